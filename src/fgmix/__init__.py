@@ -1,0 +1,41 @@
+"""fgmix: domain generalization. FGMix, the methods it is compared with, and the protocol they are measured by.
+
+The public names load what they need when they are first used: `import fgmix` is quick, and the modules that work on
+records alone (selection, tables, statistics) never import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fgmix import algorithms as algorithms
+    from fgmix import data as data
+    from fgmix.algorithms import Algorithm as Algorithm
+    from fgmix.algorithms import BaseConfig as BaseConfig
+    from fgmix.algorithms import register as register
+    from fgmix.errors import UserError as UserError
+
+_HOME = {
+    "Algorithm": "fgmix.algorithms",
+    "BaseConfig": "fgmix.algorithms",
+    "register": "fgmix.algorithms",
+    "UserError": "fgmix.errors",
+    "algorithms": "",
+    "data": "",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fgmix' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name) if _HOME[name] else import_module(f"fgmix.{name}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,10 @@
+"""The methods, one a file. `names()` lists them, `create(name, …)` builds one."""
+
+from fgmix.algorithms import erm as erm
+from fgmix.algorithms._base import Algorithm as Algorithm
+from fgmix.algorithms._base import Batches as Batches
+from fgmix.algorithms._config import BaseConfig as BaseConfig
+from fgmix.algorithms._registry import create as create
+from fgmix.algorithms._registry import get as get
+from fgmix.algorithms._registry import names as names
+from fgmix.algorithms._registry import register as register

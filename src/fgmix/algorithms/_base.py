@@ -1,0 +1,141 @@
+"""What an algorithm is: a featurizer g, a classifier h, and one optimisation step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from fgmix.algorithms._config import BaseConfig
+from fgmix.errors import UserError
+
+Batches = list[tuple[Tensor, Tensor]]
+
+
+class Algorithm(nn.Module):
+    """A domain-generalization method.
+
+    Most methods write only `objective`; `update` then does backward and the optimiser's step. A method with several
+    updates per step writes `update`. Random numbers come from torch's global generator, which the training loop
+    seeds before every step from (seed, step): a step is a pure function of the state and the step's number.
+
+    State is everything in `state_dict()`: parameters, buffers, the optimisers and `updates`. An optimiser is state
+    by being an attribute; a plain Python attribute that changes during training is a bug.
+
+    Args:
+        featurizer: g_θ, maps inputs to latent codes z (n, d).
+        classifier: h_φ, maps codes to logits (n, C).
+        n_domains: k, the number of source domains; `step` gets as many batches.
+        config: an instance of the class's own `Config`.
+
+    Example:
+        >>> from torch import nn
+        >>> erm = create("erm", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=1, lr=0.1)
+        >>> sorted(erm.step([(torch.randn(8, 2, 2), torch.zeros(8, dtype=torch.long))]))
+        ['loss']
+    """
+
+    Config: ClassVar[type[BaseConfig]] = BaseConfig
+    min_domains: ClassVar[int] = 1
+    needs_stages: ClassVar[bool] = False  # True: works on a convolutional network's stages (see networks.stages)
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
+        super().__init__()
+        self.featurizer = featurizer
+        self.classifier = classifier
+        self.n_domains = n_domains
+        self.config = config
+        self.updates = 0  # steps done; kept in the state beside the optimisers
+        self.optimizer: Optimizer = self.adam([*featurizer.parameters(), *classifier.parameters()])
+
+    def step(self, batches: Batches) -> dict[str, Tensor]:
+        """One optimisation step on `batches[i]` = (x, y) of source domain i; returns detached scalars."""
+        if len(batches) != self.n_domains:
+            raise UserError(
+                f"Expected one batch for each of the {self.n_domains} source domains. Found {len(batches)}."
+            )
+        metrics = self.update(batches)
+        self.updates += 1
+        return {name: value.detach() for name, value in metrics.items()}
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        """Gradient of `objective`'s "loss", one step of the optimiser."""
+        terms = self.objective(batches)
+        self.optimizer.zero_grad(set_to_none=True)
+        terms["loss"].backward()
+        self.optimizer.step()
+        return terms
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        """The loss to minimise under "loss", and its terms."""
+        raise NotImplementedError
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Logits (n, C) = h(g(x)). Evaluation, averaging and export rely on g and h alone making a prediction."""
+        logits: Tensor = self.classifier(self.featurizer(x))
+        return logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.predict(x)
+
+    # Pieces that methods share
+
+    def encode(self, batches: Batches) -> tuple[Tensor, ...]:
+        """Codes of every domain, k tensors (b_e, d), from one forward pass over all of them."""
+        z: Tensor = self.featurizer(torch.cat([x for x, _ in batches]))
+        return tuple(torch.split(z, [len(y) for _, y in batches]))
+
+    def adam(self, parameters: Iterable[nn.Parameter], lr: float | None = None) -> Adam:
+        """Adam as DomainBed sets it; fused, which halves the optimiser's share of a step on CPU."""
+        return Adam(
+            parameters,
+            lr=self.config.lr if lr is None else lr,
+            weight_decay=self.config.weight_decay,
+            fused=True,
+        )
+
+    @property
+    def code_size(self) -> int:
+        """d, the width of the latent codes."""
+        declared = getattr(self.featurizer, "out_features", None)
+        if isinstance(declared, int):
+            return declared
+        return next(self._linear_layers()).in_features
+
+    @property
+    def n_classes(self) -> int:
+        """C, the number of classes."""
+        return list(self._linear_layers())[-1].out_features
+
+    def _linear_layers(self) -> Iterator[nn.Linear]:
+        layers = [m for m in self.classifier.modules() if isinstance(m, nn.Linear)]
+        if not layers:
+            raise UserError(
+                "The classifier should hold a torch.nn.Linear layer, from which sizes are read. Found none."
+            )
+        return iter(layers)
+
+    # State beyond parameters and buffers
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Every optimiser of the method, by attribute name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Optimizer)}
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "updates": self.updates,
+            "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.updates = state["updates"]
+        for name, optimizer in self.optimizers().items():
+            optimizer.load_state_dict(state["optimizers"][name])
+
+
+def batch_of(batches: Batches) -> tuple[Tensor, Tensor]:
+    """All domains as one batch: x (k·b, …), y (k·b,)."""
+    return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])

@@ -1,0 +1,23 @@
+"""ERM: minimise the average loss over all source domains.
+
+    L(θ, φ) = 1/(k·b) Σ_e Σ_i l(y_{e,i}, h_φ(g_θ(x_{e,i})))
+
+Vapnik, "Statistical Learning Theory", 1998. Variant: DomainBed's, one cross-entropy on the concatenated batch.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._registry import register
+
+
+@register("erm")
+class ERM(Algorithm):
+    """Empirical risk minimisation; no setting of its own."""
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        return {"loss": cross_entropy(self.predict(x), y)}

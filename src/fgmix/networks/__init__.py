@@ -1,0 +1,8 @@
+"""Featurizers and classifiers. Any timm model is a featurizer; small ones of our own run on a CPU."""
+
+from fgmix.networks.build import backbones as backbones
+from fgmix.networks.build import build_classifier as build_classifier
+from fgmix.networks.build import build_featurizer as build_featurizer
+from fgmix.networks.featurizer import Featurizer as Featurizer
+from fgmix.networks.stages import residual_blocks as residual_blocks
+from fgmix.networks.stages import stages as stages

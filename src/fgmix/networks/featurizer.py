@@ -1,0 +1,39 @@
+"""The featurizer of a run: a backbone, frozen batch-norm, dropout."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class Featurizer(nn.Module):
+    """z = dropout(net(x)).
+
+    Args:
+        net: a backbone with pooled output (n, d).
+        out_features: d.
+        dropout: share of the code's numbers dropped in training.
+        freeze_bn: keep batch-norm layers in evaluation mode while their scale and shift train, as DomainBed's
+            published protocol does: pre-trained statistics survive batches that hold several domains.
+    """
+
+    def __init__(self, net: nn.Module, out_features: int, dropout: float = 0.0, freeze_bn: bool = False) -> None:
+        super().__init__()
+        self.net = net
+        self.out_features = out_features
+        self.dropout = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
+        self.freeze_bn = freeze_bn
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.dropout(self.net(x))
+        return z
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.freeze_bn:
+            for module in self.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        return self

@@ -1,0 +1,40 @@
+"""Networks for arrays of features."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """Linear → ReLU → Linear → ReLU on flattened inputs, `out_features` wide (DomainBed's MLP: width 256, depth 3).
+
+    Args:
+        in_features: numbers per instance.
+        out_features: width of the layers and of the code.
+    """
+
+    def __init__(self, in_features: int, out_features: int = 256) -> None:
+        super().__init__()
+        self.out_features = out_features
+        self.net = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(in_features, out_features),
+            nn.ReLU(),
+            nn.Linear(out_features, out_features),
+            nn.ReLU(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.net(x)
+        return z
+
+
+class Identity(nn.Module):
+    """z = x: the features are the code, and only the classifier learns."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.out_features = in_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)

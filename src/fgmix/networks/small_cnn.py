@@ -1,0 +1,49 @@
+"""A residual network sized for a CPU: about 10 MFLOP for a 32×32 image, a 96-image step in tens of milliseconds."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+
+class ResidualBlock(nn.Module):
+    """conv → norm → ReLU → conv → norm, added to the (strided, widened) input, then ReLU.
+
+    Group normalisation: no running statistics, so that averaged weights need no second pass over the data and a
+    batch of one domain is treated as any other.
+    """
+
+    def __init__(self, c_in: int, c_out: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False)
+        self.norm1 = nn.GroupNorm(8, c_out)
+        self.conv2 = nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False)
+        self.norm2 = nn.GroupNorm(8, c_out)
+        same = c_in == c_out and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Conv2d(c_in, c_out, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm2(self.conv2(relu(self.norm1(self.conv1(x)))))
+        return relu(h + self.shortcut(x))
+
+
+class SmallCNN(nn.Module):
+    """Stem (stride 2) and three residual stages, average-pooled to `out_features` = 96 numbers.
+
+    Args:
+        channels: channels of the input images.
+    """
+
+    out_features = 96
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(channels, 16, 3, 2, 1, bias=False), nn.GroupNorm(8, 16), nn.ReLU())
+        self.layer1 = nn.Sequential(ResidualBlock(16, 16))
+        self.layer2 = nn.Sequential(ResidualBlock(16, 48, stride=2))
+        self.layer3 = nn.Sequential(ResidualBlock(48, self.out_features, stride=2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer3(self.layer2(self.layer1(self.stem(x))))
+        z: Tensor = h.mean((2, 3))
+        return z
