@@ -1,0 +1,15 @@
+"""Datasets: named domains over named classes. `load(name or path)` returns one, `names()` lists the registered."""
+
+from fgmix.data._dataset import ArrayInputs as ArrayInputs
+from fgmix.data._dataset import Domain as Domain
+from fgmix.data._dataset import DomainDataset as DomainDataset
+from fgmix.data._dataset import Inputs as Inputs
+from fgmix.data._registry import LoadOptions as LoadOptions
+from fgmix.data._registry import cache_dir as cache_dir
+from fgmix.data._registry import load as load
+from fgmix.data._registry import names as names
+from fgmix.data._registry import register_dataset as register_dataset
+from fgmix.data._registry import summaries as summaries
+from fgmix.data.arrays import from_arrays as from_arrays
+from fgmix.data.splits import Split as Split
+from fgmix.data.splits import split_dataset as split_dataset

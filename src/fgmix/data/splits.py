@@ -1,0 +1,49 @@
+"""DomainBed's split of a domain into training and holdout, index for index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fgmix.data._dataset import DomainDataset, Indices
+from fgmix.errors import UserError, bad_value
+from fgmix.seeding import seed_hash
+
+
+@dataclass(frozen=True)
+class Split:
+    """Indices of a domain's two parts, in DomainBed's order: `train` is its "in", `holdout` its "out"."""
+
+    train: Indices
+    holdout: Indices
+
+
+def split_indices(n: int, holdout_fraction: float, trial_seed: int, domain_index: int) -> Split:
+    """The keys 0…n−1 shuffled by RandomState(seed_hash(trial_seed, domain_index)); the first int(fraction·n) held out.
+
+    >>> split_indices(5, 0.2, trial_seed=0, domain_index=0).holdout.tolist()
+    [0]
+    """
+    keys = list(range(n))
+    # shuffle of a list, as DomainBed does it: an array's shuffle draws otherwise
+    np.random.RandomState(seed_hash(trial_seed, domain_index)).shuffle(keys)
+    held = int(n * holdout_fraction)
+    return Split(np.array(keys[held:], dtype=np.int64), np.array(keys[:held], dtype=np.int64))
+
+
+def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: int) -> dict[str, Split]:
+    """The split of every domain, by name."""
+    if not 0 < holdout_fraction < 1:
+        raise bad_value("holdout_fraction", "between 0 and 1", holdout_fraction)
+    splits = {
+        domain.name: split_indices(len(domain), holdout_fraction, trial_seed, index)
+        for index, domain in enumerate(dataset.domains)
+    }
+    for name, split in splits.items():
+        if len(split.holdout) == 0:
+            raise UserError(
+                f"Domain {name!r} has {len(split.train)} instances, too few to hold out {holdout_fraction:.0%} of. "
+                "Add instances or raise the holdout fraction."
+            )
+    return splits

@@ -1,0 +1,45 @@
+"""Seeds from names and counters: every random draw of a run is a pure function of what it is for."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+def seed_hash(*key: object) -> int:
+    """DomainBed's hash of a tuple to a 31-bit seed: md5 of its text.
+
+    >>> seed_hash(0, 1)
+    1514274641
+    """
+    return int(hashlib.md5(str(key).encode("utf-8")).hexdigest(), 16) % (2**31)
+
+
+def numpy_generator(*key: object) -> np.random.Generator:
+    """A counter-based generator for `key`, such as ("batch", seed, domain, step)."""
+    digest = hashlib.blake2b(repr(key).encode("utf-8"), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+def torch_generator(*key: object) -> torch.Generator:
+    """A torch CPU generator for `key`."""
+    import torch
+
+    return torch.Generator().manual_seed(_seed64(*key))
+
+
+def seed_torch(*key: object) -> None:
+    """Seed torch's global generator for `key`: what dropout and the algorithms draw from."""
+    import torch
+
+    torch.manual_seed(_seed64(*key))
+
+
+def _seed64(*key: object) -> int:
+    digest = hashlib.blake2b(repr(key).encode("utf-8"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

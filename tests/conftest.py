@@ -1,0 +1,31 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _two_threads() -> None:
+    """Results of a test must not depend on how many cores the machine has."""
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The real data beside the checkout; tests that use it skip where it is missing."""
+    path = Path(os.environ.get("FGMIX_SHARED_DATA") or ROOT.parent / "shared" / "data")
+    if not path.is_dir():
+        pytest.skip(f"no shared data at {path}")
+    return path
