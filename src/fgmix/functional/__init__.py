@@ -1,0 +1,1 @@
+"""Tensor maths that two or more methods share; no state, no settings, no knowledge of algorithms."""
