@@ -1,0 +1,46 @@
+"""The command line: parse, call the library, print. A command a file; heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from fgmix.cli import demo, train
+from fgmix.cli import list as list_
+from fgmix.errors import UserError
+
+app = typer.Typer(
+    name="fgmix",
+    help="Domain generalization: train on several domains, work on one never seen.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("demo")(demo.demo)
+app.command("list")(list_.list_)
+app.command("train")(train.train)
+
+
+@app.callback(invoke_without_command=True)
+def version(show: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+    if show:
+        import fgmix
+
+        print(f"fgmix {fgmix.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one sentence and exit code 2, an interruption says how to go on."""
+    try:
+        app()
+    except UserError as error:
+        print(f"fgmix: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("fgmix: stopped. Run the same command again to go on.", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # `fgmix list | head`: the reader is gone, and that is fine
+        sys.exit(0)

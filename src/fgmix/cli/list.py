@@ -1,0 +1,55 @@
+"""fgmix list: what there is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fgmix.errors import unknown
+
+KINDS = ("algorithms", "datasets", "backbones")
+
+
+def list_(
+    kind: Annotated[str, typer.Argument(help="algorithms, datasets or backbones")],
+    pattern: Annotated[str, typer.Argument(help="only names that match, such as '*resnet*'")] = "*",
+) -> None:
+    """List algorithms (with their settings when one is named), datasets or backbones."""
+    if kind not in KINDS:
+        raise unknown("kind of thing to list", kind, KINDS)
+    {"algorithms": _algorithms, "datasets": _datasets, "backbones": _backbones}[kind](pattern)
+
+
+def _algorithms(pattern: str) -> None:
+    from fnmatch import fnmatch
+
+    from fgmix import algorithms
+
+    matching = [name for name in algorithms.names() if fnmatch(name, pattern)]
+    if not matching:
+        raise unknown("algorithm", pattern, algorithms.names())
+    for name in matching:
+        cls = algorithms.get(name)
+        print(f"{name:16} {(cls.__doc__ or '').strip().splitlines()[0]}")
+        if pattern != "*":
+            for field, (default, text) in cls.Config.help().items():
+                print(f"    {field} = {default}: {text}")
+
+
+def _datasets(pattern: str) -> None:
+    from fnmatch import fnmatch
+
+    from fgmix import data
+
+    for name, summary in data.summaries().items():
+        if fnmatch(name, pattern):
+            print(f"{name:16} {summary}")
+    print("Or a folder laid out domain/class/image, or an .npz file with X, y and domain.")
+
+
+def _backbones(pattern: str) -> None:
+    from fgmix.networks import backbones
+
+    for name in backbones(pattern):
+        print(name)

@@ -1,0 +1,112 @@
+"""fgmix train: one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fgmix.errors import UserError
+from fgmix.records import Model, RunRecord
+
+
+def train(
+    dataset: Annotated[str, typer.Option(help="registered name, folder domain/class/image, or .npz file")],
+    algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`")],
+    test_domain: Annotated[list[str], typer.Option(help="domain to hold out; twice for a pair")],
+    out: Annotated[Path, typer.Option(help="folder in which the run's folder is made")],
+    backbone: Annotated[str | None, typer.Option(help="see `fgmix list backbones`")] = None,
+    pretrained: Annotated[bool | None, typer.Option(help="start from timm's published weights")] = None,
+    weights: Annotated[str | None, typer.Option(help="weights file for the backbone")] = None,
+    head: Annotated[str, typer.Option(help="linear or mlp")] = "linear",
+    dropout: Annotated[float, typer.Option(help="on the latent code")] = 0.0,
+    freeze_bn: Annotated[bool | None, typer.Option(help="batch-norm in evaluation mode")] = None,
+    image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
+    steps: Annotated[int | None, typer.Option(help="optimisation steps")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="instances per source domain and step")] = None,
+    eval_every: Annotated[int | None, typer.Option(help="steps between evaluations")] = None,
+    checkpoint_every: Annotated[int | None, typer.Option(help="steps between checkpoints")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="name=value of a setting; repeat it")] = None,
+    seed: Annotated[int, typer.Option(help="weights, batches, augmentation, the method's draws")] = 0,
+    trial_seed: Annotated[int, typer.Option(help="split of every domain")] = 0,
+    holdout_fraction: Annotated[float, typer.Option(help="share of each domain held out")] = 0.2,
+    classes_per_batch: Annotated[int | None, typer.Option(help="class-aware batches of so many classes")] = None,
+    protocol: Annotated[str, typer.Option(help="clean, or domainbed (augmented validation)")] = "clean",
+    averaging: Annotated[str, typer.Option(help="swa or none")] = "swa",
+    evaluate_train: Annotated[bool, typer.Option(help="also score the training parts")] = False,
+    snapshots: Annotated[int, typer.Option(help="weights to keep on the way, for surface plots")] = 0,
+    bf16: Annotated[bool, typer.Option(help="autocast to bfloat16")] = False,
+    channels_last: Annotated[bool | None, typer.Option(help="memory layout of images")] = None,
+    data_root: Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")] = None,
+    skip_unreadable: Annotated[bool, typer.Option(help="leave undecodable images out")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = "auto",
+    quiet: Annotated[bool, typer.Option(help="no progress bar")] = False,
+) -> None:
+    """Train one run. Killed, it goes on when the same command is given again; done, it is not run twice."""
+    from fgmix.algorithms import get
+    from fgmix.spec import RunSpec
+    from fgmix.training import fit
+
+    spec = RunSpec(
+        dataset=dataset,
+        algorithm=algorithm,
+        test_domains=tuple(test_domain),
+        settings=get(algorithm).Config.parse(_pairs(set_ or [])),
+        backbone=backbone,
+        pretrained=pretrained,
+        weights=weights,
+        head=head,
+        dropout=dropout,
+        freeze_bn=freeze_bn,
+        image_size=image_size,
+        steps=steps,
+        batch_size=batch_size,
+        eval_every=eval_every,
+        checkpoint_every=checkpoint_every,
+        seed=seed,
+        trial_seed=trial_seed,
+        holdout_fraction=holdout_fraction,
+        classes_per_batch=classes_per_batch,
+        protocol=protocol,  # type: ignore[arg-type]  # checked by RunSpec
+        averaging=averaging,  # type: ignore[arg-type]
+        evaluate_train=evaluate_train,
+        snapshots=snapshots,
+        bf16=bf16,
+        channels_last=channels_last,
+        data_root=data_root,
+        skip_unreadable=skip_unreadable,
+    )
+    record = fit(spec, out, device=device, progress=not quiet)
+    print("\n".join(summary(record)))
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    """["gamma=10"] → {"gamma": "10"}."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UserError(f"Expected --set name=value. Found {text!r}.")
+        if name == "steps":
+            raise UserError("The number of steps is given with --steps, not with --set.")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def summary(record: RunRecord) -> list[str]:
+    """Lines about a finished run: accuracies of the selected models, and where it lies."""
+    if record.status == "diverged":
+        return [f"The loss was not finite at step {record.diverged_at}: the run has diverged.", f"Run: {record.folder}"]
+    lines = []
+    models: tuple[Model, ...] = ("raw", "swa") if "swa" in record.evaluations[-1].accuracy else ("raw",)
+    for model in models:
+        best = record.best(model)
+        lines.append(
+            f"{model}: best validation {100 * best.validation(record.sources, model):.1f} % at step {best.step}"
+        )
+        for name, parts in best.accuracy[model].items():
+            role = "source" if name in record.sources else "test"
+            scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in parts.items())
+            lines.append(f"  {name} ({role}): {scores}")
+    return [*lines, f"Run: {record.folder}"]

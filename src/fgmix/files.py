@@ -1,0 +1,77 @@
+"""Files that are whole or absent, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from fgmix.errors import UserError
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Call `write` on a temporary file beside `path`, then move it into place in one step."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut could leave the name without the content
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Sorted keys and a fixed layout: equal contents are equal bytes."""
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: Path) -> Any:
+    """Content of a JSON file, or a sentence about what is wrong with it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"Expected a JSON file at {path}. Found one that cannot be read ({error}).") from error
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what a killed process left half-written; call it under the folder's lock."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> Path:
+    """Create a folder one can write to, or say why not."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (PermissionError, FileExistsError, NotADirectoryError, OSError) as error:
+        raise UserError(
+            f"Expected a folder to write to at {path}. It cannot be made ({error.strerror}). Choose another --out."
+        ) from error
+    if not os.access(path, os.W_OK):
+        raise UserError(f"Expected a folder to write to at {path}. It is read-only. Choose another --out.")
+    return path
+
+
+@contextmanager
+def exclusive(path: Path, busy: str) -> Iterator[None]:
+    """Hold a lock that dies with the process; raise UserError(`busy`) if another process holds it."""
+    import fcntl
+
+    try:
+        file = open(path, "a")  # noqa: SIM115 (held until the end of the block)
+    except OSError as error:
+        raise UserError(
+            f"Expected to write to {path.parent}. It is not possible ({error.strerror}). Choose another --out."
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(busy) from error
+        yield

@@ -1,0 +1,113 @@
+"""Records of runs: what was measured, at which step, of which model. No torch: a laptop can rebuild every table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fgmix.errors import UserError
+from fgmix.files import read_json, write_json
+from fgmix.spec import RunSpec
+
+SCHEMA = 1
+Model = Literal["raw", "swa"]
+Scores = dict[str, dict[str, float]]  # domain → split ("train", "holdout") → value
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation: accuracies and losses by domain and split, of the raw and of the averaged model.
+
+    Args:
+        step: optimisation steps done.
+        accuracy: by model, domain and split.
+        loss: cross-entropy, likewise.
+        metrics: means of the algorithm's metrics over the steps since the evaluation before.
+    """
+
+    step: int
+    accuracy: dict[str, Scores]
+    loss: dict[str, Scores]
+    metrics: dict[str, float]
+
+    def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
+        """Training-domain validation: mean holdout accuracy of the source domains."""
+        return sum(self.accuracy[model][name]["holdout"] for name in sources) / len(sources)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "accuracy": self.accuracy, "loss": self.loss, "metrics": self.metrics}
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run. It holds no time and no place: equal runs have equal records, bit for bit.
+
+    Args:
+        spec: the resolved spec.
+        status: "done", or "diverged" when a loss was not finite.
+        fgmix_version: the version that made it.
+        data_fingerprint: digest of the dataset.
+        sources: names of the source domains.
+        evaluations: in order of steps.
+        diverged_at: the first step whose loss was not finite.
+        folder: where it was read from; not part of the record.
+    """
+
+    spec: RunSpec
+    status: Literal["done", "diverged"]
+    fgmix_version: str
+    data_fingerprint: str
+    sources: tuple[str, ...]
+    evaluations: tuple[Evaluation, ...]
+    diverged_at: int | None = None
+    folder: Path | None = None
+
+    def best(self, model: Model = "raw") -> Evaluation:
+        """The evaluation that training-domain validation selects; the earliest of equals."""
+        if not self.evaluations:
+            raise UserError(
+                f"Expected a run with evaluations. This one diverged at step {self.diverged_at} before any."
+            )
+        return max(self.evaluations, key=lambda e: (e.validation(self.sources, model), -e.step))
+
+    @property
+    def accuracy(self) -> Scores:
+        """Accuracy by domain and split of the selected raw model: `record.accuracy["sketch"]["holdout"]`."""
+        return self.best().accuracy["raw"]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "fgmix": self.fgmix_version,
+            "status": self.status,
+            "diverged_at": self.diverged_at,
+            "spec": self.spec.as_dict(),
+            "data": self.data_fingerprint,
+            "sources": list(self.sources),
+            "evaluations": [evaluation.as_dict() for evaluation in self.evaluations],
+        }
+
+    def write(self, path: Path) -> None:
+        write_json(path, self.as_dict())
+
+
+def read_record(path: Path) -> RunRecord:
+    """The record in a run's folder (or at a record.json)."""
+    file = path / "record.json" if path.is_dir() else path
+    content = read_json(file)
+    if content.get("schema") != SCHEMA:
+        raise UserError(
+            f"Expected a record of schema {SCHEMA} at {file}. Found schema {content.get('schema')}. "
+            "Read it with the fgmix version that made it."
+        )
+    return RunRecord(
+        spec=RunSpec.from_dict(content["spec"]),
+        status=content["status"],
+        fgmix_version=content["fgmix"],
+        data_fingerprint=content["data"],
+        sources=tuple(content["sources"]),
+        evaluations=tuple(Evaluation(**evaluation) for evaluation in content["evaluations"]),
+        diverged_at=content["diverged_at"],
+        folder=file.parent,
+    )
