@@ -19,10 +19,10 @@ demo: venv
 	$(BIN)/fgmix demo --out demo
 
 test: venv
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 test-long: venv
-	$(BIN)/pytest -m 'long or not long'
+	$(BIN)/pytest -n 2 -m 'long or not long'
 
 lint: venv
 	$(BIN)/ruff check src tests examples

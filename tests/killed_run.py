@@ -101,7 +101,7 @@ def arm(moment: str, count: int) -> None:
 if __name__ == "__main__":
     from fgmix.training import fit
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     out, moment, count, algorithm = sys.argv[1:]
     arm(moment, int(count))
     fit(toy_spec(algorithm), out, dataset=toy_data(), device="cpu", progress=False)

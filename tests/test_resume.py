@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from killed_run import toy_data, toy_spec
 
 from fgmix.records import RunRecord
 from fgmix.training import fit
+from killed_run import toy_data, toy_spec
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
 WEIGHTS = ("last.pt", "last_swa.pt", "best.pt", "best_swa.pt")
@@ -100,8 +100,7 @@ def test_methods_with_much_state_resume_exactly(tmp_path: Path, algorithm: str) 
     whole = run(tmp_path / "whole", algorithm)
     for count in (3, 11, 21):
         killed(tmp_path / "killed", "step", count, algorithm)
-        run_again = tmp_path / "killed"
-    record = run(run_again, algorithm)
+    record = run(tmp_path / "killed", algorithm)
     assert whole.folder is not None
     assert record.folder is not None
     assert_same_files(whole.folder, record.folder)

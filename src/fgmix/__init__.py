@@ -17,13 +17,23 @@ if TYPE_CHECKING:
     from fgmix.algorithms import Algorithm as Algorithm
     from fgmix.algorithms import BaseConfig as BaseConfig
     from fgmix.algorithms import register as register
+    from fgmix.drop_in import FGMix as FGMix
     from fgmix.errors import UserError as UserError
+    from fgmix.records import RunRecord as RunRecord
+    from fgmix.records import read_record as read_record
+    from fgmix.spec import RunSpec as RunSpec
+    from fgmix.training import fit as fit
 
 _HOME = {
     "Algorithm": "fgmix.algorithms",
     "BaseConfig": "fgmix.algorithms",
     "register": "fgmix.algorithms",
+    "FGMix": "fgmix.drop_in",
+    "RunRecord": "fgmix.records",
+    "RunSpec": "fgmix.spec",
     "UserError": "fgmix.errors",
+    "fit": "fgmix.training",
+    "read_record": "fgmix.records",
     "algorithms": "",
     "data": "",
 }

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,15 +50,14 @@ class RunningMean:
 
     def __init__(self, algorithm: Algorithm, start: int) -> None:
         self.start = start
-        self.count = 0
         self.tensors = {name: tensor.clone() for name, tensor in predictor_tensors(algorithm).items()}
 
     def update(self, algorithm: Algorithm, step: int) -> None:
         """Take in the weights after step `step` (counted from 1)."""
-        self.count = self.count + 1 if step >= self.start else 1
+        n = max(1, step - self.start + 1)  # how many weights are in the mean, this one included
         now = predictor_tensors(algorithm)
         floating = [name for name, tensor in now.items() if tensor.is_floating_point()]
-        torch._foreach_lerp_([self.tensors[n] for n in floating], [now[n] for n in floating], 1 / self.count)
+        torch._foreach_lerp_([self.tensors[f] for f in floating], [now[f] for f in floating], 1 / n)
         for name in now.keys() - set(floating):
             self.tensors[name].copy_(now[name])
 
@@ -74,12 +72,11 @@ class RunningMean:
         finally:
             _copy(raw, live)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "tensors": self.tensors}
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.tensors
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.count = state["count"]
-        _copy(state["tensors"], self.tensors)
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        _copy(state, self.tensors)
 
 
 def _copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:

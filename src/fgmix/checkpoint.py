@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ def load(path: Path, algorithm: Algorithm, mean: RunningMean | None) -> Progress
         if mean:
             mean.load_state_dict(state["mean"])
         return Progress(**state["progress"])
-    except (RuntimeError, KeyError, EOFError, TypeError) as error:
+    except (RuntimeError, KeyError, EOFError, TypeError, UnpicklingError) as error:
         raise UserError(
             f"Expected this run's checkpoint at {path}. Found one that does not fit it ({type(error).__name__}). "
             "Delete the file to start the run over."

@@ -1,0 +1,97 @@
+"""Datasets from arrays and .npz files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fgmix.data import from_arrays, load
+from fgmix.errors import UserError
+
+X = np.arange(24, dtype=np.float64).reshape(8, 3)
+Y = np.array(["b", "a"] * 4)
+D = np.array([1, 1, 1, 1, 0, 0, 0, 0])
+
+
+def test_names_and_numbers() -> None:
+    data = from_arrays(X, Y, D)
+    assert data.classes == ("a", "b")
+    assert data.domain_names == ("0", "1")
+    assert data.domains[0].y.tolist() == [1, 0, 1, 0]
+    assert torch.equal(data.domains[1].inputs.clean(np.array([0, 2])), torch.tensor(X[[0, 2]]).float())
+    assert (data.kind, data.input_shape) == ("features", (3,))
+
+
+def test_integer_labels_take_the_names_given() -> None:
+    data = from_arrays(X, np.arange(8) % 2, D, classes=["cat", "dog", "cow"], domains=["ct", "mr"])
+    assert data.classes == ("cat", "dog", "cow")
+    assert data.domain_names == ("ct", "mr")
+
+
+def test_uint8_images_are_scaled() -> None:
+    images = np.full((4, 3, 2, 2), 255, dtype=np.uint8)
+    data = from_arrays(images, [0, 1, 0, 1], [0, 0, 1, 1])
+    assert data.kind == "small_images"
+    assert torch.equal(data.domains[0].inputs.clean(np.array([0])), torch.ones(1, 3, 2, 2))
+
+
+def test_the_fingerprint_sees_every_number() -> None:
+    base = from_arrays(X, Y, D).fingerprint
+    assert base == from_arrays(X.copy(), Y.copy(), D.copy()).fingerprint
+    changed = X.copy()
+    changed[7, 2] += 1
+    assert len({base, from_arrays(changed, Y, D).fingerprint, from_arrays(X, Y[::-1], D).fingerprint}) == 3
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "domain", "sentence"),
+    [
+        (X[:, 0], Y, D, r"shape \(n, f\)"),
+        (X, Y[:5], D, "one label and one domain id for each of the 8"),
+        (X[:0], Y[:0], D[:0], "at least one instance"),
+        (np.where(X == 5, np.nan, X), Y, D, "NaN or infinity in 1 rows, first in row 1"),
+        (X.astype(str), Y, D, "Expected numbers in x"),
+        (X, np.linspace(0, 1, 8), D, "Found fractions"),
+    ],
+)
+def test_mistakes_in_arrays(x: np.ndarray, y: np.ndarray, domain: np.ndarray, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        from_arrays(x, y, domain)
+
+
+def test_labels_beyond_the_names_are_refused() -> None:
+    with pytest.raises(UserError, match=r"within 0…1.*Found 0…2"):
+        from_arrays(X, np.arange(8) % 3, D, classes=["a", "b"])
+
+
+def test_npz_round_trip(tmp_path: Path) -> None:
+    np.savez(tmp_path / "scans.npz", X=X, y=np.arange(8) % 2, domain=D, domains=["ct", "mr"], classes=["no", "yes"])
+    data = load(str(tmp_path / "scans.npz"))
+    assert (data.name, data.domain_names, data.classes) == ("scans", ("ct", "mr"), ("no", "yes"))
+
+
+def test_npz_without_labels_or_with_objects_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=X)
+    with pytest.raises(UserError, match="Found no y, domain"):
+        load(str(tmp_path / "a.npz"))
+    np.savez(tmp_path / "b.npz", X=np.array([{}, {}]), y=Y, domain=D)
+    with pytest.raises(UserError, match="pickled objects"):
+        load(str(tmp_path / "b.npz"))
+
+
+@pytest.mark.shared
+def test_pacs_features(shared_data: Path) -> None:
+    data = load(str(shared_data / "pacs_resnet50_features.npz"))
+    assert data.domain_names == ("art_painting", "cartoon", "photo", "sketch")
+    assert [len(domain) for domain in data.domains] == [2048, 2344, 1670, 3929]
+    assert data.input_shape == (2048,)
+
+
+def test_unknown_names_and_paths() -> None:
+    with pytest.raises(UserError, match="Did you mean 'digits'"):
+        load("digit")
+    with pytest.raises(UserError, match="Found nothing there"):
+        load("./no/such/folder")
