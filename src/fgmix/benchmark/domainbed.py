@@ -1,0 +1,238 @@
+"""DomainBed's own sweep folders, read as our records and written from them.
+
+A sweep is a folder of runs; a run is a folder with `results.jsonl`, a line per evaluation, and `done`, written last.
+A line holds "step", "env{i}_in_acc" and "env{i}_out_acc" of every domain i, the loss and its terms, "hparams", and
+"args" with the dataset, the algorithm, the test domains' numbers, and the seeds. "in" is our "train", "out" our
+"holdout". DomainBed's report reads every run's lines whether or not it is done, and so does this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fgmix.benchmark.labels import (
+    from_domainbed_dataset,
+    from_domainbed_method,
+    known_domains,
+    method_label,
+    to_domainbed_dataset,
+    to_domainbed_method,
+)
+from fgmix.benchmark.selection import dataset_name, domain_order
+from fgmix.errors import UserError
+from fgmix.files import make_folder, write_atomically
+from fgmix.records import Evaluation, Model, RunRecord
+from fgmix.spec import RunSpec
+
+_ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
+_PARTS = {"in": "train", "out": "holdout"}
+# Keys of a line that are neither accuracies nor metrics of training.
+_NOT_METRICS = {"args", "hparams", "step", "epoch", "step_time", "mem_gb"}
+
+
+@dataclass(frozen=True)
+class DomainBedSweep:
+    """What was read.
+
+    Args:
+        records: the runs.
+        notes: what a reader should know: lines that were skipped, runs that are not done.
+    """
+
+    records: tuple[RunRecord, ...]
+    notes: tuple[str, ...]
+
+
+def from_domainbed(folder: str | Path) -> DomainBedSweep:
+    """Read a DomainBed sweep.
+
+    Lines that are not whole (a run killed while writing) are skipped, keys that are not known ignored.
+
+    Args:
+        folder: the sweep's folder, DomainBed's --output_dir.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"Expected a folder with DomainBed's runs at {folder}. Found none.")
+    records, notes = [], []
+    for run in sorted(path.parent for path in folder.glob("*/results.jsonl")):
+        lines, broken = _lines(run / "results.jsonl")
+        if broken:
+            notes.append(f"{run.name}: skipped {broken} line{'s' if broken > 1 else ''} that cannot be read")
+        if not lines:
+            notes.append(f"{run.name}: no evaluation")
+            continue
+        if not (run / "done").exists():
+            notes.append(f"{run.name}: not done; its {len(lines)} evaluations are used as they are")
+        records.append(_record(run, lines))
+    if not records:
+        raise UserError(
+            f"Expected DomainBed's runs in {folder}, each with a results.jsonl. Found none. "
+            "Give the folder that was its sweep's --output_dir."
+        )
+    return DomainBedSweep(tuple(records), tuple(notes))
+
+
+def _lines(file: Path) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines of a file, and how many are not."""
+    lines, broken = [], 0
+    for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+            _check(line)
+        except (ValueError, KeyError, TypeError):
+            broken += 1
+        else:
+            lines.append(line)
+    return lines, broken
+
+
+def _check(line: dict[str, Any]) -> None:
+    """Raise unless a line has what selection needs."""
+    args = line["args"]
+    int(line["step"])
+    for name in ("dataset", "algorithm", "hparams_seed", "trial_seed"):
+        args[name]
+    accuracies = _accuracies(line)
+    for parts in accuracies.values():
+        if "holdout" not in parts or not all(map(math.isfinite, parts.values())):
+            raise ValueError("an accuracy is missing")
+    if not args["test_envs"] or not all("train" in accuracies[env] for env in args["test_envs"]):
+        raise ValueError("the test domain has no accuracy")
+
+
+def _accuracies(line: dict[str, Any]) -> dict[int, dict[str, float]]:
+    """Accuracy by number of the domain and part."""
+    found: dict[int, dict[str, float]] = defaultdict(dict)
+    for key, value in line.items():
+        if match := _ACCURACY.fullmatch(key):
+            found[int(match[1])][_PARTS[match[2]]] = float(value)
+    return dict(sorted(found.items()))
+
+
+def _record(run: Path, lines: list[dict[str, Any]]) -> RunRecord:
+    args, hparams = lines[0]["args"], dict(lines[0].get("hparams") or {})
+    dataset = from_domainbed_dataset(args["dataset"])
+    names = _domain_names(dataset, len(_accuracies(lines[0])))
+    test_domains = tuple(names[env] for env in args["test_envs"])
+    spec = RunSpec(
+        dataset=dataset,
+        algorithm=from_domainbed_method(args["algorithm"]),
+        test_domains=test_domains,
+        batch_size=hparams.pop("batch_size", None),
+        dropout=float(hparams.pop("resnet_dropout", 0.0)),
+        settings=hparams,  # under DomainBed's names
+        steps=args.get("steps"),
+        eval_every=args.get("checkpoint_freq"),
+        holdout_fraction=args.get("holdout_fraction", 0.2),
+        seed=args.get("seed", 0),
+        trial_seed=args["trial_seed"],
+        hparams_seed=args["hparams_seed"],
+        protocol="domainbed",
+        averaging="none",
+    )
+    return RunRecord(
+        spec=spec,
+        status="done",
+        fgmix_version="DomainBed",
+        data_fingerprint="DomainBed",
+        sources=tuple(name for name in names if name not in test_domains),
+        evaluations=tuple(_evaluation(line, names) for line in lines),
+        folder=run,
+    )
+
+
+def _domain_names(dataset: str, count: int) -> tuple[str, ...]:
+    """The dataset's own names if it is known and has that many, else env0, env1, …"""
+    names = known_domains(dataset)
+    return names if len(names) == count else tuple(f"env{i}" for i in range(count))
+
+
+def _evaluation(line: dict[str, Any], names: Sequence[str]) -> Evaluation:
+    metrics = {
+        key: float(value)
+        for key, value in line.items()
+        if key not in _NOT_METRICS and not key.startswith("env") and isinstance(value, int | float)
+    }
+    accuracy = {names[env]: parts for env, parts in _accuracies(line).items()}
+    return Evaluation(step=int(line["step"]), accuracy={"raw": accuracy}, loss={}, metrics=metrics)
+
+
+def to_domainbed(records: Iterable[RunRecord], folder: str | Path) -> list[Path]:
+    """Write records as a DomainBed sweep that its `collect_results` reads; returns the runs' folders.
+
+    The averaged model of a run becomes a run of its own, of the algorithm "ERM + SWA". A run that diverged has its
+    lines but no `done`; DomainBed's report then reads its last line as the last step. DomainBed's report lists only
+    the datasets that it knows.
+
+    Args:
+        records: the runs.
+        folder: where to write; made if it does not exist.
+    """
+    folder = make_folder(Path(folder))
+    by_dataset: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in records:
+        by_dataset[dataset_name(record)].append(record)
+    written = []
+    for dataset, its_records in by_dataset.items():
+        names = domain_order(its_records)
+        for record in its_records:
+            written += [_write(record, model, dataset, names, folder) for model in _models(record)]
+    return written
+
+
+def _models(record: RunRecord) -> list[Model]:
+    known: tuple[Model, ...] = ("raw", "swa")
+    return [model for model in known if record.evaluations and model in record.evaluations[0].accuracy]
+
+
+def _write(record: RunRecord, model: Model, dataset: str, names: tuple[str, ...], folder: Path) -> Path:
+    spec = record.spec
+    algorithm = to_domainbed_method(spec.algorithm) if model == "raw" else method_label(spec.algorithm, model)
+    args = {
+        "dataset": to_domainbed_dataset(dataset),
+        "algorithm": algorithm,
+        "test_envs": sorted(names.index(name) for name in spec.test_domains),
+        "holdout_fraction": spec.holdout_fraction,
+        "hparams_seed": spec.hparams_seed,
+        "task": "domain_generalization",
+        "trial_seed": spec.trial_seed,
+        "seed": spec.seed,
+        "steps": spec.steps,
+    }
+    # DomainBed names a run by its arguments; hyper-parameters too, so that no two of our runs share a folder.
+    hparams = {**spec.settings, "batch_size": spec.batch_size, "resnet_dropout": spec.dropout}
+    digest = hashlib.md5(json.dumps([args, hparams], sort_keys=True).encode()).hexdigest()
+    run = make_folder(folder / digest)
+    lines = [
+        {
+            "args": {**args, "output_dir": str(run)},
+            "hparams": hparams,
+            "step": evaluation.step,
+            **evaluation.metrics,
+            **_keys(evaluation, model, names),
+        }
+        for evaluation in record.evaluations
+    ]
+    text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+    write_atomically(run / "results.jsonl", lambda file: file.write(text.encode()))
+    if record.status == "done":
+        write_atomically(run / "done", lambda file: file.write(b"done"))
+    return run
+
+
+def _keys(evaluation: Evaluation, model: Model, names: tuple[str, ...]) -> dict[str, float]:
+    theirs = {ours: part for part, ours in _PARTS.items()}
+    return {
+        f"env{names.index(name)}_{theirs[part]}_acc": value
+        for name, parts in evaluation.accuracy[model].items()
+        for part, value in parts.items()
+    }
