@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,8 @@ def prepare(spec: RunSpec, dataset: DomainDataset | None = None, *, progress: bo
         root = Path(spec.data_root) if spec.data_root else None
         options = LoadOptions(root, spec.image_size, spec.trial_seed, spec.skip_unreadable, progress)
         dataset = load(spec.dataset, options)
+        for note in dataset.notes if progress else ():
+            print(f"note: {note}", file=sys.stderr)
     spec = resolve(spec, dataset)
     weights = _file_digest(spec.weights) if spec.weights else None
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fgmix.cli import demo, train
+from fgmix.cli import bench, demo, train
 from fgmix.cli import list as list_
 from fgmix.errors import UserError
 
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
 app.command("list")(list_.list_)
 app.command("train")(train.train)

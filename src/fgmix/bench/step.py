@@ -1,0 +1,105 @@
+"""Cost of a training step of every method, as a ratio to ERM's in the same process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fgmix.algorithms import Algorithm, create, names
+from fgmix.networks import build_classifier, build_featurizer
+
+# What each method does once all of its parts are at work: no warm-up, no annealing, no pre-training.
+AT_WORK: dict[str, dict[str, Any]] = {
+    **{name: {"tau": 0.0} for name in ("fgmix", *(f"fgmix_{v}" for v in "abcdef"))},
+    "fishr": {"anneal": 0},
+    "irm": {"anneal": 0},
+    "vrex": {"anneal": 0},
+    "ddg": {"stage0": 0.0},
+    "l2a_ot": {"pretrain": 0.0},
+}
+# Exact forms that are dearer than the default; the table shows both.
+EXACT: dict[str, tuple[str, dict[str, Any]]] = {"metamixup (exact)": ("metamixup", {"look_ahead": "exact"})}
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Median time of a step over ERM's, and the quartiles of the rounds."""
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+    milliseconds: float
+
+
+def measure_steps(
+    algorithms: Sequence[str] | None = None,
+    *,
+    backbone: str = "resnet18",
+    image_size: int = 64,
+    batch_size: int = 32,
+    n_domains: int = 3,
+    n_classes: int = 7,
+    rounds: int = 7,
+) -> list[StepCost]:
+    """Time one step of each method and one of ERM by turns, `rounds` times; the ratio is that of the medians.
+
+    Args:
+        algorithms: names (all registered ones by default); a name of `EXACT` takes that form.
+        backbone: the network.
+        image_size: side of the images, which are noise: a step's time does not depend on what they show.
+        batch_size: instances per domain.
+        n_domains: source domains.
+        n_classes: classes.
+        rounds: repeats.
+    """
+    chosen = list(algorithms or [*names(), *EXACT])
+    batches = _batches(image_size, batch_size, n_domains, n_classes)
+    erm = _build("erm", backbone, image_size, n_domains, n_classes)
+    costs = []
+    for name in chosen:
+        method = _build(name, backbone, image_size, n_domains, n_classes)
+        for warm_up in (erm, method, method):
+            warm_up.step(batches)
+        pairs = [(_seconds(erm, batches), _seconds(method, batches)) for _ in range(rounds)]
+        costs.append(_cost(name, pairs))
+    return costs
+
+
+def _cost(name: str, pairs: list[tuple[float, float]]) -> StepCost:
+    base = statistics.median(erm for erm, _ in pairs)
+    mine = statistics.median(method for _, method in pairs)
+    low, _, high = statistics.quantiles([method / erm for erm, method in pairs], n=4)
+    return StepCost(name, mine / base, low, high, 1000 * mine)
+
+
+def _build(name: str, backbone: str, image_size: int, n_domains: int, n_classes: int) -> Algorithm:
+    name, exact = EXACT.get(name, (name, {}))
+    torch.manual_seed(0)
+    channels_last = backbone not in ("small_cnn", "mnist_cnn")  # as runs have it
+    featurizer = build_featurizer(backbone, (3, image_size, image_size), freeze_bn=True, channels_last=channels_last)
+    classifier = build_classifier("linear", featurizer.out_features, n_classes)
+    settings = {**AT_WORK.get(name, {}), **exact}
+    return create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings).train()
+
+
+def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int) -> list[tuple[Tensor, Tensor]]:
+    g = torch.Generator().manual_seed(0)
+
+    def batch() -> tuple[Tensor, Tensor]:
+        x = torch.randn(batch_size, 3, image_size, image_size, generator=g)
+        return x.contiguous(memory_format=torch.channels_last), torch.arange(batch_size) % n_classes
+
+    return [batch() for _ in range(n_domains)]
+
+
+def _seconds(algorithm: Algorithm, batches: list[tuple[Tensor, Tensor]]) -> float:
+    started = time.perf_counter()
+    algorithm.step(batches)
+    return time.perf_counter() - started

@@ -1,0 +1,41 @@
+"""fgmix bench: speed, as ratios within one process."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Measure speed as ratios within one process.", no_args_is_help=True)
+
+
+@app.command()
+def step(
+    algorithms: Annotated[list[str] | None, typer.Argument(help="methods; all by default")] = None,
+    backbone: Annotated[str, typer.Option(help="see `fgmix list backbones`")] = "resnet18",
+    image_size: Annotated[int, typer.Option(help="side of the images")] = 64,
+    batch_size: Annotated[int, typer.Option(help="instances per domain")] = 32,
+    domains: Annotated[int, typer.Option(help="source domains")] = 3,
+    classes: Annotated[int, typer.Option(help="classes")] = 7,
+    rounds: Annotated[int, typer.Option(help="repeats")] = 7,
+) -> None:
+    """Time of a training step over ERM's, beside the paper's figure."""
+    from fgmix.bench.step import measure_steps
+    from fgmix.benchmark.published import step_time_ratios
+
+    costs = measure_steps(
+        algorithms,
+        backbone=backbone,
+        image_size=image_size,
+        batch_size=batch_size,
+        n_domains=domains,
+        n_classes=classes,
+        rounds=rounds,
+    )
+    paper = step_time_ratios()
+    print(f"{backbone} at {image_size} px, {domains} domains × {batch_size}, {classes} classes; ratio to ERM's step")
+    print(f"{'method':20} {'ratio':>6} {'quartiles':>13} {'paper':>6} {'ms':>7}")
+    for cost in costs:
+        published = paper.get(cost.name.split(" ")[0])
+        theirs = f"{published:6.2f}" if published else "     –"
+        print(f"{cost.name:20} {cost.ratio:6.2f}  {cost.low:5.2f}–{cost.high:5.2f} {theirs} {cost.milliseconds:7.0f}")

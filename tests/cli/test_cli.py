@@ -1,0 +1,119 @@
+"""The command line: what it prints, and what a mistake gives (one sentence, exit code 2, nothing overwritten)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fgmix
+from fgmix.cli import main
+from fgmix.records import read_record
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> str:
+    """An .npz file of three domains."""
+    rng = np.random.default_rng(0)
+    y, domain = np.arange(90) % 3, np.arange(90) // 30
+    file = tmp_path / "scans.npz"
+    np.savez(file, X=rng.normal(size=(90, 4)) + y[:, None], y=y, domain=domain, domains=["ct", "mr", "us"])
+    return str(file)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Exit code of `fgmix arguments`."""
+    monkeypatch.setattr(sys, "argv", ["fgmix", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+def train(arrays: str, out: Path, *more: str) -> list[str]:
+    fixed = ["--dataset", arrays, "--algorithm", "erm", "--test-domain", "us", "--out", str(out)]
+    return ["train", *fixed, "--steps", "4", "--device", "cpu", "--quiet", *more]
+
+
+def test_train_writes_a_run_and_prints_it(
+    arrays: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *train(arrays, tmp_path / "runs", "--set", "lr=0.01", "--set", "weight_decay=1e-4")) == 0
+    printed = capsys.readouterr().out
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("scans-erm-us-")
+    assert str(folder) in printed
+    assert "us (test)" in printed
+    assert "swa: best validation" in printed
+    record = read_record(folder)
+    assert (record.spec.settings["lr"], record.spec.settings["weight_decay"]) == (0.01, 1e-4)
+
+
+def test_the_same_command_again_reads_the_run(
+    arrays: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *train(arrays, tmp_path / "runs")) == 0
+    first = capsys.readouterr().out
+    assert call(monkeypatch, *train(arrays, tmp_path / "runs")) == 0
+    assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--test-domain", "uss"], "Did you mean 'us'?"),
+        (["--algorithm", "erm2"], "Did you mean 'erm'?"),
+        (["--set", "lrr=1"], "Did you mean 'lr'?"),
+        (["--set", "lr"], "Expected --set name=value"),
+        (["--set", "lr=fast"], "should be a number"),
+        (["--set", "steps=3"], "given with --steps"),
+        (["--steps", "0"], "`steps` should be a positive integer"),
+        (["--dataset", "digitz"], "Did you mean 'digits'?"),
+        (["--dataset", "./nowhere"], "Found nothing there"),
+        (["--backbone", "resnet18"], "Take mlp or identity"),
+        (["--backbone", "mlpp"], "Take mlp or identity"),
+        (["--device", "abacus"], "Try auto or cpu"),
+        (["--weights", "/no/such/file"], "Expected a weights file"),
+        (["--protocol", "dirty"], "Unknown protocol 'dirty'"),
+        (["--holdout-fraction", "2"], "holdout_fraction"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    more: list[str],
+    sentence: str,
+    arrays: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call(monkeypatch, *train(arrays, tmp_path / "runs", *more)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("fgmix: ")
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+
+
+def test_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "list", "algorithms") == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(fgmix.algorithms.names())
+    assert call(monkeypatch, "list", "algorithms", "erm") == 0
+    assert "lr = 5e-05: learning rate" in capsys.readouterr().out
+    assert call(monkeypatch, "list", "datasets") == 0
+    assert "digits" in capsys.readouterr().out
+    assert call(monkeypatch, "list", "backbones", "resnet18*") == 0
+    assert {"small_cnn", "resnet18"} <= set(capsys.readouterr().out.split())
+    assert call(monkeypatch, "list", "wishes") == 2
+
+
+def test_missing_options_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "train", "--dataset", "digits") == 2
+    assert "--algorithm" in capsys.readouterr().err
+
+
+def test_the_installed_command_prints_its_version() -> None:
+    command = Path(sys.executable).with_name("fgmix")
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"fgmix {fgmix.__version__}\n"
