@@ -1,0 +1,136 @@
+"""L_flat: how much the loss on mixed codes changes when the classifier moves by γ in a random direction.
+
+    L_flat = mean_u ( L(φ) − L(φ + γ u/‖u‖) )²,   L(φ) = mean over the n mixed codes of l(y, h_φ(z_mix))
+
+with u ~ N(0, I) in all P coordinates of φ, so that the step has norm exactly γ.
+
+For a linear head the P numbers of u are never drawn. Write the mixed codes as A Z with constant codes Z (m × d) and
+weights A (n × m), and u as a matrix U (C × d) for the weight beside a vector v (C) for the bias. The logits change by
+
+    γ (A Z Uᵀ + 1 vᵀ) / ‖u‖.
+
+Let Zᵀ = Q R with orthonormal columns in Q (d × r, r = min(m, d)). Then Z Uᵀ = Rᵀ E with E = Qᵀ Uᵀ (r × C). The
+numbers of E are independent N(0, 1), and the rest of U is independent of E, so that
+
+    ‖u‖² = ‖E‖² + ‖v‖² + χ²   with C (d − r) degrees of freedom.
+
+Drawing E, v and χ² gives the law of the literal sampler, jointly for the loss and for its gradient in A: Z is constant,
+and A multiplies the same noise as it would there. Repeated or dependent codes only make R singular, which nothing here
+inverts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.functional import cross_entropy
+
+from fgmix.mixing._heads import bare, block_sizes, evaluating, frozen_parameters, linear_head, linear_logits
+
+_CHUNK = 2**24  # numbers of φ' alive at once on the general path (64 MB in float32)
+
+
+class Directions(NamedTuple):
+    """S random directions of a linear head's parameters, as far as m codes can see them."""
+
+    E: Tensor  # (r, S, C), components of u within the span of the codes; v is one more row where there is a bias
+    norm: Tensor  # (S,), ‖u‖
+
+
+def flat_loss(
+    classifier: nn.Module,
+    A: Tensor,
+    z: Tensor,
+    y: Tensor,
+    *,
+    gamma: float,
+    directions: int = 100,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """L_flat of the mixed codes A z; differentiable in A alone.
+
+    Args:
+        classifier: h_φ; one `nn.Linear` takes the low-rank sampler, anything else draws u itself and is looked at in
+            evaluation mode.
+        A: mixing weights (n, m), as from `mixing_matrix`.
+        z: codes (m, d), constants.
+        y: classes of the mixed codes (n,).
+        gamma: γ, the distance that φ moves.
+        directions: S, how many u are drawn.
+        generator: on the device of z; None for torch's own.
+
+    Example:
+        >>> A = torch.tensor([[0.5, 0.5]], requires_grad=True)
+        >>> loss = flat_loss(nn.Linear(4, 3), A, torch.randn(2, 4), torch.tensor([0]), gamma=1.0)
+        >>> loss.backward()
+        >>> A.grad.shape
+        torch.Size([1, 2])
+    """
+    z = z.detach()
+    head = linear_head(classifier)
+    if head is None:
+        return _functional_flat_loss(bare(classifier), A @ z, y, gamma, directions, generator)
+    R = torch.linalg.qr(z.T, mode="r").R  # (r, m)
+    coordinates = A @ R.T
+    if head.bias is not None:
+        coordinates = torch.cat([coordinates, torch.ones_like(coordinates[:, :1])], 1)
+    noise = draw_directions(head, coordinates, directions, generator)
+    return linear_gaps(linear_logits(head, A @ z), coordinates, noise, y, gamma).square().mean()
+
+
+def draw_directions(
+    head: nn.Linear, coordinates: Tensor, directions: int, generator: torch.Generator | None
+) -> Directions:
+    """What codes with these coordinates (n, r, and 1 for the bias) see of random directions, and ‖u‖."""
+    C, rows = head.out_features, coordinates.shape[1]
+    E = torch.randn(rows, directions, C, generator=generator, device=coordinates.device, dtype=coordinates.dtype)
+    squared = E.square().sum((0, 2))
+    unseen = sum(block_sizes(head)) - rows * C
+    if unseen > 0:
+        # χ² with f degrees of freedom is 2·Gamma(f/2); torch.distributions, which calls this too, takes no generator.
+        squared = squared + 2 * torch._standard_gamma(torch.full_like(squared, unseen / 2), generator=generator)
+    return Directions(E, squared.sqrt())
+
+
+def linear_gaps(logits: Tensor, coordinates: Tensor, noise: Directions, y: Tensor, gamma: float) -> Tensor:
+    """L(φ) − L(φ + γ u/‖u‖) for each direction (S,), from the logits (n, C) and the coordinates of the mixed codes."""
+    (n, C), S = logits.shape, len(noise.norm)
+    change = (coordinates @ noise.E.flatten(1)).view(n, S, C) * (gamma / noise.norm).unsqueeze(1)
+    moved = logits.unsqueeze(1) + change
+    loss = cross_entropy(moved.flatten(0, 1), y.repeat_interleave(S), reduction="none").view(n, S).mean(0)
+    return cross_entropy(logits, y) - loss
+
+
+def _functional_flat_loss(
+    head: nn.Module, z_mix: Tensor, y: Tensor, gamma: float, directions: int, generator: torch.Generator | None
+) -> Tensor:
+    """L_flat with u drawn in R^P, in chunks: each is differentiated before the next one, so that the parameters of
+    all S perturbed heads never live at once."""
+    z = z_mix.detach().requires_grad_(z_mix.requires_grad)
+    value, gradient = torch.zeros((), device=z.device, dtype=z.dtype), torch.zeros_like(z)
+    size = sum(block_sizes(head))
+    with evaluating(head):
+        for chunk in torch.arange(directions).split(max(1, _CHUNK // size)):
+            u = torch.randn(len(chunk), size, generator=generator, device=z.device, dtype=z.dtype)
+            part = _functional_gaps(head, z, y, gamma * u / u.norm(dim=1, keepdim=True)).square().sum() / directions
+            value = value + part.detach()
+            if z.requires_grad:
+                gradient = gradient + torch.autograd.grad(part, z)[0]
+    # The value, with the gradient that was gathered: the second term is zero.
+    return value + (gradient * (z_mix - z_mix.detach())).sum()
+
+
+def _functional_gaps(head: nn.Module, z: Tensor, y: Tensor, steps: Tensor) -> Tensor:
+    """L(φ) − L(φ + step) for each step (S, P) → (S,)."""
+    parameters = frozen_parameters(head, z.dtype)
+
+    def loss(step: Tensor) -> Tensor:
+        blocks = step.split([p.numel() for p in parameters.values()])
+        moved = {name: p + block.view_as(p) for (name, p), block in zip(parameters.items(), blocks)}
+        return cross_entropy(functional_call(head, moved, (z,)), y)
+
+    gaps: Tensor = cross_entropy(functional_call(head, parameters, (z,)), y) - vmap(loss)(steps)
+    return gaps

@@ -1,0 +1,87 @@
+"""The prior that mixed codes are kept near to, and the discriminator that tells them apart.
+
+ẑ ~ N(μ, diag σ²),   policy: min mean log(1 − d(z_mix)),   discriminator: max mean [log d(ẑ) + log(1 − d(z_mix))]
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import logsigmoid
+
+
+class Prior(nn.Module):
+    """Gaussian whose μ and σ² are moving averages of the batches' mean and (biased) variance of the codes.
+
+    The first 1/`rate` batches count alike, which leaves no trace of an initial value; then each new batch has weight
+    `rate`, as in batch normalisation.
+
+    Args:
+        code_size: d.
+        rate: weight of a new batch.
+
+    Example:
+        >>> prior = Prior(2)
+        >>> prior.observe(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
+        >>> prior.mean, prior.var
+        (tensor([1., 1.]), tensor([1., 0.]))
+    """
+
+    mean: Tensor
+    var: Tensor
+    batches: Tensor
+
+    def __init__(self, code_size: int, rate: float = 0.1) -> None:
+        super().__init__()
+        self.rate = rate
+        self.register_buffer("mean", torch.zeros(code_size))
+        self.register_buffer("var", torch.ones(code_size))
+        self.register_buffer("batches", torch.zeros(()))
+
+    @torch.no_grad()
+    def observe(self, z: Tensor) -> None:
+        """Take a batch of codes (N, d) into the averages."""
+        var, mean = torch.var_mean(z.to(self.mean.dtype), 0, correction=0)
+        self.batches += 1
+        weight = self.batches.reciprocal().clamp_min(self.rate)
+        self.mean.lerp_(mean, weight)
+        self.var.lerp_(var, weight)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """ẑ (n, d)."""
+        noise = torch.randn(n, len(self.mean), generator=generator, device=self.mean.device, dtype=self.mean.dtype)
+        return torch.addcmul(self.mean, noise, self.var.sqrt())
+
+
+class Discriminator(nn.Module):
+    """d: code → 64 → ReLU → 1, the log-odds that a code comes from the prior.
+
+    Probabilities are never formed: log d and log(1 − d) are `logsigmoid` of ± the log-odds, finite for any of them.
+
+    Args:
+        code_size: d.
+        hidden: width of the hidden layer.
+    """
+
+    def __init__(self, code_size: int, hidden: int = 64) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(code_size, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Log-odds (n,) of codes (n, d)."""
+        return cast(Tensor, self.net(z)).squeeze(-1)
+
+    def adversarial_loss(self, z_mix: Tensor) -> Tensor:
+        """mean log(1 − d(z_mix)), to be minimised by whoever made z_mix; the discriminator is constant in it."""
+        parameters = {name: p.detach() for name, p in self.named_parameters()}
+        odds: Tensor = functional_call(self, parameters, (z_mix,))
+        return logsigmoid(-odds).mean()
+
+    def discriminator_loss(self, z_prior: Tensor, z_mix: Tensor) -> Tensor:
+        """−mean [log d(ẑ) + log(1 − d(z_mix))], to be minimised by d; the codes are constant in it."""
+        odds = self(torch.cat([z_prior, z_mix]).detach())
+        real, fake = odds.split([len(z_prior), len(z_mix)])
+        return -(logsigmoid(real).mean() + logsigmoid(-fake).mean())

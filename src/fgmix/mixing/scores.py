@@ -1,0 +1,219 @@
+"""Scores s_i = Σ_{j≠i} A(v_i, v_j) of the instances of a tuple, from their latent codes or classifier gradients.
+
+A is the cosine, or the learned compatibility A_ω: [v_i ; v_j] → 64 → tanh → 64 → tanh → 1.
+
+The gradient of one instance, g_i = ∂l(y, h_φ(z_i))/∂φ, has P numbers (700,000 for DomainNet). For a linear head under
+cross-entropy it is an outer product, g_i = δ_i ⊗ [z_i, 1] with δ = softmax − onehot, and nothing here needs the product
+itself:
+
+- W g_i is a bilinear form in (δ_i, z_i);
+- ⟨g_i, g_j⟩ = ⟨δ_i, δ_j⟩ (⟨z_i, z_j⟩ + 1);
+- the first layer of A_ω on [g_i ; g_j] is W_a g_i + W_b g_j: k projections for a tuple, not k(k−1).
+
+Other heads get their gradients from `torch.func`, one block for each parameter of φ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy, linear
+
+from fgmix.mixing._heads import bare, evaluating, frozen_parameters, linear_head, linear_logits
+
+# Projections are cut here: tanh has long saturated, and the sum of two of them is still finite in float32.
+_LARGEST = 1e30
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """m vectors in R^P, given as blocks (m, P_1), (m, P_2), …: codes (one block) or gradients of any head."""
+
+    blocks: tuple[Tensor, ...]
+
+    def dense(self) -> Tensor:
+        """The vectors themselves, (m, P)."""
+        return torch.cat(self.blocks, 1)
+
+    def normalised(self) -> Vectors:
+        """Each vector divided by its root mean square; a zero vector stays zero."""
+        v = self.dense()
+        scale = math.sqrt(v.shape[1]) / _norm(v)
+        return Vectors(tuple(block * scale for block in self.blocks))
+
+    def project(self, weights: Sequence[Tensor]) -> Tensor:
+        """W v for all vectors, (m, h), with W given in the same blocks (h, P_1), (h, P_2), …"""
+        return reduce(torch.add, (_project(block, w) for block, w in zip(self.blocks, weights)))
+
+    def cosines(self, position: Tensor) -> Tensor:
+        """Cosines between all members of each tuple, (n, k, k); `position` (n, k) says which vectors they are."""
+        v = self.dense()
+        return _gram((v / _norm(v))[position])
+
+
+@dataclass(frozen=True)
+class LinearGradients:
+    """m gradients δ_i ⊗ [z_i, 1] of a linear head, kept as their factors. Same operations as `Vectors`.
+
+    Coordinates follow `parameters()`: the weight row by row, then the bias.
+    """
+
+    delta: Tensor  # (m, C)
+    z: Tensor  # (m, d)
+    bias: bool
+
+    def dense(self) -> Tensor:
+        weight = (self.delta.unsqueeze(2) * self.z.unsqueeze(1)).flatten(1)
+        return torch.cat([weight, self.delta], 1) if self.bias else weight
+
+    def normalised(self) -> LinearGradients:
+        code = self._code()
+        rms = _norm(self.delta) * _norm(code) / math.sqrt(self.delta.shape[1] * code.shape[1])
+        return LinearGradients(self.delta / rms, self.z, self.bias)
+
+    def project(self, weights: Sequence[Tensor]) -> Tensor:
+        (m, C), (h, _) = self.delta.shape, weights[0].shape
+        # Codes first: (m, h·C) intermediate numbers, where gradients would be (m, C·d) and d is the larger.
+        scale = _largest(self.z)
+        per_class = linear(self.z / scale, weights[0].view(h * C, -1)).view(m, h, C)
+        projected = torch.bmm(per_class, self.delta.unsqueeze(2)).squeeze(2) * scale
+        return projected + linear(self.delta, weights[1]) if self.bias else projected
+
+    def cosines(self, position: Tensor) -> Tensor:
+        code = self._code()
+        return _gram((self.delta / _norm(self.delta))[position]) * _gram((code / _norm(code))[position])
+
+    def _code(self) -> Tensor:
+        """[z, 1], or z for a head without bias."""
+        return torch.cat([self.z, torch.ones_like(self.z[:, :1])], 1) if self.bias else self.z
+
+
+def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors | LinearGradients:
+    """Per-instance gradients g_i = ∂l(y_i, h_φ(z_i))/∂φ of the cross-entropy, as constants.
+
+    Args:
+        classifier: h_φ; one `nn.Linear` takes the closed form, anything else `torch.func`. A head with dropout or
+            batch statistics is looked at in evaluation mode.
+        z: codes (m, d).
+        y: classes (m,).
+
+    Example:
+        >>> g = classifier_gradients(nn.Linear(5, 3), torch.randn(4, 5), torch.tensor([0, 1, 2, 0]))
+        >>> g.dense().shape
+        torch.Size([4, 18])
+    """
+    z = z.detach()
+    head = linear_head(classifier)
+    if head is None:
+        return _functional_gradients(bare(classifier), z, y)
+    others = torch.softmax(linear_logits(head, z), 1).scatter(1, y.unsqueeze(1), 0.0)
+    # δ_y = −Σ_{c≠y} p_c rather than p_y − 1, which rounds to 0 for an instance that is fitted well.
+    delta = others.scatter(1, y.unsqueeze(1), -others.sum(1, keepdim=True))
+    return LinearGradients(delta, z, head.bias is not None)
+
+
+def _functional_gradients(head: nn.Module, z: Tensor, y: Tensor) -> Vectors:
+    def loss(parameters: dict[str, Tensor], z_i: Tensor, y_i: Tensor) -> Tensor:
+        logits = functional_call(head, parameters, (z_i.unsqueeze(0),))
+        return cross_entropy(logits, y_i.unsqueeze(0))
+
+    with evaluating(head):
+        parameters = frozen_parameters(head, z.dtype)
+        blocks: dict[str, Tensor] = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, z, y)
+    return Vectors(tuple(block.detach().flatten(1) for block in blocks.values()))
+
+
+def cosine_scores(vectors: Vectors | LinearGradients, position: Tensor) -> Tensor:
+    """s_i = Σ_{j≠i} cos(v_i, v_j) for each member of each tuple, (n, k).
+
+    Args:
+        vectors: m codes or gradients.
+        position: members of the tuples (n, k), indices into the m vectors.
+
+    Example:
+        >>> g = Vectors((torch.tensor([[-0.5, 1.0], [-1.0, 0.5], [-1.0, -1.0], [1.0, -1.0]]),))
+        >>> cosine_scores(g, torch.arange(4).unsqueeze(0)).softmax(1)
+        tensor([[0.2122, 0.3994, 0.3378, 0.0507]])
+    """
+    cosines = vectors.cosines(position)
+    return cosines.sum(2) - cosines.diagonal(dim1=1, dim2=2)
+
+
+class Compatibility(nn.Module):
+    """A_ω(v_i, v_j): the learned, asymmetric compatibility of two vectors in R^P.
+
+    The two-layer MLP of the paper on the concatenation [v_i ; v_j], with tanh after each layer, then a linear output.
+    Calling the module evaluates that definition; `scores` evaluates all ordered pairs of tuples, exactly the same
+    numbers, without building a pair.
+
+    Args:
+        sizes: P_1, P_2, …: sizes of the blocks that make up a vector (`block_sizes(classifier)`, or [d] for codes).
+        hidden: width of both layers.
+
+    Example:
+        >>> A = Compatibility([5])
+        >>> A(torch.randn(4, 5), torch.randn(4, 5)).shape
+        torch.Size([4])
+    """
+
+    def __init__(self, sizes: Sequence[int], hidden: int = 64) -> None:
+        super().__init__()
+        self.hidden = hidden
+        bound = 1 / math.sqrt(2 * sum(sizes))  # of nn.Linear(2P, hidden)
+        # Rows 0…h−1 of a block belong to W_a, the others to W_b. Blocks apart, because the view (h·C, d) of the
+        # weight's block is then free; slices of one (h, 2P) matrix would be copied forwards and backwards.
+        self.blocks = nn.ParameterList(torch.empty(2 * hidden, size).uniform_(-bound, bound) for size in sizes)
+        self.bias = nn.Parameter(torch.empty(hidden).uniform_(-bound, bound))
+        self.rest = nn.Sequential(nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1))
+
+    def weight(self) -> Tensor:
+        """[W_a, W_b], the first layer's weight (h, 2P) on [v_i ; v_j]."""
+        h = self.hidden
+        return torch.cat([w[:h] for w in self.blocks] + [w[h:] for w in self.blocks], 1)
+
+    def forward(self, v_i: Tensor, v_j: Tensor) -> Tensor:
+        """A_ω of pairs of vectors (…, P), by the definition."""
+        compatibility: Tensor = self.rest(linear(torch.cat([v_i, v_j], -1), self.weight(), self.bias))
+        return compatibility.squeeze(-1)
+
+    def scores(self, vectors: Vectors | LinearGradients, position: Tensor) -> Tensor:
+        """s_i = Σ_{j≠i} A_ω(v_i, v_j) for each member of each tuple, (n, k).
+
+        Args:
+            vectors: m codes or gradients.
+            position: members of the tuples (n, k), indices into the m vectors.
+        """
+        projected = vectors.project(list(self.blocks)).clamp(-_LARGEST, _LARGEST)  # (m, 2h), each vector once
+        first, second = projected[position].chunk(2, -1)  # W_a v_i and W_b v_j, (n, k, h)
+        pairs = first.unsqueeze(2) + (second + self.bias).unsqueeze(1)  # (n, k, k, h)
+        compatibility: Tensor = self.rest(pairs).squeeze(-1)
+        return compatibility.sum(2) - compatibility.diagonal(dim1=1, dim2=2)
+
+
+def _largest(v: Tensor) -> Tensor:
+    """max |v| of each vector, at least the smallest normal number."""
+    return v.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)
+
+
+def _norm(v: Tensor) -> Tensor:
+    """‖v‖ of each vector, above zero. Squares are taken of v / max |v|: those of v itself may overflow or vanish."""
+    largest = _largest(v)
+    scaled: Tensor = torch.linalg.vector_norm(v / largest, dim=-1, keepdim=True)
+    return scaled.clamp_min(1.0) * largest
+
+
+def _project(v: Tensor, weight: Tensor) -> Tensor:
+    """weight · v; a sum of huge numbers of both signs must not become inf − inf."""
+    scale = _largest(v)
+    return linear(v / scale, weight) * scale
+
+
+def _gram(v: Tensor) -> Tensor:
+    """Inner products within each tuple, (n, k, p) → (n, k, k)."""
+    return v @ v.transpose(1, 2)

@@ -1,0 +1,64 @@
+"""From scores to mixing weights, and what is worth knowing about the weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def scale_and_shift(a: Tensor, lam: Tensor | float) -> Tensor:
+    """ã_i = λ a_i − (λ − 1)/k: weights that still sum to 1 but may leave [0, 1].
+
+    λ = 1 is the identity; where any ã_i < 0 the mixed code is an extrapolation.
+
+    Args:
+        a: weights (…, k) that sum to 1.
+        lam: λ.
+
+    Example:
+        >>> scale_and_shift(torch.tensor([0.1, 0.6, 0.3]), 3.0)
+        tensor([-0.3667,  1.1333,  0.2333])
+    """
+    return lam * a - (lam - 1) / a.shape[-1]
+
+
+def dirichlet_weights(
+    n: int,
+    k: int,
+    generator: torch.Generator | None = None,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Weights (n, k), each row from Dirichlet(1, …, 1): uniform over the simplex.
+
+    Exponential variables divided by their sum; `torch.distributions` takes no generator.
+    """
+    e = torch.empty(n, k, device=device, dtype=dtype).exponential_(generator=generator)
+    return e / e.sum(-1, keepdim=True)
+
+
+def mixing_matrix(a: Tensor, position: Tensor, m: int) -> Tensor:
+    """Weights of n tuples over m codes as one matrix A (n, m), so that the mixed codes are A Z.
+
+    Args:
+        a: weights (n, k).
+        position: which of the m codes each weight belongs to (n, k).
+        m: number of codes.
+
+    Example:
+        >>> mixing_matrix(torch.tensor([[0.25, 0.75]]), torch.tensor([[2, 0]]), 3)
+        tensor([[0.7500, 0.0000, 0.2500]])
+    """
+    return a.new_zeros(len(a), m).scatter_add(1, position, a)
+
+
+def extrapolated_share(a: Tensor) -> Tensor:
+    """Share of tuples with any weight below zero."""
+    return (a < 0).any(-1).to(a.dtype).mean()
+
+
+def entropy(a: Tensor) -> Tensor:
+    """Mean of −Σ a_i log a_i over tuples, for weights in [0, 1] (those before scale and shift); 0 log 0 = 0."""
+    surprise: Tensor = torch.special.entr(a)
+    return surprise.sum(-1).mean()

@@ -1,0 +1,192 @@
+"""L_flat: the low-rank sampler against directions in R^P, exactly for given directions and in law for drawn ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fgmix.bench.literal import flat_loss_along
+from fgmix.mixing import flatness, mixing_matrix
+from fgmix.mixing.flatness import Directions, draw_directions, flat_loss, linear_gaps
+
+C = 3
+
+
+def mixture(n: int, m: int, d: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights A (n, m) whose rows sum to 1, some below zero; codes; classes of the mixed codes. In double."""
+    a = torch.softmax(torch.randn(n, 3, dtype=torch.float64), 1) * 3 - 2 / 3
+    position = torch.stack([torch.randperm(m)[:3] for _ in range(n)])
+    return (
+        mixing_matrix(a, position, m).requires_grad_(),
+        torch.randn(m, d, dtype=torch.float64) * 2,
+        torch.arange(n) % C,
+    )
+
+
+def with_bias(head: nn.Linear, z: Tensor) -> Tensor:
+    return z if head.bias is None else torch.cat([z, torch.ones_like(z[:, :1])], 1)
+
+
+def flat_parameters(head: nn.Linear, U: Tensor) -> Tensor:
+    """Directions U (S, C, D) in the order of parameters(): the weight row by row, then the bias."""
+    if head.bias is None:
+        return U.flatten(1)
+    return torch.cat([U[:, :, :-1].flatten(1), U[:, :, -1]], 1)
+
+
+def value_and_gradient(loss: Tensor, A: Tensor) -> tuple[Tensor, Tensor]:
+    return loss.detach(), torch.autograd.grad(loss, A)[0]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("m", "d"), [(5, 12), (9, 4), (4, 4)])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_given_directions_value_and_gradient_are_the_literal_ones(bias: bool, m: int, d: int, repeated: bool) -> None:
+    """E = Qᵀ Uᵀ, v and ‖u‖ of the same u: one number and one gradient, also for repeated codes and for m > d."""
+    head = nn.Linear(d, C, bias=bias).double()
+    A, z, y = mixture(4, m, d)
+    if repeated:
+        z[1] = z[0]
+    U = torch.randn(20, C, d + bias, dtype=torch.float64)
+
+    Q, R = torch.linalg.qr(z.T)
+    E = torch.cat([torch.einsum("dr,scd->rsc", Q, U[:, :, :d]), U[:, :, d:].permute(2, 0, 1)])
+    coordinates = with_bias(head, A @ R.T)
+    fast = linear_gaps(head(A @ z), coordinates, Directions(E, U.flatten(1).norm(dim=1)), y, 2.0).square().mean()
+    literal = flat_loss_along(head, A @ z, y, 2.0, flat_parameters(head, U))
+
+    for got, expected in zip(value_and_gradient(fast, A), value_and_gradient(literal, A)):
+        torch.testing.assert_close(got, expected)
+
+
+def literal_gaps(head: nn.Linear, A: Tensor, z: Tensor, y: Tensor, gamma: float, S: int) -> Tensor:
+    """L(φ) − L(φ + γ u/‖u‖) for S directions drawn in R^P, written as matrices."""
+    code = with_bias(head, A @ z)
+    U = torch.randn(S, C, code.shape[1], dtype=z.dtype)
+    U = gamma * U / U.flatten(1).norm(dim=1).view(-1, 1, 1)
+    logits = head(A @ z)
+    moved = logits + torch.einsum("nd,scd->snc", code, U)
+
+    def loss(logits: Tensor) -> Tensor:
+        return (torch.logsumexp(logits, -1) - logits[..., torch.arange(len(y)), y]).mean(-1)
+
+    return loss(logits) - loss(moved)
+
+
+def low_rank_gaps(head: nn.Linear, A: Tensor, z: Tensor, y: Tensor, gamma: float, S: int) -> Tensor:
+    coordinates = with_bias(head, A @ torch.linalg.qr(z.T, mode="r").R.T)
+    return linear_gaps(head(A @ z), coordinates, draw_directions(head, coordinates, S, None), y, gamma)
+
+
+def assert_same_moments(a: Tensor, b: Tensor) -> None:
+    """Mean and variance of two samples agree within five standard errors of their difference."""
+    for x, y in ((a, b), ((a - a.mean(0)).square(), (b - b.mean(0)).square())):
+        error = (x.var(0) / len(x) + y.var(0) / len(y)).sqrt()
+        assert ((x.mean(0) - y.mean(0)).abs() <= 5 * error).all()
+
+
+@pytest.mark.parametrize(("m", "d"), [(4, 10), (9, 4)])
+@pytest.mark.parametrize("gamma", [1.0, 30.0])
+def test_the_sampler_has_the_literal_mean_and_variance(m: int, d: int, gamma: float) -> None:
+    """Loss gaps and their squares over 20,000 directions each. The standard error of the squares' mean is then about
+    1 % of it, so that an error in the norm (a wrong number of degrees of freedom, say) shows."""
+    head = nn.Linear(d, C).double()
+    A, z, y = mixture(3, m, d)
+    with torch.no_grad():
+        fast, literal = (gaps(head, A, z, y, gamma, 20_000) for gaps in (low_rank_gaps, literal_gaps))
+    assert_same_moments(fast, literal)
+    assert_same_moments(fast.square(), literal.square())
+
+
+def test_the_sampler_has_the_literal_gradient_in_expectation() -> None:
+    """∂L_flat/∂A over 400 estimates of 100 directions each: means and variances within five standard errors."""
+    head = nn.Linear(8, C).double()
+    A, z, y = mixture(3, 4, 8)
+
+    def estimates(gaps: Callable[..., Tensor]) -> Tensor:
+        drawn = [torch.autograd.grad(gaps(head, A, z, y, 5.0, 100).square().mean(), A)[0] for _ in range(400)]
+        return torch.stack(drawn)
+
+    assert_same_moments(estimates(low_rank_gaps), estimates(literal_gaps))
+
+
+def test_steps_have_norm_gamma() -> None:
+    """With D codes of full rank the step itself can be read off the logits' changes."""
+    d, S = 4, 7
+    head = nn.Linear(d, C).double()
+    z = torch.randn(d + 1, d, dtype=torch.float64)
+    coordinates = with_bias(head, torch.linalg.qr(z.T, mode="r").R.T)
+    noise = draw_directions(head, coordinates, S, None)
+    changes = torch.einsum("mr,rsc->smc", coordinates, noise.E) / noise.norm.view(-1, 1, 1)
+    steps = torch.linalg.solve(with_bias(head, z), changes)  # (S, d + 1, C)
+    torch.testing.assert_close(steps.flatten(1).norm(dim=1), torch.ones(S, dtype=torch.float64))
+
+
+def test_general_heads_draw_the_same_estimator() -> None:
+    """The general path on an MLP equals the literal loss along the same u, drawn in chunks of 1, 4 and all."""
+    head = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, C)).double()
+    A, z, y = mixture(4, 7, 6)
+    P = sum(p.numel() for p in head.parameters())
+    for chunks in ([1] * 9, [4, 4, 1], [9]):
+        generator = torch.Generator().manual_seed(5)
+        u = torch.cat([torch.randn(size, P, generator=generator, dtype=torch.float64) for size in chunks])
+        expected = value_and_gradient(flat_loss_along(head, A @ z, y, 3.0, u), A)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(flatness, "_CHUNK", chunks[0] * P)
+            loss = flat_loss(head, A, z, y, gamma=3.0, directions=9, generator=generator.manual_seed(5))
+        for got, wanted in zip(value_and_gradient(loss, A), expected):
+            torch.testing.assert_close(got, wanted)
+
+
+def test_general_and_linear_paths_agree_where_both_apply() -> None:
+    """One Linear layer, bare and inside a Sequential: 60 estimates of 200 directions each, five standard errors."""
+    head = nn.Linear(8, C).double()
+    A, z, y = mixture(3, 4, 8)
+
+    def estimates(classifier: nn.Module) -> Tensor:
+        drawn = []
+        for _ in range(60):
+            value, gradient = value_and_gradient(flat_loss(classifier, A, z, y, gamma=5.0, directions=200), A)
+            drawn.append(torch.cat([value.view(1), gradient.flatten()]))
+        return torch.stack(drawn)
+
+    fast, general = estimates(head), estimates(nn.Sequential(head))
+    error = (fast.var(0) / 60 + general.var(0) / 60).sqrt()
+    assert ((fast.mean(0) - general.mean(0)).abs() <= 5 * error).all()
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_no_loss_reaches_the_classifier_or_the_codes(kind: str) -> None:
+    head = nn.Linear(6, C) if kind == "linear" else nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, C))
+    z = torch.randn(4, 6, requires_grad=True)
+    A = torch.full((2, 4), 0.25, requires_grad=True)
+    flat_loss(head, A, z, torch.tensor([0, 1]), gamma=1.0).backward()
+    assert A.grad is not None
+    assert A.grad.abs().sum() > 0
+    assert z.grad is None
+    assert all(p.grad is None for p in head.parameters())
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_same_generator_same_loss(kind: str) -> None:
+    head = nn.Linear(6, C) if kind == "linear" else nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, C))
+    A, z, y = torch.full((2, 4), 0.25), torch.randn(4, 6), torch.tensor([0, 1])
+    before = torch.get_rng_state()
+    first, second = (
+        flat_loss(head, A, z, y, gamma=1.0, directions=5, generator=torch.Generator().manual_seed(1)) for _ in range(2)
+    )
+    assert torch.equal(first, second)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_equal_codes_and_a_far_neighbourhood_stay_finite() -> None:
+    z = torch.ones(6, 8) * 50
+    A = torch.randn(4, 6)
+    A = (A / A.sum(1, keepdim=True)).requires_grad_()
+    loss = flat_loss(nn.Linear(8, C), A, z, torch.tensor([0, 1, 2, 0]), gamma=100.0)
+    value, gradient = value_and_gradient(loss, A)
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
