@@ -157,7 +157,7 @@ def overall_table(
 
 def _ordered(selection: Selection, algorithms: Sequence[str], dataset: str | None = None) -> list[Method]:
     """ERM, the caller's order, the paper's, then the rest as they come; all raw rows before all averaged ones."""
-    order = {name: place for place, name in reversed(list(enumerate(["erm", *algorithms, *METHODS])))}
+    order = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *METHODS]))}
     known = {cell.method for cell in selection.cells if dataset in (None, cell.dataset)}
     methods = [method for method in selection.methods() if method in known]
     return sorted(methods, key=lambda m: (m.model != "raw", order.get(m.algorithm, len(order))))

@@ -1,0 +1,18 @@
+"""Everything that works on records imports neither torch nor scipy: a laptop rebuilds every table at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+MODULES = ("domainbed", "formats", "hparams", "labels", "published", "selection", "statistics", "tables")
+
+
+def test_no_torch() -> None:
+    code = (
+        "import sys\n"
+        + "\n".join(f"import fgmix.benchmark.{name}" for name in MODULES)
+        + "\nprint(sorted({'torch', 'scipy', 'pandas', 'matplotlib'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
