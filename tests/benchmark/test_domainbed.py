@@ -52,7 +52,7 @@ def write_run(
 
 
 def test_a_run_becomes_a_record(tmp_path: Path) -> None:
-    write_run(tmp_path / "r", [2], [(0, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]), (10, [0.9] * 8)])
+    write_run(tmp_path / "r", [2], [(10, [0.9] * 8), (0, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])])
     sweep = from_domainbed(tmp_path)
     (record,) = sweep.records
     assert sweep.notes == ()

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from fgmix.spec import RunSpec
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
 _PARTS = {"in": "train", "out": "holdout"}
+_NEEDED_ARGS = {"dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed"}
 # Keys of a line that are neither accuracies nor metrics of training.
 _NOT_METRICS = {"args", "hparams", "step", "epoch", "step_time", "mem_gb"}
 
@@ -81,47 +82,50 @@ def from_domainbed(folder: str | Path) -> DomainBedSweep:
     return DomainBedSweep(tuple(records), tuple(notes))
 
 
-def _lines(file: Path) -> tuple[list[dict[str, Any]], int]:
-    """The whole lines of a file, and how many are not."""
+@dataclass(frozen=True)
+class _Line:
+    """One evaluation, with the domains by number."""
+
+    step: int
+    args: dict[str, Any]
+    hparams: dict[str, Any]
+    accuracy: dict[int, dict[str, float]]
+    metrics: dict[str, float]
+
+
+def _lines(file: Path) -> tuple[list[_Line], int]:
+    """The whole lines of a file in order of steps, and how many are not whole."""
     lines, broken = [], 0
     for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            line = json.loads(text)
-            _check(line)
-        except (ValueError, KeyError, TypeError):
+            lines.append(_parse(json.loads(text)))
+        except (ValueError, KeyError, TypeError, AttributeError):  # cut off, or not what selection needs
             broken += 1
-        else:
-            lines.append(line)
-    return lines, broken
+    return sorted(lines, key=lambda line: line.step), broken
 
 
-def _check(line: dict[str, Any]) -> None:
-    """Raise unless a line has what selection needs."""
-    args = line["args"]
-    int(line["step"])
-    for name in ("dataset", "algorithm", "hparams_seed", "trial_seed"):
-        args[name]
-    accuracies = _accuracies(line)
-    for parts in accuracies.values():
-        if "holdout" not in parts or not all(map(math.isfinite, parts.values())):
-            raise ValueError("an accuracy is missing")
-    if not args["test_envs"] or not all("train" in accuracies[env] for env in args["test_envs"]):
-        raise ValueError("the test domain has no accuracy")
-
-
-def _accuracies(line: dict[str, Any]) -> dict[int, dict[str, float]]:
-    """Accuracy by number of the domain and part."""
-    found: dict[int, dict[str, float]] = defaultdict(dict)
-    for key, value in line.items():
+def _parse(content: dict[str, Any]) -> _Line:
+    accuracy: dict[int, dict[str, float]] = defaultdict(dict)
+    metrics = {}
+    for key, value in content.items():
         if match := _ACCURACY.fullmatch(key):
-            found[int(match[1])][_PARTS[match[2]]] = float(value)
-    return dict(sorted(found.items()))
+            accuracy[int(match[1])][_PARTS[match[2]]] = float(value)
+        elif key not in _NOT_METRICS and isinstance(value, int | float):
+            metrics[key] = float(value)
+    args = content["args"]
+    needed = [accuracy[env][part] for env in args["test_envs"] for part in _PARTS.values()]
+    needed += [parts["holdout"] for parts in accuracy.values()]
+    by_number = dict(sorted(accuracy.items()))
+    numbered = list(by_number) == list(range(len(by_number)))
+    if not (args["test_envs"] and args.keys() >= _NEEDED_ARGS and numbered and all(map(math.isfinite, needed))):
+        raise ValueError("not a whole line")
+    return _Line(int(content["step"]), args, dict(content.get("hparams") or {}), by_number, metrics)
 
 
-def _record(run: Path, lines: list[dict[str, Any]]) -> RunRecord:
-    args, hparams = lines[0]["args"], dict(lines[0].get("hparams") or {})
+def _record(run: Path, lines: list[_Line]) -> RunRecord:
+    args, hparams = lines[0].args, dict(lines[0].hparams)
     dataset = from_domainbed_dataset(args["dataset"])
-    names = _domain_names(dataset, len(_accuracies(lines[0])))
+    names = _domain_names(dataset, len(lines[0].accuracy))
     test_domains = tuple(names[env] for env in args["test_envs"])
     spec = RunSpec(
         dataset=dataset,
@@ -139,13 +143,17 @@ def _record(run: Path, lines: list[dict[str, Any]]) -> RunRecord:
         protocol="domainbed",
         averaging="none",
     )
+    evaluations = [
+        Evaluation(line.step, {"raw": {names[env]: parts for env, parts in line.accuracy.items()}}, {}, line.metrics)
+        for line in lines
+    ]
     return RunRecord(
         spec=spec,
         status="done",
         fgmix_version="DomainBed",
         data_fingerprint="DomainBed",
         sources=tuple(name for name in names if name not in test_domains),
-        evaluations=tuple(_evaluation(line, names) for line in lines),
+        evaluations=tuple(evaluations),
         folder=run,
     )
 
@@ -154,16 +162,6 @@ def _domain_names(dataset: str, count: int) -> tuple[str, ...]:
     """The dataset's own names if it is known and has that many, else env0, env1, …"""
     names = known_domains(dataset)
     return names if len(names) == count else tuple(f"env{i}" for i in range(count))
-
-
-def _evaluation(line: dict[str, Any], names: Sequence[str]) -> Evaluation:
-    metrics = {
-        key: float(value)
-        for key, value in line.items()
-        if key not in _NOT_METRICS and not key.startswith("env") and isinstance(value, int | float)
-    }
-    accuracy = {names[env]: parts for env, parts in _accuracies(line).items()}
-    return Evaluation(step=int(line["step"]), accuracy={"raw": accuracy}, loss={}, metrics=metrics)
 
 
 def to_domainbed(records: Iterable[RunRecord], folder: str | Path) -> list[Path]:
