@@ -1,5 +1,7 @@
 """Datasets: named domains over named classes. `load(name or path)` returns one, `names()` lists the registered."""
 
+from fgmix.data import digits as digits
+from fgmix.data import mnist as mnist
 from fgmix.data._dataset import ArrayInputs as ArrayInputs
 from fgmix.data._dataset import Domain as Domain
 from fgmix.data._dataset import DomainDataset as DomainDataset
