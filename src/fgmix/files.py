@@ -59,8 +59,8 @@ def make_folder(path: Path) -> Path:
 
 
 @contextmanager
-def exclusive(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock that dies with the process; raise UserError(`busy`) if another process holds it."""
+def exclusive(path: Path, busy: UserError) -> Iterator[None]:
+    """Hold a lock that dies with the process; raise `busy` if another process holds it."""
     import fcntl
 
     try:
@@ -73,5 +73,5 @@ def exclusive(path: Path, busy: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise UserError(busy) from error
+            raise busy from error
         yield

@@ -17,6 +17,10 @@ from fgmix.files import exclusive, make_folder, read_json, remove_temporaries, w
 from fgmix.records import Evaluation, RunRecord, read_record
 
 
+class RunBusy(UserError):
+    """Another process works on the run."""
+
+
 class RunFolder:
     """The files of one run.
 
@@ -43,7 +47,7 @@ class RunFolder:
         """Hold the folder for this process; it must be new, or made from the same content by the same version."""
         make_folder(self.path)
         busy = f"The run {self.path} is being worked on by another process. Wait for it, or stop it."
-        with exclusive(self.path / ".lock", busy):
+        with exclusive(self.path / ".lock", RunBusy(busy)):
             remove_temporaries(self.path)
             self._check_or_write_spec(identity, spec)
             yield

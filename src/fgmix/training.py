@@ -6,6 +6,7 @@ import math
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +85,25 @@ class PreparedRun:
         return tuple(name for name in self.dataset.domain_names if name not in self.spec.test_domains)
 
 
+def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
+    """The dataset of a spec; what a user should know of it is printed."""
+    root = Path(spec.data_root) if spec.data_root else None
+    options = LoadOptions(root, spec.image_size, spec.trial_seed, spec.skip_unreadable, progress)
+    dataset = load(spec.dataset, options)
+    for note in dataset.notes if progress else ():
+        print(f"note: {note}", file=sys.stderr)
+    return dataset
+
+
+def name_run(spec: RunSpec, dataset: DomainDataset) -> str:
+    """The name of the folder that `fit` makes for a spec."""
+    spec = resolve(spec, dataset)
+    return folder_name(identity(spec, dataset, _file_digest(spec.weights) if spec.weights else None))
+
+
 def prepare(spec: RunSpec, dataset: DomainDataset | None = None, *, progress: bool = True) -> PreparedRun:
     """Load the data, fill in the defaults, split the domains."""
-    if dataset is None:
-        root = Path(spec.data_root) if spec.data_root else None
-        options = LoadOptions(root, spec.image_size, spec.trial_seed, spec.skip_unreadable, progress)
-        dataset = load(spec.dataset, options)
-        for note in dataset.notes if progress else ():
-            print(f"note: {note}", file=sys.stderr)
+    dataset = dataset or load_dataset(spec, progress=progress)
     spec = resolve(spec, dataset)
     weights = _file_digest(spec.weights) if spec.weights else None
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
@@ -318,6 +330,7 @@ def _evenly(total: int, count: int) -> set[int]:
     return {round(i * total / count) for i in range(count + 1)}
 
 
+@lru_cache(maxsize=8)  # a sweep names thousands of runs that share one file
 def _file_digest(path: str) -> str:
     try:
         return fingerprint_of([Path(path).read_bytes()])

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fgmix.cli import bench, demo, train
+from fgmix.cli import bench, demo, report, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.errors import UserError
 
@@ -21,6 +21,10 @@ app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
 app.command("list")(list_.list_)
 app.command("train")(train.train)
+app.command("sweep")(sweep.sweep)
+app.command("plan")(sweep.plan)
+app.command("status")(status.status)
+app.command("report")(report.report)
 
 
 @app.callback(invoke_without_command=True)

@@ -30,10 +30,12 @@ def train(
     set_: Annotated[list[str] | None, typer.Option("--set", help="name=value of a setting; repeat it")] = None,
     seed: Annotated[int, typer.Option(help="weights, batches, augmentation, the method's draws")] = 0,
     trial_seed: Annotated[int, typer.Option(help="split of every domain")] = 0,
+    hparams_seed: Annotated[int, typer.Option(help="which draw of a search this is; a label")] = 0,
     holdout_fraction: Annotated[float, typer.Option(help="share of each domain held out")] = 0.2,
     classes_per_batch: Annotated[int | None, typer.Option(help="class-aware batches of so many classes")] = None,
     protocol: Annotated[str, typer.Option(help="clean, or domainbed (augmented validation)")] = "clean",
     averaging: Annotated[str, typer.Option(help="swa or none")] = "swa",
+    averaging_start: Annotated[int, typer.Option(help="first step that enters the average")] = 100,
     evaluate_train: Annotated[bool, typer.Option(help="also score the training parts")] = False,
     snapshots: Annotated[int, typer.Option(help="weights to keep on the way, for surface plots")] = 0,
     bf16: Annotated[bool, typer.Option(help="autocast to bfloat16")] = False,
@@ -48,11 +50,14 @@ def train(
     from fgmix.spec import RunSpec
     from fgmix.training import fit
 
+    pairs = pairs_of(set_ or [])
+    if "steps" in pairs:
+        raise UserError("The number of steps is given with --steps, not with --set.")
     spec = RunSpec(
         dataset=dataset,
         algorithm=algorithm,
         test_domains=tuple(test_domain),
-        settings=get(algorithm).Config.parse(_pairs(set_ or [])),
+        settings=get(algorithm).Config.parse(pairs),
         backbone=backbone,
         pretrained=pretrained,
         weights=weights,
@@ -66,10 +71,12 @@ def train(
         checkpoint_every=checkpoint_every,
         seed=seed,
         trial_seed=trial_seed,
+        hparams_seed=hparams_seed,
         holdout_fraction=holdout_fraction,
         classes_per_batch=classes_per_batch,
         protocol=protocol,  # type: ignore[arg-type]  # checked by RunSpec
         averaging=averaging,  # type: ignore[arg-type]
+        averaging_start=averaging_start,
         evaluate_train=evaluate_train,
         snapshots=snapshots,
         bf16=bf16,
@@ -81,15 +88,13 @@ def train(
     print("\n".join(summary(record)))
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def pairs_of(texts: list[str]) -> dict[str, str]:
     """["gamma=10"] → {"gamma": "10"}."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UserError(f"Expected --set name=value. Found {text!r}.")
-        if name == "steps":
-            raise UserError("The number of steps is given with --steps, not with --set.")
         pairs[name.strip()] = value
     return pairs
 

@@ -1,0 +1,169 @@
+"""A sweep: datasets × algorithms × test domains × draws × trials, as a list of runs that is the same every time.
+
+Nothing about progress is stored but the runs' own folders: what is done has a record, what is being worked on holds its
+lock, what failed has an error.json. Start a sweep twice, kill it, add an algorithm: only what is missing runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+from fgmix.benchmark.hparams import Space, draw
+from fgmix.data import DomainDataset
+from fgmix.errors import UserError, bad_value
+from fgmix.files import make_folder, read_json, write_json
+from fgmix.seeding import seed_hash
+from fgmix.spec import RunSpec
+from fgmix.training import load_dataset, name_run
+
+State = Literal["done", "diverged", "running", "failed", "waiting"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What to run.
+
+    Args:
+        datasets: names or paths.
+        algorithms: registered names.
+        test_domains: domains to hold out, where a dataset has them; all of each dataset's by default.
+        pairs: also hold out every pair of domains, which leave-one-domain-out selection needs.
+        trials: how many trials; trial t splits the domains by seed t.
+        hparams: draws per trial; draw 0 is the defaults.
+        space: "domainbed" or "paper".
+        common: fields of RunSpec that all runs share, such as steps or backbone. A field that the search draws is
+            fixed by naming it here (or, for settings, in `settings`).
+        settings: settings that every algorithm having them takes.
+    """
+
+    datasets: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    test_domains: tuple[str, ...] | None = None
+    pairs: bool = False
+    trials: int = 3
+    hparams: int = 20
+    space: Space = "domainbed"
+    common: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "hparams"):
+            if getattr(self, name) < 1:
+                raise bad_value(name, "a positive integer", getattr(self, name))
+        if not self.datasets or not self.algorithms:
+            raise UserError("Expected at least one dataset and one algorithm to sweep over. Found none.")
+
+    def runs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
+        """Every run with its dataset, trial by trial: an interrupted sweep has whole trials first."""
+        for dataset in self.datasets:
+            for trial_seed in range(self.trials):
+                data = self._load(dataset, trial_seed)
+                for hparams_seed in range(self.hparams):
+                    for held_out in self._held_out(data):
+                        for algorithm in self.algorithms:
+                            yield self._run(dataset, data, algorithm, held_out, hparams_seed, trial_seed), data
+
+    def _load(self, dataset: str, trial_seed: int) -> DomainDataset:
+        probe = RunSpec(dataset=dataset, algorithm="erm", test_domains=("?",), trial_seed=trial_seed, **self.common)
+        return load_dataset(probe)
+
+    def _held_out(self, data: DomainDataset) -> list[tuple[str, ...]]:
+        chosen = [name for name in data.domain_names if self.test_domains is None or name in self.test_domains]
+        if not chosen:
+            raise UserError(
+                f"Expected a domain of {data.name} among the test domains {', '.join(self.test_domains or ())}. "
+                f"Found none; it has {', '.join(data.domain_names)}."
+            )
+        singles = [(name,) for name in chosen]
+        pairs = [pair for pair in combinations(data.domain_names, 2) if set(pair) & set(chosen)]
+        return [*singles, *pairs] if self.pairs else [*singles]
+
+    def _run(
+        self,
+        dataset: str,
+        data: DomainDataset,
+        algorithm: str,
+        held_out: tuple[str, ...],
+        hparams_seed: int,
+        trial_seed: int,
+    ) -> RunSpec:
+        from fgmix.algorithms import get
+
+        drawn = draw(algorithm, data.name, data.kind, hparams_seed, trial_seed, self.space)
+        known = get(algorithm).Config.names()
+        fixed = {name: value for name, value in self.settings.items() if name in known}
+        spec = RunSpec(
+            dataset=dataset,
+            algorithm=algorithm,
+            test_domains=held_out,
+            settings={**drawn["settings"], **fixed},
+            batch_size=drawn["batch_size"],
+            dropout=drawn["dropout"],
+            trial_seed=trial_seed,
+            hparams_seed=hparams_seed,
+            # Not of the algorithm: methods are compared from the same weights on the same batches.
+            seed=seed_hash(data.name, held_out, hparams_seed, trial_seed),
+        )
+        return replace(spec, **self.common)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a sweep and the name of its folder."""
+
+    name: str
+    spec: RunSpec
+
+
+def plan(sweep: Sweep) -> list[PlannedRun]:
+    """All runs of a sweep, each once."""
+    named = {name_run(spec, data): spec for spec, data in sweep.runs()}
+    return [PlannedRun(name, spec) for name, spec in named.items()]
+
+
+def write_plan(out: Path, sweep: Sweep, runs: Iterable[PlannedRun]) -> None:
+    """Note in the folder what a sweep wants, so that `status` can say what is still waiting."""
+    content = {"sweep": asdict(sweep), "runs": {run.name: run.spec.as_dict() for run in runs}}
+    digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
+    write_json(make_folder(out / "sweeps") / f"{digest}.json", content)
+
+
+def read_plans(out: Path) -> dict[str, RunSpec]:
+    """Every run that any sweep on this folder wanted, by name."""
+    runs: dict[str, RunSpec] = {}
+    for file in sorted((out / "sweeps").glob("*.json")):
+        runs |= {name: RunSpec.from_dict(spec) for name, spec in read_json(file)["runs"].items()}
+    return runs
+
+
+def state_of(folder: Path) -> State:
+    """Where a run stands, from its folder alone."""
+    if (folder / "record.json").exists():
+        return "diverged" if read_json(folder / "record.json")["status"] == "diverged" else "done"
+    if _locked(folder / ".lock"):
+        return "running"
+    return "failed" if (folder / "error.json").exists() else "waiting"
+
+
+def states(out: Path, names: Iterable[str]) -> Mapping[str, State]:
+    """The state of each named run."""
+    return {name: state_of(out / name) for name in names}
+
+
+def _locked(path: Path) -> bool:
+    """Whether a living process holds the lock; a dead one's is gone."""
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
