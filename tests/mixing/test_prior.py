@@ -58,7 +58,7 @@ def test_samples_have_the_gaussian_s_moments() -> None:
 def test_losses_are_the_logarithms_of_probabilities() -> None:
     d = Discriminator(4)
     real, fake = torch.randn(6, 4), torch.randn(8, 4)
-    p_real, p_fake = torch.sigmoid(d.net(real)), torch.sigmoid(d.net(fake))
+    p_real, p_fake = (torch.sigmoid(d.second(torch.relu(d.first(z)))) for z in (real, fake))
     torch.testing.assert_close(d.adversarial_loss(fake), (1 - p_fake).log().mean())
     torch.testing.assert_close(d.discriminator_loss(real, fake), -(p_real.log().mean() + (1 - p_fake).log().mean()))
 
@@ -80,7 +80,7 @@ def test_each_loss_reaches_its_own_side_only() -> None:
 def test_a_saturated_discriminator_is_finite(odds: float) -> None:
     d = Discriminator(4)
     with torch.no_grad():
-        d.net[2].bias.fill_(odds)
+        d.second.bias.fill_(odds)
     z_mix = torch.randn(8, 4, requires_grad=True)
     adv, disc = d.adversarial_loss(z_mix), d.discriminator_loss(torch.randn(8, 4), z_mix)
     assert torch.isfinite(adv)

@@ -6,6 +6,7 @@ intention: nothing here may call the fast parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import permutations
 
 import torch
@@ -35,13 +36,12 @@ def gradients_by_func(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
     return torch.cat([g.flatten(1) for g in gradients.values()], 1)
 
 
-def pair_scores(A: nn.Module, g: Tensor) -> Tensor:
+def pair_scores(A: Callable[[Tensor], Tensor], g: Tensor) -> Tensor:
     """s_i = Σ_{j≠i} A([g_i ; g_j]) for tuples of vectors (n, k, P) → (n, k), every ordered pair concatenated."""
     n, k, _ = g.shape
     i, j = zip(*permutations(range(k), 2))
     pairs = torch.cat([g[:, list(i)], g[:, list(j)]], -1)  # (n, k(k−1), 2P)
-    scores: Tensor = A(pairs)
-    return scores.view(n, k, k - 1).sum(2)
+    return A(pairs).view(n, k, k - 1).sum(2)
 
 
 def flat_loss_along(classifier: nn.Module, z_mix: Tensor, y: Tensor, gamma: float, u: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def draw_directions(
     """What codes with these coordinates (n, r, and 1 for the bias) see of random directions, and ‖u‖."""
     C, rows = head.out_features, coordinates.shape[1]
     E = torch.randn(rows, directions, C, generator=generator, device=coordinates.device, dtype=coordinates.dtype)
-    squared = E.square().sum((0, 2))
+    squared = E.square().sum(0).sum(1)
     unseen = sum(block_sizes(head)) - rows * C
     if unseen > 0:
         # χ² with f degrees of freedom is 2·Gamma(f/2); torch.distributions, which calls this too, takes no generator.

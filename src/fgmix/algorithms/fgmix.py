@@ -1,0 +1,161 @@
+"""FGMix: mix same-class codes of all source domains by weights learned towards flat minima, and its six variants.
+
+From step τ on, with the codes z of one forward pass:
+
+    s_i = Σ_{j≠i} A_ω(g_i, g_j),  a = softmax(s),  ã_i = λ a_i − (λ−1)/k,  z_mix = Σ_i ã_i z_i
+    θ, φ:   (Σ_batch l(y, h_φ(z)) + Σ_n l(y, h_φ(z_mix))) / (k·b + n),  ã constant
+    ω, λ:   (1−α)·L_flat + α·mean log(1 − d(z_mix))
+    d:      −α·mean[log d(ẑ) + log(1 − d(z_mix))]
+
+where g_i is the gradient of instance i's loss in φ. Before τ a step is ERM's, bit for bit; the only trace of it is the
+moving Gaussian of the codes that ẑ is drawn from. All updates use the values of the same forward pass.
+
+"Flatness-aware Gradient-based Mixup for Domain Generalization" (FGMix) and its ablation study. A variant is a choice of
+parts (`parts` below) and of the settings that its parts have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search, setting
+from fgmix.algorithms._registry import register
+from fgmix.drop_in import FGMix
+from fgmix.errors import UserError, bad_value
+
+
+class MixingConfig(BaseConfig):
+    """Settings of every variant."""
+
+    n: int = setting(32, help="mixed codes per step")
+    tau: float = setting(0.6, help="share of the run before mixing starts, τ/T")
+    domains_per_tuple: int | None = setting(None, help="domains k' in each mixed code; none for all")
+
+
+class ExtrapolationConfig(MixingConfig):
+    """… with a fixed λ."""
+
+    lam: float = setting(3.0, help="scaling factor λ of the weights")
+
+
+class FlatnessConfig(MixingConfig):
+    """… with a policy that learns A_ω and λ."""
+
+    eta2: float = search(
+        1e-3, None, paper=choice(1e-4, 1e-3, 1e-2), help="learning rate η₂ of policy and discriminator"
+    )
+    lam: float = search(3.0, None, paper=choice(1.0, 3.0, 5.0, 8.0), help="initial scaling factor λ₀ of the weights")
+    gamma: float = search(10.0, None, paper=log_uniform(1, 100), help="distance γ of the perturbed classifiers")
+    directions: int = setting(100, help="perturbed classifiers per step")
+    scale: Literal["raw", "rms"] = setting(
+        "raw", help="inputs of A_ω: raw, or rms to divide each by its mean square root"
+    )
+
+
+class FGMixConfig(FlatnessConfig):
+    """… and a prior that mixed codes are kept near to."""
+
+    alpha: float = search(0.1, None, paper=choice(0.01, 0.03, 0.1, 0.3), help="weight α of the adversarial loss")
+
+
+class LatentMixing(Algorithm):
+    """ERM on codes and, from step τ on, mixed codes; `FGMix` makes these and updates its own parameters."""
+
+    Config: ClassVar[type[MixingConfig]] = MixingConfig
+    config: MixingConfig  # narrows the base's type
+    min_domains = 2
+    parts: ClassVar[dict[str, Any]]  # arguments of FGMix that make the variant
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: MixingConfig) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        if not 0 <= config.tau <= 1:
+            raise bad_value("tau", "between 0 and 1", config.tau)
+        if config.domains_per_tuple is not None and config.domains_per_tuple > n_domains:
+            raise UserError(
+                f"Parameter `domains_per_tuple` should be at most the number of source domains, {n_domains}. "
+                f"Found {config.domains_per_tuple}."
+            )
+        shared = ("n", "domains_per_tuple", "lam", "gamma", "alpha", "directions", "scale")
+        settings = {name: value for name, value in config.as_dict().items() if name in shared}
+        # The policy's initial weights take nothing from the generator that ERM would find afterwards.
+        with torch.random.fork_rng(devices=[]):
+            self.mixer = FGMix(
+                self.code_size, classifier, lr=getattr(config, "eta2", None), **{**settings, **self.parts}
+            )
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        z: Tensor = self.featurizer(x)
+        if self.updates < self.config.tau * self.config.steps:
+            self.mixer.observe(z)
+            metrics = self.mixer.idle_metrics()
+            loss = cross_entropy(self.classifier(z), y)
+        else:
+            domains = torch.arange(len(batches), device=y.device).repeat_interleave(
+                torch.tensor([len(y_e) for _, y_e in batches], device=y.device)
+            )
+            mixed = self.mixer(z, y, domains, self.classifier)
+            metrics = mixed.metrics
+            loss = cross_entropy(self.classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return {"loss": loss, **metrics}
+
+
+@register("fgmix")
+class FGMixAlgorithm(LatentMixing):
+    """Learned compatibility of gradients, learned λ, flatness and prior."""
+
+    Config = FGMixConfig
+    parts = {"weights": "learned", "inputs": "gradients"}
+
+
+@register("fgmix_a")
+class VariantA(LatentMixing):
+    """Random weights from Dirichlet(1)."""
+
+    parts = {"weights": "dirichlet", "lam": 1.0}
+
+
+@register("fgmix_b")
+class VariantB(LatentMixing):
+    """Summed cosines of the codes."""
+
+    parts = {"weights": "cosine", "inputs": "codes", "lam": 1.0}
+
+
+@register("fgmix_c")
+class VariantC(LatentMixing):
+    """Summed cosines of the gradients."""
+
+    parts = {"weights": "cosine", "inputs": "gradients", "lam": 1.0}
+
+
+@register("fgmix_d")
+class VariantD(LatentMixing):
+    """C with scale and shift, λ fixed."""
+
+    Config = ExtrapolationConfig
+    parts = {"weights": "cosine", "inputs": "gradients"}
+
+
+@register("fgmix_e")
+class VariantE(LatentMixing):
+    """FGMix without the adversarial loss."""
+
+    Config = FlatnessConfig
+    parts = {"weights": "learned", "inputs": "gradients", "alpha": 0.0}
+
+
+@register("fgmix_f")
+class VariantF(LatentMixing):
+    """FGMix on codes instead of gradients."""
+
+    Config = FGMixConfig
+    parts = {"weights": "learned", "inputs": "codes"}

@@ -1,0 +1,249 @@
+"""FGMix as a module for a training loop of one's own: no dataset, no loop, no base model of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam
+
+from fgmix.errors import UserError, bad_value
+from fgmix.mixing._heads import block_sizes
+from fgmix.mixing.flatness import flat_loss
+from fgmix.mixing.prior import Discriminator, Prior
+from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
+from fgmix.mixing.tuples import draw_tuples
+from fgmix.mixing.weights import dirichlet_weights, entropy, extrapolated_share, mixing_matrix, scale_and_shift
+
+Weights = Literal["learned", "cosine", "dirichlet"]
+Inputs = Literal["gradients", "codes"]
+Scale = Literal["raw", "rms"]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What one call of `FGMix` gives.
+
+    `z` carries gradients to the featurizer and none to the policy; the two losses carry gradients to the policy and
+    to the discriminator, each to its own, and none to the base model. The losses need no attention where the module
+    owns its optimiser, and do not depend on any parameter where nothing was mixed or nothing is learned.
+    """
+
+    z: Tensor  # mixed codes (n, d); (0, d) where no class is shared
+    y: Tensor  # their classes (n,)
+    policy_loss: Tensor
+    discriminator_loss: Tensor
+    metrics: dict[str, Tensor]  # detached scalars: flat, adv, disc, lam, extrapolated, mixed, entropy
+
+
+class FGMix(nn.Module):
+    """Mix same-class codes of different domains with weights that a policy learns towards flat minima.
+
+        s_i = Σ_{j≠i} A_ω(g_i, g_j),  a = softmax(s),  ã_i = λ a_i − (λ−1)/k,  z_mix = Σ ã_i z_i
+        policy (ω, λ): (1−α)·L_flat + α·mean log(1 − d(z_mix))
+        discriminator: −α·mean[log d(ẑ) + log(1 − d(z_mix))],  ẑ from the moving Gaussian of the codes
+
+    "Flatness-aware Gradient-based Mixup" (FGMix). `docs/algorithms/fgmix.md` lists every decision.
+
+    Call it on the codes of a batch and train the base model on codes and mixed codes together. Without `lr` the
+    parameters of this module are yours to optimise: backward `policy_loss + discriminator_loss` in the same step.
+    With `lr` each call in training mode also updates them, by an Adam that is part of `state_dict()`. The update does
+    not change what the call returns: mixed codes belong to the weights before it.
+
+    Args:
+        code_size: d, the width of the latent codes.
+        classifier: the head whose gradients are looked at, or its number of classes if it is one Linear layer with a
+            bias. Only its size is read here; it is passed again, as it is then, to each call.
+        n: mixed codes per call.
+        weights: "learned" (A_ω, with λ learned beside it), "cosine" (summed cosines, λ fixed) or "dirichlet".
+        inputs: what scores compare: "gradients" of the classifier's loss, or the "codes".
+        scale: "raw", or "rms" to divide each input of A_ω by its root mean square.
+        lam: λ, initial where it is learned; 1 for none.
+        gamma: γ, the distance of the perturbed classifiers in L_flat.
+        alpha: α, weight of the adversarial loss; 0 for no discriminator.
+        directions: perturbed classifiers per call.
+        domains_per_tuple: k' domains in each mixed code; None for all of the batch.
+        lr: learning rate of the module's own optimiser; None to leave the updates to you.
+
+    Example:
+        >>> classifier = nn.Linear(8, 4)
+        >>> fgmix = FGMix(8, classifier, lr=1e-3)
+        >>> z, y, domains = torch.randn(12, 8), torch.arange(12) % 4, torch.arange(3).repeat_interleave(4)
+        >>> mixed = fgmix(z, y, domains, classifier)
+        >>> loss = nn.functional.cross_entropy(classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
+        >>> mixed.z.shape
+        torch.Size([32, 8])
+    """
+
+    def __init__(
+        self,
+        code_size: int,
+        classifier: nn.Module | int,
+        *,
+        n: int = 32,
+        weights: Weights = "learned",
+        inputs: Inputs = "gradients",
+        scale: Scale = "raw",
+        lam: float = 3.0,
+        gamma: float = 10.0,
+        alpha: float = 0.1,
+        directions: int = 100,
+        domains_per_tuple: int | None = None,
+        lr: float | None = None,
+    ) -> None:
+        super().__init__()
+        _check("weights", weights in ("learned", "cosine", "dirichlet"), "learned, cosine or dirichlet", weights)
+        _check("inputs", inputs in ("gradients", "codes"), "gradients or codes", inputs)
+        _check("scale", scale in ("raw", "rms"), "raw or rms", scale)
+        _check("n", n >= 1, "at least 1", n)
+        _check("gamma", gamma > 0, "positive", gamma)
+        _check("alpha", 0 <= alpha <= 1, "between 0 and 1", alpha)
+        _check("directions", directions >= 1, "at least 1", directions)
+        _check("domains_per_tuple", (domains_per_tuple or 2) >= 2, "at least 2", domains_per_tuple)
+        _check("lr", lr is None or lr > 0, "positive", lr)
+        self.code_size, self.n, self.weights, self.inputs, self.scale = code_size, n, weights, inputs, scale
+        self.gamma, self.alpha, self.directions = gamma, alpha, directions
+        self.domains_per_tuple = domains_per_tuple
+
+        learned = weights == "learned"
+        self.lam: Tensor  # λ is a parameter where it is learned
+        if learned:
+            self.lam = nn.Parameter(torch.tensor(float(lam)))
+        else:
+            self.register_buffer("lam", torch.tensor(float(lam)))
+        self.compatibility = Compatibility(self._input_sizes(classifier)) if learned else None
+        self.prior = Prior(code_size) if learned and alpha > 0 else None
+        self.discriminator = Discriminator(code_size) if learned and alpha > 0 else None
+        self.optimizer = Adam(self.parameters(), lr=lr, fused=True) if learned and lr is not None else None
+
+    def forward(
+        self, z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, generator: torch.Generator | None = None
+    ) -> Mixed:
+        """Mix a batch.
+
+        Args:
+            z: codes (N, d) with their graph.
+            y: classes (N,).
+            domains: domain ids (N,).
+            classifier: h_φ as it is now; not changed, and not called in training mode.
+            generator: on the device of z; None for torch's own.
+        """
+        if torch.compiler.is_compiling():
+            # Compiled, the three losses would share one backward graph; each must have its own.
+            mixed: Mixed = torch.compiler.disable(self._mix)(z, y, domains, classifier, generator)
+            return mixed
+        return self._mix(z, y, domains, classifier, generator)
+
+    def _mix(
+        self, z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, generator: torch.Generator | None
+    ) -> Mixed:
+        self._check_codes(z)
+        # In the policy's own precision: gradients of 1e-6 and squared loss differences do not survive bfloat16.
+        with torch.autocast(z.device.type, enabled=False):
+            if self.training:
+                self.observe(z)
+            index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
+            if len(labels) == 0:
+                return Mixed(z[:0], labels, _nothing(z), _nothing(z), self.idle_metrics())
+            # Instances in several tuples count once: a third fewer projections and noise for 96 picks out of 96.
+            used, position = torch.unique(index, return_inverse=True)
+            live = z.index_select(0, used).to(self.lam.dtype)
+            codes = live.detach()
+            a = self._weights(codes, y[used], position, classifier, generator)  # (n, k)
+            a_tilde = scale_and_shift(a, self.lam)
+            A = mixing_matrix(a_tilde, position, len(used))  # (n, m)
+            z_mix = (A.detach() @ live).to(z.dtype)
+
+            policy_loss, discriminator_loss, metrics = self._losses(A, codes, labels, classifier, generator)
+            metrics["lam"] = self.lam.detach().clone()  # before the update
+            metrics["extrapolated"] = extrapolated_share(a_tilde.detach())
+            metrics["mixed"] = torch.tensor(float(len(labels)))
+            metrics["entropy"] = entropy(a.detach())
+            if self.optimizer is not None and self.training and torch.is_grad_enabled():
+                self.optimizer.zero_grad(set_to_none=True)
+                (policy_loss + discriminator_loss).backward()
+                self.optimizer.step()
+        return Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics)
+
+    def observe(self, z: Tensor) -> None:
+        """Take codes into the prior's averages: for steps that do not mix yet. A call in training mode does it too."""
+        if self.prior is not None:
+            self.prior.observe(z.detach())
+
+    def idle_metrics(self) -> dict[str, Tensor]:
+        """Metrics of a step that mixes nothing: the names of any other, zero but for λ."""
+        names = ["extrapolated", "mixed", "entropy"]
+        names += ["flat"] if self.compatibility is not None else []
+        names += ["adv", "disc"] if self.discriminator is not None else []
+        return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
+
+    def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
+        """Sizes of the blocks of A_ω's inputs."""
+        if self.inputs == "codes":
+            return [self.code_size]
+        if isinstance(classifier, int):
+            return [classifier * self.code_size, classifier]
+        return block_sizes(classifier)
+
+    def _weights(
+        self, z: Tensor, y: Tensor, position: Tensor, classifier: nn.Module, generator: torch.Generator | None
+    ) -> Tensor:
+        """Weights a (n, k) of the tuples."""
+        if self.weights == "dirichlet":
+            n, k = position.shape
+            return dirichlet_weights(n, k, generator, device=z.device, dtype=z.dtype)
+        vectors: Vectors | LinearGradients = Vectors((z,))
+        if self.inputs == "gradients":
+            vectors = classifier_gradients(classifier, z, y)
+        if self.compatibility is None:
+            return torch.softmax(cosine_scores(vectors, position), 1)
+        built_for = [block.shape[1] for block in self.compatibility.blocks]
+        if built_for != self._input_sizes(classifier):
+            raise UserError(
+                f"Expected the classifier that FGMix was built for, with parameters of sizes {built_for}. Found sizes "
+                f"{self._input_sizes(classifier)}. Build FGMix with the classifier that it is called with."
+            )
+        if self.scale == "rms":
+            vectors = vectors.normalised()
+        return torch.softmax(self.compatibility.scores(vectors, position), 1)
+
+    def _losses(
+        self, A: Tensor, z: Tensor, y: Tensor, classifier: nn.Module, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Policy loss, discriminator loss, and their terms as metrics."""
+        if self.compatibility is None:
+            return _nothing(z), _nothing(z), {}
+        flat = flat_loss(classifier, A, z, y, gamma=self.gamma, directions=self.directions, generator=generator)
+        if self.discriminator is None or self.prior is None:
+            return flat, _nothing(z), {"flat": flat.detach()}
+        z_mix = A @ z
+        adv = self.discriminator.adversarial_loss(z_mix)
+        disc = self.alpha * self.discriminator.discriminator_loss(self.prior.sample(len(y), generator), z_mix)
+        policy = (1 - self.alpha) * flat + self.alpha * adv
+        return policy, disc, {"flat": flat.detach(), "adv": adv.detach(), "disc": disc.detach()}
+
+    def _check_codes(self, z: Tensor) -> None:
+        if z.ndim != 2 or z.shape[1] != self.code_size:
+            raise UserError(
+                f"Expected codes of shape (N, {self.code_size}). Found {tuple(z.shape)}. Pool them, or build FGMix "
+                "with their width as `code_size`."
+            )
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"optimizer": None if self.optimizer is None else self.optimizer.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        if self.optimizer is not None and state["optimizer"] is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _nothing(z: Tensor) -> Tensor:
+    """A loss of zero that can be backpropagated and moves no parameter (an optimiser skips what has no gradient)."""
+    return torch.zeros((), device=z.device, requires_grad=True)
+
+
+def _check(name: str, fine: bool, should: str, found: object) -> None:
+    if not fine:
+        raise bad_value(name, should, found)
