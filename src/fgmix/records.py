@@ -47,8 +47,9 @@ class RunRecord:
         spec: the resolved spec.
         status: "done", or "diverged" when a loss was not finite.
         fgmix_version: the version that made it.
+        dataset: the dataset's name, wherever it lay.
         data_fingerprint: digest of the dataset.
-        sources: names of the source domains.
+        domains: names of all of its domains, in its order.
         evaluations: in order of steps.
         diverged_at: the first step whose loss was not finite.
         folder: where it was read from; not part of the record.
@@ -57,11 +58,17 @@ class RunRecord:
     spec: RunSpec
     status: Literal["done", "diverged"]
     fgmix_version: str
+    dataset: str
     data_fingerprint: str
-    sources: tuple[str, ...]
+    domains: tuple[str, ...]
     evaluations: tuple[Evaluation, ...]
     diverged_at: int | None = None
     folder: Path | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the source domains."""
+        return tuple(name for name in self.domains if name not in self.spec.test_domains)
 
     def best(self, model: Model = "raw") -> Evaluation:
         """The evaluation that training-domain validation selects; the earliest of equals."""
@@ -83,8 +90,9 @@ class RunRecord:
             "status": self.status,
             "diverged_at": self.diverged_at,
             "spec": self.spec.as_dict(),
+            "dataset": self.dataset,
             "data": self.data_fingerprint,
-            "sources": list(self.sources),
+            "domains": list(self.domains),
             "evaluations": [evaluation.as_dict() for evaluation in self.evaluations],
         }
 
@@ -105,8 +113,9 @@ def read_record(path: Path) -> RunRecord:
         spec=RunSpec.from_dict(content["spec"]),
         status=content["status"],
         fgmix_version=content["fgmix"],
+        dataset=content["dataset"],
         data_fingerprint=content["data"],
-        sources=tuple(content["sources"]),
+        domains=tuple(content["domains"]),
         evaluations=tuple(Evaluation(**evaluation) for evaluation in content["evaluations"]),
         diverged_at=content["diverged_at"],
         folder=file.parent,

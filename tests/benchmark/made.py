@@ -38,8 +38,9 @@ def run(
         spec=RunSpec(dataset=dataset, algorithm=algorithm, test_domains=held_out, **fields),
         status=status,  # type: ignore[arg-type]
         fgmix_version="0",
+        dataset=dataset,
         data_fingerprint="f",
-        sources=tuple(name for name in domains if name not in held_out),
+        domains=tuple(domains),
         evaluations=tuple(evaluations),
     )
 

@@ -142,7 +142,7 @@ def test_there_and_back(tmp_path: Path) -> None:
 
 
 def test_what_is_written(tmp_path: Path) -> None:
-    record = finished("photo", 0.75, domains="art_painting cartoon photo sketch", dataset="x/PACS", draw=4, trial=2)
+    record = finished("photo", 0.75, domains="art_painting cartoon photo sketch", dataset="PACS", draw=4, trial=2)
     (folder,) = to_domainbed([record], tmp_path)
     (line,) = (json.loads(text) for text in (folder / "results.jsonl").read_text().splitlines())
     assert line["args"]["dataset"] == "PACS"

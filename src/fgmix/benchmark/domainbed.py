@@ -26,7 +26,6 @@ from fgmix.benchmark.labels import (
     to_domainbed_dataset,
     to_domainbed_method,
 )
-from fgmix.benchmark.selection import dataset_name, domain_order
 from fgmix.errors import UserError
 from fgmix.files import make_folder, write_atomically
 from fgmix.records import Evaluation, Model, RunRecord
@@ -151,8 +150,9 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
         spec=spec,
         status="done",
         fgmix_version="DomainBed",
+        dataset=dataset,
         data_fingerprint="DomainBed",
-        sources=tuple(name for name in names if name not in test_domains),
+        domains=names,
         evaluations=tuple(evaluations),
         folder=run,
     )
@@ -176,15 +176,7 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path) -> list[Path]
         folder: where to write; made if it does not exist.
     """
     folder = make_folder(Path(folder))
-    by_dataset: dict[str, list[RunRecord]] = defaultdict(list)
-    for record in records:
-        by_dataset[dataset_name(record)].append(record)
-    written = []
-    for dataset, its_records in by_dataset.items():
-        names = domain_order(its_records)
-        for record in its_records:
-            written += [_write(record, model, dataset, names, folder) for model in _models(record)]
-    return written
+    return [_write(record, model, folder) for record in records for model in _models(record)]
 
 
 def _models(record: RunRecord) -> list[Model]:
@@ -192,11 +184,11 @@ def _models(record: RunRecord) -> list[Model]:
     return [model for model in known if record.evaluations and model in record.evaluations[0].accuracy]
 
 
-def _write(record: RunRecord, model: Model, dataset: str, names: tuple[str, ...], folder: Path) -> Path:
-    spec = record.spec
+def _write(record: RunRecord, model: Model, folder: Path) -> Path:
+    spec, names = record.spec, record.domains
     algorithm = to_domainbed_method(spec.algorithm) if model == "raw" else method_label(spec.algorithm, model)
     args = {
-        "dataset": to_domainbed_dataset(dataset),
+        "dataset": to_domainbed_dataset(record.dataset),
         "algorithm": algorithm,
         "test_envs": sorted(names.index(name) for name in spec.test_domains),
         "holdout_fraction": spec.holdout_fraction,

@@ -16,12 +16,8 @@ Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021. Varian
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from heapq import heappop, heappush
-from itertools import pairwise
-from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from fgmix.errors import unknown
@@ -124,47 +120,13 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
         raise unknown("selection rule", rule, get_args(Rule))
     by_dataset: dict[str, list[RunRecord]] = defaultdict(list)
     for record in records:
-        by_dataset[dataset_name(record)].append(record)
+        by_dataset[record.dataset].append(record)
     cells: dict[Cell, Selected | Missing] = {}
     domains = {}
     for dataset, its_records in sorted(by_dataset.items()):
-        domains[dataset] = domain_order(its_records)
+        domains[dataset] = its_records[0].domains
         cells |= _select_dataset(dataset, domains[dataset], its_records, rule)
     return Selection(rule, cells, domains)
-
-
-def dataset_name(record: RunRecord) -> str:
-    """The name under which a dataset is reported: a path's last part, wherever the data lies.
-
-    A spec keeps what the user typed; two machines that keep PACS in two places still ran PACS.
-    """
-    path = Path(record.spec.dataset)
-    return (path.stem if path.suffix == ".npz" else path.name) or record.spec.dataset
-
-
-def domain_order(records: Sequence[RunRecord]) -> tuple[str, ...]:
-    """All domains of a dataset, in its own order.
-
-    Every record lists its sources in the dataset's order but not where its test domain stands among them; records with
-    different test domains settle it together.
-    """
-    chains = {record.sources for record in records}
-    names = {name for record in records for name in (*record.sources, *record.spec.test_domains)}
-    graph = TopologicalSorter[str](dict.fromkeys(names, ()))
-    for before, after in (step for chain in chains for step in pairwise(chain)):
-        graph.add(after, before)
-    try:
-        graph.prepare()
-    except CycleError:  # two datasets of one name
-        return tuple(sorted(names))
-    ordered: list[str] = []
-    ready: list[str] = []
-    while graph.is_active():
-        for name in graph.get_ready():
-            heappush(ready, name)
-        ordered.append(heappop(ready))  # what no record settles goes by name, as folders do
-        graph.done(ordered[-1])
-    return tuple(ordered)
 
 
 class _NoNumber(Exception):
