@@ -1,5 +1,6 @@
 """Datasets: named domains over named classes. `load(name or path)` returns one, `names()` lists the registered."""
 
+from fgmix.data import benchmarks as benchmarks
 from fgmix.data import digits as digits
 from fgmix.data import mnist as mnist
 from fgmix.data._dataset import ArrayInputs as ArrayInputs

@@ -1,0 +1,149 @@
+"""Look a folder `domain/class/image` over before training on it: `fgmix data check FOLDER`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from fgmix.data.decoded import Unreadable, digest_of, quiet_decoding, try_decode
+from fgmix.data.folders import ImageFile, class_notes, scan_folder
+from fgmix.progress import Progress
+
+TINY = 5  # images; a class with fewer in a domain may have none in a holdout of one fifth
+
+
+@dataclass(frozen=True)
+class FolderReport:
+    """What a folder holds and what is wrong with it.
+
+    Args:
+        root: the folder.
+        counts: readable images of each class in each domain; domains and classes sorted, zeros included.
+        notes: folders and classes without images, classes that domains lack.
+        unreadable: files that cannot be decoded, each with the reason.
+        duplicates: groups of files with equal content in more than one domain.
+        tiny: (domain, class, number) with 1 to 4 images.
+        smallest: (width, height) of the image with the fewest pixels; None if no image is readable.
+        largest: (width, height) of the image with the most pixels.
+    """
+
+    root: Path
+    counts: dict[str, dict[str, int]]
+    notes: tuple[str, ...]
+    unreadable: tuple[tuple[Path, str], ...]
+    duplicates: tuple[tuple[Path, ...], ...]
+    tiny: tuple[tuple[str, str, int], ...]
+    smallest: tuple[int, int] | None
+    largest: tuple[int, int] | None
+
+    @property
+    def clean(self) -> bool:
+        """Nothing to look at."""
+        return not (self.notes or self.unreadable or self.duplicates or self.tiny)
+
+    def lines(self) -> list[str]:
+        """The report as text, a line each."""
+        return [
+            *self._overview(),
+            *self._table(),
+            *self.notes,
+            *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
+            *(
+                "The same image in several domains: " + ", ".join(str(path.relative_to(self.root)) for path in group)
+                for group in self.duplicates
+            ),
+            *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
+            *(["Nothing to complain about."] if self.clean else []),
+        ]
+
+    def _overview(self) -> list[str]:
+        total = sum(sum(row.values()) for row in self.counts.values())
+        classes = len(next(iter(self.counts.values())))
+        sizes = f", {_size(self.smallest)} to {_size(self.largest)} pixels" if self.smallest and self.largest else ""
+        return [f"{self.root}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}"]
+
+    def _table(self) -> list[str]:
+        """Classes down, domains across."""
+        domains = list(self.counts)
+        classes = list(next(iter(self.counts.values())))
+        rows = [["", *domains], *([c, *(str(self.counts[d][c]) for d in domains)] for c in classes)]
+        rows.append(["all", *(str(sum(self.counts[d].values())) for d in domains)])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(domains) + 1)]
+        return [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
+            for row in rows
+        ]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one file turned out to be."""
+
+    file: ImageFile
+    digest: bytes
+    outcome: tuple[int, int] | Unreadable  # (width, height), or why not
+
+
+def check_folder(path: Path, *, progress: bool = True) -> FolderReport:
+    """Decode every image under `path` and report; UserError where there are no two domains to speak of.
+
+    Args:
+        path: a folder domain/class/image.
+        progress: show a bar.
+    """
+    scan = scan_folder(path)
+    looks = _look_at(scan.files, progress)
+    readable = [look.file for look in looks if not isinstance(look.outcome, Unreadable)]
+    counts = _counts(scan.files, readable)
+    sizes = sorted((look.outcome for look in looks if not isinstance(look.outcome, Unreadable)), key=_area)
+    return FolderReport(
+        root=path,
+        counts=counts,
+        notes=(*scan.notes, *class_notes(readable, scan.class_folders)),
+        unreadable=tuple((k.file.path, k.outcome.reason) for k in looks if isinstance(k.outcome, Unreadable)),
+        duplicates=_duplicates(looks),
+        tiny=tuple((d, c, n) for d, row in counts.items() for c, n in row.items() if 0 < n < TINY),
+        smallest=sizes[0] if sizes else None,
+        largest=sizes[-1] if sizes else None,
+    )
+
+
+def _look_at(files: Sequence[ImageFile], progress: bool) -> list[_Look]:
+    def look(file: ImageFile) -> _Look:
+        image = try_decode(file.path)
+        return _Look(file, digest_of(file.path), image if isinstance(image, Unreadable) else image.size)
+
+    looks = []
+    with quiet_decoding(), Progress("check images", len(files), show=progress) as bar, ThreadPoolExecutor() as pool:
+        for found in pool.map(look, files):
+            looks.append(found)
+            bar.advance()
+    return looks
+
+
+def _counts(files: Sequence[ImageFile], readable: Sequence[ImageFile]) -> dict[str, dict[str, int]]:
+    classes = sorted({file.label for file in files})
+    counts = {domain: dict.fromkeys(classes, 0) for domain in dict.fromkeys(file.domain for file in files)}
+    for file in readable:
+        counts[file.domain][file.label] += 1
+    return counts
+
+
+def _duplicates(looks: Sequence[_Look]) -> tuple[tuple[Path, ...], ...]:
+    groups: dict[bytes, list[ImageFile]] = {}
+    for look in looks:
+        if not isinstance(look.outcome, Unreadable):
+            groups.setdefault(look.digest, []).append(look.file)
+    return tuple(
+        tuple(file.path for file in group) for group in groups.values() if len({file.domain for file in group}) > 1
+    )
+
+
+def _area(size: tuple[int, int]) -> int:
+    return size[0] * size[1]
+
+
+def _size(size: tuple[int, int]) -> str:
+    return f"{size[0]}×{size[1]}"

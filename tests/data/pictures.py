@@ -1,0 +1,42 @@
+"""Folders of small pictures, made for a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def picture(seed: int, width: int = 12, height: int = 10, mode: str = "RGB") -> Image.Image:
+    """A smooth picture (JPEG keeps it nearly as it is), another one for every seed."""
+    rng = np.random.default_rng(seed)
+    corners = Image.fromarray(rng.integers(0, 256, (3, 3, 3), dtype=np.uint8))
+    return corners.resize((width, height), Image.Resampling.BILINEAR).convert(mode)
+
+
+def make_folder(root: Path, layout: Mapping[str, Mapping[str, Sequence[str]]]) -> Path:
+    """A folder domain/class/image from {domain: {class: [file name, …]}}; every file is another picture."""
+    seed = 0
+    for domain, classes in layout.items():
+        for label, names in classes.items():
+            folder = root / domain / label
+            folder.mkdir(parents=True)
+            for name in names:
+                picture(seed).save(folder / name)
+                seed += 1
+    return root
+
+
+def two_domains(root: Path) -> Path:
+    """art and photo, each with two cats and two dogs."""
+    classes = {"cat": ["1.png", "2.png"], "dog": ["1.png", "2.png"]}
+    return make_folder(root, {"art": classes, "photo": classes})
+
+
+def truncate(path: Path) -> Path:
+    """Cut a file in half, as a broken download does."""
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    return path

@@ -1,0 +1,327 @@
+"""The decoded cache: what it stores, when it is built, what may go wrong."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data.pictures import picture, truncate
+from fgmix.data import decoded
+from fgmix.data._dataset import fingerprint_of
+from fgmix.data.decoded import decoded_images, stored_size
+from fgmix.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("image_cache")
+
+
+def save(folder: Path, n: int = 4) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{i}.png" for i in range(n)]
+    for i, path in enumerate(paths):
+        picture(i, width=12 + i).save(path)
+    return paths
+
+
+def build(files: list[Path], image_size: int = 8, *, skip_unreadable: bool = False) -> decoded.DecodedImages:
+    return decoded_images(files, image_size, skip_unreadable=skip_unreadable, progress=False)
+
+
+@pytest.fixture
+def decodings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were decoded."""
+    seen: list[Path] = []
+    original = decoded.decode
+
+    def counted(path: Path) -> Image.Image:
+        seen.append(path)
+        return original(path)
+
+    monkeypatch.setattr(decoded, "decode", counted)
+    return seen
+
+
+def entries(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "decoded").iterdir() if not path.name.endswith(".lock"))
+
+
+# what is stored
+
+
+def test_images_come_back_as_they_were(tmp_path: Path, image_cache: Path) -> None:
+    files = save(tmp_path / "in")
+    images = build(files, image_size=64)  # nothing to reduce
+    assert len(images) == 4
+    for i in range(4):
+        np.testing.assert_array_equal(images[i], np.asarray(picture(i, width=12 + i)))
+    assert images.widths.tolist() == [12, 13, 14, 15]
+    assert len(entries(image_cache)) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [("L", "grey.png"), ("P", "palette.png"), ("RGBA", "alpha.png"), ("CMYK", "cmyk.jpg"), ("1", "bits.png")],
+)
+def test_every_mode_becomes_rgb_as_pillow_converts_it(tmp_path: Path, mode: str, name: str) -> None:
+    path = tmp_path / name
+    picture(0, mode=mode).save(path)
+    with Image.open(path) as image:
+        assert image.mode == mode
+        expected = np.asarray(image.convert("RGB"))
+    np.testing.assert_array_equal(build([path], image_size=64)[0], expected)
+
+
+def test_exif_orientation_is_not_applied(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # "turn me by 90 degrees"
+    picture(0, width=20, height=10).save(tmp_path / "turned.jpg", exif=exif)
+    assert build([tmp_path / "turned.jpg"], image_size=64)[0].shape == (10, 20, 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((640, 480), (103, 77)),  # ⌈64/√0.7⌉ = 77
+        ((77, 200), (77, 200)),
+        ((78, 78), (77, 77)),
+        ((10, 3), (10, 3)),  # never enlarged
+    ],
+)
+def test_shorter_side_is_reduced_to_what_the_smallest_crop_needs(
+    tmp_path: Path, size: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    assert stored_size(*size, image_size=64) == expected
+    picture(0, *size).save(tmp_path / "x.png")
+    assert build([tmp_path / "x.png"], image_size=64)[0].shape == (expected[1], expected[0], 3)
+
+
+def test_reduction_is_antialiased(tmp_path: Path) -> None:
+    """Stripes one pixel wide become their mean, not one of the two colours."""
+    stripes = np.zeros((160, 160, 3), np.uint8)
+    stripes[:, ::2] = 255
+    Image.fromarray(stripes).save(tmp_path / "stripes.png")
+    inner = build([tmp_path / "stripes.png"], image_size=16)[0][:, 3:-3].astype(float)
+    assert inner.mean() == pytest.approx(127.5, abs=3)
+    assert inner.std() < 15
+
+
+# when it is built
+
+
+def test_second_time_decodes_nothing(tmp_path: Path, decodings: list[Path]) -> None:
+    files = save(tmp_path / "in")
+    first = build(files)
+    assert sorted(decodings) == files
+    decodings.clear()
+    second = build(files)
+    assert decodings == []
+    np.testing.assert_array_equal(first.pixels, second.pixels)
+
+
+def test_cache_follows_content_not_place(tmp_path: Path, decodings: list[Path]) -> None:
+    files = save(tmp_path / "in")
+    build(files)
+    decodings.clear()
+    shutil.copytree(tmp_path / "in", tmp_path / "copy")
+    build([tmp_path / "copy" / path.name for path in files])
+    assert decodings == []
+
+
+def test_another_content_order_or_size_gives_another_key(tmp_path: Path, image_cache: Path) -> None:
+    files = save(tmp_path / "in")
+    keys = [build(files).key, build(files, image_size=9).key, build(files[::-1]).key]
+    picture(50, width=12).save(files[0])
+    keys.append(build(files).key)
+    assert len(set(keys)) == 4
+    assert entries(image_cache) == sorted(keys)
+
+
+def test_old_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = save(tmp_path / "in")
+    later = decoded.time.time_ns() + 60 * 10**9
+    monkeypatch.setattr(decoded.time, "time_ns", lambda: later)
+    contents = decoded.contents_of(files, progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(decoded, "digest_of", lambda path: pytest.fail(f"{path} is read again"))
+        assert decoded.contents_of(files, progress=False) == contents
+    stat = files[0].stat()
+    while files[0].stat().st_ctime_ns == stat.st_ctime_ns:  # until the file system's clock ticks: milliseconds
+        files[0].write_bytes(files[0].read_bytes()[:-1] + b"!")  # same size …
+        os.utime(files[0], ns=(stat.st_atime_ns, stat.st_mtime_ns))  # … and modification time
+    assert decoded.contents_of(files, progress=False) != contents
+
+
+def test_files_just_written_are_not_remembered(tmp_path: Path, image_cache: Path) -> None:
+    decoded.contents_of(save(tmp_path / "in"), progress=False)
+    assert not (image_cache / "contents").exists()
+
+
+def test_leftovers_of_a_killed_build_are_replaced(tmp_path: Path, image_cache: Path) -> None:
+    files = save(tmp_path / "in")
+    finished = build(files)
+    pixels = finished.pixels.tobytes()
+    folder = image_cache / "decoded" / finished.key
+    folder.rename(folder.with_suffix(".tmp"))
+    truncate(folder.with_suffix(".tmp") / "pixels.bin")
+    assert build(files).pixels.tobytes() == pixels
+    assert entries(image_cache) == [finished.key]
+
+
+FORK = multiprocessing.get_context("fork")  # milliseconds, where a fresh interpreter imports torch for seconds
+
+
+def build_in_process(files: list[Path], kill_at: int, barrier: Barrier, results: SimpleQueue) -> None:
+    """Build once all processes are ready; report what came out and how many files this process decoded."""
+    seen: list[Path] = []
+    original = decoded.decode
+
+    def watched(path: Path) -> Image.Image:
+        seen.append(path)
+        if 0 < kill_at <= len(seen):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(path)
+
+    decoded.decode = watched
+    barrier.wait()
+    images = build(files)
+    results.put((images.key, fingerprint_of([images.pixels]), len(seen)))
+
+
+def run_processes(files: list[Path], kill_at: list[int]) -> tuple[list[int], list[tuple[str, str, int]]]:
+    """Exit codes and results of processes that start at once; process i kills itself at its kill_at[i]-th file."""
+    barrier, results = FORK.Barrier(len(kill_at)), FORK.SimpleQueue()
+    processes = [FORK.Process(target=build_in_process, args=(files, n, barrier, results)) for n in kill_at]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    codes = [process.exitcode for process in processes]
+    return codes, [results.get() for code in codes if code == 0]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_of_several_processes_one_builds_and_all_use_it(tmp_path: Path, image_cache: Path) -> None:
+    files = save(tmp_path / "in", n=20)
+    codes, results = run_processes(files, kill_at=[0, 0, 0])
+    assert codes == [0, 0, 0]
+    assert sorted(n for _, _, n in results) == [0, 0, 20]
+    images = build(files)
+    assert {(key, pixels) for key, pixels, _ in results} == {(images.key, fingerprint_of([images.pixels]))}
+    assert entries(image_cache) == [images.key]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_killed_build_leaves_no_cache_and_no_lock(tmp_path: Path, image_cache: Path) -> None:
+    files = save(tmp_path / "in", n=20)
+    codes, _ = run_processes(files, kill_at=[10])
+    assert codes == [-signal.SIGKILL]
+    (half,) = entries(image_cache)
+    assert half.endswith(".tmp")
+    codes, ((key, pixels, n),) = run_processes(files, kill_at=[0])
+    assert (codes, n) == ([0], 20)
+    shutil.rmtree(image_cache)
+    never_killed = build(files)
+    assert (key, pixels) == (never_killed.key, fingerprint_of([never_killed.pixels]))
+
+
+# what may go wrong
+
+
+def broken_files(folder: Path) -> dict[str, Path]:
+    folder.mkdir()
+    picture(0, 200, 200).save(folder / "truncated.jpg")
+    truncate(folder / "truncated.jpg")
+    (folder / "text.png").write_text("this is no image")
+    (folder / "empty.jpg").touch()
+    (folder / "dangling.png").symlink_to(folder / "absent.png")
+    return {path.stem: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["truncated", "text", "empty", "dangling"])
+def test_a_broken_file_stops_with_its_path(tmp_path: Path, image_cache: Path, kind: str) -> None:
+    path = broken_files(tmp_path / "broken")[kind]
+    with pytest.raises(UserError, match=rf"{path}.*cannot be decoded.*--skip-unreadable"):
+        build([*save(tmp_path / "in"), path])
+    assert entries(image_cache) == []
+
+
+def test_broken_files_can_be_skipped(tmp_path: Path) -> None:
+    good = save(tmp_path / "in")
+    files = [good[0], *broken_files(tmp_path / "broken").values(), *good[1:]]
+    images = build(files, image_size=64, skip_unreadable=True)
+    assert images.readable.tolist() == [0, 5, 6, 7]
+    for row, i in zip(images.readable, range(4)):
+        np.testing.assert_array_equal(images[row], np.asarray(picture(i, width=12 + i)))
+    with pytest.raises(UserError, match="cannot be decoded"):  # the cache exists now, but skipping was not asked for
+        build(files, image_size=64)
+
+
+def test_nothing_readable_is_empty_not_a_crash(tmp_path: Path) -> None:
+    images = build(list(broken_files(tmp_path / "broken").values()), skip_unreadable=True)
+    assert len(images.readable) == 0
+
+
+def test_lack_of_memory_is_no_reason_to_skip_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(_: Path) -> Image.Image:
+        raise MemoryError
+
+    monkeypatch.setattr(decoded, "decode", out_of_memory)
+    with pytest.raises(MemoryError):
+        build(save(tmp_path / "in"), skip_unreadable=True)
+
+
+@pytest.mark.parametrize("limit", [100, 60])  # Pillow warns above the limit and refuses above twice the limit
+def test_decompression_bombs_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    picture(0, width=13, height=10).save(tmp_path / "bomb.png")
+    with pytest.raises(UserError, match=r"bomb\.png.*DecompressionBomb"):
+        build([tmp_path / "bomb.png"])
+
+
+def test_a_cache_that_cannot_be_written_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="set FGMIX_CACHE"):
+        build(save(tmp_path / "in"))
+
+
+def test_a_full_disk_names_the_way_out_and_leaves_nothing(
+    tmp_path: Path, image_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(decoded.os, "fsync", full)
+    with pytest.raises(UserError, match=r"No space left on device.*FGMIX_CACHE"):
+        build(save(tmp_path / "in"))
+    assert entries(image_cache) == []
+
+
+def test_too_little_room_is_seen_before_decoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decodings: list[Path]
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(UserError, match=r"Decoding needs about .* GB.*FGMIX_CACHE"):
+        build(save(tmp_path / "in"))
+    assert decodings == []
+
+
+def test_a_finished_cache_serves_even_if_read_only(
+    tmp_path: Path, image_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is locked, made or written where everything is there."""
+    files = save(tmp_path / "in")
+    key = build(files).key
+    before = {path: path.stat().st_mtime_ns for path in image_cache.rglob("*")}
+    monkeypatch.setattr(decoded, "_turn", lambda *_, **__: pytest.fail("locked"))
+    assert build(files).key == key
+    assert {path: path.stat().st_mtime_ns for path in image_cache.rglob("*")} == before
