@@ -1,6 +1,14 @@
 """The methods, one a file. `names()` lists them, `create(name, …)` builds one."""
 
+from fgmix.algorithms import coral as coral
 from fgmix.algorithms import erm as erm
+from fgmix.algorithms import groupdro as groupdro
+from fgmix.algorithms import irm as irm
+from fgmix.algorithms import mmd as mmd
+from fgmix.algorithms import rsc as rsc
+from fgmix.algorithms import sagnet as sagnet
+from fgmix.algorithms import selfreg as selfreg
+from fgmix.algorithms import vrex as vrex
 from fgmix.algorithms._base import Algorithm as Algorithm
 from fgmix.algorithms._base import Batches as Batches
 from fgmix.algorithms._config import BaseConfig as BaseConfig

@@ -1,0 +1,33 @@
+"""MMD: match the distributions of every pair of source domains in a kernel's feature space.
+
+    L = mean_e L_e + γ · mean_{i<j} MMD²(z_i, z_j),    MMD² of the kernel Σ_s exp(−s ‖·‖²), s = 1e-3 … 1e3
+
+Li et al., "Domain Generalization with Adversarial Feature Learning", 2018. Variant: DomainBed's, the alignment alone,
+without the paper's autoencoder and adversary.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._config import BaseConfig, log_uniform, search
+from fgmix.algorithms._registry import register
+from fgmix.functional.domains import domain_risks, mean_over_pairs
+from fgmix.functional.kernels import mmd
+
+
+@register("mmd")
+class MMD(Algorithm):
+    """ERM plus the kernel distance of the domains' codes; with one domain there is no pair, and it is ERM."""
+
+    class Config(BaseConfig):
+        gamma: float = search(1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma")
+
+    config: Config  # narrows the base's type
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        z = self.encode(batches)  # k tensors (b, d), one forward pass
+        risk = domain_risks(map(self.classifier, z), batches).mean()
+        gap = mean_over_pairs(mmd, z)
+        return {"loss": risk + self.config.gamma * gap, "risk": risk, "gap": gap}

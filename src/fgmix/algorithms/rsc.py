@@ -1,0 +1,73 @@
+"""RSC: train on what is left when the features the classifier relies on most are muted.
+
+    G = ∂ h(z)_y / ∂z
+    keep_f = G < the (1 − f)-quantile of G within the instance
+    Δ = p_y(z) − p_y(z · keep_f),    keep_b = Δ < the (1 − b)-quantile of Δ over the batch
+    L = mean l(y, h(z · (keep_f or keep_b)))
+
+Of each instance the share f of features with the steepest true-class logit is muted, but only in the share b of
+instances whose true-class probability falls most by it. The masks are constants of the step.
+
+Huang et al., "Self-Challenging Improves Cross-Domain Generalization", 2020, equations 1 to 5. Variant: DomainBed's, on
+the pooled code.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig, search, uniform
+from fgmix.algorithms._registry import register
+from fgmix.errors import bad_value
+
+
+@register("rsc")
+class RSC(Algorithm):
+    """Representation self-challenging; one pass through the featurizer, three through the classifier."""
+
+    class Config(BaseConfig):
+        f: float = search(1 / 3, uniform(0.0, 0.5), help="share of features muted", domainbed="rsc_f_drop_factor")
+        b: float = search(1 / 3, uniform(0.0, 0.5), help="share of instances muted", domainbed="rsc_b_drop_factor")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            for name, share in (("f", self.f), ("b", self.b)):
+                if not 0 <= share <= 1:
+                    raise bad_value(name, "a share between 0 and 1", share)
+
+    config: Config  # narrows the base's type
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        z: Tensor = self.featurizer(x)  # (k·b, d)
+        keep = self._keep(z.detach(), y)
+        return {"loss": cross_entropy(self.classifier(z * keep), y), "kept": keep.float().mean()}
+
+    def _keep(self, z: Tensor, y: Tensor) -> Tensor:
+        """Which features of which instances stay, (n, d) of booleans."""
+        z = z.requires_grad_()  # the caller's z is detached: a leaf of its own, and no pass through the featurizer
+        logits = self.classifier(z)
+        (G,) = torch.autograd.grad(_of_true_class(logits, y).sum(), z)
+        with torch.no_grad():
+            keep_f = _below_quantile(G, 1 - self.config.f)
+            p_y = _of_true_class(logits.softmax(1), y)
+            p_y_muted = _of_true_class(self.classifier(z * keep_f).softmax(1), y)
+            keep_b = _below_quantile(p_y - p_y_muted, 1 - self.config.b)  # (n,)
+        return keep_f | keep_b[:, None]
+
+
+def _of_true_class(values: Tensor, y: Tensor) -> Tensor:
+    """values_{i, y_i}, (n,)."""
+    return values.gather(1, y[:, None]).squeeze(1)
+
+
+def _below_quantile(values: Tensor, q: float) -> Tensor:
+    """Which values lie below the interpolated q-quantile of the last dimension.
+
+    The position (d − 1)·q is often a whole number but for its rounding (d = 256, q = 2/3), and then decides whether
+    one more feature is muted. Interpolated in float64 and rounded back, it is the value at that position.
+    """
+    return values < torch.quantile(values.double(), q, dim=-1, keepdim=True).to(values.dtype)

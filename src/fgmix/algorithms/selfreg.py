@@ -1,0 +1,96 @@
+"""SelfReg: pull instances of one class together, whatever their domain, by self-supervised regression.
+
+    z = g(x),  o = h(z),  q = P(z);    s, r: random permutations within each class;    λ ~ Beta(½, ½)
+    R_ind = MSE(o, o_s) + 0.3 MSE(z, q_s)
+    R_hdl = MSE(o, λ o_s + (1 − λ) o_r) + 0.3 MSE(z, λ q_s + (1 − λ) q_r)
+    L = CE + min(CE, 1) · (λ R_ind + (1 − λ) R_hdl),  the factor min(CE, 1) constant
+
+P is a projection of the partner's code only: Linear, BatchNorm, ReLU, twice, then Linear, BatchNorm. MSE is the mean
+over instances and entries.
+
+Kim et al., "SelfReg: Self-supervised Contrastive Regularization for Domain Generalization", 2021. Variant: DomainBed's,
+where P keeps its random weights; `train_projection` is the authors' own. Their curriculum over domains is left out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig, setting
+from fgmix.algorithms._registry import register
+from fgmix.errors import UserError
+
+FEATURE_WEIGHT = 0.3  # of the codes' terms against the logits' terms, the authors' constant
+
+
+@register("selfreg")
+class SelfReg(Algorithm):
+    """ERM plus regression of logits and codes on those of same-class partners; one pass through the featurizer."""
+
+    class Config(BaseConfig):
+        train_projection: bool = setting(False, help="train the projection P (the authors' code); DomainBed does not")
+
+    config: Config  # narrows the base's type
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        self.projection = projection(self.code_size)
+        if config.train_projection:
+            self.optimizer = self.adam(self.parameters())
+        else:
+            self.projection.requires_grad_(False)
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        if len(y) < 2:
+            raise UserError(
+                "selfreg normalises over the batch, which takes at least 2 instances. Found 1. Raise the batch size."
+            )
+        z = self.featurizer(x)
+        o, q = self.classifier(z), self.projection(z)
+        s, r = same_class_permutation(y), same_class_permutation(y)
+        lam = torch.distributions.Beta(0.5, 0.5).sample()
+
+        o_mix, q_mix = lam * o[s] + (1 - lam) * o[r], lam * q[s] + (1 - lam) * q[r]
+
+        individual = mse_loss(o, o[s]) + FEATURE_WEIGHT * mse_loss(z, q[s])
+        hybrid = mse_loss(o, o_mix) + FEATURE_WEIGHT * mse_loss(z, q_mix)
+        risk = cross_entropy(o, y)
+        loss = risk + risk.detach().clamp(max=1) * (lam * individual + (1 - lam) * hybrid)
+        return {"loss": loss, "risk": risk, "individual": individual, "hybrid": hybrid}
+
+
+def projection(d: int) -> nn.Sequential:
+    """P: d → hidden → hidden → d, hidden twice as wide (as wide for d = 2048, a ResNet-50's, as DomainBed has it)."""
+    hidden = d if d == 2048 else 2 * d
+    return nn.Sequential(
+        nn.Linear(d, hidden),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, hidden),
+        nn.BatchNorm1d(hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, d),
+        nn.BatchNorm1d(d),
+    )
+
+
+def same_class_permutation(y: Tensor) -> Tensor:
+    """A permutation π, uniform among those with y[π] = y: each instance's partner has its class.
+
+    Sorting by class twice, once from a shuffled order, lists the instances of every class in the same places.
+
+    Args:
+        y: labels (n,).
+
+    Example:
+        >>> y = torch.tensor([2, 0, 2, 1])
+        >>> torch.equal(y[same_class_permutation(y)], y)
+        True
+    """
+    shuffle = torch.randperm(len(y), device=y.device)
+    partners = shuffle[y[shuffle].argsort(stable=True)]
+    return torch.empty_like(partners).scatter_(0, y.argsort(stable=True), partners)

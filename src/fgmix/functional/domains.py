@@ -1,0 +1,42 @@
+"""Sums over domains: the risk of each, and distances between every two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+Sample = TypeVar("Sample")
+
+
+def domain_risks(logits: Iterable[Tensor], batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """L_e = mean cross-entropy of domain e.
+
+    Args:
+        logits: of each domain, k tensors (b_e, C).
+        batches: (x, y) of each domain, in the same order.
+
+    Returns:
+        L (k,).
+
+    Example:
+        >>> x, y = torch.zeros(2, 1), torch.tensor([0, 1])
+        >>> domain_risks([torch.zeros(2, 2)], [(x, y)]).exp().tolist()
+        [2.0]
+    """
+    return torch.stack([cross_entropy(o, y) for o, (_, y) in zip(logits, batches)])
+
+
+def mean_over_pairs(distance: Callable[[Sample, Sample], Tensor], samples: Sequence[Sample]) -> Tensor:
+    """Mean of `distance` over all unordered pairs of different samples; 0 for one sample, which has no pair.
+
+    Example:
+        >>> mean_over_pairs(lambda a, b: torch.tensor(abs(a - b)), [0.0, 1.0, 3.0]).item()
+        2.0
+    """
+    distances = [distance(a, b) for a, b in combinations(samples, 2)]
+    return torch.stack(distances).mean() if distances else torch.zeros(())

@@ -1,0 +1,58 @@
+"""First and second moments of codes, and how far two samples are apart in them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fgmix.errors import UserError
+from fgmix.functional.precision import widened
+
+Moments = tuple[Tensor, Tensor]
+
+
+def moments(z: Tensor) -> Moments:
+    """Mean and covariance of codes.
+
+        μ = mean_i z_i,    C = 1/(n − 1) Σ_i (z_i − μ)(z_i − μ)ᵀ
+
+    Computed in float32 or wider, also under autocast: a covariance is a small difference of large products.
+
+    Args:
+        z: codes (n, d), at least two.
+
+    Returns:
+        μ (d,) and C (d, d).
+
+    Example:
+        >>> mu, C = moments(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
+        >>> mu.tolist(), C.tolist()
+        ([1.0, 1.0], [[2.0, 0.0], [0.0, 0.0]])
+    """
+    if len(z) < 2:
+        raise UserError(
+            f"A covariance needs at least 2 instances of each domain in a batch. Found {len(z)}. Raise the batch size."
+        )
+    with torch.autocast(z.device.type, enabled=False):
+        z = widened(z)
+        mu = z.mean(0)
+        centred = z - mu
+        return mu, centred.T @ centred / (len(z) - 1)
+
+
+def moment_distance(a: Moments, b: Moments) -> Tensor:
+    """mean (μ_a − μ_b)² + mean (C_a − C_b)², the means over the d and the d² entries.
+
+    Sun and Saenko, "Deep CORAL", 2016, has the second term (with 1/4 d² for its mean); the first is DomainBed's.
+
+    Args:
+        a: mean and covariance of one sample, as `moments` gives them.
+        b: those of the other.
+
+    Example:
+        >>> z = torch.tensor([[0.0, 1.0], [2.0, 1.0]])
+        >>> moment_distance(moments(z), moments(z + 3)).item()
+        9.0
+    """
+    (mu_a, C_a), (mu_b, C_b) = a, b
+    return (mu_a - mu_b).square().mean() + (C_a - C_b).square().mean()

@@ -1,0 +1,205 @@
+"""SWAD: average the weights over the flat stretch of the validation loss, found while training.
+
+Every step's weights enter the mean of the open segment; every evaluation closes segment n with a validation loss E_n.
+With N_s (optimum patience), N_e (overfit patience) and tolerance r:
+
+    start   the first n at which E_{n−N_s+1} is the least of the last N_s losses; the valley starts at t_s = n − N_s + 1
+    limit   (1 + r) · mean(E_{n−N_s+1} … E_n)
+    end     the first later n with min(E_{n−N_e+1} … E_n) > limit; the last segment of the valley is n − N_e
+    result  the mean of the valley's segments, each with the same weight; without a start, the last segment
+
+Cha et al., "SWAD: Domain Generalization by Seeking Flat Minima", 2021. Variant: the authors' code, which also looks
+back over segments before t_s (`_additions_at_start`); docs/averaging.md lists what this changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fgmix.errors import UserError, bad_value
+
+Tensors = dict[str, Tensor]
+
+
+class Mean:
+    """Running mean of named tensors. Tensors that are not floating-point, such as counters, keep their latest value.
+
+    Args:
+        tensors: the content until the first `add`, which replaces it.
+        count: how many have been added.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], count: int = 0) -> None:
+        self.tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+        self.count = count
+
+    def add(self, tensors: Mapping[str, Tensor]) -> None:
+        self.count += 1
+        for name, mean in self.tensors.items():
+            tensor = tensors[name].detach()
+            if mean.is_floating_point():
+                mean.lerp_(tensor, 1 / self.count)
+            else:
+                mean.copy_(tensor)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Mean weights between two evaluations, and the loss at the second."""
+
+    index: int
+    loss: float
+    mean: Tensors
+
+
+@dataclass(frozen=True)
+class Valley:
+    """The stretch being averaged: its start t_s, the limit of its losses, the mean of its segments so far."""
+
+    start: int
+    limit: float
+    mean: Mean
+
+
+class SWAD:
+    """The overfit-aware average of a run.
+
+    Holds at most max(N_s, N_e) + 2 copies of the tensors: the recent segments, the open one and the result.
+
+    Args:
+        n_s: N_s, how many losses in a row must not fall below their first for the start.
+        n_e: N_e, how many losses in a row must exceed the limit for the end.
+        tolerance: r, by which share the limit lies above the losses at the start.
+
+    Example:
+        >>> import torch
+        >>> swad = SWAD(n_s=2, n_e=3, tolerance=0.5)
+        >>> for step, loss in enumerate([3.0, 1.0, 1.1, 1.2, 9.0, 9.0, 9.0]):
+        ...     swad.update({"weight": torch.tensor(float(step))})
+        ...     swad.close_segment(loss)
+        >>> swad.ended, swad.average()["weight"].item()  # segments 1, 2, 3
+        (True, 2.0)
+    """
+
+    def __init__(self, n_s: int = 3, n_e: int = 6, tolerance: float = 0.3) -> None:
+        for name, patience in (("n_s", n_s), ("n_e", n_e)):
+            if patience < 1:
+                raise bad_value(name, "a positive integer", patience)
+        if tolerance < 0:
+            raise bad_value("tolerance", "zero or more", tolerance)
+        self.n_s, self.n_e, self.tolerance = n_s, n_e, tolerance
+        self.closed = 0  # segments so far
+        self.open: Mean | None = None
+        self.recent: list[Segment] = []
+        self.valley: Valley | None = None
+        self.ended = False
+
+    def update(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take in the weights after a step."""
+        if self.ended:
+            return
+        if self.open is None:
+            self.open = Mean(tensors)
+        self.open.add(tensors)
+
+    def close_segment(self, val_loss: float) -> None:
+        """End the open segment at an evaluation.
+
+        Once `ended` is true the average is final, and training may stop.
+
+        Args:
+            val_loss: of the raw model in evaluation mode, on the sources' holdout, every source with equal weight.
+        """
+        if self.ended:
+            return
+        if self.open is None:
+            raise UserError("A segment should hold the weights of at least one step. Found none. Call `update` first.")
+        self.recent.append(Segment(self.closed, val_loss, self.open.tensors))
+        self.recent = self.recent[-max(self.n_s, self.n_e) :]
+        self.closed, self.open = self.closed + 1, None
+        if self.valley is None:
+            self._look_for_start()
+        else:
+            self._go_on(self.valley)
+
+    def average(self) -> Tensors:
+        """The weights that SWAD gives if training stops here. Read-only: they may be the running means themselves."""
+        if self.valley is None:
+            return self._latest()
+        if self.ended:
+            return self.valley.mean.tensors
+        mean = Mean(self.valley.mean.tensors, self.valley.mean.count)
+        rest = self.recent[-self.n_e :][1:]  # the first had its turn at the last evaluation
+        while rest and _least(rest) <= self.valley.limit:
+            mean.add(rest.pop(0).mean)
+        return mean.tensors
+
+    def _latest(self) -> Tensors:
+        if self.recent:
+            return self.recent[-1].mean
+        if self.open is not None:
+            return self.open.tensors
+        raise UserError("An average should hold the weights of at least one step. Found none. Call `update` first.")
+
+    def _look_for_start(self) -> None:
+        window = self.recent[-self.n_s :]
+        if len(window) < self.n_s or window[0].loss > _least(window):
+            return
+        limit = (1 + self.tolerance) * sum(segment.loss for segment in window) / self.n_s
+        self.valley = Valley(window[0].index, limit, Mean(window[0].mean))
+        for segment in self._additions_at_start(limit):
+            self.valley.mean.add(segment.mean)
+
+    def _additions_at_start(self, limit: float) -> list[Segment]:
+        """What the authors' code adds as soon as it finds the start.
+
+        With N_e > N_s: the segments up to t_s that lie under the limit without a gap, except the earliest of them; t_s
+        then comes once more when its turn is. With N_e < N_s: the segments after t_s whose turn has passed.
+        """
+        if self.n_e <= self.n_s:
+            return self.recent[-self.n_s :][1 : 1 + self.n_s - self.n_e]
+        candidates = self.recent[: self.n_e - self.n_s + 1]
+        above = [i for i, segment in enumerate(candidates) if segment.loss > limit]
+        earliest = above[-1] + 1 if above else 0
+        return candidates[earliest + 1 :]
+
+    def _go_on(self, valley: Valley) -> None:
+        """Segments enter N_e evaluations late: only then is it known that the losses have not left the valley."""
+        window = self.recent[-self.n_e :]
+        if window[0].index < valley.start:
+            return
+        if _least(window) > valley.limit:
+            self.ended, self.recent = True, []
+        else:
+            valley.mean.add(window[0].mean)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a checkpoint needs: plain values and references to the tensors."""
+        return {
+            "closed": self.closed,
+            "ended": self.ended,
+            "open": self.open and _state_of(self.open),
+            "recent": [{"index": s.index, "loss": s.loss, "mean": s.mean} for s in self.recent],
+            "valley": self.valley
+            and {"start": self.valley.start, "limit": self.valley.limit, "mean": _state_of(self.valley.mean)},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict()`; settings are the constructor's."""
+        self.closed, self.ended = state["closed"], state["ended"]
+        self.open = state["open"] and Mean(**state["open"])
+        self.recent = [Segment(s["index"], s["loss"], Mean(s["mean"]).tensors) for s in state["recent"]]
+        valley = state["valley"]
+        self.valley = valley and Valley(valley["start"], valley["limit"], Mean(**valley["mean"]))
+
+
+def _least(segments: list[Segment]) -> float:
+    return min(segment.loss for segment in segments)
+
+
+def _state_of(mean: Mean) -> dict[str, Any]:
+    return {"tensors": mean.tensors, "count": mean.count}

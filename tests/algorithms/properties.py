@@ -1,0 +1,42 @@
+"""Properties that several methods share, stated once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from algorithms.test_contract import assert_same_state, run, through_bytes
+from algorithms.toys import toy_algorithm, toy_batches
+
+
+def assert_order_of_domains_is_irrelevant(name: str, **settings: Any) -> None:
+    batches = toy_batches(shape=(6,))
+    a, b = (toy_algorithm(name, shape=(6,), **settings) for _ in range(2))
+    straight, turned = a.step(batches), b.step([batches[2], batches[0], batches[1]])
+    for key in straight:
+        torch.testing.assert_close(straight[key], turned[key])
+    torch.testing.assert_close(a.classifier.weight, b.classifier.weight)
+
+
+def assert_is_erm_on_one_domain(name: str, **settings: Any) -> None:
+    batches = toy_batches(1, shape=(6,))
+    algorithm = toy_algorithm(name, n_domains=1, shape=(6,), **settings)
+    erm = toy_algorithm("erm", n_domains=1, shape=(6,))
+    for _ in range(3):
+        algorithm.step(batches)
+        erm.step(batches)
+    torch.testing.assert_close(algorithm.featurizer.state_dict(), erm.featurizer.state_dict())
+    torch.testing.assert_close(algorithm.classifier.state_dict(), erm.classifier.state_dict())
+
+
+def assert_resumes_at(name: str, cut: int, last: int = 6, **settings: Any) -> None:
+    """Steps 0 … last, interrupted before step `cut` and gone on with from the saved state, or never interrupted."""
+    shape = settings.pop("shape", (6,))
+    batches = toy_batches(shape=shape)
+    whole, first, second = (toy_algorithm(name, shape=shape, **settings) for _ in range(3))
+    run(whole, batches, 0, last)
+    run(first, batches, 0, cut)
+    second.load_state_dict(through_bytes(first.state_dict()))  # type: ignore[arg-type]
+    run(second, batches, cut, last)
+    assert_same_state(whole, second)

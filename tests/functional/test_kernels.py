@@ -1,0 +1,54 @@
+"""The kernel two-sample statistic against loops over pairs."""
+
+import math
+
+import pytest
+import torch
+
+from fgmix.functional.kernels import BANDWIDTHS, mmd, rbf_kernel
+
+
+def naive_kernel(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(
+        [[sum(math.exp(-gamma * float(((a - b) ** 2).sum())) for gamma in BANDWIDTHS) for b in y] for a in x],
+        dtype=x.dtype,
+    )
+
+
+def test_kernel_and_statistic_equal_the_loops() -> None:
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64) + 0.5
+    torch.testing.assert_close(rbf_kernel(x, y), naive_kernel(x, y))
+    expected = naive_kernel(x, x).mean() + naive_kernel(y, y).mean() - 2 * naive_kernel(x, y).mean()
+    torch.testing.assert_close(mmd(x, y), expected)
+
+
+def test_gradient_is_the_finite_difference_s() -> None:
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a, b: mmd(a, b, gammas=[0.1, 1.0]), (x, y))
+
+
+def test_equal_samples_have_no_distance_and_no_gradient() -> None:
+    x = torch.randn(6, 3, requires_grad=True)
+    value = mmd(x, x)
+    (gradient,) = torch.autograd.grad(value, x)
+    assert value == 0
+    torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-6)
+
+
+def test_two_points_far_apart_reach_the_largest_value() -> None:
+    """K = 7 on the diagonal, 0 across: 7 + 7."""
+    assert mmd(torch.zeros(1, 1), torch.full((1, 1), 1e4)).item() == pytest.approx(14)
+
+
+def test_an_instance_is_at_distance_zero_from_itself_in_float32() -> None:
+    """The expanded square is off by 1e-4 here, and exp(−1000 · 1e-4) = 0.9."""
+    x = torch.randn(32, 512).relu()
+    assert torch.equal(rbf_kernel(x, x).diagonal(), torch.full((32,), 7.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_codes_are_widened(dtype: torch.dtype) -> None:
+    x, y = torch.randn(5, 3, dtype=dtype), torch.randn(4, 3, dtype=dtype)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(mmd(x, y), mmd(x.float(), y.float()))

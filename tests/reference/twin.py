@@ -1,0 +1,66 @@
+"""A second copy of an algorithm's weights, moved by an update that the test writes out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.optim import Adam
+
+from algorithms.toys import toy_algorithm, toy_batches
+from fgmix.algorithms import Algorithm, Batches
+
+
+class Twin:
+    """g and h copied from an algorithm, under a plain Adam of the same learning rate."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.g = copy.deepcopy(algorithm.featurizer)
+        self.h = copy.deepcopy(algorithm.classifier)
+        self.lr = algorithm.config.lr
+        self.restart()
+
+    def restart(self) -> None:
+        """Adam without a memory."""
+        self.optimizer = Adam([*self.g.parameters(), *self.h.parameters()], lr=self.lr)
+
+    def descend(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+def wide(algorithm: Algorithm, batches: Batches) -> tuple[Algorithm, Batches]:
+    """Both in float64, where two ways to write one formula agree to more digits than any slip would leave."""
+    return algorithm.double().train(), [(x.double(), y) for x, y in batches]
+
+
+def assert_same_weights(algorithm: Algorithm, twin: Twin) -> None:
+    for ours, theirs in ((algorithm.featurizer, twin.g), (algorithm.classifier, twin.h)):
+        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-7)
+
+
+def assert_follows(
+    name: str,
+    twin_step: Callable[[Twin, Batches, int], None],
+    *,
+    steps: int = 3,
+    shape: tuple[int, ...] = (6,),
+    per_domain: int = 8,
+    **settings: object,
+) -> None:
+    """Some steps of the algorithm and of `twin_step(twin, batches, step)` from the same seeds end in the same weights.
+
+    Adam moves every weight by about lr = 1e-3 a step, so the 1e-7 allowed is a ten-thousandth of the movement.
+    """
+    algorithm, batches = wide(toy_algorithm(name, shape=shape, **settings), toy_batches(shape=shape, b=per_domain))
+    twin = Twin(algorithm)
+    for step in range(steps):
+        torch.manual_seed(step)
+        algorithm.step(batches)
+        torch.manual_seed(step)
+        twin_step(twin, batches, step)
+        assert_same_weights(algorithm, twin)
