@@ -1,0 +1,277 @@
+"""DDG: disentangle semantics from variation, then train on images whose variation was swapped.
+
+E_s (the featurizer) gives the semantic code f, E_v the variation code s, Dec an image of both. Images come in pairs
+a, b; a swap is x_ab = Dec(s_a, f_b). Sums below run over the pair: each term is there for a and for b.
+
+Stage 0, for the first `stage0` of the run, is a GAN; the base model stands still:
+
+    D:         Σ L_D(x_ba, x_a)
+    E_v, Dec:  Σ L_adv(x_ab) + ½·Σ |Dec(s_a, f_a) − x_a| + ω_c·Σ |Dec(E_v(x_ab), E_s(x_ba)) − x_a|
+
+Stage 1 freezes a snapshot of E_s, E_v, Dec, which makes the swaps x_ab, and minimises over h, E_s, E_v, Dec
+
+    4·CE(h(E_s(x)), y) + w·Σ mean max(r_a − γ, 0) + ½·Σ CE(h(E_s(x_ab)), y_a)
+    r_a = mean |Dec(s_a, E_s(a⁺)) − x_a|,  a⁺ another image of a's class,  after w ← clip(w + η·(mean r_a − γ), 0, 1)
+
+the Lagrangian of "an image follows from its own variation and the semantics of its class, up to γ", with dual w.
+
+Zhang et al., "Towards Principled Disentanglement for Domain Generalization", 2022. Variant: the authors' code
+(hlzhang109/DDG), with pairs drawn from the step's batch; differences in docs/algorithms/ddg.md.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy, l1_loss, relu
+from torch.optim import Adam
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig, setting
+from fgmix.algorithms._registry import register
+from fgmix.errors import UserError, bad_value
+from fgmix.networks.disentangle import Disentangler
+from fgmix.networks.images import PixelRange, image_channels
+from fgmix.networks.patch_discriminator import PatchDiscriminator, discriminator_loss, generator_loss
+
+PAPER_STAGE0 = 25_000 / 35_000  # 25,000 steps of stage 0, 10,000 of stage 1
+
+
+@register("ddg")
+class DDG(Algorithm):
+    """Train on images that keep their class while everything else is another image's."""
+
+    needs_stages = True
+
+    class Config(BaseConfig):
+        stage0: float = setting(
+            0.3, help=f"share of the steps that pre-trains the generator as a GAN; paper: {PAPER_STAGE0:.3f}"
+        )
+        pairs: int = setting(4, help="images per domain in each of a and b, for all but the first CE; paper: 2")
+        margin: float = setting(0.1, help="γ, the reconstruction error allowed, of pixels in [−1, 1]")
+        eta: float = setting(0.01, help="η, the step of the dual variable w")
+        swap_weight: float = setting(0.5, help="weight of the swaps' class loss in stage 1")
+        reconstruction_weight: float = setting(0.5, help="weight of the reconstruction in stage 0")
+        gan_weight: float = setting(1.0, help="weight of the adversarial losses in stage 0")
+        cycle_weight: float = setting(2.0, help="final value of ω_c, reached by 0.005 a step after 0.2 of stage 0")
+        swap_label: Literal["structure", "semantics"] = setting(
+            "structure", help="a swap's label: of the image that gave s (the authors' code on photos) or f (on digits)"
+        )
+        lr_generator: float = setting(1e-4, help="learning rate of E_v, Dec and D")
+        width: int = setting(16, help="channels of the first layers of E_v and D; paper: 16 and 32")
+        downs: int = setting(2, help="halvings between image and s; paper: 4, at 224 pixels")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.stage0 < 1:
+                raise bad_value("stage0", "at least 0 and below 1", self.stage0)
+            for name in ("pairs", "width", "downs"):
+                if getattr(self, name) < 1:
+                    raise bad_value(name, "a positive integer", getattr(self, name))
+
+    config: Config  # narrows the base's type
+    w: Tensor
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        channels = image_channels(featurizer)
+        self.range = PixelRange(channels)
+        self.generator = Disentangler(channels, self.code_size, config.width, config.downs)
+        self.D = PatchDiscriminator(channels, config.width)
+        self.snapshot_E_s = copy.deepcopy(featurizer).requires_grad_(False)
+        self.snapshot_generator = copy.deepcopy(self.generator).requires_grad_(False)
+        self.register_buffer("w", torch.tensor(0.5))
+        lr = config.lr_generator
+        self.optimizer_generator = Adam(
+            self.generator.parameters(), lr=lr, betas=(0.0, 0.999), weight_decay=5e-4, fused=True
+        )
+        self.optimizer_D = Adam(self.D.parameters(), lr=lr, fused=True)
+
+    @property
+    def stage0_steps(self) -> int:
+        """Steps of stage 0; the next one begins stage 1."""
+        return int(self.config.stage0 * self.config.steps)
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        self._check_size(x)
+        self.range.observe(x)
+        pair = draw_pairs([len(y_e) for _, y_e in batches], self.config.pairs, x.device)
+        if self.updates < self.stage0_steps:
+            return self.update_gan(x[pair])
+        if self.updates == self.stage0_steps:
+            self.begin_stage1()
+        return self.update_model(x, y, pair)
+
+    # Stage 0. Tensors of a pair hold the images a, then as many b: one pass for both, and `other` exchanges them.
+
+    def update_gan(self, x: Tensor) -> dict[str, Tensor]:
+        """One step of D, then one of E_v and Dec against the new D; x (2n, c, h, w) is a pair."""
+        self._set_learning_rates()
+        size, u = (x.shape[-2], x.shape[-1]), self.range.to_unit(x)
+        f, s = fixed(self.featurizer, x), self.generator.encode(u)
+        swap = self.generator.decode(s, other(f), size)  # x_ab, then x_ba
+
+        # a and b are equally many: the sum of their two means is twice the mean over both.
+        loss_D = 2 * self.config.gan_weight * discriminator_loss(self.D, swap.detach(), u)
+        self.optimizer_D.zero_grad(set_to_none=True)
+        loss_D.backward()
+        self.optimizer_D.step()
+
+        terms = {
+            "adversarial": 2 * generator_loss(self.D, swap),
+            "reconstruction": 2 * l1_loss(self.generator.decode(s, f, size), u),
+            "cycle": 2 * self._cycle(swap, u),
+        }
+        loss = (
+            self.config.gan_weight * terms["adversarial"]
+            + self.config.reconstruction_weight * terms["reconstruction"]
+            + self._cycle_weight() * terms["cycle"]
+        )
+        self.optimizer_generator.zero_grad(set_to_none=True)
+        loss.backward(inputs=list(self.generator.parameters()))  # D is a fixed function here
+        self.optimizer_generator.step()
+        return {"loss": loss, "discriminator": loss_D, **terms}
+
+    def _cycle(self, swap: Tensor, u: Tensor) -> Tensor:
+        """mean |Dec(E_v(x_ab), E_s(x_ba)) − x_a|: swapping twice gives the image back.
+
+        By the toss of a coin the gradient reaches either E_v's weights, the swap being a constant, or the swap.
+        """
+        weights_learn = bool(torch.rand(()) < 0.5)
+        if self._cycle_weight() == 0:
+            return u.new_zeros(())
+        E_v = self.generator.E_v
+        if weights_learn:
+            s = E_v(swap.detach())
+        else:
+            s = functional_call(E_v, {name: p.detach() for name, p in E_v.named_parameters()}, (swap,))
+        f = fixed(self.featurizer, self.range.from_unit(swap))
+        return l1_loss(self.generator.decode(s, other(f), (u.shape[-2], u.shape[-1])), u)
+
+    def _cycle_weight(self) -> float:
+        """ω_c: 0 for a fifth of stage 0, then 0.005 more every step."""
+        return min(0.005 * max(0.0, self.updates - 0.2 * self.stage0_steps), self.config.cycle_weight)
+
+    def _set_learning_rates(self) -> None:
+        """A tenth at 0.6 of stage 0, a hundredth at 0.9; a function of the step's number, so nothing to save."""
+        progress = self.updates / self.stage0_steps
+        lr = self.config.lr_generator * 0.1 ** ((progress >= 0.6) + (progress >= 0.9))
+        for group in (*self.optimizer_D.param_groups, *self.optimizer_generator.param_groups):
+            group["lr"] = lr
+
+    # Stage 1
+
+    def begin_stage1(self) -> None:
+        """Freeze what makes the swaps, and start the generator's optimiser afresh at its full rate."""
+        self.snapshot_E_s.load_state_dict(self.featurizer.state_dict())
+        self.snapshot_generator.load_state_dict(self.generator.state_dict())
+        self.optimizer_generator.state.clear()
+        self.optimizer_generator.param_groups[0]["lr"] = self.config.lr_generator
+
+    def update_model(self, x: Tensor, y: Tensor, pair: Tensor) -> dict[str, Tensor]:
+        """One step of w, then one of h, E_s, E_v and Dec; `pair` indexes the batch x, y."""
+        f = self.featurizer(x)  # (k·b, d)
+        u = self.range.to_unit(x[pair])
+        positive = f[same_class(y)[pair]]
+        painted = self.generator.decode(self.generator.encode(u), positive, (u.shape[-2], u.shape[-1]))
+        r = (painted - u).abs().mean((1, 2, 3))  # r_a, then r_b
+        r_a = r[: len(r) // 2].detach().mean()
+        self.w.copy_(dual_step(self.w, r_a, self.config.margin, self.config.eta))
+
+        y_swap = y[pair] if self.config.swap_label == "structure" else other(y[pair])
+        terms = {
+            "class": 4 * cross_entropy(self.classifier(f), y),  # of a, b, a⁺ and b⁺
+            "constraint": 2 * hinge(r, self.config.margin),
+            "swap": 2 * cross_entropy(self.predict(self.swaps(x[pair])), y_swap),
+        }
+        loss = terms["class"] + self.w * terms["constraint"] + self.config.swap_weight * terms["swap"]
+        optimizers = self.optimizer, self.optimizer_generator
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return {"loss": loss, **terms, "r": r_a, "w": self.w.clone()}
+
+    @torch.no_grad()
+    def swaps(self, x: Tensor) -> Tensor:
+        """x_ab, then x_ba of a pair x, by the snapshot, in input units."""
+        generator = self.snapshot_generator
+        f, s = fixed(self.snapshot_E_s, x), generator.encode(self.range.to_unit(x))
+        return self.range.from_unit(generator.decode(s, other(f), (x.shape[-2], x.shape[-1])))
+
+    def _check_size(self, x: Tensor) -> None:
+        least = max(16, 2 ** (self.config.downs + 1))  # D's second scale, and s, need maps of two pixels to reflect
+        if min(x.shape[-2:]) < least:
+            raise UserError(
+                f"ddg with downs = {self.config.downs} needs images of at least {least} pixels a side. "
+                f"Found {x.shape[-2]}×{x.shape[-1]}. Enlarge them or lower `downs`."
+            )
+
+
+def draw_pairs(sizes: list[int], n: int, device: torch.device) -> Tensor:
+    """Indices (2·k·n,) into the concatenated batch: a, n instances of every domain; then b, n others, shuffled.
+
+    Shuffled, a swap crosses domains. Domains of fewer than 2n instances give fewer; a single instance is in a and b.
+
+    >>> draw_pairs([4, 4], 1, torch.device("cpu"))[:2].tolist()  # b is 3 and 7 in random order
+    [0, 4]
+    """
+    n = max(1, min(n, min(sizes) // 2))
+    ends = torch.tensor(sizes).cumsum(0)
+    own = torch.arange(n)
+    a = ((ends - torch.tensor(sizes))[:, None] + own).flatten()
+    b = (ends[:, None] - 1 - own).flatten()
+    return torch.cat([a, b[torch.randperm(len(b))]]).to(device)
+
+
+def other(pair: Tensor) -> Tensor:
+    """Exchange the halves a and b of a pair.
+
+    >>> other(torch.tensor([1, 2, 3, 4])).tolist()
+    [3, 4, 1, 2]
+    """
+    return pair.roll(len(pair) // 2, 0)
+
+
+def same_class(y: Tensor) -> Tensor:
+    """For every instance a random other one of its class in the batch, or itself where there is none.
+
+    >>> same_class(torch.tensor([0, 1, 0, 2])).tolist()
+    [2, 1, 0, 3]
+    """
+    ticket = torch.rand(len(y), len(y), device=y.device).masked_fill(y[:, None] != y, -2.0)
+    return ticket.fill_diagonal_(-1.0).argmax(1)
+
+
+def fixed(E_s: nn.Module, x: Tensor) -> Tensor:
+    """E_s(x) as a constant that leaves no trace: evaluation mode, so that batch-norm's statistics stand still too."""
+    training = E_s.training
+    E_s.eval()
+    with torch.no_grad():
+        f: Tensor = E_s(x)
+    E_s.train(training)
+    return f
+
+
+def hinge(r: Tensor, margin: float) -> Tensor:
+    """mean max(r − γ, 0).
+
+    >>> round(hinge(torch.tensor([0.1, 0.3]), 0.25).item(), 6)
+    0.025
+    """
+    return relu(r - margin).mean()
+
+
+def dual_step(w: Tensor, r: Tensor, margin: float, eta: float) -> Tensor:
+    """w ← clip(w + η·(r − γ), 0, 1): grows while the constraint r ≤ γ is broken, fades while it holds.
+
+    >>> round(dual_step(torch.tensor(0.5), torch.tensor(1.25), margin=0.25, eta=0.01).item(), 6)
+    0.51
+    """
+    return (w + eta * (r - margin)).clamp(0, 1)

@@ -1,0 +1,189 @@
+"""L2A-OT: learn to generate novel domains, as far as possible from the sources and from each other.
+
+A generator G paints each image of source e as novel domain k+e. Distances are optimal transport between codes of a
+domain critic D; a class critic C and a cycle keep the label and the content:
+
+    L_G = −λ_domain·(Σ_e d(D(x_e), D(x̂_e)) + mean_{e<e'} d(D(x̂_e), D(x̂_e'))),    x̂_e = G(x_e, k+e)
+          + λ_cycle·Σ_e mean|G(x̂_e, e) − x_e| + λ_CE·Σ_e CE(C(x̂_e), y_e)                    for G only
+    L_F = ½·CE(h(g(x)), y) + ½·CE(h(g(x̂)), y),  x̂ a constant                               for the base model only
+
+C and D learn classes and domains of the originals for the first `pretrain` of the run and stand still after that.
+
+Zhou et al., "Learning to Generate Novel Domains for Domain Generalization", 2020. Variant: no code of the authors is
+public; losses and order of updates follow the public re-implementation mousecpn/L2A-OT, with the divergence debiased,
+as the paper has it, and its mistakes put right (docs/algorithms/l2a_ot.md).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, l1_loss
+from torch.optim import Adam
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig, choice, search, setting
+from fgmix.algorithms._registry import register
+from fgmix.errors import bad_value
+from fgmix.functional.transport import sinkhorn_divergence, transport_cost
+from fgmix.networks.generator import Generator
+from fgmix.networks.images import PixelRange, image_channels
+from fgmix.networks.small_cnn import SmallCNN
+
+
+class Critic(nn.Module):
+    """A classifier of images of its own (D of domains, C of classes): features, then one linear layer."""
+
+    def __init__(self, features: nn.Module, width: int, n_outputs: int) -> None:
+        super().__init__()
+        self.features = features
+        self.output = nn.Linear(width, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.output(self.features(x))
+        return logits
+
+
+@register("l2a_ot")
+class L2AOT(Algorithm):
+    """Train on generated novel domains beside the sources."""
+
+    min_domains = 2  # a diversity of one novel domain is none
+    needs_stages = True
+
+    class Config(BaseConfig):
+        lambda_domain: float = search(
+            1.0, None, paper=choice(0.5, 1.0, 2.0), help="weight λ_domain of novelty and diversity"
+        )
+        lambda_cycle: float = search(10.0, None, paper=choice(10.0, 20.0), help="weight λ_cycle of the cycle loss")
+        lambda_ce: float = setting(1.0, help="weight λ_CE of the generated images' class loss")
+        pretrain: float = setting(0.2, help="share of the steps that trains the critics C and D, before G")
+        generated: int | None = setting(8, help="images generated per domain and step; none: the whole batch")
+        critics: Literal["small", "backbone"] = setting(
+            "small", help="networks of C and D: a small CNN, or copies of the backbone as in the paper"
+        )
+        width: int = setting(16, help="channels of G's first layer; StarGAN's is 64")
+        lr_generator: float = setting(1e-4, help="learning rate of G")
+        lr_critics: float = setting(1e-3, help="learning rate of C and D; 1e-4 for pre-trained backbones")
+        debiased: bool = setting(True, help="d = 2·W(a, b) − W(a, a) − W(b, b) (paper) or W(a, b)")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.pretrain < 1:
+                raise bad_value("pretrain", "at least 0 and below 1", self.pretrain)
+            if self.generated is not None and self.generated < 1:
+                raise bad_value("generated", "a positive integer or none", self.generated)
+
+    config: Config  # narrows the base's type
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        channels = image_channels(featurizer)
+        self.range = PixelRange(channels)
+        self.G = Generator(channels, 2 * n_domains, config.width)
+        self.D = self._critic(channels, n_domains)
+        self.C = self._critic(channels, self.n_classes)
+        self.optimizer_G = _adam(self.G, config.lr_generator)
+        self.optimizer_D = _adam(self.D, config.lr_critics)
+        self.optimizer_C = _adam(self.C, config.lr_critics)
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        self.range.observe(batch_of(batches)[0])
+        if self.updates < int(self.config.pretrain * self.config.steps):
+            return self.update_critics(batches)
+        x_some, y_some = self._to_generate(batches)
+        terms, x_novel = self.update_generator(x_some, y_some)
+        return {"loss": self.update_model(*batch_of(batches), x_novel, y_some.flatten()), **terms}
+
+    def update_critics(self, batches: Batches) -> dict[str, Tensor]:
+        """One step of C on classes and of D on domains; the base model learns from the originals meanwhile."""
+        x, y = batch_of(batches)
+        domain = torch.cat([torch.full_like(y_e, e) for e, (_, y_e) in enumerate(batches)])
+        terms = {
+            "loss": cross_entropy(self.predict(x), y),
+            "critic_class": cross_entropy(self.C(x), y),
+            "critic_domain": cross_entropy(self.D(x), domain),
+        }
+        optimizers = self.optimizer, self.optimizer_C, self.optimizer_D
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        torch.stack(list(terms.values())).sum().backward()  # three losses of disjoint parameters, one backward
+        for optimizer in optimizers:
+            optimizer.step()
+        return terms
+
+    def update_generator(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """One step of G on originals x (k, m, c, h, w), y (k, m); the terms and the novel images from before it."""
+        terms, x_novel = self.generator_terms(x, y)
+        self.optimizer_G.zero_grad(set_to_none=True)
+        # G's gradient alone: C and D are fixed functions that it passes through.
+        self.generator_loss(terms).backward(inputs=list(self.G.parameters()))
+        self.optimizer_G.step()
+        return terms, x_novel.detach()
+
+    def update_model(self, x: Tensor, y: Tensor, x_novel: Tensor, y_novel: Tensor) -> Tensor:
+        """One step of the base model on originals and novel images; returns L_F."""
+        # Two passes: batch-norm should not average originals with images that are as unlike them as can be.
+        loss = 0.5 * cross_entropy(self.predict(x), y) + 0.5 * cross_entropy(self.predict(x_novel), y_novel)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def generator_terms(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """The terms of L_G, and the novel images x̂ (k·m, c, h, w).
+
+        Args:
+            x: originals (k, m, c, h, w): m of each source domain.
+            y: their labels (k, m).
+        """
+        k, m = y.shape
+        self.C.eval()
+        self.D.eval()
+        x = x.flatten(0, 1)
+        e = torch.arange(k, device=x.device).repeat_interleave(m)
+        u = self.range.to_unit(x)
+        u_novel = self.G(u, k + e)
+        x_novel = self.range.from_unit(u_novel)
+        with torch.no_grad():
+            z = self.D.features(x).unflatten(0, (k, m))
+        z_novel = self.D.features(x_novel).unflatten(0, (k, m))
+        d = sinkhorn_divergence if self.config.debiased else transport_cost
+        i, j = torch.triu_indices(k, k, offset=1, device=x.device)  # without i = j: a spread is not a distance
+        # All distances in one call: its cost is the number of small operations, not their size.
+        between = d(torch.cat([z, z_novel[i]]), torch.cat([z_novel, z_novel[j]]))
+        terms = {
+            "novelty": between[:k].sum(),
+            "diversity": between[k:].mean(),
+            "cycle": k * l1_loss(self.G(u_novel, e), u),
+            "class": k * cross_entropy(self.C(x_novel), y.flatten()),
+        }
+        return terms, x_novel
+
+    def generator_loss(self, terms: dict[str, Tensor]) -> Tensor:
+        """L_G of its terms."""
+        c = self.config
+        return (
+            -c.lambda_domain * (terms["novelty"] + terms["diversity"])
+            + c.lambda_cycle * terms["cycle"]
+            + c.lambda_ce * terms["class"]
+        )
+
+    def _to_generate(self, batches: Batches) -> tuple[Tensor, Tensor]:
+        """The first m images of every domain (k, m, c, h, w) and their labels (k, m)."""
+        m = min(len(y) for _, y in batches)
+        if self.config.generated is not None:
+            m = min(m, self.config.generated)
+        return torch.stack([x[:m] for x, _ in batches]), torch.stack([y[:m] for _, y in batches])
+
+    def _critic(self, channels: int, n_outputs: int) -> Critic:
+        if self.config.critics == "backbone":
+            return Critic(copy.deepcopy(self.featurizer), self.code_size, n_outputs)
+        return Critic(SmallCNN(channels), SmallCNN.out_features, n_outputs)
+
+
+def _adam(module: nn.Module, lr: float) -> Adam:
+    return Adam(module.parameters(), lr=lr, betas=(0.5, 0.999), fused=True)

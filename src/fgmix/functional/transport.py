@@ -1,0 +1,107 @@
+"""Entropic optimal transport between two batches of codes, by Sinkhorn's iteration in the log domain."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+
+def cosine_cost(a: Tensor, b: Tensor) -> Tensor:
+    """c_ij = 1 − cos(a_i, b_j) of codes (…, n, d) and (…, m, d), as (…, n, m).
+
+    >>> cosine_cost(torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])).tolist()
+    [[0.0, 1.0, 2.0]]
+    """
+    return 1 - normalize(a, dim=-1) @ normalize(b, dim=-1).transpose(-2, -1)
+
+
+@torch.no_grad()
+def sinkhorn_plan(cost: Tensor, eps: float = 0.05, iterations: int = 20) -> Tensor:
+    """The plan P that minimises Σ P∘c − ε·H(P) among those with uniform marginals 1/n and 1/m.
+
+        u_i ← −log n − log Σ_j exp(v_j − c_ij/ε),   v_j ← −log m − log Σ_i exp(u_i − c_ij/ε),
+        P_ij = exp(u_i + v_j − c_ij/ε)
+
+    A constant: by the envelope theorem the gradient of the regularised optimum with respect to the cost is P itself,
+    so nothing is lost by not differentiating through the iterations. At ε = 0.05 and costs up to 1, 20 iterations
+    bring the marginals' error near 1e-9; ε = 1 would blur the plan until the cost of a batch against itself is
+    almost that against another.
+
+    Cuturi, "Sinkhorn Distances", 2013.
+
+    Args:
+        cost: c (…, n, m), each leading index a problem of its own, all solved together.
+        eps: ε, the weight of the entropy.
+        iterations: sweeps over u and v.
+
+    Returns:
+        P (…, n, m), detached; the columns' sums are exact, the rows' converge.
+
+    Example:
+        >>> sinkhorn_plan(1 - torch.eye(2), eps=1.0, iterations=1).sum(0).tolist()
+        [0.5, 0.5]
+    """
+    n, m = cost.shape[-2:]
+    log_kernel = -cost / eps
+    v = log_kernel.new_zeros(*cost.shape[:-2], 1, m)
+    for _ in range(iterations):
+        u = -math.log(n) - torch.logsumexp(log_kernel + v, -1, keepdim=True)  # (…, n, 1)
+        v = -math.log(m) - torch.logsumexp(log_kernel + u, -2, keepdim=True)  # (…, 1, m)
+    return torch.exp(log_kernel + u + v)
+
+
+def transport_cost(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int = 20) -> Tensor:
+    """W(a, b) = Σ P∘c with c the cosine cost and P its `sinkhorn_plan`; the gradient flows through c alone.
+
+    Half precision is widened to float32, whatever autocast says: c/ε reaches 40, where bfloat16 steps by a quarter.
+
+    Args:
+        a: codes (…, n, d).
+        b: codes (…, m, d).
+        eps: ε of the plan.
+        iterations: sweeps of the plan.
+
+    Returns:
+        W (…), between 0 and 2.
+
+    Example:
+        >>> e1 = torch.tensor([[1.0, 0.0]])
+        >>> transport_cost(e1, -e1).item()
+        2.0
+    """
+    with torch.autocast(a.device.type, enabled=False):
+        cost = cosine_cost(_widened(a), _widened(b))
+        return (sinkhorn_plan(cost, eps, iterations) * cost).sum((-2, -1))
+
+
+def sinkhorn_divergence(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int = 20) -> Tensor:
+    """d(a, b) = 2·W(a, b) − W(a, a) − W(b, b): W without the bias of its entropy, so that d(a, a) = 0.
+
+    Genevay et al., "Learning Generative Models with Sinkhorn Divergences", 2018.
+
+    Args:
+        a: codes (…, n, d).
+        b: codes (…, m, d).
+        eps: ε of the plans.
+        iterations: sweeps of the plans.
+
+    Returns:
+        d (…), between 0 and 4.
+
+    Example:
+        >>> e1 = torch.tensor([[1.0, 0.0]])
+        >>> sinkhorn_divergence(e1, -e1).item(), sinkhorn_divergence(e1, e1).item()
+        (4.0, 0.0)
+    """
+
+    def w(p: Tensor, q: Tensor) -> Tensor:
+        return transport_cost(p, q, eps=eps, iterations=iterations)
+
+    return 2 * w(a, b) - w(a, a) - w(b, b)
+
+
+def _widened(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

@@ -1,0 +1,73 @@
+"""What methods that paint images need to know of them: their channels, and the range of their values."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fgmix.errors import UserError
+
+
+def image_channels(featurizer: nn.Module) -> int:
+    """Channels of the images that `featurizer` takes, read off its first convolution.
+
+    >>> from fgmix.networks import build_featurizer
+    >>> image_channels(build_featurizer("small_cnn", (3, 32, 32)))
+    3
+    """
+    for module in featurizer.modules():
+        if isinstance(module, nn.Conv2d):
+            return module.in_channels
+    net = getattr(featurizer, "net", featurizer)
+    raise UserError(
+        "This method generates images and works with a convolutional network on them. "
+        f"Found {type(net).__name__}, which has no convolution. Take images and a backbone such as small_cnn."
+    )
+
+
+class PixelRange(nn.Module):
+    """Maps images to the unit range [−1, 1] and back, channel by channel, by the extremes seen so far.
+
+        u = 2·(x − lo)/(hi − lo) − 1,    x = lo + (u + 1)/2·(hi − lo)
+
+    Inputs come in [0, 1], ImageNet-normalised or in any other affine scale; a generator that ends in a tanh wants
+    [−1, 1], and a margin on pixel errors wants one scale for all. Extremes find the scale without being told: images
+    hold black and white pixels, so lo and hi stand still after a few batches, where means would go on drifting.
+
+    Args:
+        channels: c.
+
+    Example:
+        >>> scale = PixelRange(1)
+        >>> scale.observe(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2))
+        >>> scale.to_unit(torch.tensor([0.0, 0.75]).view(1, 1, 1, 2)).flatten().tolist()
+        [-1.0, 0.5]
+    """
+
+    lo: Tensor
+    hi: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("lo", torch.full((channels, 1, 1), torch.inf))
+        self.register_buffer("hi", torch.full((channels, 1, 1), -torch.inf))
+
+    @torch.no_grad()
+    def observe(self, x: Tensor) -> None:
+        """Widen the range to hold the images x (n, c, h, w)."""
+        low, high = x.amin((0, 2, 3)), x.amax((0, 2, 3))
+        self.lo.copy_(torch.minimum(self.lo, low.view_as(self.lo)))
+        self.hi.copy_(torch.maximum(self.hi, high.view_as(self.hi)))
+
+    def to_unit(self, x: Tensor) -> Tensor:
+        """x in input units → u in [−1, 1]."""
+        return (x - self.lo) * (2 / self._span) - 1
+
+    def from_unit(self, u: Tensor) -> Tensor:
+        """u in [−1, 1] → x in input units."""
+        return self.lo + (u + 1) * (self._span / 2)
+
+    @property
+    def _span(self) -> Tensor:
+        # A channel that is constant so far has no span; any positive number will do.
+        return (self.hi - self.lo).clamp_min(1e-6)

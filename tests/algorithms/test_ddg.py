@@ -1,0 +1,328 @@
+"""DDG: both stages against twins that keep a and b apart, as the authors' code does, and what each may touch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Adam
+
+from algorithms.toys import toy_algorithm, toy_batches
+from fgmix import algorithms
+from fgmix.algorithms import Batches
+from fgmix.algorithms.ddg import DDG, draw_pairs, dual_step, hinge, other, same_class
+from fgmix.errors import UserError
+from fgmix.networks.patch_discriminator import discriminator_loss, generator_loss
+
+
+def ddg(**settings: Any) -> DDG:
+    """In float64; no stage 0 unless told otherwise."""
+    algorithm = toy_algorithm("ddg", **{"stage0": 0.0, "width": 4, "pairs": 2, **settings}).double().train()
+    assert isinstance(algorithm, DDG)
+    return algorithm
+
+
+def batches_of(b: int = 4, k: int = 3) -> Batches:
+    return [(x.double(), y) for x, y in toy_batches(k, b=b)]
+
+
+def whole(batches: Batches) -> tuple[Tensor, Tensor]:
+    return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    return {n: t.clone() for n, t in module.state_dict().items() if isinstance(t, Tensor)}
+
+
+def same(before: dict[str, Tensor], module: nn.Module) -> bool:
+    after = state_of(module)
+    return all(torch.equal(before[name], after[name]) for name in before)
+
+
+def assert_close_modules(ours: nn.Module, theirs: nn.Module, atol: float = 1e-7) -> None:
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=atol)
+
+
+def l1(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b).abs().mean()
+
+
+# The dual variable and the constraint
+
+
+def test_dual_variable_grows_to_one_while_the_constraint_is_broken() -> None:
+    w = torch.tensor(0.5)
+    w = dual_step(w, torch.tensor(1.25), margin=0.25, eta=0.01)
+    assert w.item() == pytest.approx(0.51)
+    for _ in range(49):
+        w = dual_step(w, torch.tensor(1.25), margin=0.25, eta=0.01)
+    assert w.item() == pytest.approx(1)
+    assert dual_step(w, torch.tensor(1.25), margin=0.25, eta=0.01).item() == 1
+
+
+def test_dual_variable_fades_to_zero_while_the_constraint_holds() -> None:
+    w = torch.tensor(0.5)
+    for _ in range(200):
+        w = dual_step(w, torch.tensor(0.0), margin=0.25, eta=0.01)
+    assert w.item() == pytest.approx(0, abs=1e-5)
+
+
+def test_hinge_charges_what_exceeds_the_margin() -> None:
+    r = torch.tensor([0.1, 0.3], requires_grad=True)
+    loss = hinge(r, 0.25)
+    loss.backward()
+    assert loss.item() == pytest.approx(0.025)
+    assert r.grad is not None
+    assert r.grad.tolist() == [0.0, 0.5]
+
+
+# Pairs
+
+
+def test_pairs_take_as_many_of_every_domain_into_each_half() -> None:
+    pair = draw_pairs([5, 4, 6], 2, torch.device("cpu"))
+    a, b = pair.chunk(2)
+    assert a.tolist() == [0, 1, 5, 6, 9, 10]
+    assert sorted(b.tolist()) == [3, 4, 7, 8, 13, 14]
+
+
+def test_swaps_cross_domains() -> None:
+    """The authors' loaders pair domain e with domain e alone; shuffled, every other domain comes up."""
+    crossed = 0
+    for _ in range(20):
+        a, b = draw_pairs([8, 8], 4, torch.device("cpu")).chunk(2)
+        crossed += int((a // 8 != b // 8).sum())
+    assert 40 < crossed < 120  # 80 expected of 160
+
+
+def test_small_batches_give_smaller_pairs() -> None:
+    assert len(draw_pairs([3, 8], 4, torch.device("cpu"))) == 2 * 2 * 1
+    a, b = draw_pairs([1, 1], 4, torch.device("cpu")).chunk(2)
+    assert sorted(a.tolist()) == sorted(b.tolist()) == [0, 1]
+
+
+def test_partners_are_others_of_the_same_class() -> None:
+    y = torch.tensor([0, 1, 0, 2, 1, 0])
+    drawn = torch.stack([same_class(y) for _ in range(50)])
+    assert (y[drawn] == y).all()
+    assert (drawn[:, 3] == 3).all()  # alone in its class
+    assert (drawn[:, [0, 1, 2, 4, 5]] != torch.tensor([0, 1, 2, 4, 5])).all()
+    assert set(drawn[:, 0].tolist()) == {2, 5}
+
+
+# Stage 0
+
+
+def naive_gan_step(twin: DDG, x_a: Tensor, x_b: Tensor, cycle_weight: float, weights_learn: bool) -> dict[str, Tensor]:
+    """Stage 0 with a and b apart, in the order of the authors' code; a real copy of E_v where one is frozen."""
+    gen, size = twin.generator, (16, 16)
+    E_s = copy.deepcopy(twin.featurizer).eval()
+    u_a, u_b = twin.range.to_unit(x_a), twin.range.to_unit(x_b)
+    f_a, f_b = E_s(x_a).detach(), E_s(x_b).detach()
+    s_a, s_b = gen.encode(u_a), gen.encode(u_b)
+    x_ab, x_ba = gen.decode(s_a, f_b, size), gen.decode(s_b, f_a, size)
+
+    on_D = discriminator_loss(twin.D, x_ba.detach(), u_a) + discriminator_loss(twin.D, x_ab.detach(), u_b)
+    optimizer_D = Adam(twin.D.parameters(), lr=1e-4)
+    on_D.backward()
+    optimizer_D.step()
+
+    adversarial = generator_loss(twin.D, x_ba) + generator_loss(twin.D, x_ab)
+    reconstruction = l1(gen.decode(s_a, f_a, size), u_a) + l1(gen.decode(s_b, f_b, size), u_b)
+    if weights_learn:
+        s_ab, s_ba = gen.E_v(x_ab.detach()), gen.E_v(x_ba.detach())
+    else:
+        frozen = copy.deepcopy(gen.E_v)
+        s_ab, s_ba = frozen(x_ab), frozen(x_ba)
+    f_ab, f_ba = (E_s(twin.range.from_unit(swap)).detach() for swap in (x_ab, x_ba))
+    cycle = l1(gen.decode(s_ab, f_ba, size), u_a) + l1(gen.decode(s_ba, f_ab, size), u_b)
+
+    loss = adversarial + 0.5 * reconstruction + cycle_weight * cycle
+    optimizer = Adam(gen.parameters(), lr=1e-4, betas=(0.0, 0.999), weight_decay=5e-4)
+    loss.backward(inputs=list(gen.parameters()))
+    optimizer.step()
+    return {"loss": loss, "discriminator": on_D, "adversarial": adversarial, "reconstruction": reconstruction} | {
+        "cycle": cycle
+    }
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_stage_0_follows_the_naive_twin(seed: int) -> None:
+    algorithm, batches = ddg(stage0=0.9, steps=100), batches_of()
+    algorithm.updates = 48  # past the fifth of 90 steps after which the cycle counts: ω_c = 0.005·(48 − 18)
+    twin = copy.deepcopy(algorithm)
+    x, _ = whole(batches)
+    twin.range.observe(x)
+    torch.manual_seed(seed)
+    a, b = draw_pairs([4, 4, 4], 2, x.device).chunk(2)
+    weights_learn = torch.rand(()).item() < 0.5
+    assert weights_learn == (seed == 3)  # both sides of the coin are tested
+    expected = naive_gan_step(twin, x[a], x[b], cycle_weight=0.15, weights_learn=weights_learn)
+
+    torch.manual_seed(seed)
+    metrics = algorithm.step(batches)
+
+    for name, value in expected.items():
+        torch.testing.assert_close(metrics[name], value.detach(), msg=name)
+    assert_close_modules(algorithm.D, twin.D)
+    assert_close_modules(algorithm.generator, twin.generator)
+
+
+def batch_norm_ddg(**settings: Any) -> DDG:
+    """A featurizer with batch-norm, whose statistics would move in any pass in training mode."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    algorithm = algorithms.create(
+        "ddg", featurizer=net, classifier=nn.Linear(8, 4), n_domains=3, width=4, pairs=2, lr=1e-3, **settings
+    ).train()
+    assert isinstance(algorithm, DDG)
+    return algorithm
+
+
+def test_stage_0_leaves_the_model_bit_identical() -> None:
+    algorithm = batch_norm_ddg(stage0=0.5, steps=10)
+    before = {name: state_of(module) for name, module in algorithm.named_children()}
+    for _ in range(5):
+        algorithm.step(toy_batches(b=4))
+    moved = {name for name, state in before.items() if not same(state, getattr(algorithm, name))}
+    assert moved == {"generator", "D", "range"}
+    assert algorithm.featurizer.training
+
+
+def test_learning_rates_fall_at_six_and_nine_tenths_of_stage_0_and_return_in_stage_1() -> None:
+    algorithm = ddg(stage0=0.5, steps=20)  # ten steps of stage 0
+    seen = []
+    for updates in range(11):
+        algorithm.updates = updates
+        algorithm.step(batches_of(2))
+        seen.append(algorithm.optimizer_generator.param_groups[0]["lr"])
+    assert seen == pytest.approx([1e-4] * 6 + [1e-5] * 3 + [1e-6] + [1e-4])
+
+
+def test_cycle_weight_rises_after_a_fifth_of_stage_0() -> None:
+    algorithm = ddg(stage0=0.5, steps=4000)
+    weights = []
+    for algorithm.updates in (0, 400, 401, 500, 1999):
+        weights.append(algorithm._cycle_weight())
+    assert weights == pytest.approx([0, 0, 0.005, 0.5, 2])
+
+
+def test_reconstruction_improves_in_stage_0() -> None:
+    algorithm, batches = ddg(stage0=0.9, steps=100, lr_generator=3e-3), batches_of()
+    first, *_, last = (algorithm.step(batches) for _ in range(15))
+    assert last["reconstruction"] < 0.8 * first["reconstruction"]
+
+
+# Stage 1
+
+
+@pytest.mark.parametrize("swap_label", ["structure", "semantics"])
+def test_stage_1_follows_the_naive_twin(swap_label: str) -> None:
+    algorithm, batches = ddg(swap_label=swap_label, margin=0.5, lr_generator=1e-3), batches_of()
+    algorithm.step(batches)  # the snapshot and what has moved since differ
+    algorithm.optimizer = Adam([*algorithm.featurizer.parameters(), *algorithm.classifier.parameters()], lr=1e-3)
+    algorithm.optimizer_generator = Adam(algorithm.generator.parameters(), lr=1e-3)
+    twin, size = copy.deepcopy(algorithm), (16, 16)
+    (x, y), gen, h, E_s = whole(batches), twin.generator, twin.classifier, twin.featurizer
+    torch.manual_seed(5)
+    a, b = draw_pairs([4, 4, 4], 2, x.device).chunk(2)
+    positive = same_class(y)
+
+    def r(i: Tensor) -> Tensor:
+        u = twin.range.to_unit(x[i])
+        painted = gen.decode(gen.encode(u), E_s(x[positive[i]]), size)
+        return torch.stack([l1(one, image) for one, image in zip(painted, u)])
+
+    def swapped(i: Tensor, j: Tensor) -> Tensor:
+        """Variation of i, semantics of j."""
+        s = twin.snapshot_generator.encode(twin.range.to_unit(x[i]))
+        f = twin.snapshot_E_s(x[j])
+        return twin.range.from_unit(twin.snapshot_generator.decode(s, f, size)).detach()
+
+    r_a, r_b = r(a), r(b)
+    w = min(max(twin.w.item() + 0.01 * (r_a.mean().item() - 0.5), 0), 1)
+    x_ab, x_ba = swapped(a, b), swapped(b, a)
+    of_a, of_b = (x_ab, x_ba) if swap_label == "structure" else (x_ba, x_ab)
+    loss = 4 * cross_entropy(h(E_s(x)), y)
+    loss = loss + w * ((r_a - 0.5).clamp(min=0).mean() + (r_b - 0.5).clamp(min=0).mean())
+    loss = loss + 0.5 * (cross_entropy(h(E_s(of_a)), y[a]) + cross_entropy(h(E_s(of_b)), y[b]))
+    optimizer = Adam([*E_s.parameters(), *h.parameters(), *gen.parameters()], lr=1e-3)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+    torch.manual_seed(5)
+    metrics = algorithm.step(batches)
+
+    assert metrics["constraint"] > 0
+    assert metrics["w"].item() == pytest.approx(w, abs=1e-7)
+    torch.testing.assert_close(metrics["loss"], loss.detach(), rtol=1e-6, atol=0)
+    for module in ("featurizer", "classifier", "generator"):
+        assert_close_modules(getattr(algorithm, module), getattr(twin, module))
+
+
+def test_stage_1_leaves_the_discriminator_and_the_snapshot() -> None:
+    algorithm, batches = batch_norm_ddg(stage0=0.2, steps=10), toy_batches(b=4)
+    for _ in range(3):
+        algorithm.step(batches)  # the third begins stage 1
+    frozen = {n: state_of(getattr(algorithm, n)) for n in ("D", "snapshot_E_s", "snapshot_generator")}
+    learning = {n: state_of(getattr(algorithm, n)) for n in ("featurizer", "classifier", "generator")}
+    w = algorithm.w.clone()
+    algorithm.step(batches)
+    assert all(same(state, getattr(algorithm, name)) for name, state in frozen.items())
+    assert not any(same(state, getattr(algorithm, name)) for name, state in learning.items())
+    assert algorithm.w != w
+
+
+def test_snapshot_is_the_generator_of_stage_0s_end_and_part_of_the_state() -> None:
+    algorithm, batches = ddg(stage0=0.2, steps=10), batches_of()
+    algorithm.step(batches)
+    algorithm.step(batches)
+    generator = state_of(algorithm.generator)
+    assert not same(generator, algorithm.snapshot_generator)
+    algorithm.step(batches)
+    assert same(generator, algorithm.snapshot_generator)
+    saved = algorithm.state_dict()
+    assert {"w", "snapshot_E_s.net.stem.0.weight", "snapshot_generator.Dec.head.0.weight"} <= saved.keys()
+
+
+def test_generators_optimiser_starts_afresh_in_stage_1() -> None:
+    algorithm = ddg(stage0=0.2, steps=10)
+    for _ in range(3):
+        algorithm.step(batches_of(2))
+    assert {int(state["step"]) for state in algorithm.optimizer_generator.state.values()} == {1}
+
+
+# Inputs
+
+
+@pytest.mark.parametrize("size", [(17, 30), (64, 64), (224, 224)])
+@pytest.mark.parametrize("stage0", [0.0, 0.9])
+def test_any_image_size_and_one_instance_per_domain(size: tuple[int, int], stage0: float) -> None:
+    algorithm = toy_algorithm("ddg", n_domains=2, stage0=stage0, width=4).train()
+    algorithm.updates = 4 if stage0 else 0  # past the fifth of stage 0 without a cycle
+    metrics = algorithm.step(toy_batches(2, b=1, shape=(3, *size)))
+    assert all(torch.isfinite(value) for value in metrics.values())
+
+
+@pytest.mark.parametrize(("side", "downs"), [(12, 2), (24, 4)])
+def test_images_too_small_for_the_networks_are_refused(side: int, downs: int) -> None:
+    with pytest.raises(UserError, match=f"{side}×{side}"):
+        toy_algorithm("ddg", downs=downs).step(toy_batches(shape=(3, side, side)))
+
+
+@pytest.mark.parametrize("settings", [{"stage0": 1.0}, {"stage0": -0.1}, {"pairs": 0}, {"width": 0}, {"downs": 0}])
+def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=next(iter(settings))):
+        toy_algorithm("ddg", **settings)
+
+
+def test_other_exchanges_the_halves() -> None:
+    pair = torch.arange(6).view(6, 1)
+    assert torch.equal(other(other(pair)), pair)
+    assert other(pair)[:3].flatten().tolist() == [3, 4, 5]
