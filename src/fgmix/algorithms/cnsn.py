@@ -1,0 +1,122 @@
+"""CNSN: CrossNorm exchanges styles between instances in training; SelfNorm learns to recalibrate them.
+
+    CrossNorm   h ← σ[π]·(h − μ)/σ + μ[π]           at one random residual block, with probability p per step
+    SelfNorm    h ← g·h,  g = sigmoid(BN(w_μ·μ + w_σ·σ))      at the end of every residual block, always
+
+μ, σ are the mean and deviation of each (instance, channel); nothing is detached. The loss is cross-entropy.
+
+Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", 2021. Variant: the authors' code
+with the settings of its only domain-generalization experiment (GTAV → Cityscapes: one active CrossNorm, p = 0.5,
+style taken from a crop), both layers at the end of the block as the FGMix paper has it, and gates that start open.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig, setting
+from fgmix.algorithms._registry import register
+from fgmix.errors import bad_value
+from fgmix.functional.style import instance_statistics, restyle
+from fgmix.networks.hooks import changing_outputs
+from fgmix.networks.selfnorm import add_selfnorm
+from fgmix.networks.stages import residual_blocks
+
+Box = tuple[slice, slice]
+MIN_AREA = 0.1  # share of the map that a crop covers at least; the authors' value
+
+
+@register("cnsn")
+class CNSN(Algorithm):
+    """CrossNorm and SelfNorm. The featurizer given is changed: its residual blocks get SelfNorm layers.
+
+    Example:
+        >>> from fgmix.algorithms import create
+        >>> from fgmix.networks import build_featurizer
+        >>> g = build_featurizer("small_cnn", (3, 16, 16))
+        >>> method = create("cnsn", featurizer=g, classifier=nn.Linear(96, 2), n_domains=1)
+        >>> sorted(method.step([(torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long))]))
+        ['loss']
+    """
+
+    needs_stages = True
+
+    class Config(BaseConfig):
+        p: float = setting(0.5, help="probability of a step with CrossNorm")
+        active: int = setting(1, help="blocks whose CrossNorm acts in such a step")
+        crop: Literal["neither", "style", "content", "both"] = setting(
+            "style", help="where CrossNorm works on a random box of the map instead of all of it"
+        )
+        two_gates: bool = setting(False, help="a gate for the mean apart from the deviation's, as the paper writes it")
+        gate_bias: float = setting(4.0, help="initial bias of SelfNorm's gates; 0 is the authors', for training afresh")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.p <= 1:
+                raise bad_value("p", "between 0 and 1", self.p)
+            if self.active < 1:
+                raise bad_value("active", "a positive integer", self.active)
+
+    config: Config  # narrows the base's type
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
+        add_selfnorm(featurizer, config.two_gates, config.gate_bias)  # first: the optimiser must see the gates
+        super().__init__(featurizer, classifier, n_domains, config)
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        with changing_outputs(self.active_blocks(), self.crossnorm):
+            logits = self.predict(x)
+        return {"loss": cross_entropy(logits, y)}
+
+    def active_blocks(self) -> list[nn.Module]:
+        """The blocks whose CrossNorm acts in this step."""
+        if torch.rand(()) >= self.config.p:
+            return []
+        blocks = residual_blocks(self.featurizer)
+        return [blocks[i] for i in torch.randperm(len(blocks))[: self.config.active].tolist()]
+
+    def crossnorm(self, h: Tensor) -> Tensor:
+        """CrossNorm with this step's permutation and boxes."""
+        whole = slice(None), slice(None)
+        size = h.shape[2], h.shape[3]
+        content = random_box(*size) if self.config.crop in ("content", "both") else whole
+        style = random_box(*size) if self.config.crop in ("style", "both") else whole
+        return exchange_style(h, torch.randperm(len(h)).to(h.device), content, style)
+
+
+def exchange_style(h: Tensor, pi: Tensor, content: Box, style: Box) -> Tensor:
+    """The box `content` of h_i takes the style that the box `style` of h_π(i) has; the rest of h stays."""
+    rows, columns = content
+    part = h[:, :, rows, columns]
+    mu, sigma = instance_statistics(h[:, :, style[0], style[1]])
+    out = h.clone()
+    out[:, :, rows, columns] = restyle(part, instance_statistics(part), (mu[pi], sigma[pi]))
+    return out
+
+
+def random_box(height: int, width: int) -> Box:
+    """Rows and columns around a uniform centre, sides √r of the map's with r ~ U(0, 1), clipped to the map.
+
+    Drawn again until the box covers more than `MIN_AREA` of the map and more than one pixel, which has no spread.
+    A map with a side below 3 holds no such box (half of its side rounds to 0) and is taken whole.
+    """
+    if min(height, width) < 3:
+        return slice(0, height), slice(0, width)
+    while True:
+        share = float(torch.rand(())) ** 0.5
+        rows, columns = _random_span(height, share), _random_span(width, share)
+        pixels = (rows.stop - rows.start) * (columns.stop - columns.start)
+        if pixels > max(1, MIN_AREA * height * width):
+            return rows, columns
+
+
+def _random_span(length: int, share: float) -> slice:
+    half = int(length * share) // 2
+    centre = int(torch.randint(length, ()))
+    return slice(max(centre - half, 0), min(centre + half, length))

@@ -1,0 +1,48 @@
+"""Mixup between domains: train on interpolated inputs and labels of pairs of domains.
+
+    L = mean_(i,j) [ λ·CE(h(g(x̃)), y_i) + (1 − λ)·CE(h(g(x̃)), y_j) ],   x̃ = λ·x_i + (1 − λ)·x_j,   λ ~ Beta(α, α)
+
+Zhang et al., "mixup", 2018; between domains: Xu et al., 2020, and Yan et al., 2020. Variant: DomainBed's, whose k
+pairs (i, j) are the neighbours in a random ring of the domains, each with a λ of its own.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._config import BaseConfig, log_uniform, search
+from fgmix.algorithms._registry import register
+from fgmix.errors import bad_value
+from fgmix.functional.mixup import mixup_loss, ring_pairs, sample_beta
+
+
+@register("mixup")
+class Mixup(Algorithm):
+    """Inter-domain mixup.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from fgmix.algorithms import create
+        >>> mixup = create("mixup", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=2, alpha=0.2)
+        >>> sorted(mixup.step([(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))] * 2))
+        ['loss']
+    """
+
+    min_domains = 2
+
+    class Config(BaseConfig):
+        alpha: float = search(0.2, log_uniform(1e-1, 1e1), help="α of λ ~ Beta(α, α)", domainbed="mixup_alpha")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not self.alpha > 0:
+                raise bad_value("alpha", "positive", self.alpha)
+
+    config: Config  # narrows the base's type
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        pairs = ring_pairs(batches)
+        lam = sample_beta(self.config.alpha, len(pairs)).to(batches[0][0].device)
+        return {"loss": mixup_loss(self.predict, pairs, lam)}

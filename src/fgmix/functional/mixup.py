@@ -1,0 +1,63 @@
+"""Mixing inputs and labels of pairs: what the mixup family shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+Batch = tuple[Tensor, Tensor]
+Pair = tuple[Batch, Batch]
+
+
+def sample_beta(alpha: float, *shape: int) -> Tensor:
+    """λ ~ Beta(α, α), drawn on the CPU: the same numbers whichever device trains.
+
+    Example:
+        >>> lam = sample_beta(0.2, 3, 1)
+        >>> lam.shape, bool(((0 <= lam) & (lam <= 1)).all())
+        (torch.Size([3, 1]), True)
+    """
+    return torch.distributions.Beta(alpha, alpha).sample(shape)
+
+
+def ring_pairs(batches: list[Batch]) -> list[Pair]:
+    """The domains in a random ring, each paired with the next; k pairs, each cut to the shorter of its two batches.
+
+    Variant: DomainBed's, which draws one permutation of the domains per step.
+
+    Example:
+        >>> batches = [(torch.full((2, 1), float(e)), torch.zeros(2, dtype=torch.long)) for e in range(3)]
+        >>> sorted(int(x_i[0]) for (x_i, _), _ in ring_pairs(batches))
+        [0, 1, 2]
+    """
+    order = torch.randperm(len(batches)).tolist()
+    pairs = []
+    for i, j in zip(order, order[1:] + order[:1]):
+        (x_i, y_i), (x_j, y_j) = batches[i], batches[j]
+        b = min(len(y_i), len(y_j))
+        pairs.append(((x_i[:b], y_i[:b]), (x_j[:b], y_j[:b])))
+    return pairs
+
+
+def mixed_cross_entropy(logits: Tensor, y_i: Tensor, y_j: Tensor, lam: Tensor) -> Tensor:
+    """λ·CE(y_i) + (1 − λ)·CE(y_j): cross-entropy against the mixed one-hot labels, λ a scalar."""
+    return lam * cross_entropy(logits, y_i) + (1 - lam) * cross_entropy(logits, y_j)
+
+
+def mixup_loss(predict: Callable[[Tensor], Tensor], pairs: list[Pair], lam: Tensor) -> Tensor:
+    """Mean over pairs p of λ_p·CE(f(x̃), y_i) + (1 − λ_p)·CE(f(x̃), y_j), with x̃ = λ_p·x_i + (1 − λ_p)·x_j.
+
+    Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018. All pairs go through f in one pass.
+
+    Args:
+        predict: f, inputs (n, …) → logits (n, C).
+        pairs: P pairs of batches, ((x_i, y_i), (x_j, y_j)), equally long within a pair.
+        lam: λ (P,), on the inputs' device.
+    """
+    mixed = [l_p * x_i + (1 - l_p) * x_j for l_p, ((x_i, _), (x_j, _)) in zip(lam, pairs)]
+    logits = predict(torch.cat(mixed)).split([len(x) for x in mixed])
+    losses = [mixed_cross_entropy(o, y_i, y_j, l_p) for o, l_p, ((_, y_i), (_, y_j)) in zip(logits, lam, pairs)]
+    return torch.stack(losses).mean()

@@ -1,0 +1,97 @@
+"""SelfNorm: gates that recalibrate the style of feature maps, at the end of every residual block."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm
+
+from fgmix.errors import UserError
+from fgmix.functional.style import instance_statistics
+from fgmix.networks.stages import residual_blocks
+
+
+class Gate(nn.Module):
+    """sigmoid(BN(w_μ·μ + w_σ·σ)) for every channel on its own.
+
+    Args:
+        channels: c.
+        bias: initial shift of the batch-norm; the gate starts near sigmoid(bias).
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int, bias: float) -> None:
+        super().__init__()
+        # The authors' initialisation: that of a depthwise convolution over the two statistics.
+        self.w = nn.Parameter(torch.empty(2, channels).uniform_(-math.sqrt(0.5), math.sqrt(0.5)))
+        self.gamma = nn.Parameter(torch.ones(channels))
+        self.beta = nn.Parameter(torch.full((channels,), bias))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, mu: Tensor, sigma: Tensor) -> Tensor:
+        """Statistics (n, c, 1, 1) → gates (n, c, 1, 1)."""
+        a = self.w[0] * mu.flatten(1) + self.w[1] * sigma.flatten(1)
+        # Not a BatchNorm module: the featurizer keeps those of pre-trained networks in evaluation mode, while these
+        # statistics start from nothing. A single sample has no batch statistics and takes the running ones.
+        from_batch = self.training and len(a) > 1
+        a = batch_norm(a, self.running_mean, self.running_var, self.gamma, self.beta, training=from_batch)
+        return torch.sigmoid(a)[..., None, None]
+
+
+class SelfNorm(nn.Module):
+    """g·x, or with two gates g·(x − μ) + f·μ; μ, σ of each (sample, channel), g and f gates computed from them.
+
+    Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", 2021.
+
+    Args:
+        channels: c of the feature maps (n, c, h, w).
+        two_gates: a gate f for the mean apart from the deviation's g, as the paper writes it; the authors' code
+            scales both by g.
+        bias: initial bias of the gates.
+
+    Example:
+        >>> SelfNorm(8)(torch.randn(2, 8, 4, 4)).shape
+        torch.Size([2, 8, 4, 4])
+    """
+
+    def __init__(self, channels: int, two_gates: bool = False, bias: float = 0.0) -> None:
+        super().__init__()
+        self.g = Gate(channels, bias)
+        self.f = Gate(channels, bias) if two_gates else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        mu, sigma = instance_statistics(x, eps=1e-12)
+        g: Tensor = self.g(mu, sigma)
+        if self.f is None:
+            return (g * x).to(x.dtype)
+        return torch.addcmul((self.f(mu, sigma) - g) * mu, g, x).to(x.dtype)
+
+
+def add_selfnorm(featurizer: nn.Module, two_gates: bool = False, bias: float = 0.0) -> None:
+    """Put a SelfNorm behind every residual block of `featurizer`, as the block's child `selfnorm`.
+
+    The block's other parameters keep their names. The hook finds the layer through the block it is called with, so
+    that a deep copy of the network uses the copy's layers.
+    """
+    for block in residual_blocks(featurizer):
+        if hasattr(block, "selfnorm"):
+            raise UserError("Expected a featurizer without SelfNorm layers. Found one that has them. Build a new one.")
+        layer = SelfNorm(_out_channels(block), two_gates, bias)
+        block.add_module("selfnorm", layer.to(next(block.parameters()).device))
+        block.register_forward_hook(_apply_selfnorm)
+
+
+def _apply_selfnorm(block: nn.Module, _inputs: tuple[Tensor, ...], h: Tensor) -> Tensor:
+    out: Tensor = block.get_submodule("selfnorm")(h)
+    return out
+
+
+def _out_channels(block: nn.Module) -> int:
+    """Channels of a block's output: those of its last convolution, be it of the residual path or of the shortcut."""
+    convolutions = [module for module in block.modules() if isinstance(module, nn.Conv2d)]
+    return convolutions[-1].out_channels
