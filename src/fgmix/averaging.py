@@ -1,8 +1,5 @@
-"""Weight averaging beside training: "X" and "X + SWA" from one run.
+"""Weight averaging beside training: "X" and "X + SWA" (or "X + SWAD") from one run.
 
-    θ̄_t = θ_t for t < t₀;   θ̄_t = mean of θ_{t₀} … θ_t for t ≥ t₀
-
-Arpit et al., "Ensemble of Averages", 2022 (t₀ = 100; their code starts one step earlier); Izmailov et al., 2018.
 The average holds what makes a prediction, the featurizer and the classifier; no algorithm needs to know of it.
 Floating-point buffers, such as running statistics of batch-norm, are averaged as the weights are.
 """
@@ -11,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
+from fgmix.spec import RunSpec
+from fgmix.swad import SWAD, Mean
 
 
 def predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
@@ -28,8 +27,44 @@ def predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
     return state
 
 
-class RunningMean:
-    """Mean of the weights from step `start` on.
+class WeightAverage:
+    """An average of the weights that a run passes through."""
+
+    def update(self, algorithm: Algorithm, step: int) -> None:
+        """Take in the weights after step `step` (counted from 1)."""
+        raise NotImplementedError
+
+    def evaluated(self, validation_loss: float) -> None:
+        """Take note of an evaluation of the raw model: its mean loss on the sources' holdouts."""
+
+    def average(self) -> dict[str, Tensor]:
+        """The averaged tensors, as they are now."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    @contextmanager
+    def applied_to(self, algorithm: Algorithm) -> Iterator[None]:
+        """Within the block the algorithm predicts with the average."""
+        live = predictor_tensors(algorithm)
+        raw = {name: tensor.clone() for name, tensor in live.items()}
+        _copy(self.average(), live)
+        try:
+            yield
+        finally:
+            _copy(raw, live)
+
+
+class RunningMean(WeightAverage):
+    """SWA: the mean of the weights from step t₀ on.
+
+        θ̄_t = θ_t for t < t₀;   θ̄_t = mean of θ_{t₀} … θ_t for t ≥ t₀
+
+    Arpit et al., "Ensemble of Averages", 2022 (t₀ = 100; their code starts one step earlier); Izmailov et al., 2018.
 
     Args:
         algorithm: what is averaged.
@@ -50,33 +85,51 @@ class RunningMean:
 
     def __init__(self, algorithm: Algorithm, start: int) -> None:
         self.start = start
-        self.tensors = {name: tensor.clone() for name, tensor in predictor_tensors(algorithm).items()}
+        self.mean = Mean(predictor_tensors(algorithm))
 
     def update(self, algorithm: Algorithm, step: int) -> None:
-        """Take in the weights after step `step` (counted from 1)."""
-        n = max(1, step - self.start + 1)  # how many weights are in the mean, this one included
-        now = predictor_tensors(algorithm)
-        floating = [name for name, tensor in now.items() if tensor.is_floating_point()]
-        torch._foreach_lerp_([self.tensors[f] for f in floating], [now[f] for f in floating], 1 / n)
-        for name in now.keys() - set(floating):
-            self.tensors[name].copy_(now[name])
+        if step <= self.start:
+            self.mean.count = 0  # the next one replaces what was there
+        self.mean.add(predictor_tensors(algorithm))
 
-    @contextmanager
-    def applied_to(self, algorithm: Algorithm) -> Iterator[None]:
-        """Within the block the algorithm predicts with the average."""
-        live = predictor_tensors(algorithm)
-        raw = {name: tensor.clone() for name, tensor in live.items()}
-        _copy(self.tensors, live)
-        try:
-            yield
-        finally:
-            _copy(raw, live)
+    def average(self) -> dict[str, Tensor]:
+        return self.mean.tensors
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return self.tensors
+    def state_dict(self) -> dict[str, Any]:
+        return {"tensors": self.mean.tensors, "count": self.mean.count}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        _copy(state, self.tensors)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.mean = Mean(**state)
+
+
+class OverfitAware(WeightAverage):
+    """SWAD: the mean over the flat stretch of the validation loss. `fgmix.swad` has the rule."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.swad = SWAD()
+        self.initial = Mean(predictor_tensors(algorithm)).tensors
+
+    def update(self, algorithm: Algorithm, step: int) -> None:  # noqa: ARG002 (SWAD counts evaluations)
+        self.swad.update(predictor_tensors(algorithm))
+
+    def evaluated(self, validation_loss: float) -> None:
+        self.swad.close_segment(validation_loss)
+
+    def average(self) -> dict[str, Tensor]:
+        return self.swad.average() if self.swad.closed or self.swad.open else self.initial
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.swad.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.swad.load_state_dict(state)
+
+
+def build_average(spec: RunSpec, algorithm: Algorithm) -> WeightAverage | None:
+    """The average that a spec asks for."""
+    if spec.averaging == "swa":
+        return RunningMean(algorithm, spec.averaging_start)
+    return OverfitAware(algorithm) if spec.averaging == "swad" else None
 
 
 def _copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:

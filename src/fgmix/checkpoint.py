@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
-from fgmix.averaging import RunningMean
+from fgmix.averaging import WeightAverage
 from fgmix.errors import UserError
 from fgmix.files import write_atomically
 
@@ -35,24 +35,24 @@ class Progress:
     counted: int = 0
 
 
-def save(path: Path, algorithm: Algorithm, mean: RunningMean | None, progress: Progress) -> None:
+def save(path: Path, algorithm: Algorithm, average: WeightAverage | None, progress: Progress) -> None:
     """Write the checkpoint; a kill at any moment leaves the old one or the new one."""
     state: dict[str, Any] = {
         "algorithm": algorithm.state_dict(),
-        "mean": mean.state_dict() if mean else None,
+        "average": average.state_dict() if average else None,
         "progress": vars(progress),
     }
     write_atomically(path, lambda file: torch.save(state, file))
 
 
-def load(path: Path, algorithm: Algorithm, mean: RunningMean | None) -> Progress:
+def load(path: Path, algorithm: Algorithm, average: WeightAverage | None) -> Progress:
     """Restore what `save` wrote; nothing but tensors and plain values is read from the file."""
     device = next(algorithm.parameters()).device
     try:
         state = torch.load(path, map_location=device, weights_only=True)
         algorithm.load_state_dict(state["algorithm"])
-        if mean:
-            mean.load_state_dict(state["mean"])
+        if average:
+            average.load_state_dict(state["average"])
         return Progress(**state["progress"])
     except (RuntimeError, KeyError, EOFError, TypeError, UnpicklingError) as error:
         raise UserError(

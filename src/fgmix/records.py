@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fgmix.errors import UserError
 from fgmix.files import read_json, write_json
 from fgmix.spec import RunSpec
 
 SCHEMA = 1
-Model = Literal["raw", "swa"]
+Model = Literal["raw", "swa", "swad"]
 Scores = dict[str, dict[str, float]]  # domain → split ("train", "holdout") → value
 
 
@@ -71,12 +71,23 @@ class RunRecord:
         return tuple(name for name in self.domains if name not in self.spec.test_domains)
 
     def best(self, model: Model = "raw") -> Evaluation:
-        """The evaluation that training-domain validation selects; the earliest of equals."""
+        """The evaluation that training-domain validation selects; the earliest of equals.
+
+        SWAD selects by itself, within its average: its model is that after the last step.
+        """
         if not self.evaluations:
             raise UserError(
                 f"Expected a run with evaluations. This one diverged at step {self.diverged_at} before any."
             )
+        if model == "swad":
+            return self.evaluations[-1]
         return max(self.evaluations, key=lambda e: (e.validation(self.sources, model), -e.step))
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The models that were evaluated: the raw one, and the average if there is one."""
+        found = self.evaluations[0].accuracy if self.evaluations else {}
+        return tuple(model for model in get_args(Model) if model in found)
 
     @property
     def accuracy(self) -> Scores:

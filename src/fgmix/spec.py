@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fgmix.data import DomainDataset
 
 Protocol = Literal["clean", "domainbed"]
-Averaging = Literal["swa", "none"]
+Averaging = Literal["swa", "swad", "none"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class RunSpec:
         holdout_fraction: share of each domain held out.
         classes_per_batch: m of the class-aware sampler; None samples uniformly.
         protocol: "clean" validates on clean images, "domainbed" on augmented ones, as DomainBed does.
-        averaging: "swa" evaluates the running mean of the weights beside the raw ones.
-        averaging_start: the first step that enters the mean.
+        averaging: "swa" evaluates the running mean of the weights beside the raw ones, "swad" the overfit-aware mean.
+        averaging_start: the first step that enters the running mean.
         evaluate_train: also score the sources' training parts (no selection rule uses them).
         snapshots: how many weights to keep, evenly spaced, for surface plots.
         bf16: autocast to bfloat16.
@@ -116,7 +116,7 @@ class RunSpec:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
                 raise bad_value(name, "zero or a positive integer", value)
-        for name, allowed in (("protocol", ("clean", "domainbed")), ("averaging", ("swa", "none"))):
+        for name, allowed in (("protocol", ("clean", "domainbed")), ("averaging", ("swa", "swad", "none"))):
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
         if not self.test_domains:

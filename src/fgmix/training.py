@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 import fgmix
 from fgmix import checkpoint
 from fgmix.algorithms import Algorithm, create
-from fgmix.averaging import RunningMean
+from fgmix.averaging import build_average
 from fgmix.data import DomainDataset, LoadOptions, Split, load, split_dataset
 from fgmix.data._dataset import fingerprint_of
 from fgmix.data.loading import BatchSource
@@ -163,11 +164,12 @@ class _Loop:
     def __init__(self, run: PreparedRun, folder: RunFolder, device: torch.device, show: bool) -> None:
         self.run, self.spec, self.folder, self.device, self.show = run, run.spec, folder, device, show
         self.algorithm = build_algorithm(run).to(device).train()
-        self.mean = RunningMean(self.algorithm, self.spec.averaging_start) if self.spec.averaging == "swa" else None
+        self.average = build_average(self.spec, self.algorithm)
+        self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
         self.at = checkpoint.Progress()
         self.pending: list[Tensor] = []  # losses of the steps since the last look
         if folder.checkpoint.exists():
-            self.at = checkpoint.load(folder.checkpoint, self.algorithm, self.mean)
+            self.at = checkpoint.load(folder.checkpoint, self.algorithm, self.average)
         folder.cut_metrics(self.at.metrics_length)
 
     @property
@@ -195,7 +197,7 @@ class _Loop:
                     diverged_at = self.at.step
                     break
                 if evaluate or self._due(self.spec.checkpoint_every):
-                    checkpoint.save(self.folder.checkpoint, self.algorithm, self.mean, self.at)
+                    checkpoint.save(self.folder.checkpoint, self.algorithm, self.average, self.at)
         return self._finish(diverged_at)
 
     def _due(self, every: int | None) -> bool:
@@ -211,8 +213,8 @@ class _Loop:
         for name, value in metrics.items():
             self.at.sums[name] = self.at.sums.get(name, 0) + value.float()
         self.pending.append(metrics["loss"])
-        if self.mean:
-            self.mean.update(self.algorithm, self.at.step)
+        if self.average:
+            self.average.update(self.algorithm, self.at.step)
 
     def _place(self, x: Tensor) -> Tensor:
         x = x.to(self.device, non_blocking=True)
@@ -239,10 +241,11 @@ class _Loop:
 
         False, and nothing written, when a loss is not finite: the step before broke the weights.
         """
-        scores = {"raw": self._scores()}
-        if self.mean:
-            with self.mean.applied_to(self.algorithm):
-                scores["swa"] = self._scores()
+        scores: dict[Model, dict[str, dict[str, Score]]] = {"raw": self._scores()}
+        if self.average:
+            self.average.evaluated(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
+            with self.average.applied_to(self.algorithm):
+                scores[self.models[-1]] = self._scores()
         evaluation = Evaluation(
             step=self.at.step,
             accuracy={model: _pick(found, 0) for model, found in scores.items()},
@@ -252,7 +255,7 @@ class _Loop:
         if not all(math.isfinite(v) for parts in evaluation.loss["raw"].values() for v in parts.values()):
             return False
         self.at.sums, self.at.counted = {}, 0
-        for model in scores:
+        for model in self.models:
             self._keep_best(evaluation, model)
         self.at.metrics_length = self.folder.append(evaluation)
         return True
@@ -281,31 +284,29 @@ class _Loop:
                 }
         return found
 
-    def _keep_best(self, evaluation: Evaluation, model: str) -> None:
+    def _keep_best(self, evaluation: Evaluation, model: Model) -> None:
         """Weights of the highest validation accuracy; written before the checkpoint that knows of them."""
-        kind: Model = "swa" if model == "swa" else "raw"
-        value = evaluation.validation(self.run.sources, kind)
+        value = evaluation.validation(self.run.sources, model)
         if value > self.at.best.get(model, -1.0):
             self.at.best[model] = value
-            self._save_weights("best", kind)
+            self._save_weights("best", model)
 
     def _save_weights(self, which: str, model: Model) -> None:
         path = self.folder.path / (f"{which}.pt" if model == "raw" else f"{which}_{model}.pt")
-        with self.mean.applied_to(self.algorithm) if self.mean and model == "swa" else nullcontext():
+        with self.average.applied_to(self.algorithm) if self.average and model != "raw" else nullcontext():
             checkpoint.save_weights(path, self.algorithm)
 
     def _snapshot(self) -> None:
         """Weights on the way, evenly spaced from the initial to the last, for paths on loss surfaces."""
         if self.spec.snapshots and self.at.step in _evenly(self.total, self.spec.snapshots):
             (self.folder.path / "snapshots").mkdir(exist_ok=True)
-            for model in ("raw", "swa") if self.mean else ("raw",):
+            for model in self.models:
                 self._save_weights(f"snapshots/{self.at.step:07d}", model)
 
     def _finish(self, diverged_at: int | None) -> RunRecord:
         if diverged_at is None:
-            self._save_weights("last", "raw")
-            if self.mean:
-                self._save_weights("last", "swa")
+            for model in self.models:
+                self._save_weights("last", model)
         record = RunRecord(
             spec=self.spec,
             status="done" if diverged_at is None else "diverged",

@@ -176,12 +176,7 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path) -> list[Path]
         folder: where to write; made if it does not exist.
     """
     folder = make_folder(Path(folder))
-    return [_write(record, model, folder) for record in records for model in _models(record)]
-
-
-def _models(record: RunRecord) -> list[Model]:
-    known: tuple[Model, ...] = ("raw", "swa")
-    return [model for model in known if record.evaluations and model in record.evaluations[0].accuracy]
+    return [_write(record, model, folder) for record in records for model in record.models]
 
 
 def _write(record: RunRecord, model: Model, folder: Path) -> Path:

@@ -160,7 +160,7 @@ class _Runs:
         evaluated = {draw: record for draw, record in found.items() if record.evaluations}
         if not evaluated:
             raise _NoNumber(f"{_all(len(found))} diverged before the first evaluation")
-        of_model = {draw: record for draw, record in evaluated.items() if _has(record, model)}
+        of_model = {draw: record for draw, record in evaluated.items() if model in record.models}
         if not of_model:
             raise _NoNumber(f"no run that holds out {domain} averaged its weights")
         return of_model
@@ -170,19 +170,16 @@ def _select_dataset(
     dataset: str, domains: tuple[str, ...], records: list[RunRecord], rule: Rule
 ) -> dict[Cell, Selected | Missing]:
     groups: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
-    averaged = set()
+    models: dict[str, set[Model]] = defaultdict(lambda: {"raw"})
     for record in records:
         groups[record.spec.algorithm, record.spec.trial_seed].append(record)
-        if _has(record, "swa"):
-            averaged.add(record.spec.algorithm)
-    algorithms = dict.fromkeys(algorithm for algorithm, _ in groups)
+        models[record.spec.algorithm].update(record.models)
     trials = sorted({trial for _, trial in groups})
     cells: dict[Cell, Selected | Missing] = {}
-    for algorithm in algorithms:
+    for algorithm, found in models.items():
         for trial in trials:
             runs = _index(domains, groups.get((algorithm, trial), []))
-            models: tuple[Model, ...] = ("raw", "swa") if algorithm in averaged else ("raw",)
-            for model in models:
+            for model in sorted(found):  # raw, swa, swad
                 for domain in domains:
                     cells[Cell(dataset, algorithm, model, trial, domain)] = _outcome(rule, runs, domain, model)
     return cells
@@ -271,7 +268,7 @@ def _cross_validated(runs: _Runs, record: RunRecord, domain: str, draw: int, mod
     pairs: dict[str, RunRecord] = {}
     for v in others:
         pair = runs.holding_out(domain, v).get(draw)
-        if pair is None or not _has(pair, model):
+        if pair is None or model not in pair.models:
             raise _NoNumber(f"no evaluated run of draw {draw} holds out {domain} and {v}")
         pairs[v] = pair
     found = {v: {e.step: e for e in pair.evaluations} for v, pair in pairs.items()}
@@ -300,10 +297,6 @@ _CANDIDATES: dict[Rule, Callable[[_Runs, str, Model], list[Selected]]] = {
 
 def _reported(evaluation: Evaluation, domain: str, model: Model) -> float:
     return evaluation.accuracy[model][domain]["train"]
-
-
-def _has(record: RunRecord, model: Model) -> bool:
-    return bool(record.evaluations) and model in record.evaluations[0].accuracy
 
 
 def _all(count: int) -> str:

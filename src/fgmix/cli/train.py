@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fgmix.errors import UserError
-from fgmix.records import Model, RunRecord
+from fgmix.records import RunRecord
 
 
 def train(
@@ -34,7 +34,7 @@ def train(
     holdout_fraction: Annotated[float, typer.Option(help="share of each domain held out")] = 0.2,
     classes_per_batch: Annotated[int | None, typer.Option(help="class-aware batches of so many classes")] = None,
     protocol: Annotated[str, typer.Option(help="clean, or domainbed (augmented validation)")] = "clean",
-    averaging: Annotated[str, typer.Option(help="swa or none")] = "swa",
+    averaging: Annotated[str, typer.Option(help="swa, swad or none")] = "swa",
     averaging_start: Annotated[int, typer.Option(help="first step that enters the average")] = 100,
     evaluate_train: Annotated[bool, typer.Option(help="also score the training parts")] = False,
     snapshots: Annotated[int, typer.Option(help="weights to keep on the way, for surface plots")] = 0,
@@ -104,8 +104,7 @@ def summary(record: RunRecord) -> list[str]:
     if record.status == "diverged":
         return [f"The loss was not finite at step {record.diverged_at}: the run has diverged.", f"Run: {record.folder}"]
     lines = []
-    models: tuple[Model, ...] = ("raw", "swa") if "swa" in record.evaluations[-1].accuracy else ("raw",)
-    for model in models:
+    for model in record.models:
         best = record.best(model)
         lines.append(
             f"{model}: best validation {100 * best.validation(record.sources, model):.1f} % at step {best.step}"
