@@ -1,17 +1,23 @@
 """The methods, one a file. `names()` lists them, `create(name, …)` builds one."""
 
+from fgmix.algorithms import andmask as andmask
 from fgmix.algorithms import cnsn as cnsn
 from fgmix.algorithms import coral as coral
 from fgmix.algorithms import erm as erm
+from fgmix.algorithms import fish as fish
+from fgmix.algorithms import fishr as fishr
 from fgmix.algorithms import groupdro as groupdro
 from fgmix.algorithms import irm as irm
 from fgmix.algorithms import manifold_mixup as manifold_mixup
 from fgmix.algorithms import metamixup as metamixup
 from fgmix.algorithms import mixstyle as mixstyle
 from fgmix.algorithms import mixup as mixup
+from fgmix.algorithms import mldg as mldg
 from fgmix.algorithms import mmd as mmd
+from fgmix.algorithms import pcgrad as pcgrad
 from fgmix.algorithms import rsc as rsc
 from fgmix.algorithms import sagnet as sagnet
+from fgmix.algorithms import sandmask as sandmask
 from fgmix.algorithms import selfreg as selfreg
 from fgmix.algorithms import vrex as vrex
 from fgmix.algorithms._base import Algorithm as Algorithm

@@ -21,13 +21,15 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """U(low, high)."""
+    """U(low, high); `integer` truncates, as DomainBed's step numbers do."""
 
     low: float
     high: float
+    integer: bool = False
 
-    def draw(self, rng: np.random.RandomState) -> float:
-        return float(rng.uniform(self.low, self.high))
+    def draw(self, rng: np.random.RandomState) -> float | int:
+        value = float(rng.uniform(self.low, self.high))
+        return int(value) if self.integer else value
 
 
 @dataclass(frozen=True)

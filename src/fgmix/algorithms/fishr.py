@@ -1,0 +1,137 @@
+"""Fishr: equal variances of the classifier's per-instance gradients over the source domains.
+
+    V_e = var_i ∂l(y_i, h_φ(z_i))/∂φ  (biased, per element),    u_e ← V_e + γ u_e  (the old u_e constant, at first 0)
+    L = CE + λ_t · 1/k Σ_e mean (u_e − ū)²,    ū = mean_e u_e
+
+λ_t = 0 before step `anneal`, λ from then on; Adam starts anew at that step, because the gradient's size jumps. The
+running sums u gather from the first step on, so that they are warm by then.
+
+For a linear head under cross-entropy an instance's gradient is r ⊗ [z, 1] with r = softmax − onehot, so over a
+domain's n instances
+
+    V_W = (R²)ᵀ(Z²)/n − (RᵀZ/n)²,    V_b = mean R² − (mean R)²
+
+and no instance's gradient is formed. Any other head goes through `torch.func`.
+
+Ramé et al., "Fishr: Invariant Gradient Variances for Out-of-Distribution Generalization", 2022. Variant: DomainBed's,
+which is the authors': u is a sum, not an average (it divides by 1 − γ), and the distance is a mean over elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy, one_hot
+
+from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._config import BaseConfig, Uniform, log_uniform, search, uniform
+from fgmix.algorithms._registry import register
+from fgmix.errors import bad_value
+
+
+@register("fishr")
+class Fishr(Algorithm):
+    """ERM plus the spread over the domains of their gradient variances; with one domain, ERM."""
+
+    u: Tensor  # (k, P), P the number of the classifier's parameters
+
+    class Config(BaseConfig):
+        lam: float = search(1000.0, log_uniform(1e1, 1e4), help="penalty weight λ", domainbed="lambda")
+        anneal: int = search(
+            1500,
+            Uniform(0.0, 5000.0, integer=True),
+            help="step from which the weight is λ instead of 0",
+            domainbed="penalty_anneal_iters",
+        )
+        gamma: float = search(0.95, uniform(0.9, 0.99), help="decay γ of the variances' running sum", domainbed="ema")
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not 0 <= self.gamma < 1:
+                raise bad_value("gamma", "at least 0 and below 1", self.gamma)
+
+    config: Config  # narrows the base's type
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        self.register_buffer("u", torch.zeros(n_domains, sum(p.numel() for p in classifier.parameters())))
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        if self.updates == self.config.anneal:
+            self.optimizer = self.adam([*self.featurizer.parameters(), *self.classifier.parameters()])
+        return super().update(batches)
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        z = self.encode(batches)  # k tensors (b, d)
+        o = self.classifier(torch.cat(z))
+        risk = cross_entropy(o, torch.cat([y for _, y in batches]))
+        active = self.updates >= self.config.anneal
+        with torch.set_grad_enabled(active):  # before the anneal step u only gathers: no graph is kept for it
+            u = self.variances(z, o.split([len(z_e) for z_e in z]), batches) + self.config.gamma * self.u
+            penalty = spread(u)
+        self.u = u.detach()
+        return {"loss": risk + self.config.lam * penalty if active else risk, "risk": risk, "penalty": penalty}
+
+    def variances(self, z: Sequence[Tensor], o: Sequence[Tensor], batches: Batches) -> Tensor:
+        """V (k, P) of codes z and logits o, k tensors each."""
+        h = self.classifier
+        dtype = next(h.parameters()).dtype
+        with torch.autocast(z[0].device.type, enabled=False):  # differences of near numbers: half precision loses them
+            Z = [z_e.to(dtype) for z_e in z]
+            if type(h) is not nn.Linear:
+                return torch.stack([general_variance(h, Z_e, y) for Z_e, (_, y) in zip(Z, batches)])
+            R = [o_e.to(dtype).softmax(1) - one_hot(y, h.out_features) for o_e, (_, y) in zip(o, batches)]
+            return torch.stack([linear_variance(Z_e, R_e, h.bias is not None) for Z_e, R_e in zip(Z, R)])
+
+
+def spread(u: Tensor) -> Tensor:
+    """1/k Σ_e mean (u_e − ū)² of u (k, P), ū = mean_e u_e.
+
+    Example:
+        >>> spread(torch.tensor([[1.0, 3.0], [3.0, 3.0]])).item()
+        0.5
+    """
+    return (u - u.mean(0)).square().mean()
+
+
+def linear_variance(Z: Tensor, R: Tensor, bias: bool = True) -> Tensor:
+    """V (P,) = [V_W, V_b]: the biased variance over n instances of a linear head's gradient, in closed form.
+
+    Args:
+        Z: codes (n, d).
+        R: softmax − onehot (n, C).
+        bias: whether the head has one; without, P = C·d and V_b is left out.
+
+    Example:
+        >>> linear_variance(torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0], [1.0]])).tolist()
+        [1.0, 0.0]
+    """
+    n = len(Z)
+    V_W = R.square().T @ Z.square() / n - (R.T @ Z / n).square()
+    V_b = R.var(0, correction=0)
+    return torch.cat([V_W.flatten(), V_b]) if bias else V_W.flatten()
+
+
+def general_variance(h: nn.Module, Z: Tensor, y: Tensor) -> Tensor:
+    """V (P,) of any head h, from the gradients of the n instances; in the order of `h.parameters()`.
+
+    Args:
+        h: classifier, codes to logits.
+        Z: codes (n, d).
+        y: labels (n,).
+
+    Example:
+        >>> h, Z, y = nn.Linear(2, 3), torch.randn(4, 2), torch.tensor([0, 1, 2, 0])
+        >>> R = h(Z).softmax(1) - torch.eye(3)[y]
+        >>> torch.allclose(general_variance(h, Z, y), linear_variance(Z, R), atol=1e-6)
+        True
+    """
+
+    def loss(phi: Mapping[str, Tensor], z: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(functional_call(h, dict(phi), (z[None],)), y[None])
+
+    gradients = vmap(grad(loss), in_dims=(None, 0, 0), randomness="different")(dict(h.named_parameters()), Z, y)
+    return torch.cat([g.var(0, correction=0).flatten() for g in gradients.values()])

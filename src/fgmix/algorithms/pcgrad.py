@@ -1,0 +1,93 @@
+"""PCGrad: gradient surgery; of two domains whose gradients conflict, each gives up its part along the other's.
+
+    v_i ← g_i;   for j ≠ i in random order:   if v_i·g_j < 0:   v_i ← v_i − (v_i·g_j / ‖g_j‖²) g_j;      ∇ = mean_i v_i
+
+with g_e = ∂L_e/∂θ over all parameters as one vector. The target is always the domain's own gradient g_j, never its
+projected v_j.
+
+Every v_i is a combination Σ_j C_ij g_j, and v_i·g_j = Σ_m C_im G_mj with G_mj = g_m·g_j. So the surgery runs on the
+k×k matrices C and G, and the long vectors are read twice: for G, and for the result Σ_j (mean_i C_ij) g_j.
+
+Yu et al., "Gradient Surgery for Multi-Task Learning", 2020, algorithm 1. Variant: domains for tasks, and the mean of
+the v_i where the paper has their sum, so that without conflict the step is that of the mean loss.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._registry import register
+from fgmix.functional.gradients import domain_gradients
+
+
+@register("pcgrad")
+class PCGrad(Algorithm):
+    """ERM on projected domain gradients; with one domain, ERM. No setting of its own."""
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        theta = [p for p in self.parameters() if p.requires_grad]
+        L, g = domain_gradients(self.predict, batches, theta)
+        G = gram(g)
+        w = surgery(G, random_orders(len(g))).mean(0).tolist()  # (k,)
+        for p, *g_p in zip(theta, *g):  # g_p: the k gradients of the tensor p
+            p.grad = g_p[0].mul_(w[0])
+            for w_j, g_j in zip(w[1:], g_p[1:]):
+                p.grad.add_(g_j, alpha=w_j)
+        self.optimizer.step()
+        return {"loss": L.mean(), "conflicts": conflicts(G)}
+
+
+def gram(g: list[list[Tensor]]) -> Tensor:
+    """G_ij = g_i·g_j (k, k), summed over all parameter tensors.
+
+    Example:
+        >>> gram([[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]]).tolist()
+        [[5.0, 2.0], [2.0, 1.0]]
+    """
+    k = len(g)
+    G = g[0][0].new_zeros(k, k)
+    for i in range(k):
+        for j in range(i + 1):
+            # Products per tensor: concatenating each domain's gradients would copy them all.
+            products = [torch.dot(a.flatten(), b.flatten()) for a, b in zip(g[i], g[j])]
+            G[i, j] = G[j, i] = torch.stack(products).sum()
+    return G
+
+
+def random_orders(k: int) -> Tensor:
+    """For each domain the others in random order, (k, k − 1).
+
+    Example:
+        >>> random_orders(2).tolist()
+        [[1], [0]]
+    """
+    return torch.rand(k, k).fill_diagonal_(2.0).argsort(1)[:, :-1]  # i itself is the last of row i, and dropped
+
+
+def surgery(G: Tensor, orders: Tensor) -> Tensor:
+    """Coefficients C (k, k) of the projected gradients v_i = Σ_j C_ij g_j.
+
+    Args:
+        G: products G_ij = g_i·g_j of the domains' gradients (k, k).
+        orders: row i lists the domains j ≠ i in the order in which v_i meets them (k, k − 1).
+
+    Example:
+        >>> G = torch.tensor([[1.0, -1.0], [-1.0, 2.0]])  # g_1 = (1, 0), g_2 = (−1, 1)
+        >>> surgery(G, torch.tensor([[1], [0]])).tolist()  # v_1 = g_1 + g_2 / 2, v_2 = g_2 + g_1
+        [[1.0, 0.5], [1.0, 1.0]]
+    """
+    C = torch.eye(len(G), dtype=G.dtype, device=G.device)
+    rows = torch.arange(len(G), device=G.device)
+    smallest = torch.finfo(G.dtype).tiny  # a domain without gradient has all its products 0: nothing to remove
+    for j in orders.to(G.device).T:  # row i meets domain j[i]
+        products = (C * G[j]).sum(1)  # v_i·g_j
+        C[rows, j] -= products.clamp(max=0) / G[j, j].clamp(min=smallest)
+    return C
+
+
+def conflicts(G: Tensor) -> Tensor:
+    """Share of ordered pairs i ≠ j with g_i·g_j < 0; 0 where there is one domain."""
+    k = len(G)
+    return (G < 0).sum() / max(k * (k - 1), 1)
