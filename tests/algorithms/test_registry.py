@@ -43,5 +43,5 @@ def test_an_unknown_name_gives_the_nearest() -> None:
 
 def test_a_classifier_without_a_linear_layer_is_refused_where_sizes_are_needed() -> None:
     erm = algorithms.create("erm", featurizer=nn.Linear(2, 2), classifier=nn.Identity(), n_domains=1)
-    with pytest.raises(UserError, match="should hold a torch.nn.Linear"):
+    with pytest.raises(UserError, match=r"should hold a torch\.nn\.Linear"):
         _ = erm.n_classes

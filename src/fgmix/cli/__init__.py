@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fgmix.cli import bench, demo, report, status, sweep, train
+from fgmix.cli import bench, data, demo, report, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.errors import UserError
 
@@ -18,6 +18,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(bench.app, name="bench")
+app.add_typer(data.app, name="data")
 app.command("demo")(demo.demo)
 app.command("list")(list_.list_)
 app.command("train")(train.train)

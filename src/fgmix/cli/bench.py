@@ -39,3 +39,21 @@ def step(
         published = paper.get(cost.name.split(" ")[0])
         theirs = f"{published:6.2f}" if published else "     –"
         print(f"{cost.name:20} {cost.ratio:6.2f}  {cost.low:5.2f}–{cost.high:5.2f} {theirs} {cost.milliseconds:7.0f}")
+
+
+@app.command()
+def policy(
+    rounds: Annotated[int, typer.Option(help="repeats")] = 5,
+    memory: Annotated[bool, typer.Option(help="also measure the peak memory, each in a process of its own")] = True,
+) -> None:
+    """FGMix's policy step against the literal one: gradients, pairs and directions written out."""
+    from fgmix.bench.policy import measure_policy
+
+    print(f"{'d':>5} {'C':>4} {'k':>2} {'literal':>9} {'ours':>8} {'faster':>7} {'memory of the literal':>22}")
+    for cost in measure_policy(rounds=rounds, memory=memory):
+        size = cost.size
+        share = f"{cost.fast_memory:.0f} of {cost.literal_memory:.0f} MB" if memory else "not measured"
+        print(
+            f"{size.code_size:5} {size.n_classes:4} {size.n_domains:2} {cost.literal:6.0f} ms {cost.fast:5.0f} ms "
+            f"{cost.speed_up:6.1f}× {share:>22}"
+        )

@@ -1,0 +1,27 @@
+"""Every method learns the embedded digits with its default settings. Minutes of training: behind the `long` marker."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fgmix import algorithms
+from fgmix.data import DomainDataset, load
+from fgmix.spec import RunSpec
+from fgmix.training import fit
+
+
+@cache
+def digits() -> DomainDataset:
+    return load("digits")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", algorithms.names())
+def test_300_steps_with_defaults_reach_60_percent_on_the_sources(name: str, tmp_path: Path) -> None:
+    spec = RunSpec(dataset="digits", algorithm=name, test_domains=("photo",), steps=300, eval_every=300)
+    record = fit(spec, tmp_path, dataset=digits(), device="cpu", progress=False)
+    assert record.status == "done"
+    assert record.evaluations[-1].validation(record.sources) > 0.6
