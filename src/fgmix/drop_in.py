@@ -45,7 +45,8 @@ class FGMix(nn.Module):
         policy (ω, λ): (1−α)·L_flat + α·mean log(1 − d(z_mix))
         discriminator: −α·mean[log d(ẑ) + log(1 − d(z_mix))],  ẑ from the moving Gaussian of the codes
 
-    "Flatness-aware Gradient-based Mixup" (FGMix). `docs/algorithms/fgmix.md` lists every decision.
+    Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization".
+    `docs/algorithms/fgmix.md` lists every decision that the paper leaves open.
 
     Call it on the codes of a batch and train the base model on codes and mixed codes together. Without `lr` the
     parameters of this module are yours to optimise: backward `policy_loss + discriminator_loss` in the same step.

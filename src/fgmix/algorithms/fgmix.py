@@ -10,8 +10,8 @@ From step τ on, with the codes z of one forward pass:
 where g_i is the gradient of instance i's loss in φ. Before τ a step is ERM's, bit for bit; the only trace of it is the
 moving Gaussian of the codes that ẑ is drawn from. All updates use the values of the same forward pass.
 
-"Flatness-aware Gradient-based Mixup for Domain Generalization" (FGMix) and its ablation study. A variant is a choice of
-parts (`parts` below) and of the settings that its parts have.
+Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization", and the
+variants A to F of its ablation study. A variant is a choice of parts (`parts` below) and has the settings of its parts.
 """
 
 from __future__ import annotations
