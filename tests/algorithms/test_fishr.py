@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from algorithms.test_contract import assert_same_state, run, through_bytes
 from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
-from fgmix.algorithms.fishr import general_variance, linear_variance, spread
+from fgmix.algorithms.fishr import Fishr, general_variance, linear_variance, spread
 from fgmix.errors import UserError
 from fgmix.networks import build_classifier, build_featurizer
 
@@ -170,6 +171,13 @@ def test_resume_around_the_anneal_step(cut: int) -> None:
     second.load_state_dict(through_bytes(first.state_dict()))  # type: ignore[arg-type]
     run(second, batches, cut, 6)
     assert_same_state(whole, second)
+
+
+def test_the_anneal_step_is_drawn_as_domainbed_draws_it() -> None:
+    space = Fishr.Config.spaces("domainbed")["anneal"]
+    drawn = space.draw(np.random.RandomState(3))
+    assert drawn == int(np.random.RandomState(3).uniform(0.0, 5000.0))
+    assert type(drawn) is int
 
 
 def test_gamma_out_of_range_is_refused() -> None:
