@@ -3,11 +3,14 @@
 from fgmix.algorithms import andmask as andmask
 from fgmix.algorithms import cnsn as cnsn
 from fgmix.algorithms import coral as coral
+from fgmix.algorithms import ddg as ddg
 from fgmix.algorithms import erm as erm
+from fgmix.algorithms import fgmix as fgmix
 from fgmix.algorithms import fish as fish
 from fgmix.algorithms import fishr as fishr
 from fgmix.algorithms import groupdro as groupdro
 from fgmix.algorithms import irm as irm
+from fgmix.algorithms import l2a_ot as l2a_ot
 from fgmix.algorithms import manifold_mixup as manifold_mixup
 from fgmix.algorithms import metamixup as metamixup
 from fgmix.algorithms import mixstyle as mixstyle
