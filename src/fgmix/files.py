@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from fgmix.errors import UserError
+
+LOOKS = 3  # at a lock that is held, before it counts as busy
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -70,8 +73,17 @@ def exclusive(path: Path, busy: UserError) -> Iterator[None]:
             f"Expected to write to {path.parent}. It is not possible ({error.strerror}). Choose another --out."
         ) from error
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise busy from error
+        for attempt in range(LOOKS):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if attempt == LOOKS - 1:
+                    raise busy from error
+                time.sleep(0.01)  # `fgmix status` holds a lock for an instant to see whether it is held
+            except OSError as error:
+                raise UserError(
+                    f"Expected a filesystem with file locks at {path.parent}. It has none ({error.strerror}). Choose "
+                    "another --out."
+                ) from error
         yield

@@ -5,7 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MODULES = ("domainbed", "formats", "hparams", "labels", "published", "selection", "statistics", "tables")
+MODULES = (
+    "domainbed",
+    "durations",
+    "formats",
+    "grids",
+    "hparams",
+    "labels",
+    "published",
+    "reporting",
+    "selection",
+    "statistics",
+    "status",
+    "sweep_folder",
+    "tables",
+)
 
 
 def test_no_torch() -> None:

@@ -2,61 +2,127 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from fgmix.benchmark.domainbed import from_domainbed as read_domainbed
 from fgmix.benchmark.formats import render
+from fgmix.benchmark.grids import Grid, grid_tables, split_grids
 from fgmix.benchmark.labels import method_label
-from fgmix.benchmark.published import beside
-from fgmix.benchmark.selection import Cell, Missing, Rule, Selected, Selection, select
-from fgmix.benchmark.statistics import ERM, compare, comparison_table, marked, rank_methods
+from fgmix.benchmark.published import beside, cost_table
+from fgmix.benchmark.selection import Cell, Method, Missing, Rule, Selected, Selection, select
+from fgmix.benchmark.statistics import (
+    ERM,
+    Comparison,
+    accuracies_by_method,
+    compare,
+    comparison_table,
+    marked,
+    rank_methods,
+)
+from fgmix.benchmark.sweep_folder import read_plans
 from fgmix.benchmark.tables import Spread, Table, dataset_table, overall_table
 from fgmix.errors import UserError, unknown
 from fgmix.files import read_json
 from fgmix.records import RunRecord, read_record
 from fgmix.spec import RunSpec
 
+COST_FILE = "cost.json"  # times per step of the preset paper-cost
 
-def collect(folder: Path, *, from_domainbed: bool = False) -> list[RunRecord]:
-    """The finished runs in a folder (or below it), or those of a DomainBed sweep."""
+
+@dataclass(frozen=True)
+class Results:
+    """What a folder holds.
+
+    Args:
+        records: finished runs, but for those that belong to a grid alone.
+        grids: finished runs of grids.
+        step_milliseconds: time per step by algorithm, where it was measured.
+    """
+
+    records: Sequence[RunRecord]
+    grids: Sequence[Grid] = ()
+    step_milliseconds: Mapping[str, float] | None = None
+
+    def groups(self) -> list[tuple[str, Sequence[RunRecord]]]:
+        """Records that are selected together, each group with what sets it apart."""
+        apart = [(grid.label(point), grid.at(point)) for grid in self.grids for point in grid.points()]
+        return [("", self.records), *apart]
+
+    def all_records(self) -> list[RunRecord]:
+        """Every finished run once."""
+        found = [*self.records, *(record for grid in self.grids for record in grid.records)]
+        return list({id(record): record for record in found}.values())
+
+
+def collect(folder: Path, *, from_domainbed: bool = False) -> Results:
+    """What a folder (or the folders below it) holds, or the runs of a DomainBed sweep."""
     if from_domainbed:
-        return list(read_domainbed(folder).records)
-    records = [read_record(path.parent) for path in sorted(folder.rglob("record.json"))]
-    if not records:
+        return Results(list(read_domainbed(folder).records))
+    records = [read_record(path) for path in _record_files(folder)]
+    cost = read_json(folder / COST_FILE)["milliseconds"] if (folder / COST_FILE).exists() else None
+    if not records and cost is None:
         raise UserError(f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first.")
-    return records
+    plain, grids = split_grids(records, read_plans(folder))
+    return Results(plain, grids, cost)
+
+
+def _record_files(folder: Path) -> list[Path]:
+    """Every record.json, without a look into the folders of finished runs, which hold nothing below."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        if "record.json" in files:
+            found.append(Path(place, "record.json"))
+            folders.clear()
+    return sorted(found)
 
 
 def report_tables(selection: Selection, *, spread: Spread = "stderr", published: bool = False) -> list[Table]:
     """A table per dataset, the overall one where there are several, and the differences from ERM."""
-    comparisons = compare(selection) if ERM in selection.methods() else []
-    tables = [dataset_table(selection, name, spread=spread) for name in selection.domains]
-    if len(tables) > 1:
-        tables.append(overall_table(selection, spread=spread))
-    if published:
-        tables = [beside(table) for table in tables]  # by label, which a mark changes
-    tables = [marked(table, comparisons) if comparisons else table for table in tables]
-    return [*tables, comparison_table(comparisons)] if comparisons else tables
+    datasets: list[str | None] = [*selection.domains]
+    if len(datasets) > 1:
+        datasets.append(None)
+    tables = []
+    for name in datasets:
+        table = dataset_table(selection, name, spread=spread) if name else overall_table(selection, spread=spread)
+        if published:
+            table = beside(table)  # it looks rows up by their label, which a mark changes
+        compared = _compared(selection, name)
+        tables.append(marked(table, compared) if compared else table)
+    over_all = _compared(selection)
+    return [*tables, comparison_table(over_all)] if over_all else tables
+
+
+def _compared(selection: Selection, dataset: str | None = None) -> list[Comparison]:
+    """Every method against ERM; nothing where ERM has no number."""
+    return compare(selection, dataset=dataset) if ERM in accuracies_by_method(selection, dataset) else []
 
 
 def report_text(
-    records: Sequence[RunRecord],
+    results: Results,
     *,
-    rule: str = "training_domain",
+    rule: Rule = "training_domain",
     format: str = "md",
-    spread: str = "stderr",
+    spread: Spread = "stderr",
     published: bool = False,
 ) -> str:
-    """All tables of the records as text."""
-    selection = select(records, cast(Rule, rule))
-    tables = report_tables(selection, spread=cast(Spread, spread), published=published)
+    """All tables of a folder as text."""
+    tables, more = list[Table](), list[str]()
+    if results.records:
+        selection = select(results.records, rule)
+        tables += report_tables(selection, spread=spread, published=published)
+        more = _ranking_lines(selection)
+    for grid in results.grids:
+        tables += grid_tables(grid, rule=rule, spread=spread, published=published)
+    if results.step_milliseconds is not None:
+        tables.append(cost_table({Method(name): time for name, time in results.step_milliseconds.items()}))
     parts = [render(table, format) for table in tables]
-    if format == "md" and (ranking := _ranking_lines(selection)):
-        parts.append("\n".join(ranking) + "\n")
+    if format == "md" and more:
+        parts.append("\n".join(more) + "\n")
     return "\n".join(parts)
 
 
@@ -78,34 +144,49 @@ def _ranking_lines(selection: Selection) -> list[str]:
 
 
 def explained(
-    records: Iterable[RunRecord], dataset: str, algorithm: str, domain: str, *, rule: str = "training_domain"
+    results: Results, dataset: str, algorithm: str, domain: str, *, rule: Rule = "training_domain"
 ) -> list[str]:
     """The runs behind a number: what was selected in each trial, from what, and the command that makes it again."""
-    selection = select(records, cast(Rule, rule))
-    cells = {
-        cell: found
-        for cell, found in selection.cells.items()
-        if (cell.dataset, cell.algorithm, cell.test_domain) == (dataset, algorithm, domain)
-    }
-    if not cells:
-        known = {" ".join((cell.dataset, cell.algorithm, cell.test_domain)) for cell in selection.cells}
+    lines: list[str] = []
+    known: set[str] = set()
+    for apart, records in results.groups():
+        for cell, found in select(records, rule).cells.items():
+            known.add(" ".join((cell.dataset, cell.algorithm, cell.test_domain)))
+            if (cell.dataset, cell.algorithm, cell.test_domain) == (dataset, algorithm, domain):
+                lines += _cell_lines(cell, found, apart)
+    if not lines:
         raise unknown("cell", f"{dataset} {algorithm} {domain}", known)
-    return [line for cell, found in cells.items() for line in _cell_lines(cell, found)]
+    return lines
 
 
-def _cell_lines(cell: Cell, found: Selected | Missing) -> list[str]:
-    head = f"{method_label(cell.algorithm, cell.model)}, {cell.dataset}, {cell.test_domain}, trial {cell.trial_seed}"
+def _cell_lines(cell: Cell, found: Selected | Missing, apart: str) -> list[str]:
+    parts = (
+        method_label(cell.algorithm, cell.model),
+        apart,
+        cell.dataset,
+        cell.test_domain,
+        f"trial {cell.trial_seed}",
+    )
+    head = ", ".join(part for part in parts if part)
     if isinstance(found, Missing):
         return [f"{head}: no number ({found.reason})", ""]
-    record = found.record
-    made = _made(record.folder)
     return [
-        f"{head}: {100 * found.accuracy:.1f} % (validation {100 * found.validation:.1f} % at step {found.step})",
-        f"  run: {record.folder}",
-        f"  draw {record.spec.hparams_seed}, the best of {1 + len(found.runners_up)}; settings {record.spec.settings}",
-        f"  fgmix {record.fgmix_version}, data {record.data_fingerprint}, {made}",
-        f"  {command(record.spec)}",
+        f"{head}: {100 * found.accuracy:.1f} % (validation {100 * found.validation:.1f} % at step {found.step}, "
+        f"the best of {1 + len(found.runners_up)} draws)",
+        *_run_lines("reported", found.record),
+        *(line for record in found.validated_by for line in _run_lines("validated by", record)),
+        *(line for other in found.runners_up for line in _run_lines("not selected", other.record)),
         "",
+    ]
+
+
+def _run_lines(role: str, record: RunRecord) -> list[str]:
+    out = str(record.folder.parent) if record.folder else "runs"
+    return [
+        f"  {role}: {record.folder or 'a run that was not read from a folder'}",
+        f"    draw {record.spec.hparams_seed}, fgmix {record.fgmix_version}, data {record.data_fingerprint}, "
+        f"{_made(record.folder)}",
+        f"    {command(record.spec, out)}",
     ]
 
 
@@ -118,24 +199,22 @@ def _made(folder: Path | None) -> str:
 
 
 def command(spec: RunSpec, out: str = "runs") -> str:
-    """The command that makes a run again.
+    """The command that makes a run again: the same folder name, hence the same run.
 
     >>> spec = RunSpec(dataset="digits", algorithm="erm", test_domains=("photo",), steps=10, settings={"lr": 0.01})
     >>> command(spec)
     'fgmix train --dataset digits --algorithm erm --test-domain photo --steps 10 --set lr=0.01 --out runs'
     """
-    plain = RunSpec(dataset=spec.dataset, algorithm=spec.algorithm, test_domains=spec.test_domains).as_dict()
     words = ["fgmix", "train", "--dataset", spec.dataset, "--algorithm", spec.algorithm]
     for domain in spec.test_domains:
         words += ["--test-domain", domain]
+    defaults = {field.name: field.default for field in fields(RunSpec)}
     for name, value in spec.as_dict().items():
-        if value != plain[name] and name not in ("settings", "hparams_seed"):
+        if name not in ("dataset", "algorithm", "test_domains", "settings") and value != defaults[name]:
             words += _option(name, value)
     for name, value in spec.settings.items():
-        words += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
-    return shlex.join(
-        [*words, *(_option("hparams_seed", spec.hparams_seed) if spec.hparams_seed else []), "--out", out]
-    )
+        words += ["--set", f"{name}={_setting(value)}"]
+    return shlex.join([*words, "--out", out])
 
 
 def _option(name: str, value: Any) -> list[str]:
@@ -143,3 +222,7 @@ def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]
     return [f"--{flag}", str(value)]
+
+
+def _setting(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

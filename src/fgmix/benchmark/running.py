@@ -1,18 +1,23 @@
-"""Run a sweep to its end on any launcher."""
+"""Run sweeps to their end on any launcher."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fgmix.benchmark.execute import Outcome
-from fgmix.benchmark.sweep import PlannedRun, Sweep, plan, state_of, write_plan
+from fgmix.benchmark.sweep import PlannedRun, Sweep, plan
+from fgmix.benchmark.sweep_folder import is_locked, is_settled, write_plan
+from fgmix.errors import UserError
 from fgmix.files import make_folder
 from fgmix.progress import Progress
 
-Launch = Callable[[Sequence[PlannedRun], Path, Callable[[Outcome], None]], object]
+Report = Callable[[Outcome], None]
+Launch = Callable[
+    [Sequence[PlannedRun], Path, Report], Sequence[Outcome]
+]  # reports and returns what became of the runs
 POLL_SECONDS = 2.0  # between looks at runs that other sweeps on the same folder are working on
 
 
@@ -24,39 +29,52 @@ class SweepResult:
     failed: tuple[str, ...]
 
 
-def run_sweep(
-    sweep: Sweep, out: Path, launch: Launch, *, retry_failed: bool = False, progress: bool = True
+def run_sweeps(
+    sweeps: Sequence[Sweep], out: Path, launch: Launch, *, retry_failed: bool = False, progress: bool = True
 ) -> SweepResult:
     """Run what is missing; wait for what other processes on the same folder are working on.
 
     Args:
-        sweep: what to run.
+        sweeps: what to run.
         out: folder of the runs.
         launch: executes runs and reports each outcome, such as a launcher's function.
         retry_failed: run those again that failed before.
         progress: show a progress bar.
     """
-    runs = plan(sweep)
-    write_plan(make_folder(out), sweep, runs)
-    given_up = {run.name for run in runs if state_of(out / run.name) == "failed"} if not retry_failed else set()
-    done = sum(state_of(out / run.name) in ("done", "diverged") for run in runs)
-    with Progress("sweep", len(runs), done=done, show=progress) as bar:
-
-        def report(outcome: Outcome) -> None:
-            if outcome.status == "failed":
-                given_up.add(outcome.name)
-            if outcome.status != "busy":
-                bar.advance(note=f"{outcome.name} {outcome.status}")
-
-        while missing := [run for run in runs if run.name not in given_up and not _finished(out, run)]:
-            free = [run for run in missing if state_of(out / run.name) != "running"]
-            if free:
-                launch(free, out, report)
-            else:
+    runs = _planned(sweeps, make_folder(out))
+    if retry_failed:
+        for run in runs:
+            (out / run.name / "error.json").unlink(missing_ok=True)
+    missing = _missing(out, runs)
+    with Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
+        while missing:
+            free = [run for run in missing if not is_locked(out / run.name)]
+            if not free:
                 time.sleep(POLL_SECONDS)
-    failed = tuple(run.name for run in runs if run.name in given_up)
-    return SweepResult(tuple(run.name for run in runs if run.name not in given_up), failed)
+            elif not launch(free, out, lambda outcome: bar.advance(outcome.status != "busy", _note(outcome))):
+                raise UserError(
+                    f"Expected the launcher to run {len(free)} runs. Found that it ended without one. See its logs "
+                    f"in {out}."
+                )
+            missing = _missing(out, runs)
+            bar.advance(len(runs) - len(missing) - bar.done)  # what other sweeps have finished meanwhile
+    done = {run.name for run in runs if (out / run.name / "record.json").exists()}
+    return SweepResult(
+        tuple(run.name for run in runs if run.name in done), tuple(run.name for run in runs if run.name not in done)
+    )
 
 
-def _finished(out: Path, run: PlannedRun) -> bool:
-    return (out / run.name / "record.json").exists()
+def _planned(sweeps: Sequence[Sweep], out: Path) -> list[PlannedRun]:
+    """The runs of all sweeps, each once; every plan is noted before anything runs."""
+    plans = [plan(sweep) for sweep in sweeps]
+    for sweep, runs in zip(sweeps, plans):
+        write_plan(out, asdict(sweep), [run.name for run in runs])
+    return list({run.name: run for runs in plans for run in runs}.values())
+
+
+def _missing(out: Path, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    return [run for run in runs if not is_settled(out / run.name)]
+
+
+def _note(outcome: Outcome) -> str:
+    return f"{outcome.name} {outcome.status}"

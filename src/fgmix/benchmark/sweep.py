@@ -6,24 +6,19 @@ lock, what failed has an error.json. Start a sweep twice, kill it, add an algori
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import combinations, product
+from typing import Any
 
 from fgmix.benchmark.hparams import Space, draw
 from fgmix.data import DomainDataset
-from fgmix.errors import UserError, bad_value
-from fgmix.files import make_folder, read_json, write_json
+from fgmix.errors import UserError, bad_value, unknown
 from fgmix.seeding import seed_hash
 from fgmix.spec import RunSpec
 from fgmix.training import load_dataset, name_run
 
-State = Literal["done", "diverged", "running", "failed", "waiting"]
+Point = dict[str, Any]  # one combination of a grid's settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +36,7 @@ class Sweep:
         common: fields of RunSpec that all runs share, such as steps or backbone. A field that the search draws is
             fixed by naming it here (or, for settings, in `settings`).
         settings: settings that every algorithm having them takes.
+        grid: settings and their values; every combination is run, and reported by itself.
     """
 
     datasets: tuple[str, ...]
@@ -52,6 +48,7 @@ class Sweep:
     space: Space = "domainbed"
     common: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("trials", "hparams"):
@@ -62,17 +59,29 @@ class Sweep:
 
     def runs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
         """Every run with its dataset, trial by trial: an interrupted sweep has whole trials first."""
+        seen: set[str] = set()
         for dataset in self.datasets:
             for trial_seed in range(self.trials):
                 data = self._load(dataset, trial_seed)
-                for hparams_seed in range(self.hparams):
-                    for held_out in self._held_out(data):
-                        for algorithm in self.algorithms:
-                            yield self._run(dataset, data, algorithm, held_out, hparams_seed, trial_seed), data
+                seen |= set(data.domain_names)
+                for hparams_seed, held_out, algorithm, point in product(
+                    range(self.hparams), self._held_out(data), self.algorithms, self.points()
+                ):
+                    yield self._run(dataset, data, algorithm, held_out, hparams_seed, trial_seed, point), data
+        for name in self.test_domains or ():
+            if name not in seen:
+                raise unknown("test domain", name, seen)
+
+    def points(self) -> list[Point]:
+        """Every combination of the grid's values; one empty one without a grid."""
+        return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
 
     def _load(self, dataset: str, trial_seed: int) -> DomainDataset:
-        probe = RunSpec(dataset=dataset, algorithm="erm", test_domains=("?",), trial_seed=trial_seed, **self.common)
-        return load_dataset(probe)
+        """The dataset of a trial; the first trial tells its notes and shows progress, which the others would repeat."""
+        domains_unknown = RunSpec(
+            dataset=dataset, algorithm=self.algorithms[0], test_domains=("?",), trial_seed=trial_seed, **self.common
+        )
+        return load_dataset(domains_unknown, progress=trial_seed == 0)
 
     def _held_out(self, data: DomainDataset) -> list[tuple[str, ...]]:
         chosen = [name for name in data.domain_names if self.test_domains is None or name in self.test_domains]
@@ -93,12 +102,13 @@ class Sweep:
         held_out: tuple[str, ...],
         hparams_seed: int,
         trial_seed: int,
+        point: Point,
     ) -> RunSpec:
         from fgmix.algorithms import get
 
         drawn = draw(algorithm, data.name, data.kind, hparams_seed, trial_seed, self.space)
         known = get(algorithm).Config.names()
-        fixed = {name: value for name, value in self.settings.items() if name in known}
+        fixed = {name: value for name, value in {**self.settings, **point}.items() if name in known}
         spec = RunSpec(
             dataset=dataset,
             algorithm=algorithm,
@@ -126,44 +136,3 @@ def plan(sweep: Sweep) -> list[PlannedRun]:
     """All runs of a sweep, each once."""
     named = {name_run(spec, data): spec for spec, data in sweep.runs()}
     return [PlannedRun(name, spec) for name, spec in named.items()]
-
-
-def write_plan(out: Path, sweep: Sweep, runs: Iterable[PlannedRun]) -> None:
-    """Note in the folder what a sweep wants, so that `status` can say what is still waiting."""
-    content = {"sweep": asdict(sweep), "runs": {run.name: run.spec.as_dict() for run in runs}}
-    digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
-    write_json(make_folder(out / "sweeps") / f"{digest}.json", content)
-
-
-def read_plans(out: Path) -> dict[str, RunSpec]:
-    """Every run that any sweep on this folder wanted, by name."""
-    runs: dict[str, RunSpec] = {}
-    for file in sorted((out / "sweeps").glob("*.json")):
-        runs |= {name: RunSpec.from_dict(spec) for name, spec in read_json(file)["runs"].items()}
-    return runs
-
-
-def state_of(folder: Path) -> State:
-    """Where a run stands, from its folder alone."""
-    if (folder / "record.json").exists():
-        return "diverged" if read_json(folder / "record.json")["status"] == "diverged" else "done"
-    if _locked(folder / ".lock"):
-        return "running"
-    return "failed" if (folder / "error.json").exists() else "waiting"
-
-
-def states(out: Path, names: Iterable[str]) -> Mapping[str, State]:
-    """The state of each named run."""
-    return {name: state_of(out / name) for name in names}
-
-
-def _locked(path: Path) -> bool:
-    """Whether a living process holds the lock; a dead one's is gone."""
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True

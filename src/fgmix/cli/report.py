@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fgmix.errors import unknown
+
 
 def report(
     folder: Annotated[Path, typer.Argument(help="folder of runs, or of DomainBed's with --from-domainbed")],
@@ -22,13 +24,19 @@ def report(
 ) -> None:
     """Tables per dataset and overall, and whether differences from ERM are real."""
     from fgmix.benchmark.reporting import collect, explained, report_text
+    from fgmix.benchmark.selection import RULES
+    from fgmix.benchmark.tables import SPREADS
 
-    records = collect(folder, from_domainbed=from_domainbed)
+    if selection not in RULES:
+        raise unknown("selection rule", selection, RULES)
+    if spread not in SPREADS:
+        raise unknown("spread", spread, SPREADS)
+    results = collect(folder, from_domainbed=from_domainbed)
     if to_domainbed is not None:
         from fgmix.benchmark.domainbed import to_domainbed as write
 
-        write(records, to_domainbed)
+        write(results.all_records(), to_domainbed)
     if explain is not None:
-        print("\n".join(explained(records, *explain, rule=selection)))
+        print("\n".join(explained(results, *explain, rule=selection)))
         return
-    print(report_text(records, rule=selection, format=format, spread=spread, published=published))
+    print(report_text(results, rule=selection, format=format, spread=spread, published=published))

@@ -15,12 +15,14 @@ def status(
     every: Annotated[float, typer.Option(help="seconds between looks")] = 5.0,
 ) -> None:
     """Runs done, running, failed and waiting, the rate, and the time left."""
+    from rich.console import Console
+
     from fgmix.benchmark.status import read_status
 
     found = read_status(out)
     while True:
         if watch:
-            typer.clear()  # does nothing where there is no terminal: the looks follow each other
+            Console().clear()  # does nothing where there is no terminal: the looks follow each other
         print("\n".join(found.lines()), flush=True)
         if not watch or not found.left:
             break

@@ -1,8 +1,8 @@
-"""fgmix sweep, plan, status: many runs."""
+"""fgmix sweep and plan: many runs."""
 
 from __future__ import annotations
 
-from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,16 +11,20 @@ import typer
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from fgmix.benchmark.sweep import Sweep
+    from fgmix.benchmark.presets import Preset
+    from fgmix.benchmark.running import Launch
 
-Datasets = Annotated[str, typer.Option(help="names or paths, with commas between")]
-Algorithms = Annotated[str, typer.Option(help="names, with commas between; `all` for every registered one")]
+Preset_ = Annotated[str | None, typer.Option("--preset", help="a table of the paper: paper-overall, -ablation, …")]
+Scale = Annotated[str, typer.Option(help="of the preset: paper, or small for an hour on two cores")]
+Datasets = Annotated[str | None, typer.Option(help="names or paths, with commas between")]
+Algorithms = Annotated[str | None, typer.Option(help="names, with commas between; `all` for every registered one")]
 TestDomains = Annotated[str | None, typer.Option(help="domains to hold out, with commas between; all by default")]
-Pairs = Annotated[bool, typer.Option(help="also hold out pairs, for leave-one-domain-out selection")]
-Trials = Annotated[int, typer.Option(help="trials, each with its own splits")]
-HParams = Annotated[int, typer.Option(help="draws of hyper-parameters; 1 is the defaults alone")]
-Space = Annotated[str, typer.Option(help="search space: domainbed or paper")]
+Pairs = Annotated[bool | None, typer.Option(help="also hold out pairs, for leave-one-domain-out selection")]
+Trials = Annotated[int | None, typer.Option(help="trials, each with its own splits; 3, or the preset's")]
+HParams = Annotated[int | None, typer.Option(help="draws of hyper-parameters; 1 is the defaults alone; 20")]
+Space = Annotated[str | None, typer.Option(help="search space: domainbed (default) or paper")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="name=value of a setting that all methods having it take")]
+Grid = Annotated[list[str] | None, typer.Option(help="name=value,value,… of a setting; all combinations are run")]
 With = Annotated[
     list[str] | None,
     typer.Option("--with", help="name=value of a run's option, such as steps=100 or backbone=resnet18; repeat it"),
@@ -30,37 +34,44 @@ Device = Annotated[str, typer.Option(help="auto, cpu, or devices to share out: c
 
 
 def sweep(
-    datasets: Datasets,
-    algorithms: Algorithms,
     out: Annotated[Path, typer.Option(help="folder of the runs")],
+    preset: Preset_ = None,
+    scale: Scale = "paper",
+    datasets: Datasets = None,
+    algorithms: Algorithms = None,
     test_domains: TestDomains = None,
-    pairs: Pairs = False,
-    trials: Trials = 3,
-    hparams: HParams = 20,
-    space: Space = "domainbed",
+    pairs: Pairs = None,
+    trials: Trials = None,
+    hparams: HParams = None,
+    space: Space = None,
     set_: Set = None,
+    grid: Grid = None,
     with_: With = None,
     data_root: DataRoot = None,
     device: Device = "auto",
-    workers: Annotated[int, typer.Option(help="processes")] = 1,
-    launcher: Annotated[str, typer.Option(help="local")] = "local",
+    workers: Annotated[int, typer.Option(help="processes (local), or jobs of the array (slurm)", min=1)] = 1,
+    launcher: Annotated[str, typer.Option(help="local, ray or slurm")] = "local",
+    address: Annotated[str | None, typer.Option(help="ray: of the cluster; without it, one is started here")] = None,
+    cpus: Annotated[int, typer.Option(help="ray, slurm: cores of a run", min=1)] = 1,
+    gpus: Annotated[float, typer.Option(help="ray, slurm: GPUs of a run; ray shares one out by fractions")] = 0,
+    slurm: Annotated[list[str] | None, typer.Option(help="name=value for Slurm, such as partition=gpu")] = None,
     retry_failed: Annotated[bool, typer.Option(help="run those again that failed before")] = False,
 ) -> None:
     """Run datasets × algorithms × test domains × draws × trials. Start it again, and only what is missing runs."""
-    from fgmix.benchmark.launchers.local import run_local
-    from fgmix.benchmark.running import run_sweep
+    from fgmix.benchmark.presets import measure_cost
+    from fgmix.benchmark.running import run_sweeps
 
-    if launcher != "local":
-        raise unknown("launcher", launcher, ["local"])
-    wanted = _sweep(datasets, algorithms, test_domains, pairs, trials, hparams, space, set_, with_, data_root)
-    devices = device.split(",")
-    result = run_sweep(
-        wanted,
-        out,
-        lambda runs, folder, report: run_local(runs, folder, workers=workers, devices=devices, report=report),
-        retry_failed=retry_failed,
+    launch = _launch(launcher, workers, device, address, cpus, gpus, slurm)
+    wanted = _wanted(
+        preset, scale, datasets, algorithms, test_domains, pairs, trials, hparams, space, set_, grid, with_, data_root
     )
-    print(f"{len(result.done)} runs done in {out}.")
+    if wanted.bench:
+        measure_cost(wanted.bench, out)
+        print(f"Steps measured. Table: fgmix report {out}")
+    if not wanted.sweeps:
+        return
+    result = run_sweeps(wanted.sweeps, out, launch, retry_failed=retry_failed)
+    print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:
         print(f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)")
     if result.failed:
@@ -68,98 +79,142 @@ def sweep(
 
 
 def plan(
-    datasets: Datasets,
-    algorithms: Algorithms,
+    preset: Preset_ = None,
+    scale: Scale = "paper",
+    datasets: Datasets = None,
+    algorithms: Algorithms = None,
     test_domains: TestDomains = None,
-    pairs: Pairs = False,
-    trials: Trials = 3,
-    hparams: HParams = 20,
-    space: Space = "domainbed",
+    pairs: Pairs = None,
+    trials: Trials = None,
+    hparams: HParams = None,
+    space: Space = None,
     set_: Set = None,
+    grid: Grid = None,
     with_: With = None,
     data_root: DataRoot = None,
     device: Device = "auto",
-    workers: Annotated[int, typer.Option(help="processes")] = 1,
+    workers: Annotated[int, typer.Option(help="processes", min=1)] = 1,
     budget: Annotated[str | None, typer.Option(help="what fits into this time, such as 8h")] = None,
+    out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
 ) -> None:
     """How many runs a sweep has, how long and how much disk it takes, from a calibration of a few steps."""
-    from fgmix.benchmark.cost import Estimate, calibrate, estimate, fitting, parse_duration, readable_duration, total
-    from fgmix.benchmark.sweep import PlannedRun
-    from fgmix.training import name_run
+    from fgmix.benchmark.cost import cost, summary
+    from fgmix.benchmark.durations import parse_duration
+    from fgmix.benchmark.sweep_folder import is_settled
 
-    wanted = _sweep(datasets, algorithms, test_domains, pairs, trials, hparams, space, set_, with_, data_root)
-    calibrations: dict[tuple[str, str], Any] = {}
-    costs: dict[tuple[str, str], list[Estimate]] = {}
-    runs = []
-    for spec, data in wanted.runs():
-        key = (data.name, spec.algorithm)
-        if key not in calibrations:
-            calibrations[key] = calibrate(spec, data, device=device.split(",")[0])
-        each = estimate(spec, data, calibrations[key])
-        costs.setdefault(key, []).append(each)
-        runs.append((PlannedRun(name_run(spec, data), spec), each))
-    for (dataset, algorithm), estimates in costs.items():
-        part = total(estimates)
-        print(f"{dataset:16} {algorithm:16} {part.runs:6} runs  {readable_duration(part.seconds / workers):>12}")
-    whole = total(each for _, each in runs)
-    print(
-        f"{whole.runs} runs, about {readable_duration(whole.seconds / workers)} on {workers} worker(s), "
-        f"{whole.bytes / 1e9:.2f} GB of weights."
+    seconds = parse_duration(budget) if budget else None
+    wanted = _wanted(
+        preset, scale, datasets, algorithms, test_domains, pairs, trials, hparams, space, set_, grid, with_, data_root
     )
-    if budget is not None:
-        fit = fitting(runs, parse_duration(budget), workers)
-        trials_done = Counter(run.spec.trial_seed for run in fit)
-        by_trial = ", ".join(f"trial {trial}: {count}" for trial, count in sorted(trials_done.items()))
-        print(f"Into {budget} fit the first {len(fit)} of {whole.runs} runs ({by_trial or 'none'}).")
+    runs = cost(wanted.sweeps, device=device.split(",")[0])
+    missing = [each for each in runs if out is None or not is_settled(out / each.run.name)]
+    print("\n".join(summary(missing, workers, seconds)))
 
 
-def _sweep(
-    datasets: str,
-    algorithms: str,
+def _wanted(
+    preset: str | None,
+    scale: str,
+    datasets: str | None,
+    algorithms: str | None,
     test_domains: str | None,
-    pairs: bool,
-    trials: int,
-    hparams: int,
-    space: str,
+    pairs: bool | None,
+    trials: int | None,
+    hparams: int | None,
+    space: str | None,
     set_: list[str] | None,
+    grid: list[str] | None,
     with_: list[str] | None,
     data_root: str | None,
-) -> Sweep:
-    from fgmix.algorithms import get, names
+) -> Preset:
+    """The preset, or a sweep over the datasets and algorithms named, with everything that the user says beside."""
+    from fgmix.algorithms import names
+    from fgmix.benchmark import presets
     from fgmix.benchmark.sweep import Sweep
 
     chosen = tuple(names()) if algorithms == "all" else _listed(algorithms)
-    common = run_options(with_ or [])
-    if data_root:
-        common["data_root"] = data_root
-    return Sweep(
-        datasets=_listed(datasets),
-        algorithms=chosen,
-        test_domains=_listed(test_domains) if test_domains else None,
-        pairs=pairs,
-        trials=trials,
-        hparams=hparams,
-        space=space,  # type: ignore[arg-type]  # checked by the draws
-        common=common,
-        settings=_settings([get(name).Config for name in chosen], set_ or []),
-    )
+    if preset is None:
+        if not datasets or not chosen:
+            raise UserError("Expected --datasets and --algorithms, or a --preset. Found neither.")
+        base = presets.Preset("", (Sweep(datasets=_listed(datasets), algorithms=chosen),))
+    elif datasets or chosen:
+        raise UserError("Expected --preset, or --datasets and --algorithms. Found both; a preset names its own.")
+    else:
+        base = presets.preset(preset, scale)
+    configured = {name for sweep in base.sweeps for name in sweep.algorithms}
+    changes = {
+        "test_domains": _listed(test_domains) or None,
+        "pairs": pairs,
+        "trials": trials,
+        "hparams": hparams,
+        "space": space,
+        "common": {**run_options(with_ or []), **({"data_root": data_root} if data_root else {})} or None,
+        "settings": _settings(configured, set_ or []) or None,
+        "grid": _grid(configured, grid or []) or None,
+    }
+    said = {name: value for name, value in changes.items() if value is not None}
+    sweeps = tuple(presets.changed(sweep, said) for sweep in base.sweeps)
+    return presets.Preset(base.about, sweeps, base.bench)
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _settings(configs: list[Any], texts: list[str]) -> dict[str, Any]:
-    """Settings by the types of the first method that has each; a name that none has is a mistake."""
+def _launch(
+    launcher: str,
+    workers: int,
+    device: str,
+    address: str | None,
+    cpus: int,
+    gpus: float,
+    slurm: list[str] | None,
+) -> Launch:
+    from fgmix.benchmark import launchers
     from fgmix.cli.train import pairs_of
 
-    found: dict[str, Any] = {}
-    for name, text in pairs_of(texts).items():
-        having = [config for config in configs if name in config.names()]
-        if not having:
-            raise unknown("setting of these algorithms", name, {n for config in configs for n in config.names()})
-        found |= having[0].parse({name: text})
-    return found
+    if launcher == "local":
+        from fgmix.benchmark.launchers.local import run_local
+
+        return partial(run_local, workers=workers, devices=_listed(device))
+    if launcher == "ray":
+        launchers.require("ray", "ray")
+        from fgmix.benchmark.launchers.ray import run_ray
+
+        return partial(run_ray, address=address, cpus=cpus, gpus=gpus)
+    if launcher == "slurm":
+        launchers.require("submitit", "slurm")
+        from fgmix.benchmark.launchers.slurm import run_slurm
+
+        return partial(run_slurm, jobs=workers, cpus=cpus, gpus=int(gpus), options=pairs_of(slurm or []))
+    raise unknown("launcher", launcher, launchers.NAMES)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _settings(algorithms: set[str], texts: list[str]) -> dict[str, Any]:
+    """Settings from texts "name=value"."""
+    from fgmix.cli.train import pairs_of
+
+    return {name: _setting(algorithms, name, text) for name, text in pairs_of(texts).items()}
+
+
+def _grid(algorithms: set[str], texts: list[str]) -> dict[str, tuple[Any, ...]]:
+    """A grid from texts "name=value,value,…"."""
+    from fgmix.cli.train import pairs_of
+
+    return {
+        name: tuple(_setting(algorithms, name, value) for value in _listed(text))
+        for name, text in pairs_of(texts).items()
+    }
+
+
+def _setting(algorithms: set[str], name: str, text: str) -> Any:
+    """A setting in the type that the first method having it declares; a name that none has is a mistake."""
+    from fgmix.algorithms import get
+
+    configs = [get(algorithm).Config for algorithm in sorted(algorithms)]
+    having = [config for config in configs if name in config.names()]
+    if not having:
+        raise unknown("setting of these algorithms", name, {known for config in configs for known in config.names()})
+    return having[0].parse({name: text})[name]
 
 
 def run_options(texts: list[str]) -> dict[str, Any]:

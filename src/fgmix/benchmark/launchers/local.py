@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections import deque
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from fgmix.benchmark.execute import Outcome, execute
+from fgmix.benchmark.execute import Outcome, execute, failed
+from fgmix.benchmark.running import Report
 from fgmix.benchmark.sweep import PlannedRun
 
 ATTEMPTS = 3  # a run whose worker dies under it is given to another; one that kills three is failed
@@ -30,22 +34,25 @@ class Worker:
 def run_local(
     runs: Sequence[PlannedRun],
     out: Path,
+    report: Report = lambda _: None,
     *,
     workers: int = 1,
     devices: Sequence[str] = ("auto",),
-    report: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
     """Execute runs on `workers` processes; returns their outcomes in order of completion.
 
     Args:
         runs: what to execute.
         out: the sweep's folder.
-        workers: processes; the cores are shared out between them.
-        devices: shared out between the workers in turn, such as ("cuda:0", "cuda:1").
         report: called after each run.
+        workers: processes; the threads that torch would take here are shared out between them.
+        devices: shared out between the workers in turn, such as ("cuda:0", "cuda:1"); "auto" is every GPU there is.
     """
-    waiting, attempts, outcomes = deque(runs), dict.fromkeys((run.name for run in runs), 0), []
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    import torch
+
+    waiting, deaths, outcomes = deque(runs), Counter[str](), list[Outcome]()
+    threads = max(1, torch.get_num_threads() // workers)
+    devices = _every_gpu() if tuple(devices) == ("auto",) else devices
     pool = [_start(out, devices[i % len(devices)], threads) for i in range(min(workers, len(runs)))]
 
     def finish(outcome: Outcome) -> None:
@@ -53,38 +60,32 @@ def run_local(
         report(outcome)
 
     try:
-        for worker in pool:
-            _give(worker, waiting)
-        while busy := {worker.pipe: worker for worker in pool if worker.run is not None}:
-            for pipe in wait(list(busy)):
-                worker = busy[pipe]  # type: ignore[index]
+        while busy := _give(pool, waiting):
+            for pipe in wait([worker.pipe for worker in busy]):
+                worker = next(worker for worker in busy if worker.pipe is pipe)
+                run, worker.run = worker.run, None
                 try:
                     finish(worker.pipe.recv())
                 except (EOFError, ConnectionResetError):  # the process is dead; its run's lock died with it
-                    _after_death(worker, waiting, attempts, finish)
-                    pool[pool.index(worker)] = worker = _start(out, worker.device, threads)
-                _give(worker, waiting)
+                    worker.process.join()
+                    pool[pool.index(worker)] = _start(out, worker.device, threads)
+                    if run is None:
+                        continue
+                    deaths[run.name] += 1
+                    if deaths[run.name] < ATTEMPTS:
+                        waiting.appendleft(run)
+                    else:
+                        reason = f"its worker process died {ATTEMPTS} times (out of memory?)"
+                        finish(failed(out / run.name, reason))
     finally:
-        for worker in pool:
-            worker.pipe.close()  # an idle worker takes this as the end
-            if worker.run is not None:
-                worker.process.terminate()
-            worker.process.join()
+        _stop(pool)
     return outcomes
 
 
-def _after_death(
-    worker: Worker, waiting: deque[PlannedRun], attempts: dict[str, int], finish: Callable[[Outcome], None]
-) -> None:
-    """Give the run of a dead worker back, or give it up."""
-    worker.process.join()
-    if worker.run is None:
-        return
-    attempts[worker.run.name] += 1
-    if attempts[worker.run.name] < ATTEMPTS:
-        waiting.appendleft(worker.run)
-    else:
-        finish(Outcome(worker.run.name, "failed", f"its worker died {ATTEMPTS} times (out of memory?)"))
+def _every_gpu() -> list[str]:
+    import torch
+
+    return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["auto"]
 
 
 def _start(out: Path, device: str, threads: int) -> Worker:
@@ -96,23 +97,41 @@ def _start(out: Path, device: str, threads: int) -> Worker:
     return Worker(process, mine, device)
 
 
-def _give(worker: Worker, waiting: deque[PlannedRun]) -> None:
-    worker.run = waiting.popleft() if waiting else None
-    if worker.run is not None:
-        worker.pipe.send((worker.run.name, worker.run.spec.as_dict()))
+def _give(pool: Sequence[Worker], waiting: deque[PlannedRun]) -> list[Worker]:
+    """Give every idle worker a run while there are any; returns those that have one."""
+    for worker in pool:
+        if worker.run is None and waiting:
+            worker.run = waiting.popleft()
+            with suppress(BrokenPipeError):  # a worker that has died: its pipe says so when it is read
+                worker.pipe.send((worker.run.name, worker.run.spec.as_dict()))
+    return [worker for worker in pool if worker.run is not None]
+
+
+def _stop(pool: Sequence[Worker]) -> None:
+    for worker in pool:
+        worker.pipe.close()  # an idle worker takes this as the end
+        if worker.run is not None:
+            worker.process.terminate()
+    for worker in pool:
+        worker.process.join()
 
 
 def _work(pipe: Connection, out: str, device: str, threads: int) -> None:
     """A worker's life: a run, its outcome, the next run."""
-    import signal
-
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    while True:
-        try:
+    with suppress(EOFError):
+        while True:
             name, spec = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(execute(name, spec, out, device))
+            pipe.send(execute(name, spec, out, device))
+
+
+def _end_with_parent() -> None:
+    """An orphan would train on, unseen, on cores that the next sweep wants; its run goes on from the checkpoint."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

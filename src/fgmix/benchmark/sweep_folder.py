@@ -1,0 +1,70 @@
+"""The folder of sweeps: their plans, and where each run stands. No torch: a laptop reads it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fgmix.files import make_folder, read_json, write_json
+
+State = Literal["done", "diverged", "running", "failed", "waiting"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep on a folder wanted.
+
+    Args:
+        runs: names of its runs.
+        grid: its grid, as in `Sweep`; empty without one.
+    """
+
+    runs: tuple[str, ...]
+    grid: dict[str, tuple[Any, ...]]
+
+
+def write_plan(out: Path, sweep: dict[str, Any], runs: Sequence[str]) -> None:
+    """Note what a sweep wants, so that `status` can say what waits and `report` what belongs together."""
+    content = {"sweep": sweep, "runs": list(runs)}
+    digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
+    write_json(make_folder(out / "sweeps") / f"{digest}.json", content)
+
+
+def read_plans(out: Path) -> list[Plan]:
+    """The plans of every sweep on this folder."""
+    contents = [read_json(file) for file in sorted((out / "sweeps").glob("*.json"))]
+    return [
+        Plan(tuple(content["runs"]), {name: tuple(values) for name, values in content["sweep"].get("grid", {}).items()})
+        for content in contents
+    ]
+
+
+def is_settled(folder: Path) -> bool:
+    """Whether nothing is left to do for a run: it has a record, or it failed."""
+    return (folder / "record.json").exists() or (folder / "error.json").exists()
+
+
+def state_of(folder: Path) -> State:
+    """Where a run stands, from its folder alone."""
+    if (folder / "record.json").exists():
+        return "diverged" if read_json(folder / "record.json")["status"] == "diverged" else "done"
+    if is_locked(folder):
+        return "running"
+    return "failed" if (folder / "error.json").exists() else "waiting"
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a living process works on a run; the lock of a dead one is gone."""
+    try:
+        with open(folder / ".lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
