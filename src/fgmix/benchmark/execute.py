@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from fgmix.benchmark.sweep_folder import Outcome, failed
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import UserError
-from fgmix.files import make_folder, read_json, write_json
+from fgmix.files import read_json
 from fgmix.run_folder import RunBusy
 from fgmix.spec import RunSpec
 from fgmix.training import fit, name_run
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended: "done" (diverged ones included), "failed" with the error, or "busy" in another process."""
-
-    name: str
-    status: Literal["done", "failed", "busy"]
-    error: str = ""
 
 
 def execute(name: str, spec: dict[str, Any], out: str, device: str = "auto") -> Outcome:
@@ -50,12 +41,6 @@ def execute(name: str, spec: dict[str, Any], out: str, device: str = "auto") -> 
     except Exception as error:
         return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
     return Outcome(name, "done")
-
-
-def failed(folder: Path, error: str, trace: str = "") -> Outcome:
-    """Record in a run's folder that it failed, and why."""
-    write_json(make_folder(folder) / "error.json", {"error": error, "traceback": trace})
-    return Outcome(folder.name, "failed", error)
 
 
 @lru_cache(maxsize=4)  # a worker keeps what it has loaded: hundreds of runs share it

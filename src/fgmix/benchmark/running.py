@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fgmix.benchmark.execute import Outcome
 from fgmix.benchmark.sweep import PlannedRun, Sweep, plan
-from fgmix.benchmark.sweep_folder import is_locked, is_settled, write_plan
+from fgmix.benchmark.sweep_folder import Outcome, is_locked, is_settled, write_plan
 from fgmix.errors import UserError
 from fgmix.files import make_folder
 from fgmix.progress import Progress

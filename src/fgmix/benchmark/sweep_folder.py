@@ -16,6 +16,15 @@ State = Literal["done", "diverged", "running", "failed", "waiting"]
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """How a run ended: "done" (diverged ones included), "failed" with the error, or "busy" in another process."""
+
+    name: str
+    status: Literal["done", "failed", "busy"]
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a sweep on a folder wanted.
 
@@ -68,3 +77,9 @@ def is_locked(folder: Path) -> bool:
         return False
     except BlockingIOError:
         return True
+
+
+def failed(folder: Path, error: str, trace: str = "") -> Outcome:
+    """Record in a run's folder that it failed, and why."""
+    write_json(make_folder(folder) / "error.json", {"error": error, "traceback": trace})
+    return Outcome(folder.name, "failed", error)

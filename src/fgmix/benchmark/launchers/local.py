@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from fgmix.benchmark.execute import Outcome, execute, failed
+from fgmix.benchmark.execute import execute
 from fgmix.benchmark.running import Report
 from fgmix.benchmark.sweep import PlannedRun
+from fgmix.benchmark.sweep_folder import Outcome, failed
 
 ATTEMPTS = 3  # a run whose worker dies under it is given to another; one that kills three is failed
 

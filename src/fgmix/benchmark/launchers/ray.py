@@ -15,9 +15,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from fgmix.benchmark.execute import Outcome, execute, failed
+from fgmix.benchmark.execute import execute
 from fgmix.benchmark.running import Report
 from fgmix.benchmark.sweep import PlannedRun
+from fgmix.benchmark.sweep_folder import Outcome, failed
 from fgmix.data import names as dataset_names
 from fgmix.errors import UserError
 from fgmix.spec import RunSpec

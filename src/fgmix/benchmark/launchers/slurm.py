@@ -17,10 +17,10 @@ from typing import Any
 import submitit
 from submitit.helpers import DelayedSubmission
 
-from fgmix.benchmark.execute import Outcome, execute
+from fgmix.benchmark.execute import execute
 from fgmix.benchmark.running import Report
 from fgmix.benchmark.sweep import PlannedRun
-from fgmix.benchmark.sweep_folder import is_settled
+from fgmix.benchmark.sweep_folder import Outcome, is_settled
 from fgmix.errors import UserError
 from fgmix.files import read_json
 

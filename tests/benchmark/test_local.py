@@ -1,0 +1,206 @@
+"""Worker processes: warm, replaced when they die, ended with their parent. Kill -9 of anything changes no table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmark.dying import dies_after_each, dies_at_mr
+from benchmark.sweeps import make_data, records, tables, toy_sweep
+from fgmix.benchmark.launchers import local
+from fgmix.benchmark.launchers.local import ATTEMPTS, run_local
+from fgmix.benchmark.running import run_sweeps
+from fgmix.benchmark.status import read_status
+from fgmix.benchmark.sweep import plan
+from fgmix.benchmark.sweep_folder import Outcome, state_of
+
+FGMIX = Path(sys.executable).with_name("fgmix")
+
+
+def sessions(out: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for file in out.glob("*/sessions.jsonl") for line in file.read_text().splitlines()]
+
+
+def test_two_warm_workers_run_a_sweep_past_a_failure(tmp_path: Path) -> None:
+    """l2a_ot needs convolutions, which feature vectors have none of: its runs fail, the others do not."""
+    out, seen = tmp_path / "out", list[Outcome]()
+    sweep = toy_sweep(make_data(tmp_path), "erm", "l2a_ot")
+
+    def launch(runs, out, report):  # type: ignore[no-untyped-def]
+        return run_local(runs, out, lambda o: (seen.append(o), report(o)), workers=2, devices=["cpu"])  # type: ignore[func-returns-value]
+
+    result = run_sweeps([sweep], out, launch, progress=False)
+    assert sorted(outcome.name for outcome in seen) == sorted([*result.done, *result.failed])
+    assert [name.split("-")[1] for name in (*result.done, *result.failed)] == ["erm"] * 3 + ["l2a_ot"] * 3
+    assert "convolutional" in json.loads((out / result.failed[0] / "error.json").read_text())["error"]
+    pids = {session["pid"] for session in sessions(out)}
+    assert len(pids) <= 2  # three runs, two processes: a worker is kept
+    assert os.getpid() not in pids
+
+
+def test_a_run_that_kills_its_workers_is_failed_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_work", dies_at_mr)
+    runs = plan(toy_sweep(make_data(tmp_path)))
+    outcomes = {outcome.name: outcome for outcome in run_local(runs, tmp_path, devices=["cpu"])}
+    bad = next(run.name for run in runs if run.spec.test_domains == ("mr",))
+    assert {name for name, outcome in outcomes.items() if outcome.status == "done"} == {r.name for r in runs} - {bad}
+    assert outcomes[bad].error == f"its worker process died {ATTEMPTS} times (out of memory?)"
+    assert state_of(tmp_path / bad) == "failed"
+
+
+def test_workers_that_die_between_runs_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_work", dies_after_each)
+    runs = plan(toy_sweep(make_data(tmp_path)))
+    outcomes = run_local(runs, tmp_path, workers=2, devices=["cpu"])
+    assert sorted(outcome.name for outcome in outcomes) == sorted(run.name for run in runs)
+    assert {outcome.status for outcome in outcomes} == {"done"}
+
+
+def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import torch
+
+    started: list[str] = []
+
+    def start(out: Path, device: str, threads: int) -> None:  # noqa: ARG001
+        started.append(device)
+        if len(started) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(local, "_start", start)
+    with pytest.raises(KeyboardInterrupt):
+        run_local(plan(toy_sweep(make_data(tmp_path))), tmp_path, workers=3)
+    assert started == ["cuda:0", "cuda:1", "cuda:0"]
+
+
+# Real sweeps, killed for good
+
+
+STEPS = [
+    "--with",
+    "steps=400",
+    "--with",
+    "eval_every=50",
+    "--with",
+    "checkpoint_every=10",
+    "--with",
+    "averaging_start=20",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def start(data: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `fgmix sweep` on a folder; what is left of it is ended after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(out: Path, *more: str) -> subprocess.Popen[str]:
+        fixed = ["--datasets", data, "--algorithms", "erm,coral", "--trials", "1", "--hparams", "1", "--device", "cpu"]
+        command = [str(FGMIX), "sweep", *fixed, *STEPS, "--workers", "2", "--out", str(out), *more]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        started.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def workers_of(parent: int) -> list[int]:
+    """Process ids of a sweep's workers."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent and "spawn_main" in stat.with_name("cmdline").read_text():
+                found.append(int(stat.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert process is None or process.poll() is None, "the sweep ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same sweep, never killed."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    fixed = ["--datasets", data, "--algorithms", "erm,coral", "--trials", "1", "--hparams", "1", "--device", "cpu"]
+    command = [str(FGMIX), "sweep", *fixed, *STEPS, "--workers", "2", "--out", str(out)]
+    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True, timeout=500)
+    return out
+
+
+def assert_same(out: Path, undisturbed: Path) -> None:
+    assert records(out) == records(undisturbed)
+    assert len(records(out)) == 6
+    assert tables(out) == tables(undisturbed)
+
+
+MOMENTS = {  # what is in the folder when the kill comes
+    "first lock": "*/.lock",
+    "first evaluation": "*/metrics.jsonl",
+    "first record": "*/record.json",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_kill_9_of_the_sweep(start, undisturbed: Path, tmp_path: Path, moment: str) -> None:  # type: ignore[no-untyped-def]
+    """Its workers end with it, whatever it was doing; started again, it goes on."""
+    sweep = start(tmp_path)
+    wait_until(lambda: list(tmp_path.glob(MOMENTS[moment])), sweep)
+    workers = workers_of(sweep.pid)
+    assert workers
+    sweep.kill()
+    sweep.wait()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    assert read_status(tmp_path).counts["running"] == 0
+    assert read_status(tmp_path).left > 0
+    assert start(tmp_path).wait(timeout=500) == 0
+    assert_same(tmp_path, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_kill_9_of_a_worker(start, undisturbed: Path, tmp_path: Path, moment: str) -> None:  # type: ignore[no-untyped-def]
+    """The sweep does not even stop."""
+    sweep = start(tmp_path)
+    wait_until(lambda: list(tmp_path.glob(MOMENTS[moment])), sweep)
+    for pid in workers_of(sweep.pid):
+        os.kill(pid, signal.SIGKILL)
+    assert sweep.wait(timeout=500) == 0
+    assert_same(tmp_path, undisturbed)
+
+
+@pytest.mark.long
+def test_two_sweeps_on_one_folder_never_run_a_run_twice(start, undisturbed: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    both = [start(tmp_path), start(tmp_path)]
+    assert [sweep.wait(timeout=500) for sweep in both] == [0, 0]
+    assert_same(tmp_path, undisturbed)
+    whole = [(session["first_step"], session["last_step"]) for session in sessions(tmp_path)]
+    assert whole == [(0, 400)] * 6  # every run had one session, from its first step to its last
+    assert len({session["pid"] for session in sessions(tmp_path)}) > 2  # and both sweeps took part
