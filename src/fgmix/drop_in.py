@@ -160,7 +160,7 @@ class FGMix(nn.Module):
             policy_loss, discriminator_loss, metrics = self._losses(A, codes, labels, classifier, generator)
             metrics["lam"] = self.lam.detach().clone()  # before the update
             metrics["extrapolated"] = extrapolated_share(a_tilde.detach())
-            metrics["mixed"] = torch.tensor(float(len(labels)))
+            metrics["mixed"] = torch.full_like(self.lam, len(labels))
             metrics["entropy"] = entropy(a.detach())
             if self.optimizer is not None and self.training and torch.is_grad_enabled():
                 self.optimizer.zero_grad(set_to_none=True)

@@ -10,8 +10,8 @@ From step τ on, with the codes z of one forward pass:
 where g_i is the gradient of instance i's loss in φ. Before τ a step is ERM's, bit for bit; the only trace of it is the
 moving Gaussian of the codes that ẑ is drawn from. All updates use the values of the same forward pass.
 
-Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization", and the
-variants A to F of its ablation study. A variant is a choice of parts (`parts` below) and has the settings of its parts.
+Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization"; the
+variants A to F are of its ablation study. A variant is a choice of parts (`parts` below), with the settings they have.
 """
 
 from __future__ import annotations
@@ -96,9 +96,7 @@ class LatentMixing(Algorithm):
             metrics = self.mixer.idle_metrics()
             loss = cross_entropy(self.classifier(z), y)
         else:
-            domains = torch.arange(len(batches), device=y.device).repeat_interleave(
-                torch.tensor([len(y_e) for _, y_e in batches], device=y.device)
-            )
+            domains = torch.cat([torch.full_like(y_e, e) for e, (_, y_e) in enumerate(batches)])
             mixed = self.mixer(z, y, domains, self.classifier)
             metrics = mixed.metrics
             loss = cross_entropy(self.classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))

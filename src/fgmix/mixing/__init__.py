@@ -3,6 +3,7 @@
 They take tensors and a classifier, know nothing of a training loop, and draw from `generator` where one is given.
 """
 
+from fgmix.mixing._heads import block_sizes as block_sizes
 from fgmix.mixing.flatness import flat_loss as flat_loss
 from fgmix.mixing.prior import Discriminator as Discriminator
 from fgmix.mixing.prior import Prior as Prior
