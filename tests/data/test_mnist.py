@@ -202,7 +202,7 @@ def test_malformed_files_are_refused_with_a_sentence(how: str, tmp_path: Path) -
         load("rotated_mnist", LoadOptions(root=tmp_path))
 
 
-@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(idx(np.zeros(90, np.uint8)))[:-12]])
+@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(idx(np.zeros(90, np.uint8)))[:-12]], ids=["no gzip", "cut"])
 def test_a_broken_zip_is_refused_with_a_sentence(data: bytes, tmp_path: Path) -> None:
     file = tmp_path / "train-labels-idx1-ubyte.gz"
     file.write_bytes(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -57,7 +58,8 @@ class Algorithm(nn.Module):
             raise UserError(
                 f"Expected one batch for each of the {self.n_domains} source domains. Found {len(batches)}."
             )
-        metrics = self.update(batches)
+        with _uncached_autocast():
+            metrics = self.update(batches)
         self.updates += 1
         return {name: value.detach() for name, value in metrics.items()}
 
@@ -90,12 +92,10 @@ class Algorithm(nn.Module):
 
     def adam(self, parameters: Iterable[nn.Parameter], lr: float | None = None) -> Adam:
         """Adam as DomainBed sets it; fused, which halves the optimiser's share of a step on CPU."""
-        return Adam(
-            parameters,
-            lr=self.config.lr if lr is None else lr,
-            weight_decay=self.config.weight_decay,
-            fused=True,
-        )
+        lr = self.config.lr if lr is None else lr
+        adam = Adam(parameters, lr=lr, weight_decay=self.config.weight_decay, fused=True)
+        adam.register_step_pre_hook(_match_layout)
+        return adam
 
     @property
     def code_size(self) -> int:
@@ -134,6 +134,27 @@ class Algorithm(nn.Module):
         self.updates = state["updates"]
         for name, optimizer in self.optimizers().items():
             optimizer.load_state_dict(state["optimizers"][name])
+
+
+@contextmanager
+def _uncached_autocast() -> Iterator[None]:
+    """Within one autocast block torch keeps the half-precision copies of weights, even of weights that an optimiser
+    has changed since: a method with two updates a step would see the old ones."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
+def _match_layout(optimizer: Optimizer, *_: Any) -> None:
+    """Fused Adam on CPU reads weights and gradients as flat memory: a gradient that a method has assigned in another
+    layout than its weight's (channels last) would move the wrong numbers, silently."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None and p.grad.stride() != p.stride():
+                p.grad = torch.empty_like(p).copy_(p.grad)
 
 
 def batch_of(batches: Batches) -> tuple[Tensor, Tensor]:

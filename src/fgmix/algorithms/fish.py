@@ -57,5 +57,4 @@ class Fish(Algorithm):
         self.optimizer.zero_grad(set_to_none=True)
         risk.backward()
         self.optimizer.step()
-        torch.clear_autocast_cache()  # under autocast the next domain would see the half-precision copies of the old θ̃
         return risk.detach()

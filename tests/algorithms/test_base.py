@@ -1,0 +1,70 @@
+"""What the base class guards every method against."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from algorithms.toys import toy_algorithm, toy_batches
+from fgmix.algorithms import Algorithm, BaseConfig, Batches
+
+
+class Assigns(Algorithm):
+    """A method that writes gradients into `.grad` by itself, laid out as it pleases."""
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batches[0]
+        loss = cross_entropy(self.predict(x), y)
+        parameters = [*self.featurizer.parameters(), *self.classifier.parameters()]
+        for p, g in zip(parameters, torch.autograd.grad(loss, parameters)):
+            p.grad = g.contiguous()
+        self.optimizer.step()
+        return {"loss": loss}
+
+
+def assigning(layout: torch.memory_format) -> Assigns:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())
+    return Assigns(net.to(memory_format=layout), nn.Linear(4 * 36, 2), 1, BaseConfig(lr=0.1))  # type: ignore[call-overload]
+
+
+def test_assigned_gradients_move_the_right_weights_in_any_layout() -> None:
+    """Fused Adam alone fails this: it reads a contiguous gradient as if it were channels last."""
+    batches = toy_batches(1, b=4, shape=(3, 8, 8), classes=2)
+    plain, last = assigning(torch.contiguous_format), assigning(torch.channels_last)
+    for _ in range(3):
+        plain.step(batches)
+        last.step(batches)
+    torch.testing.assert_close(plain.featurizer[0].weight, last.featurizer[0].weight)
+
+
+class TwoUpdates(Algorithm):
+    """A method that updates twice a step; the second loss must see the weights that the first one moved."""
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batches[0]
+        losses = []
+        for _ in range(2):
+            loss = cross_entropy(self.predict(x).float(), y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            losses.append(loss)
+        return {"loss": losses[0], "second": losses[1]}
+
+
+def test_a_second_update_sees_the_first_under_autocast() -> None:
+    torch.manual_seed(0)
+    method = TwoUpdates(nn.Identity(), nn.Linear(5, 2), 1, BaseConfig(lr=0.5))
+    with torch.autocast("cpu", torch.bfloat16):
+        metrics = method.step(toy_batches(1, shape=(5,), classes=2))
+        assert torch.is_autocast_cache_enabled()
+    assert abs(float(metrics["loss"] - metrics["second"])) > 0.01
+
+
+def test_sizes_are_read_from_the_networks() -> None:
+    erm = toy_algorithm("erm")
+    assert (erm.code_size, erm.n_classes) == (96, 4)
+    plain = Algorithm(nn.Identity(), nn.Sequential(nn.Linear(7, 5), nn.Linear(5, 3)), 1, BaseConfig())
+    assert (plain.code_size, plain.n_classes) == (7, 3)
