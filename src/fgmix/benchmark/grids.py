@@ -89,13 +89,23 @@ def grid_tables(
         spread: "stderr" or "std" over the trials, each the mean over its test domains.
         published: put the paper's sensitivity beside ours, on whatever dataset ours is.
     """
-    selections = {point: select(grid.at(point), rule) for point in grid.points()}
+    selections = {point: _of_held_out(select(grid.at(point), rule), grid) for point in grid.points()}
     tables = []
     for dataset in dict.fromkeys(record.dataset for record in grid.records):
         for method in _methods(grid, selections):
             table = _table(grid, selections, dataset, method, spread)
             tables.append(_beside(table, grid, dataset) if published and method == Method("fgmix") else table)
     return tables
+
+
+def _of_held_out(selection: Selection, grid: Grid) -> Selection:
+    """The selection without the domains that the whole grid holds out nowhere: its means are over the others."""
+    held_out = {(record.dataset, *record.spec.test_domains) for record in grid.records}
+    domains = {
+        dataset: tuple(name for name in names if (dataset, name) in held_out)
+        for dataset, names in selection.domains.items()
+    }
+    return replace(selection, domains=domains)
 
 
 def _methods(grid: Grid, selections: Mapping[tuple[Any, ...], Selection]) -> list[Method]:
@@ -109,6 +119,7 @@ def _table(
     grid: Grid, selections: Mapping[tuple[Any, ...], Selection], dataset: str, method: Method, spread: Spread
 ) -> Table:
     *leading, last = grid.values
+    domains = next(selection.domains[dataset] for selection in selections.values() if dataset in selection.domains)
     overall = {point: overall_table(selection, spread=spread) for point, selection in selections.items()}
     rows = tuple(
         Row(
@@ -120,7 +131,7 @@ def _table(
     )
     return Table(
         f"{dataset}: {method_label(*method)} by {' and '.join(map(symbol, grid.values))}",
-        next(iter(overall.values())).caption,
+        f"{next(iter(overall.values())).caption} Test domains: {', '.join(domains)}.",
         tuple(f"{symbol(last)} = {_text(value)}" for value in grid.values[last]),
         rows,
         best=False,

@@ -143,5 +143,5 @@ def measure_cost(bench: Mapping[str, Any], out: Path) -> None:
     costs = measure_steps(**bench)
     erm = next(each.milliseconds for each in costs if each.name == "erm")
     # A method's ratio was measured with ERM by turns; its own milliseconds are of another minute than ERM's.
-    milliseconds = {each.name: erm * each.ratio for each in costs}
+    milliseconds = [(each.name, erm * each.ratio) for each in costs]
     write_json(make_folder(out) / COST_FILE, {"bench": dict(bench), "milliseconds": milliseconds})

@@ -64,7 +64,7 @@ def collect(folder: Path, *, from_domainbed: bool = False) -> Results:
     if from_domainbed:
         return Results(list(read_domainbed(folder).records))
     records = [read_record(path) for path in _record_files(folder)]
-    cost = read_json(folder / COST_FILE)["milliseconds"] if (folder / COST_FILE).exists() else None
+    cost = dict(read_json(folder / COST_FILE)["milliseconds"]) if (folder / COST_FILE).exists() else None
     if not records and cost is None:
         raise UserError(f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first.")
     plain, grids = split_grids(records, read_plans(folder))

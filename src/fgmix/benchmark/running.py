@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fgmix.benchmark.sweep import PlannedRun, Sweep, plan
-from fgmix.benchmark.sweep_folder import Outcome, is_locked, is_settled, write_plan
+from fgmix.benchmark.sweep_folder import Outcome, Plan, is_locked, is_settled, write_plan
 from fgmix.errors import UserError
 from fgmix.files import make_folder
 from fgmix.progress import Progress
@@ -67,7 +67,7 @@ def _planned(sweeps: Sequence[Sweep], out: Path) -> list[PlannedRun]:
     """The runs of all sweeps, each once; every plan is noted before anything runs."""
     plans = [plan(sweep) for sweep in sweeps]
     for sweep, runs in zip(sweeps, plans):
-        write_plan(out, asdict(sweep), [run.name for run in runs])
+        write_plan(out, Plan(tuple(run.name for run in runs), sweep.grid), asdict(sweep))
     return list({run.name: run for runs in plans for run in runs}.values())
 
 

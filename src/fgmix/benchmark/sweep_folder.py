@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -34,12 +34,19 @@ class Plan:
     """
 
     runs: tuple[str, ...]
-    grid: dict[str, tuple[Any, ...]]
+    grid: Mapping[str, tuple[Any, ...]]
 
 
-def write_plan(out: Path, sweep: dict[str, Any], runs: Sequence[str]) -> None:
-    """Note what a sweep wants, so that `status` can say what waits and `report` what belongs together."""
-    content = {"sweep": sweep, "runs": list(runs)}
+def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
+    """Note what a sweep wants, so that `status` can say what waits and `report` what belongs together.
+
+    Args:
+        out: the sweep's folder.
+        plan: what it wants.
+        sweep: the sweep itself as plain values, for readers.
+    """
+    # A list of pairs keeps the grid's order, which is the order of its table.
+    content = {"runs": list(plan.runs), "grid": list(plan.grid.items()), "sweep": sweep}
     digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
     write_json(make_folder(out / "sweeps") / f"{digest}.json", content)
 
@@ -48,8 +55,7 @@ def read_plans(out: Path) -> list[Plan]:
     """The plans of every sweep on this folder."""
     contents = [read_json(file) for file in sorted((out / "sweeps").glob("*.json"))]
     return [
-        Plan(tuple(content["runs"]), {name: tuple(values) for name, values in content["sweep"].get("grid", {}).items()})
-        for content in contents
+        Plan(tuple(content["runs"]), {name: tuple(values) for name, values in content["grid"]}) for content in contents
     ]
 
 

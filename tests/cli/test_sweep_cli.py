@@ -1,0 +1,173 @@
+"""fgmix plan, sweep, status and report, as a user types them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.sweeps import Here, make_data
+from fgmix.benchmark.launchers import local
+from fgmix.cli import main
+
+Fgmix = Callable[..., tuple[int, str, str]]
+QUICK = [
+    "--trials",
+    "1",
+    "--hparams",
+    "1",
+    "--with",
+    "steps=12",
+    "--with",
+    "eval_every=4",
+    "--with",
+    "averaging_start=2",
+    "--device",
+    "cpu",
+]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    return make_data(tmp_path)
+
+
+@pytest.fixture
+def fgmix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fgmix:
+    """Exit code, output and errors of a command; its workers are this process."""
+
+    def here(runs: Any, out: Path, report: Any, **_: Any) -> Any:
+        return Here()(runs, out, report)
+
+    monkeypatch.setattr(local, "run_local", here)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["fgmix", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        printed = capsys.readouterr()
+        return int(stop.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    what = ["--datasets", data, "--algorithms", "erm,coral", *QUICK]
+
+    code, printed, _ = fgmix("plan", *what, "--workers", "2", "--budget", "8h")
+    *by_method, whole, fits = printed.splitlines()
+    assert code == 0
+    assert [line.split()[:4] for line in by_method] == [["scans", "erm", "3", "runs"], ["scans", "coral", "3", "runs"]]
+    assert re.fullmatch(r"6 runs, about .+ on 2 workers, 0\.\d\d GB of weights\.", whole)
+    assert fits == "Into 8 h 0 min fit the first 6 of 6 runs, 6 of trial 0."
+
+    code, printed, errors = fgmix("sweep", *what, "--out", out)
+    assert code == 0
+    assert printed == f"6 runs done in {out}. Tables: fgmix report {out}\n"
+    assert "sweep: 6/6" in errors
+
+    assert fgmix("plan", *what, "--out", out)[1].splitlines()[0].startswith("0 runs")
+    assert fgmix("status", out)[1] == "6 done, 0 diverged, 0 running, 0 failed, 0 waiting\n"
+    assert fgmix("status", out, "--watch")[1] == fgmix("status", out)[1]  # nothing left to watch
+    code, printed, _ = fgmix("report", out, "--spread", "std")
+    assert code == 0
+    assert printed.startswith("### scans\n")
+    assert "| CORAL" in printed
+    code, printed, _ = fgmix("report", out, "--explain", "scans", "coral", "us")
+    assert code == 0
+    assert f"  reported: {out}/scans-coral-us-" in printed
+    assert "    fgmix train --dataset" in printed
+
+
+def test_a_grid_by_hand(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    what = ["--datasets", data, "--algorithms", "fgmix", "--test-domains", "us", *QUICK]
+    assert fgmix("sweep", *what, "--grid", "lam=1,3", "--grid", "alpha=0.1,0.3", "--out", out)[0] == 0
+    printed = fgmix("report", out)[1]
+    assert "### scans: FGMix by λ₀ and α" in printed
+    assert "### scans: FGMix + SWA by λ₀ and α" in printed
+
+
+def test_a_failed_run_is_told_with_exit_code_1(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    what = ["--datasets", data, "--algorithms", "erm,l2a_ot", "--test-domains", "us", *QUICK, "--out", out]
+    code, printed, _ = fgmix("sweep", *what)
+    assert code == 1
+    assert printed.startswith("1 runs done")
+    assert "--retry-failed" in printed
+    assert "convolutional" in fgmix("status", out)[1]
+    assert fgmix("sweep", *what, "--retry-failed")[0] == 1
+
+
+def test_domainbeds_folders_out_and_in(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
+    out, theirs = str(tmp_path / "out"), str(tmp_path / "domainbed")
+    fgmix("sweep", "--datasets", data, "--algorithms", "erm", *QUICK, "--out", out)
+    ours = fgmix("report", out, "--to-domainbed", theirs)[1]
+    read = fgmix("report", theirs, "--from-domainbed")[1]
+    assert re.findall(r"\| ERM \|.*", read)[0] == re.findall(r"\| ERM \|.*", ours)[0]
+
+
+def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fgmix.benchmark import running
+
+    given: list[Any] = []
+
+    def instead(sweeps: Any, *_: Any, **options: Any) -> Any:
+        given.append((sweeps, options))
+        return running.SweepResult((), ())
+
+    monkeypatch.setattr(running, "run_sweeps", instead)
+    preset = ["--preset", "paper-ablation", "--scale", "small", "--out", str(tmp_path)]
+    assert fgmix("sweep", *preset, "--trials", "1", "--with", "steps=9", "--set", "lr=0.5", "--retry-failed")[0] == 0
+    (((sweep,), options),) = given
+    assert options == {"retry_failed": True}
+    assert (sweep.datasets, sweep.trials, sweep.hparams) == (("digits",), 1, 1)
+    assert (sweep.common, sweep.settings) == ({"steps": 9}, {"lr": 0.5})
+    assert sweep.algorithms == ("erm", *(f"fgmix_{v}" for v in "abcdef"), "fgmix")
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--algorithms", "erm"], "Expected --datasets and --algorithms, or a --preset"),
+        (["--preset", "paper-ablation", "--algorithms", "erm"], "Found both"),
+        (["--preset", "paper-abalation"], "Did you mean 'paper-ablation'?"),
+        (["--datasets", "digits", "--algorithms", "erm,corall"], "Did you mean 'coral'?"),
+        (["--datasets", "digitz", "--algorithms", "erm"], "Did you mean 'digits'?"),
+        (["--datasets", "digits", "--algorithms", "erm", "--with", "stepz=3"], "Did you mean 'steps'?"),
+        (["--datasets", "digits", "--algorithms", "erm", "--with", "steps=many"], "Option `steps` should be int"),
+        (["--datasets", "digits", "--algorithms", "erm", "--set", "gama=3"], "Unknown setting"),
+        (["--datasets", "digits", "--algorithms", "erm", "--launcher", "slum"], "Did you mean 'slurm'?"),
+        (["--datasets", "digits", "--algorithms", "erm", "--space", "papers"], "Did you mean 'paper'?"),
+    ],
+)
+def test_mistakes(fgmix: Fgmix, tmp_path: Path, more: list[str], sentence: str) -> None:
+    code, _, errors = fgmix("sweep", *more, "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert errors.startswith("fgmix: ")
+    assert sentence in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("launcher", [("ray", "ray"), ("slurm", "submitit")])
+def test_a_launcher_that_is_not_installed_says_how_to_get_it(
+    fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, launcher: tuple[str, str]
+) -> None:
+    name, module = launcher
+    monkeypatch.setattr("fgmix.benchmark.launchers.find_spec", lambda _: None)
+    what = ["--datasets", "digits", "--algorithms", "erm", "--out", str(tmp_path)]
+    code, _, errors = fgmix("sweep", *what, "--launcher", name)
+    assert code == 2
+    assert module in errors
+    assert f"pip install 'fgmix[{name}]'" in errors
+
+
+@pytest.mark.parametrize("command", [["report", "nowhere"], ["status", "nowhere"]])
+def test_a_folder_without_runs(fgmix: Fgmix, command: list[str]) -> None:
+    code, _, errors = fgmix(*command)
+    assert code == 2
+    assert "fgmix sweep --out nowhere" in errors
