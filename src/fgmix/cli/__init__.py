@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fgmix.cli import bench, data, demo, report, status, sweep, train
+from fgmix.cli import bench, data, demo, plot, report, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.errors import UserError
 
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
+app.add_typer(plot.app, name="plot")
 app.command("demo")(demo.demo)
 app.command("list")(list_.list_)
 app.command("train")(train.train)

@@ -1,0 +1,292 @@
+"""What each figure is drawn from, and its `.npz` file. No torch: a figure is redrawn on any machine.
+
+Fields are numpy arrays, or a plain number or text. A file holds nothing that needs unpickling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fgmix.errors import UserError
+from fgmix.files import write_atomically
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Texts = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """Latent codes in the plane, in panels.
+
+    Args:
+        panels: titles of the panels (p,).
+        extrapolated: share of the panel's mixed codes that are extrapolations (p,); NaN where nothing is mixed.
+        domains: names of all of the dataset's domains (k,).
+        is_test: which of them were held out (k,).
+        classes: names of the classes.
+        points: coordinates (n, 2).
+        panel: which panel a point is in (n,).
+        domain: which domain it is of (n,); −1 for a mixed code.
+        label: its class (n,).
+        instance: its number within the domain (n,); −1 for a mixed code.
+    """
+
+    panels: Texts
+    extrapolated: Floats
+    domains: Texts
+    is_test: npt.NDArray[np.bool_]
+    classes: Texts
+    points: Floats
+    panel: Ints
+    domain: Ints
+    label: Ints
+    instance: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Flatness:
+    """(L(φ*) − L(φ'))² along random directions.
+
+    Args:
+        scope: "classifier", or "network" (all parameters, filter-normalised directions).
+        methods: labels (m,).
+        data: what L is over, for each method (m,): "original" or "original + mixed".
+        gammas: distances γ (g,); for a network in percent of each filter's norm.
+        gaps: squared differences (m, directions, g).
+        test_domains: the domains held out, in words.
+    """
+
+    scope: str
+    methods: Texts
+    data: Texts
+    gammas: Floats
+    gaps: Floats
+    test_domains: str
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """Values on the plane through three models, and paths projected on it.
+
+    Args:
+        u: grid along û (a,).
+        v: grid along v̂ (b,).
+        panels: what was measured (p,); the last one is the test accuracy, the others are train losses.
+        values: (p, b, a).
+        anchors: labels of the three models (3,).
+        anchor_points: their coordinates (3, 2).
+        paths: labels of the paths (q,).
+        path_panels: whether a path is drawn in a panel (q, p).
+        path: which path a point belongs to (t,).
+        path_steps: the step it was taken at (t,).
+        path_points: its coordinates (t, 2).
+        test_domains: the domains held out, in words.
+    """
+
+    u: Floats
+    v: Floats
+    panels: Texts
+    values: Floats
+    anchors: Texts
+    anchor_points: Floats
+    paths: Texts
+    path_panels: npt.NDArray[np.bool_]
+    path: Ints
+    path_steps: Ints
+    path_points: Floats
+    test_domains: str
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Learned compatibility against the cosine, for pairs of domains.
+
+    Args:
+        pairs: "i → j", domains of g_i and g_j (p,).
+        score: A_ω(g_i, g_j) (p, n).
+        cosine: cos(g_i, g_j) (p, n).
+        rho: Spearman's ρ of the two (p,).
+        inputs: what is compared: "gradients" or "codes".
+    """
+
+    pairs: Texts
+    score: Floats
+    cosine: Floats
+    rho: Floats
+    inputs: str
+
+
+@dataclass(frozen=True, eq=False)
+class WeightEffect:
+    """What λ does to weights, and the paper's toy example.
+
+    Args:
+        lam: values of λ (l,).
+        a: weight vectors (w, k).
+        a_tilde: ã (w, l, k).
+        gradients: of the toy's instances (m, 2).
+        weights: their mixing weights a (m,).
+        updates: directions of the update (3, 2).
+        update_names: whose they are (3,).
+    """
+
+    lam: Floats
+    a: Floats
+    a_tilde: Floats
+    gradients: Floats
+    weights: Floats
+    updates: Floats
+    update_names: Texts
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """A run over its steps.
+
+    Args:
+        title: method and held-out domains.
+        steps: of the evaluations (s,).
+        models: "raw", and "swa" or "swad" where the weights were averaged (m,).
+        domains: names of all domains (k,).
+        is_test: which of them were held out (k,).
+        accuracy: on the holdout part, in percent (m, k, s).
+        loss: cross-entropy there (m, k, s).
+        metrics: names of the method's own numbers (q,).
+        metric_values: means since the evaluation before (q, s).
+    """
+
+    title: str
+    steps: Ints
+    models: Texts
+    domains: Texts
+    is_test: npt.NDArray[np.bool_]
+    accuracy: Floats
+    loss: Floats
+    metrics: Texts
+    metric_values: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A table of numbers.
+
+    Args:
+        title: a few words.
+        corner: what the rows are.
+        rows: labels (r,).
+        columns: labels (c,).
+        value: (r, c); NaN where there is none.
+        spread: what stands after ± (r, c); NaN where there is none.
+    """
+
+    title: str
+    corner: str
+    rows: Texts
+    columns: Texts
+    value: Floats
+    spread: Floats
+
+
+class Sensitivity(Numbers):
+    """Accuracy by two settings."""
+
+
+class Ablation(Numbers):
+    """Accuracy of variants by test domain."""
+
+
+class Cost(Numbers):
+    """Time of a step over ERM's: ours, and the paper's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """A critical-difference diagram.
+
+    Args:
+        methods: labels, best first (m,).
+        ranks: average ranks (m,).
+        cliques: first and last method of each group that cannot be told apart (b, 2).
+        critical_difference: Nemenyi's.
+        pairs: trials and test domains that were ranked.
+        p: Friedman's p value.
+    """
+
+    methods: Texts
+    ranks: Floats
+    cliques: Ints
+    critical_difference: float
+    pairs: int
+    p: float
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """How far apart domains are.
+
+    Args:
+        title: whose codes.
+        domains: names (k,).
+        is_test: which of them were held out (k,).
+        accuracy: cross-validated accuracy of telling two domains apart, balanced: 0.5 is chance (k, k).
+        mmd: squared kernel distance of the two samples (k, k).
+        p: its permutation p value (k, k).
+        overall: balanced accuracy of naming the domain among all.
+    """
+
+    title: str
+    domains: Texts
+    is_test: npt.NDArray[np.bool_]
+    accuracy: Floats
+    mmd: Floats
+    p: Floats
+    overall: float
+
+
+KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        Embedding,
+        Flatness,
+        Surface,
+        Scores,
+        WeightEffect,
+        Curves,
+        Sensitivity,
+        Ablation,
+        Cost,
+        Ranks,
+        Shift,
+    )
+}
+
+
+def save_arrays(path: Path, arrays: Any) -> None:
+    """Write the arrays of a figure, with the name of their kind.
+
+    Args:
+        path: the `.npz` file; whole or absent.
+        arrays: an instance of one of `KINDS`.
+    """
+    content: dict[str, Any] = {field.name: np.asarray(getattr(arrays, field.name)) for field in fields(arrays)}
+    content["kind"] = np.asarray(type(arrays).__name__)
+    write_atomically(path, lambda file: np.savez_compressed(file, **content))
+
+
+def load_arrays(path: Path) -> Any:
+    """What `save_arrays` wrote, as the same kind."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            content = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise UserError(f"Expected the arrays of a figure at {path}. They cannot be read ({error}).") from error
+    kind = KINDS.get(str(content.pop("kind", "")))
+    if kind is None or {field.name for field in fields(kind)} != content.keys():
+        raise UserError(f"Expected an .npz file that `fgmix plot` wrote. Found another at {path}.")
+    return kind(**{name: value.item() if value.ndim == 0 else value for name, value in content.items()})

@@ -1,0 +1,102 @@
+"""The learned compatibility A_ω against the cosine, for pairs of instances from different source domains."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fgmix.algorithms import Algorithm
+from fgmix.analysis.arrays import Floats, Ints, Scores
+from fgmix.analysis.mixtures import mixer_of
+from fgmix.analysis.runs import OpenedRun, Which
+from fgmix.drop_in import FGMix
+from fgmix.errors import UserError
+from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients
+from fgmix.records import Model
+from fgmix.seeding import numpy_generator
+
+
+def compatibility(
+    run: OpenedRun,
+    *,
+    which: Which = "last",
+    model: Model = "raw",
+    pairs: int = 200,
+    instances: int = 300,
+    same_class: bool = True,
+    seed: int = 0,
+) -> Scores:
+    """A_ω(g_i, g_j) and cos(g_i, g_j) for each ordered pair of source domains (A_ω is not symmetric).
+
+    Args:
+        run: a run whose policy is learned: fgmix, fgmix_e or fgmix_f.
+        which: weights after the last step, or the best.
+        model: raw or averaged base model; the policy is the raw one's.
+        pairs: random pairs of instances for each pair of domains.
+        instances: training instances of each domain to draw from, at most.
+        same_class: pairs share their class, as those that the policy meets; False takes any.
+        seed: of the draws.
+    """
+    algorithm = run.algorithm(which, model)
+    mixer, learned = _learned(algorithm, run)
+    sample = run.sample(run.sources, limit=instances, seed=seed)
+    z, y, domain = sample.codes(algorithm), sample.y, sample.domain
+    vectors = _vectors(mixer, algorithm, z, y.to(run.device))
+    scaled = vectors.normalised() if mixer.scale == "rms" else vectors
+    names, score, cosine = [], [], []
+    for first, second in permutations(sample.ids, 2):
+        position = _draw_pairs(y.numpy(), domain.numpy(), first, second, pairs, same_class, seed)
+        at = torch.from_numpy(position).to(run.device)
+        with torch.no_grad():
+            score.append(learned.scores(scaled, at)[:, 0].cpu().numpy())  # a tuple of two: s_i = A_ω(g_i, g_j)
+            cosine.append(vectors.cosines(at)[:, 0, 1].cpu().numpy())
+        names.append(" → ".join(run.prepared.dataset.domain_names[i] for i in (first, second)))
+    return Scores(
+        pairs=np.array(names),
+        score=np.stack(score).astype(np.float64),
+        cosine=np.stack(cosine).astype(np.float64),
+        rho=np.array([spearman(s, c) for s, c in zip(score, cosine)]),
+        inputs=mixer.inputs,
+    )
+
+
+def spearman(x: Floats, y: Floats) -> float:
+    """Spearman's ρ: the correlation of mean ranks; NaN where either is constant.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
+    0.5
+    """
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(values) - (len(values) + 1) / 2 for values in (x, y)]
+    norm = float(np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
+    return float((ranks[0] * ranks[1]).sum() / norm) if norm > 0 else float("nan")
+
+
+def _learned(algorithm: Algorithm, run: OpenedRun) -> tuple[FGMix, Compatibility]:
+    mixer = mixer_of(algorithm)
+    if mixer is None or mixer.compatibility is None:
+        raise UserError(
+            f"Expected a run that learns A_ω: fgmix, fgmix_e or fgmix_f. Found {run.record.spec.algorithm}."
+        )
+    return mixer, mixer.compatibility
+
+
+def _vectors(mixer: FGMix, algorithm: Algorithm, z: Tensor, y: Tensor) -> Vectors | LinearGradients:
+    return Vectors((z,)) if mixer.inputs == "codes" else classifier_gradients(algorithm.classifier, z, y)
+
+
+def _draw_pairs(y: Ints, domain: Ints, first: int, second: int, pairs: int, same_class: bool, seed: int) -> Ints:
+    """Positions (n, 2) of instances of the two domains."""
+    i, j = np.flatnonzero(domain == first), np.flatnonzero(domain == second)
+    rng = numpy_generator("pairs", seed, first, second)
+    if not same_class:
+        return np.stack([rng.choice(i, pairs), rng.choice(j, pairs)], 1)
+    shared = np.intersect1d(y[i], y[j])
+    if len(shared) == 0:
+        raise UserError("Expected a class that both domains of a pair share. Found none. Compare pairs of any class.")
+    classes = rng.choice(shared, pairs)
+    return np.array([(rng.choice(i[y[i] == c]), rng.choice(j[y[j] == c])) for c in classes])

@@ -1,0 +1,147 @@
+"""Latent codes in the plane by t-SNE: domains, random interpolation, the run's own mixed codes.
+
+All panels of one run are one t-SNE of all of their codes together, so that a place means the same in each.
+
+van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fgmix.analysis.arrays import Embedding, Floats, Ints
+from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
+from fgmix.analysis.runs import OpenedRun, Sample, Which
+from fgmix.errors import UserError
+from fgmix.records import Model
+
+LARGEST = 50  # dimensions that t-SNE sees: more are reduced by principal components first, which takes nothing visible
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Points of one panel."""
+
+    points: Floats
+    domain: Ints
+    label: Ints
+    instance: Ints
+
+
+def mixing_embedding(
+    run: OpenedRun,
+    *,
+    which: Which = "last",
+    model: Model = "raw",
+    instances: int = 150,
+    mixed: int = 300,
+    seed: int = 0,
+) -> Embedding:
+    """Original codes, then with random interpolation (variant A), then with mixed codes of the run's policy.
+
+    Args:
+        run: a run of FGMix or of one of its variants.
+        which: weights after the last step, or the best.
+        model: raw or averaged.
+        instances: codes of each domain, at most.
+        mixed: mixed codes of each kind.
+        seed: of the draws and of t-SNE.
+    """
+    algorithm = run.algorithm(which, model)
+    mixer = mixer_of(algorithm)
+    if mixer is None:
+        raise UserError(
+            f"Expected a run that mixes codes: fgmix or a variant. Found {run.record.spec.algorithm}. To see its codes "
+            "alone, put it --beside a run of fgmix."
+        )
+    sources = run.sample(run.sources, limit=instances, seed=seed)
+    tests = run.sample(run.test_domains, limit=instances, seed=seed)
+    z, y, domain = sources.codes(algorithm), sources.y.to(run.device), sources.domain.to(run.device)
+    mixtures = [
+        mix(policy, algorithm.classifier, z, y, domain, mixed, seed)
+        for policy in (random_mixer(z.shape[1]).to(run.device), mixer)
+    ]
+    everything = torch.cat([z, tests.codes(algorithm), *(mixture.z for mixture in mixtures)]).cpu().numpy()
+    xy = plane(everything, seed)
+    own = _originals((sources, tests), xy)
+    rest = np.split(xy[len(own.points) :], 2)
+    return _embedding(
+        run,
+        ["Original codes", "Random interpolation", run.label(model)],
+        [own, _with(own, mixtures[0], rest[0]), _with(own, mixtures[1], rest[1])],
+        [np.nan, mixtures[0].extrapolated, mixtures[1].extrapolated],
+    )
+
+
+def code_embedding(
+    runs: Sequence[OpenedRun],
+    *,
+    which: Which = "last",
+    model: Model = "raw",
+    instances: int = 150,
+    seed: int = 0,
+) -> Embedding:
+    """Codes of the same instances under several runs, a t-SNE each: what a method does to the features."""
+    found = []
+    for run in runs:
+        if run.record.data_fingerprint != runs[0].record.data_fingerprint:
+            raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")
+        algorithm = run.algorithm(which, model)
+        samples = tuple(run.sample(names, limit=instances, seed=seed) for names in (run.sources, run.test_domains))
+        codes = torch.cat([sample.codes(algorithm) for sample in samples]).cpu().numpy()
+        found.append(_originals(samples, plane(codes, seed)))
+    return _embedding(runs[0], [run.label(model) for run in runs], found, [np.nan] * len(runs))
+
+
+def plane(z: Floats, seed: int = 0) -> Floats:
+    """t-SNE of codes (n, d) → (n, 2); the same seed gives the same picture."""
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    if len(z) < 5:
+        raise UserError(f"Expected at least 5 codes to embed. Found {len(z)}. Take more --instances.")
+    if z.shape[1] > LARGEST:
+        z = PCA(min(LARGEST, len(z)), random_state=seed).fit_transform(z)
+    perplexity = min(30.0, (len(z) - 1) / 3)
+    xy: Floats = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(z)
+    return xy.astype(np.float64)
+
+
+def _originals(samples: tuple[Sample, ...], xy: Floats) -> _Points:
+    domain = torch.cat([sample.domain for sample in samples]).numpy()
+    label = torch.cat([sample.y for sample in samples]).numpy()
+    instance = np.concatenate([indices for sample in samples for indices in sample.indices])
+    return _Points(xy[: len(domain)], domain, label, instance)
+
+
+def _with(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
+    """The panel's own codes and mixed ones, which have neither domain nor instance."""
+    none = np.full(len(xy), -1)
+    return _Points(
+        np.concatenate([own.points, xy]),
+        np.concatenate([own.domain, none]),
+        np.concatenate([own.label, mixture.y.cpu().numpy()]),
+        np.concatenate([own.instance, none]),
+    )
+
+
+def _embedding(
+    run: OpenedRun, titles: Sequence[str], found: Sequence[_Points], extrapolated: Sequence[float]
+) -> Embedding:
+    dataset = run.prepared.dataset
+    return Embedding(
+        panels=np.array(titles),
+        extrapolated=np.array(extrapolated),
+        domains=np.array(dataset.domain_names),
+        is_test=np.isin(dataset.domain_names, run.test_domains),
+        classes=np.array(dataset.classes),
+        points=np.concatenate([each.points for each in found]),
+        panel=np.repeat(np.arange(len(found)), [len(each.points) for each in found]),
+        domain=np.concatenate([each.domain for each in found]),
+        label=np.concatenate([each.label for each in found]),
+        instance=np.concatenate([each.instance for each in found]),
+    )

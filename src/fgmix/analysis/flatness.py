@@ -1,0 +1,186 @@
+"""How flat the loss is around a minimum: E[(L(φ*) − L(φ'))²] at distances γ, direction by direction.
+
+    classifier   φ' = φ* + γ u/‖u‖,  u ~ N(0, I) in all coordinates of the classifier
+    network      θ'_f = θ*_f + γ/100 · ‖θ*_f‖ u_f/‖u_f‖ for every filter f of every layer
+
+A filter is what makes one output: a row of a linear layer, a kernel of a convolution. Rescaling a layer (which
+batch-norm undoes) rescales its directions, so that two networks that compute the same are found equally flat; γ is then
+a percentage. Biases and the scales of normalisation have no filters and stay.
+
+L is the loss that the method trained on: of the original codes, and of its policy's mixed codes where it has one.
+
+Izmailov et al., 2018; Li et al., "Visualizing the Loss Landscape of Neural Nets", 2018 (filter normalisation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms import Algorithm
+from fgmix.analysis.arrays import Flatness, Floats
+from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, training_loss
+from fgmix.analysis.resumable import compute_rows, partial_file
+from fgmix.analysis.runs import OpenedRun, Which
+from fgmix.errors import unknown
+from fgmix.records import Model
+from fgmix.seeding import torch_generator
+
+Scope = Literal["classifier", "network"]
+Tensors = dict[str, Tensor]
+GAMMAS = tuple(float(gamma) for gamma in range(1, 11))
+
+
+def flatness(
+    runs: Sequence[OpenedRun],
+    *,
+    scope: Scope = "classifier",
+    which: Which = "last",
+    model: Model = "raw",
+    gammas: Sequence[float] = GAMMAS,
+    directions: int = 50,
+    instances: int = 300,
+    seed: int = 0,
+    keep: Path | None = None,
+    progress: bool = True,
+) -> Flatness:
+    """Squared loss differences of several runs, along the same directions.
+
+    Args:
+        runs: finished runs.
+        scope: "classifier" (h_φ alone) or "network" (all weights, filter-normalised).
+        which: weights after the last step, or the best.
+        model: raw or averaged.
+        gammas: distances.
+        directions: how many.
+        instances: training instances of each source domain, at most.
+        seed: of instances, mixed codes and directions.
+        keep: stem of the figure's files, beside which directions are kept as they come.
+        progress: show a bar for each run.
+    """
+    if scope not in ("classifier", "network"):
+        raise unknown("scope", scope, ("classifier", "network"))
+    gaps = []
+    for run in runs:
+        algorithm = run.algorithm(which, model)
+        minimum, loss, direction = (_classifier if scope == "classifier" else _network)(run, algorithm, instances, seed)
+        unit = 1.0 if scope == "classifier" else 0.01
+        steps = [unit * gamma for gamma in gammas]
+        at_minimum = loss(minimum)
+
+        def row(i: int) -> Floats:
+            u = direction(minimum, torch_generator("direction", seed, i))  # noqa: B023 (used within the iteration)
+            return squared_gaps(loss, minimum, u, steps, at_minimum)  # noqa: B023
+
+        gaps.append(
+            compute_rows(
+                row,
+                directions,
+                description=f"{run.label(model)} {scope}",
+                key=(run.folder.name, scope, which, model, tuple(gammas), instances, seed),
+                partial=partial_file(keep, f"-{run.folder.name}-{scope}") if keep else None,
+                progress=progress,
+            )
+        )
+    mixing = [mixer_of(run.algorithm(which, model)) is not None for run in runs]
+    return Flatness(
+        scope=scope,
+        methods=np.array([run.label(model) for run in runs]),
+        data=np.array(["original + mixed" if each else "original" for each in mixing]),
+        gammas=np.array(gammas, dtype=np.float64),
+        gaps=np.stack(gaps),
+        test_domains=", ".join(dict.fromkeys(" and ".join(run.test_domains) for run in runs)),
+    )
+
+
+def squared_gaps(
+    loss: Callable[[Tensors], float], minimum: Tensors, u: Tensors, steps: Sequence[float], at_minimum: float
+) -> Floats:
+    """(L(w*) − L(w* + s u))² for each step s.
+
+    Args:
+        loss: L, of named tensors.
+        minimum: w*.
+        u: a direction, with the names of w*.
+        steps: s.
+        at_minimum: L(w*).
+
+    Example:
+        >>> w, u = {"w": torch.zeros(2)}, {"w": torch.tensor([0.6, 0.8])}
+        >>> squared_gaps(lambda p: float(p["w"].square().sum()), w, u, [1.0, 2.0], 0.0).round(4).tolist()
+        [1.0, 16.0]
+    """
+    moved = ({name: w + s * u[name] for name, w in minimum.items()} for s in steps)
+    return np.array([(at_minimum - loss(each)) ** 2 for each in moved])
+
+
+def unit_direction(minimum: Tensors, generator: torch.Generator) -> Tensors:
+    """u/‖u‖ with u Gaussian in all coordinates together."""
+    u = {name: _gaussian(w, generator) for name, w in minimum.items()}
+    norm = torch.sqrt(sum((each.square().sum() for each in u.values()), torch.zeros(())))
+    return {name: each / norm for name, each in u.items()}
+
+
+def filter_direction(minimum: Tensors, generator: torch.Generator) -> Tensors:
+    """Gaussian, each filter with the norm of the weights' own filter; zero where a tensor has no filters."""
+    return {name: _filters(w, _gaussian(w, generator)) for name, w in minimum.items()}
+
+
+def _gaussian(w: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(w.shape, generator=generator).to(w)
+
+
+def _filters(w: Tensor, u: Tensor) -> Tensor:
+    if w.ndim < 2:
+        return torch.zeros_like(w)
+    norm_w, norm_u = (each.flatten(1).norm(dim=1).view(-1, *[1] * (w.ndim - 1)) for each in (w, u))
+    filters: Tensor = u * norm_w / norm_u.clamp_min(torch.finfo(w.dtype).tiny)
+    return filters
+
+
+_Problem = tuple[Tensors, Callable[[Tensors], float], Callable[[Tensors, torch.Generator], Tensors]]
+
+
+def _classifier(run: OpenedRun, algorithm: Algorithm, instances: int, seed: int) -> _Problem:
+    """φ*, L on fixed codes (original, and mixed at φ* where there is a policy), directions of norm 1."""
+    sample = run.sample(run.sources, limit=instances, seed=seed)
+    z, y, domain = sample.codes(algorithm), sample.y.to(run.device), sample.domain.to(run.device)
+    mixer = mixer_of(algorithm)
+    if mixer is not None:
+        count = max(1, round(mixed_per_code(run) * len(z)))
+        mixed = mix(mixer, algorithm.classifier, z, y, domain, count, seed)
+        z, y = torch.cat([z, mixed.z]), torch.cat([y, mixed.y])
+    head = algorithm.classifier
+
+    @torch.no_grad()
+    def loss(parameters: Tensors) -> float:
+        return float(cross_entropy(functional_call(head, parameters, (z,)), y))
+
+    return {name: p.detach().clone() for name, p in head.named_parameters()}, loss, unit_direction
+
+
+def _network(run: OpenedRun, algorithm: Algorithm, instances: int, seed: int) -> _Problem:
+    """(θ*, φ*), L with codes and mixed codes of the weights that it is asked for, filter-normalised directions."""
+    sample = run.sample(run.sources, limit=instances, seed=seed)
+    y, domain = sample.y.to(run.device), sample.domain.to(run.device)
+    ratio = mixed_per_code(run) if mixer_of(algorithm) is not None else 0.0
+    live = {
+        f"{part}.{name}": p
+        for part in ("featurizer", "classifier")
+        for name, p in getattr(algorithm, part).named_parameters()
+    }
+
+    @torch.no_grad()
+    def loss(parameters: Tensors) -> float:
+        for name, p in live.items():
+            p.copy_(parameters[name])
+        return training_loss(algorithm, sample.codes(algorithm), y, domain, ratio, seed)
+
+    return {name: p.detach().clone() for name, p in live.items()}, loss, filter_direction

@@ -1,0 +1,82 @@
+"""Mixed codes of a finished run, and the loss that its training saw: on the codes, and on mixed codes of its policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms import Algorithm
+from fgmix.analysis.runs import OpenedRun
+from fgmix.drop_in import FGMix
+from fgmix.errors import UserError
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Mixed codes (n, d), their classes (n,), and the share of them that are extrapolations."""
+
+    z: Tensor
+    y: Tensor
+    extrapolated: float
+
+
+def mixer_of(algorithm: Algorithm) -> FGMix | None:
+    """The method's policy; None for a method that mixes no codes."""
+    mixer = getattr(algorithm, "mixer", None)
+    return mixer if isinstance(mixer, FGMix) else None
+
+
+def random_mixer(code_size: int) -> FGMix:
+    """Variant A: weights from Dirichlet(1), no extrapolation."""
+    return FGMix(code_size, 1, weights="dirichlet", lam=1.0).eval()
+
+
+def mixed_per_code(run: OpenedRun) -> float:
+    """Mixed codes for each original one in a training step, n / (k·b)."""
+    spec = run.record.spec
+    return float(spec.settings["n"]) / (len(run.sources) * (spec.batch_size or 1))
+
+
+@torch.no_grad()
+def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tensor, count: int, seed: int) -> Mixture:
+    """`count` mixed codes of the policy as it is; nothing is learned.
+
+    Args:
+        mixer: in evaluation mode.
+        classifier: whose gradients it looks at.
+        z: codes of the source domains (N, d).
+        y: classes (N,).
+        domain: domain ids (N,).
+        count: how many.
+        seed: of the tuples (and of random weights): equal seeds give equal tuples, whatever the codes are.
+    """
+    parts, extrapolated, found = [], 0.0, 0
+    for call in range(-(-count // mixer.n)):
+        generator = torch.Generator(z.device).manual_seed(1_000_003 * seed + call)
+        mixed = mixer(z, y, domain, classifier, generator)
+        if len(mixed.y) == 0:
+            raise UserError("Expected a class that all source domains share, to mix its codes. Found none.")
+        parts.append(mixed)
+        extrapolated += float(mixed.metrics["extrapolated"]) * len(mixed.y)
+        found += len(mixed.y)
+    return Mixture(
+        torch.cat([part.z for part in parts])[:count],
+        torch.cat([part.y for part in parts])[:count],
+        extrapolated / found,
+    )
+
+
+@torch.no_grad()
+def training_loss(algorithm: Algorithm, z: Tensor, y: Tensor, domain: Tensor, ratio: float, seed: int) -> float:
+    """(Σ l(y, h_φ(z)) + Σ l(y, h_φ(z_mix))) / (N + n) with n = ratio·N mixed codes; without a policy n = 0.
+
+    The policy (A_ω, λ) is constant; it looks at z and φ as they are here, as it does in training.
+    """
+    mixer = mixer_of(algorithm)
+    if mixer is not None:
+        mixed = mix(mixer, algorithm.classifier, z, y, domain, max(1, round(ratio * len(z))), seed)
+        z, y = torch.cat([z, mixed.z]), torch.cat([y, mixed.y])
+    return float(cross_entropy(algorithm.classifier(z), y))

@@ -1,0 +1,128 @@
+"""From records to the arrays of figures: curves, tables, ranks. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fgmix.analysis.arrays import Ablation, Cost, Curves, Floats, Ranks, Sensitivity
+from fgmix.benchmark.grids import PAPER_DATASET, Grid, grid_tables
+from fgmix.benchmark.labels import method_label
+from fgmix.benchmark.published import beside, sensitivity, step_milliseconds
+from fgmix.benchmark.selection import Method, Rule, Selection
+from fgmix.benchmark.statistics import Ranking
+from fgmix.benchmark.tables import Spread, Table, dataset_table
+from fgmix.errors import UserError
+from fgmix.records import RunRecord, Scores
+
+VARIANTS = ("erm", *(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
+PAPER = "(paper)"
+
+
+def run_curves(record: RunRecord) -> Curves:
+    """Accuracy, losses and the method's own metrics of one run, at each evaluation."""
+    if not record.evaluations:
+        raise UserError(f"Expected a run with evaluations. {record.folder} diverged before its first.")
+    metrics = sorted(record.evaluations[0].metrics)
+
+    def holdout(by_model: Mapping[str, Scores]) -> list[list[float]]:
+        return [[by_model[model][name]["holdout"] for name in record.domains] for model in record.models]
+
+    return Curves(
+        title=f"{method_label(record.spec.algorithm)}, test domain {' and '.join(record.spec.test_domains)}",
+        steps=np.array([e.step for e in record.evaluations]),
+        models=np.array(record.models),
+        domains=np.array(record.domains),
+        is_test=np.isin(record.domains, record.spec.test_domains),
+        accuracy=100 * np.array([holdout(e.accuracy) for e in record.evaluations]).transpose(1, 2, 0),
+        loss=np.array([holdout(e.loss) for e in record.evaluations]).transpose(1, 2, 0),
+        metrics=np.array(metrics, dtype=np.str_),
+        metric_values=np.array([[e.metrics[name] for e in record.evaluations] for name in metrics]),
+    )
+
+
+def grid_sensitivities(grid: Grid, *, rule: Rule = "training_domain", spread: Spread = "stderr") -> list[Sensitivity]:
+    """A heat map for each dataset and method of a grid of settings."""
+    return [Sensitivity(**_numbers(table)) for table in grid_tables(grid, rule=rule, spread=spread)]
+
+
+def paper_sensitivity() -> Sensitivity:
+    """The paper's own α × λ₀."""
+    found = {(lam, alpha): value for (_, lam, alpha), value in sensitivity().items()}
+    lams, alphas = sorted({lam for lam, _ in found}), sorted({alpha for _, alpha in found})
+    value = np.array([[found[lam, alpha] for alpha in alphas] for lam in lams])
+    return Sensitivity(
+        title=f"{PAPER_DATASET}: FGMix by λ₀ and α {PAPER}",
+        corner="λ₀",
+        rows=np.array([f"{lam:g}" for lam in lams]),
+        columns=np.array([f"α = {alpha:g}" for alpha in alphas]),
+        value=value,
+        spread=np.full_like(value, np.nan),
+    )
+
+
+def variant_ablation(
+    selection: Selection, dataset: str, *, spread: Spread = "stderr", published: bool = False
+) -> Ablation:
+    """ERM, the variants A to F and FGMix, raw models, by test domain; with `published` the paper's beside each."""
+    table = dataset_table(selection, dataset, algorithms=VARIANTS, spread=spread)
+    if published:
+        table = beside(table)
+    labels = {method_label(name) for name in VARIANTS}
+    rows = tuple(row for row in table.rows if row.label.removesuffix(f" {PAPER}") in labels)
+    if not rows:
+        raise UserError(f"Expected runs of FGMix's variants on {dataset}. Found none. Sweep over fgmix_a … fgmix_f.")
+    return Ablation(**_numbers(Table(dataset, table.caption, table.columns, rows)))
+
+
+def step_cost(milliseconds: Mapping[Method, float]) -> Cost:
+    """Time per step over ERM's, ours beside the paper's."""
+    theirs = step_milliseconds()
+    erm = Method("erm")
+    if erm not in milliseconds:
+        raise UserError("Expected the time of ERM's step to divide by. Found none. Measure erm, too.")
+    value = np.array(
+        [
+            [time / milliseconds[erm], theirs[method] / theirs[erm] if method in theirs else np.nan]
+            for method, time in milliseconds.items()
+        ]
+    )
+    return Cost(
+        title="Time of a training step ÷ ERM's",
+        corner="Method",
+        rows=np.array([method_label(*method) for method in milliseconds]),
+        columns=np.array(["ours", "paper"]),
+        value=value,
+        spread=np.full_like(value, np.nan),
+    )
+
+
+def method_ranks(ranking: Ranking) -> Ranks:
+    """Average ranks and the groups that cannot be told apart."""
+    place = {method: i for i, method in enumerate(ranking.ranks)}
+    return Ranks(
+        methods=np.array([method_label(*method) for method in ranking.ranks]),
+        ranks=np.array(list(ranking.ranks.values())),
+        cliques=np.array([(place[c[0]], place[c[-1]]) for c in ranking.cliques()], dtype=np.int64).reshape(-1, 2),
+        critical_difference=ranking.critical_difference,
+        pairs=ranking.pairs,
+        p=ranking.p,
+    )
+
+
+def _numbers(table: Table) -> dict[str, Any]:
+    """Fields of `Numbers`."""
+    return {
+        "title": table.title,
+        "corner": table.corner,
+        "rows": np.array([row.label for row in table.rows], dtype=np.str_),
+        "columns": np.array(table.columns, dtype=np.str_),
+        "value": _matrix([[entry.value for entry in row.entries] for row in table.rows]),
+        "spread": _matrix([[entry.spread for entry in row.entries] for row in table.rows]),
+    }
+
+
+def _matrix(entries: Sequence[Sequence[float | None]]) -> Floats:
+    return np.array([[np.nan if value is None else value for value in row] for row in entries], dtype=np.float64)

@@ -1,0 +1,68 @@
+"""Long computations in rows that are kept as they come: killed, they go on where they stopped. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fgmix.analysis.arrays import Floats
+from fgmix.files import make_folder, write_atomically
+from fgmix.progress import Progress
+
+
+def compute_rows(
+    compute: Callable[[int], Floats],
+    count: int,
+    *,
+    description: str,
+    key: object = None,
+    partial: Path | None = None,
+    progress: bool = True,
+) -> Floats:
+    """`compute(0)` … `compute(count − 1)`, stacked.
+
+    Args:
+        compute: a row by its number; equal for equal numbers, whatever was computed before.
+        count: how many rows.
+        description: what stands beside the progress bar.
+        key: everything that the rows depend on; rows kept under another key are not used.
+        partial: the file that keeps rows until all are there; `remove_partial` deletes it. None keeps
+            nothing.
+        progress: show the bar.
+    """
+    digest = hashlib.blake2b(repr((key, count)).encode(), digest_size=16).hexdigest()
+    rows = _kept(partial, digest)
+    with Progress(description, count, done=len(rows), show=progress) as bar:
+        for i in range(len(rows), count):
+            rows.append(compute(i))
+            if partial is not None:
+                _keep(partial, digest, rows)
+            bar.advance()
+    return np.stack(rows)
+
+
+def partial_file(stem: Path, part: str = "") -> Path:
+    """Where the rows of a figure are kept while it is computed."""
+    make_folder(stem.parent)
+    return stem.with_name(f".{stem.name}{part}.partial.npz")
+
+
+def remove_partial(stem: Path) -> None:
+    """Delete the rows of a figure that is done."""
+    for path in stem.parent.glob(f".{stem.name}*.partial.npz"):
+        path.unlink()
+
+
+def _kept(partial: Path | None, digest: str) -> list[Floats]:
+    if partial is None or not partial.exists():
+        return []
+    with np.load(partial, allow_pickle=False) as archive:
+        return list(archive["rows"]) if str(archive["key"]) == digest else []
+
+
+def _keep(partial: Path, digest: str, rows: list[Floats]) -> None:
+    stacked = np.stack(rows)
+    write_atomically(partial, lambda file: np.savez(file, key=np.asarray(digest), rows=stacked))

@@ -1,0 +1,117 @@
+"""Is there a shift at all: how well two domains are told apart, and how far apart their codes are.
+
+    accuracy   of a logistic regression that names the domain of a code, by 5-fold cross-validation; both domains with
+               the same number of codes, so that 0.5 is chance
+    MMD²       = sᵀ K s,  s_i = 1/n for codes of one domain and −1/m for those of the other (biased: zero for equal
+               samples); K sums Gaussian kernels around the median distance
+    p          the share of permutations of s with an MMD² at least as large
+
+Ben-David et al., "A theory of learning from different domains", 2010; Gretton et al., "A Kernel Two-Sample Test", 2012.
+Domains that hold other shares of the classes differ for that reason, too.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import torch
+
+from fgmix.analysis.arrays import Floats, Shift
+from fgmix.analysis.runs import OpenedRun, Which
+from fgmix.errors import UserError
+from fgmix.functional.kernels import rbf_kernel
+from fgmix.progress import Progress
+from fgmix.records import Model
+from fgmix.seeding import numpy_generator
+
+FOLDS = 5
+SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernels' γ, around 1 / median squared distance
+
+
+def shift(
+    run: OpenedRun,
+    *,
+    which: Which = "last",
+    model: Model = "raw",
+    instances: int = 200,
+    permutations: int = 500,
+    seed: int = 0,
+    progress: bool = True,
+) -> Shift:
+    """All pairs of the run's domains, sources and targets, by the holdout's codes: the training parts were fitted.
+
+    Args:
+        run: whose codes.
+        which: weights after the last step, or the best.
+        model: raw or averaged.
+        instances: codes of each domain, at most.
+        permutations: for the p values, whose least is 1 / (1 + permutations).
+        seed: of the draws.
+        progress: show a bar over the pairs.
+    """
+    algorithm = run.algorithm(which, model)
+    names = run.prepared.dataset.domain_names
+    codes = {
+        name: run.sample([name], "holdout", instances, seed).codes(algorithm).cpu().numpy().astype(np.float64)
+        for name in names
+    }
+    k = len(names)
+    accuracy, distance, p = np.full((k, k), 0.5), np.zeros((k, k)), np.ones((k, k))
+    with Progress("shift", k * (k - 1) // 2, show=progress) as bar:
+        for i, j in combinations(range(k), 2):
+            x, y = codes[names[i]], codes[names[j]]
+            accuracy[i, j] = accuracy[j, i] = domain_accuracy([x, y], seed)
+            distance[i, j], p[i, j] = two_sample(x, y, permutations, seed)
+            distance[j, i], p[j, i] = distance[i, j], p[i, j]
+            bar.advance()
+    return Shift(
+        title=f"{run.prepared.dataset.name}, codes of {run.label(model)}",
+        domains=np.array(names),
+        is_test=np.isin(names, run.test_domains),
+        accuracy=accuracy,
+        mmd=distance,
+        p=p,
+        overall=domain_accuracy(list(codes.values()), seed),
+    )
+
+
+def domain_accuracy(samples: list[Floats], seed: int = 0) -> float:
+    """Cross-validated accuracy of naming the sample that a code is from; each sample with equally many codes."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    size = min(map(len, samples))
+    if size < FOLDS:
+        raise UserError(f"Expected at least {FOLDS} codes of each domain to tell them apart. Found {size}.")
+    rng = numpy_generator("balance", seed, size)
+    x = np.concatenate([sample[rng.permutation(len(sample))[:size]] for sample in samples])
+    y = np.repeat(np.arange(len(samples)), size)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000))
+    return float(cross_val_score(model, x, y, cv=folds).mean())
+
+
+def two_sample(x: Floats, y: Floats, permutations: int = 500, seed: int = 0) -> tuple[float, float]:
+    """MMD² of two samples and its permutation p value.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(20, 3))
+        >>> statistic, p = two_sample(x, x, permutations=99)
+        >>> round(statistic, 12), p
+        (0.0, 1.0)
+    """
+    pooled = torch.from_numpy(np.concatenate([x, y]))
+    squared = torch.cdist(pooled, pooled).square()
+    median = float(squared[~torch.eye(len(pooled), dtype=torch.bool)].median())
+    if median == 0:
+        return 0.0, 1.0  # every code is the same
+    K = rbf_kernel(pooled, pooled, [scale / median for scale in SCALES]).numpy()
+    s = np.repeat([1 / len(x), -1 / len(y)], [len(x), len(y)])
+    rng = numpy_generator("permutations", seed, len(s))
+    permuted = np.stack([s, *(rng.permutation(s) for _ in range(permutations))])
+    statistics = np.einsum("bi,bi->b", permuted @ K, permuted)
+    at_least = int((statistics >= statistics[0] - 1e-12).sum())  # the observed one is among them
+    return float(statistics[0]), at_least / (1 + permutations)

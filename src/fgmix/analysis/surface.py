@@ -1,0 +1,263 @@
+"""Loss and accuracy on the plane through three models, and the paths that training took.
+
+    û = (w₂ − w₁)/‖w₂ − w₁‖,   v = (w₃ − w₁) − ⟨w₃ − w₁, û⟩ û,   v̂ = v/‖v‖          (Gram–Schmidt)
+    w(a, b) = w₁ + a û + b v̂,   a model w has the coordinates ⟨w − w₁, û⟩, ⟨w − w₁, v̂⟩
+
+with w the parameters of featurizer and classifier in one vector; w₁ the common initial weights, w₂ and w₃ the averaged
+weights at the end of two runs (ERM and FGMix). The paper's formula for v is garbled; this is what it describes.
+
+Batch-norm: w(a, b) is an affine combination c₁w₁ + c₂w₂ + c₃w₃ with c₁ + c₂ + c₃ = 1, and the running statistics are
+combined with the same c (variances not below the least of the three). Where they were frozen, which is the default for
+pre-trained networks, all three agree and stay as they are. Nothing is re-estimated from data.
+
+Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fgmix.algorithms import Algorithm
+from fgmix.analysis.arrays import Floats, Surface
+from fgmix.analysis.mixtures import mixed_per_code, mixer_of, training_loss
+from fgmix.analysis.resumable import compute_rows, partial_file
+from fgmix.analysis.runs import OpenedRun, Sample
+from fgmix.averaging import predictor_tensors
+from fgmix.errors import UserError
+from fgmix.progress import Progress
+from fgmix.records import Model
+
+Tensors = Mapping[str, Tensor]
+RAW: Model = "raw"
+MARGIN = 0.15  # of the paths' extent, left free on every side
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The plane through three points.
+
+    Args:
+        origin: w₁.
+        u_hat: û.
+        v_hat: v̂.
+        points: coordinates of the three points (3, 2).
+    """
+
+    origin: Tensor
+    u_hat: Tensor
+    v_hat: Tensor
+    points: Floats
+
+    @classmethod
+    def through(cls, w1: Tensor, w2: Tensor, w3: Tensor) -> Plane:
+        """The plane of three vectors that are not on a line.
+
+        Example:
+            >>> corner = Plane.through(torch.zeros(3), torch.tensor([2.0, 0, 0]), torch.tensor([1.0, 3, 0]))
+            >>> corner.points.tolist()
+            [[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]
+        """
+        origin = w1.double()
+        u, across = w2.double() - origin, w3.double() - origin
+        length = u.norm()
+        if length == 0:
+            raise UserError("Expected three different models. Two of them are equal: the run did not move.")
+        u_hat = u / length
+        v = across - (across @ u_hat) * u_hat
+        v = v - (v @ u_hat) * u_hat  # once more: the first pass leaves a rounding error along û
+        height = v.norm()
+        if height <= 1e-9 * across.norm():
+            raise UserError("Expected three models that span a plane. They lie on a line: compare different runs.")
+        v_hat = v / height
+        points = np.array([[0.0, 0.0], [float(length), 0.0], [float(across @ u_hat), float(across @ v_hat)]])
+        return cls(origin, u_hat, v_hat, points)
+
+    def coordinates(self, w: Tensor) -> tuple[float, float]:
+        """Where the projection of w lies."""
+        step = w.double() - self.origin
+        return float(step @ self.u_hat), float(step @ self.v_hat)
+
+    def combination(self, a: float, b: float) -> tuple[float, float, float]:
+        """c₁, c₂, c₃ with w(a, b) = c₁w₁ + c₂w₂ + c₃w₃."""
+        (_, (length, _), (along, height)) = self.points.tolist()
+        c3 = b / height
+        c2 = (a - c3 * along) / length
+        return 1 - c2 - c3, c2, c3
+
+
+def surface(
+    first: OpenedRun,
+    second: OpenedRun,
+    *,
+    resolution: int = 21,
+    instances: int = 150,
+    seed: int = 0,
+    keep: Path | None = None,
+    progress: bool = True,
+) -> Surface:
+    """Train loss of both runs and test accuracy on the plane of their initial and averaged last weights.
+
+    The train loss of a method that mixes is on original and mixed codes, with its policy as it was after the last step.
+
+    Args:
+        first: ERM, say.
+        second: FGMix with the same network, seed and test domain. Both need snapshots and averaged weights.
+        resolution: points on each side of the grid.
+        instances: of each domain, at most: training parts of the sources, both for loss and accuracy.
+        seed: of instances and mixed codes.
+        keep: stem of the figure's files, beside which rows of the grid are kept as they come.
+        progress: show a bar over the rows.
+    """
+    _check_comparable(first, second)
+    averages = [_averaged(run) for run in (first, second)]
+    initial = first.at(first.snapshots()[0])
+    algorithms = [run.algorithm("last", average) for run, average in zip((first, second), averages)]
+    anchors = [initial, *algorithms]
+    plane = Plane.through(*(vector(each) for each in anchors))
+    labels, path, steps, points = _paths(plane, first, second, averages, progress)
+    u, v = (grid(np.concatenate([plane.points, points])[:, axis], resolution) for axis in (0, 1))
+    probe = _Probe.of((first, second), algorithms, instances, seed)
+    states = [{name: tensor.clone() for name, tensor in predictor_tensors(each).items()} for each in anchors]
+
+    def row(i: int) -> Floats:
+        return np.array([probe.measure(combined(states, plane.combination(a, v[i]))) for a in u])
+
+    rows = compute_rows(
+        row,
+        resolution,
+        description="surface",
+        key=(first.folder.name, second.folder.name, u.tolist(), v.tolist(), instances, seed),
+        partial=partial_file(keep) if keep else None,
+        progress=progress,
+    )  # (b, a, 3)
+    names = [run.label() for run in (first, second)]
+    return Surface(
+        u=u,
+        v=v,
+        panels=np.array([f"Train loss, {names[0]}", f"Train loss, {names[1]}", "Test accuracy (%)"]),
+        values=rows.transpose(2, 0, 1),
+        anchors=np.array(["Initial", first.label(averages[0]), second.label(averages[1])]),
+        anchor_points=plane.points,
+        paths=np.array(labels),
+        path_panels=np.array([[True, False, True]] * 2 + [[False, True, True]] * 2),
+        path=path,
+        path_steps=steps,
+        path_points=points,
+        test_domains=" and ".join(first.test_domains),
+    )
+
+
+def vector(algorithm: Algorithm) -> Tensor:
+    """All parameters of featurizer and classifier, one after another."""
+    parts = (algorithm.featurizer, algorithm.classifier)
+    return torch.cat([p.detach().flatten().cpu() for part in parts for p in part.parameters()])
+
+
+def combined(states: Sequence[Tensors], c: Sequence[float]) -> dict[str, Tensor]:
+    """Σ c_i state_i of parameters and floating-point buffers; counters are the last state's.
+
+    Args:
+        states: tensors by name, of each model.
+        c: coefficients that sum to 1.
+
+    Example:
+        >>> states = [{"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}]
+        >>> combined(states, [0.25, 0.75])["w"].item()
+        3.0
+    """
+    result = {}
+    for name, last in states[-1].items():
+        found = torch.stack([state[name] for state in states])
+        if not last.is_floating_point() or bool((found == found[0]).all()):
+            result[name] = last  # also exact where all agree: frozen statistics stay what they are
+            continue
+        mixed = torch.tensordot(torch.tensor(c, dtype=last.dtype, device=last.device), found, 1)
+        result[name] = torch.maximum(mixed, found.amin(0)) if name.endswith("running_var") else mixed
+    return result
+
+
+def grid(values: Floats, resolution: int) -> Floats:
+    """`resolution` values that span the given ones with a margin."""
+    low, high = float(values.min()), float(values.max())
+    margin = MARGIN * (high - low)
+    return np.linspace(low - margin, high + margin, resolution)
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """Measures both losses and the accuracy at any weights, with one pass over the data."""
+
+    algorithms: tuple[Algorithm, Algorithm]
+    ratios: tuple[float, float]
+    sources: Sample
+    tests: Sample
+    seed: int
+
+    @classmethod
+    def of(
+        cls, runs: tuple[OpenedRun, OpenedRun], algorithms: Sequence[Algorithm], instances: int, seed: int
+    ) -> _Probe:
+        first = runs[0]
+        sources = first.sample(first.sources, limit=instances, seed=seed)
+        tests = first.sample(first.test_domains, limit=instances, seed=seed)
+        ratios = [mixed_per_code(run) if mixer_of(each) else 0.0 for run, each in zip(runs, algorithms)]
+        return cls((algorithms[0], algorithms[1]), (ratios[0], ratios[1]), sources, tests, seed)
+
+    @torch.no_grad()
+    def measure(self, tensors: Tensors) -> tuple[float, float, float]:
+        """Train loss of the first and of the second method, test accuracy in percent."""
+        for algorithm in self.algorithms:
+            for name, live in predictor_tensors(algorithm).items():
+                live.copy_(tensors[name])
+        network = self.algorithms[0]
+        device = next(network.parameters()).device
+        z, y, domain = self.sources.codes(network), self.sources.y.to(device), self.sources.domain.to(device)
+        losses = [
+            training_loss(algorithm, z, y, domain, ratio, self.seed)
+            for algorithm, ratio in zip(self.algorithms, self.ratios)
+        ]
+        right = network.classifier(self.tests.codes(network)).argmax(1).cpu() == self.tests.y
+        return losses[0], losses[1], 100 * float(right.float().mean())
+
+
+def _paths(
+    plane: Plane, first: OpenedRun, second: OpenedRun, averages: Sequence[Model], progress: bool
+) -> tuple[list[str], np.typing.NDArray[np.int64], np.typing.NDArray[np.int64], Floats]:
+    """Labels of the four paths (raw and averaged of both runs), and their points: which path, step, coordinates."""
+    wanted = [(run, model) for run, average in zip((first, second), averages) for model in (RAW, average)]
+    found = [run.snapshots(model) for run, model in wanted]
+    path, steps, points = [], [], []
+    with Progress("paths", sum(map(len, found)), show=progress) as bar:
+        for i, ((run, _), files) in enumerate(zip(wanted, found)):
+            for step, file in files.items():
+                path.append(i)
+                steps.append(step)
+                points.append(plane.coordinates(vector(run.at(file))))
+                bar.advance()
+    return [run.label(model) for run, model in wanted], np.array(path), np.array(steps), np.array(points)
+
+
+def _averaged(run: OpenedRun) -> Model:
+    if run.record.spec.averaging == "none":
+        raise UserError(
+            f"Expected a run with averaged weights. {run.folder.name} has none. Train with --averaging swa."
+        )
+    return run.record.spec.averaging
+
+
+def _check_comparable(first: OpenedRun, second: OpenedRun) -> None:
+    for name in ("backbone", "head", "test_domains", "seed", "trial_seed"):
+        values = [getattr(run.record.spec, name) for run in (first, second)]
+        if values[0] != values[1]:
+            raise UserError(
+                f"Expected two runs with the same {name}, which start from the same weights. Found {values[0]} and "
+                f"{values[1]}."
+            )
+    if first.record.data_fingerprint != second.record.data_fingerprint:
+        raise UserError("Expected two runs on the same data. Found different data.")

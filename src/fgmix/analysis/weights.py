@@ -1,0 +1,51 @@
+"""What λ does to weights, and the toy example that compares FGMix's update with AND-Mask's and ERM's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from fgmix.analysis.arrays import WeightEffect
+from fgmix.functional.gradients import sign_agreement
+from fgmix.mixing import cosine_scores, scale_and_shift
+from fgmix.mixing.scores import Vectors
+
+PAPER_WEIGHTS = ((0.1, 0.6, 0.3), (0.25, 0.4, 0.35))
+TOY_GRADIENTS = ((-0.5, 1.0), (-1.0, 0.5), (-1.0, -1.0), (1.0, -1.0))
+TOY_DISAGREEMENT = 0.3  # AND-Mask drops a component where more of the signs disagree
+
+
+def weight_effect(
+    weights: Sequence[Sequence[float]] = PAPER_WEIGHTS, lam: tuple[float, float] = (-10.0, 10.0), points: int = 81
+) -> WeightEffect:
+    """ã over λ for some weight vectors, and the toy example.
+
+        toy: a = softmax(Σ_{j≠i} cos(g_i, g_j)),  FGMix Σ a_i g_i,  ERM Σ g_i,
+             AND-Mask Σ g_i where the share of disagreeing signs is at most 0.3
+
+    Args:
+        weights: vectors a that sum to 1.
+        lam: the range of λ.
+        points: how many values of λ.
+
+    Example:
+        >>> weight_effect().updates.round(3).tolist()
+        [[-0.793, 0.023], [-1.5, 0.0], [-1.5, -0.5]]
+    """
+    a = torch.tensor(weights, dtype=torch.float64)
+    values = torch.linspace(*lam, points, dtype=torch.float64)
+    g = torch.tensor(TOY_GRADIENTS, dtype=torch.float64)
+    toy = torch.softmax(cosine_scores(Vectors((g,)), torch.arange(len(g)).unsqueeze(0)), 1).squeeze(0)
+    erm = g.sum(0)
+    disagreement = (1 - sign_agreement(list(g))) / 2
+    return WeightEffect(
+        lam=values.numpy(),
+        a=a.numpy(),
+        a_tilde=torch.stack([scale_and_shift(a, float(value)) for value in values], 1).numpy(),
+        gradients=g.numpy(),
+        weights=toy.numpy(),
+        updates=torch.stack([toy @ g, torch.where(disagreement <= TOY_DISAGREEMENT, erm, 0.0), erm]).numpy(),
+        update_names=np.array(["FGMix", "AND-Mask", "ERM"]),
+    )

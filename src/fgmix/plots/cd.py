@@ -1,0 +1,67 @@
+"""The critical-difference diagram: average ranks on a line, bars over what cannot be told apart.
+
+Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", 2006.
+"""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fgmix.analysis.arrays import Ranks
+from fgmix.plots.style import GREY, PAGE, method_look, panels, styled
+
+STEP = 0.5  # height of a line of text, in the axes' own units
+
+
+@styled
+def cd(arrays: Ranks) -> Figure:
+    """Best ranks on the left, each method's name at the end of a line; bars join methods that Nemenyi's test cannot
+    tell apart."""
+    m = len(arrays.ranks)
+    left = math.ceil(m / 2)
+    bars = len(arrays.cliques)
+    depth = 0.35 + 0.25 * bars
+    bottom = -(depth + STEP * left)
+    figure, (ax,) = panels(1, width=PAGE, height=0.55 + 0.28 * (1.4 - bottom))
+    low, high = 1.0, float(max(m, 2))
+    span = high - low
+    ax.set(xlim=(low - 0.3 * span, high + 0.3 * span), ylim=(bottom - 0.2, 1.4))
+    ax.set_axis_off()
+    _scale(ax, m)
+    _difference(ax, arrays.critical_difference)
+    for i, (label, rank) in enumerate(zip(map(str, arrays.methods), arrays.ranks)):
+        row = i if i < left else m - 1 - i
+        side, end = ("right", low - 0.03 * span) if i < left else ("left", high + 0.03 * span)
+        y = -(depth + STEP * (row + 0.5))
+        colour = method_look(label).colour
+        ax.plot([rank, rank, end], [0, y, y], color=colour, linewidth=0.8, clip_on=False)
+        ax.text(end, y, f" {label} ({rank:.2f}) ", ha=side, va="center", color="black")
+    for b, (first, last) in enumerate(arrays.cliques):
+        y = -0.25 - 0.25 * b
+        margin = 0.006 * span
+        ax.plot(
+            [arrays.ranks[first] - margin, arrays.ranks[last] + margin],
+            [y, y],
+            color="black",
+            linewidth=3,
+            solid_capstyle="butt",
+        )
+    p = "< 0.001" if arrays.p < 0.001 else f"= {arrays.p:.3f}"
+    ax.set_title(f"Average rank over {arrays.pairs} trials and test domains (Friedman p {p})")
+    return figure
+
+
+def _scale(ax: Axes, m: int) -> None:
+    ax.plot([1, max(m, 2)], [0, 0], color="black", linewidth=0.8)
+    for rank in range(1, max(m, 2) + 1):
+        ax.plot([rank, rank], [0, 0.15], color="black", linewidth=0.8)
+        ax.text(rank, 0.2, str(rank), ha="center", va="bottom", fontsize=7)
+
+
+def _difference(ax: Axes, critical_difference: float) -> None:
+    """The ruler: how long the critical difference is."""
+    ax.plot([1, 1 + critical_difference], [0.95, 0.95], color=GREY, linewidth=1.2, marker="|", markersize=5)
+    ax.text(1 + critical_difference / 2, 1.02, f"CD = {critical_difference:.2f}", ha="center", va="bottom", fontsize=7)

@@ -1,0 +1,30 @@
+"""A_ω against the cosine."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from fgmix.analysis.arrays import Scores
+from fgmix.plots.style import method_look, panels, styled
+
+COLUMNS = 3
+
+
+@styled
+def scores(arrays: Scores) -> Figure:
+    """A panel for each ordered pair of domains, Spearman's ρ in its title."""
+    count = len(arrays.pairs)
+    columns = min(COLUMNS, count)
+    rows = -(-count // columns)
+    figure, axes = panels(columns, rows, height=1.9, sharex=True, sharey=True)
+    for i, ax in enumerate(axes[:count]):
+        ax.scatter(arrays.cosine[i], arrays.score[i], s=6, alpha=0.6, color=method_look("FGMix").colour, linewidths=0)
+        ax.set_title(f"{arrays.pairs[i]}\nSpearman ρ = {arrays.rho[i]:.2f}")
+        if i + columns >= count:
+            ax.set_xlabel(f"Cosine of {arrays.inputs}")
+            ax.tick_params(labelbottom=True)
+        if i % columns == 0:
+            ax.set_ylabel(r"$A_\omega$")
+    for ax in axes[count:]:
+        ax.set_axis_off()
+    return figure

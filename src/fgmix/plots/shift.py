@@ -1,0 +1,59 @@
+"""How far apart domains are, as two heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fgmix.analysis.arrays import Floats, Shift
+from fgmix.plots.style import PAGE, panels, styled
+
+Label = Callable[[int, int], str]  # of a cell
+
+
+@styled
+def shift(arrays: Shift) -> Figure:
+    """Accuracy of a domain classifier for each pair (0.5 is chance), and MMD² with its p value."""
+    k = len(arrays.domains)
+    figure, (left, right) = panels(2, width=PAGE, height=1.6 + 0.34 * k)
+    _heat(figure, left, arrays, arrays.accuracy, 0.5, 1.0, lambda i, j: f"{arrays.accuracy[i, j]:.2f}")
+    left.set_title("Two domains told apart: accuracy, 0.5 is chance")
+    _heat(
+        figure,
+        right,
+        arrays,
+        arrays.mmd,
+        0.0,
+        max(float(arrays.mmd.max()), 1e-12),
+        lambda i, j: f"{arrays.mmd[i, j]:.3f}\n{_p_text(arrays.p[i, j])}",
+    )
+    right.set_title("Kernel two-sample statistic MMD², permutation p")
+    figure.suptitle(
+        f"{arrays.title}: the right one of {k} domains named in {100 * arrays.overall:.0f} % (chance {100 / k:.0f} %)",
+        fontsize=9,
+    )
+    return figure
+
+
+def _heat(figure: Figure, ax: Axes, arrays: Shift, values: Floats, low: float, high: float, text: Label) -> None:
+    k = len(values)
+    shown = np.ma.masked_where(np.eye(k, dtype=bool), values)
+    image = ax.imshow(shown, cmap="cividis", vmin=low, vmax=high)
+    for i in range(k):
+        for j in range(k):
+            if i != j:
+                colour = "white" if values[i, j] < (low + high) / 2 else "black"
+                ax.text(j, i, text(i, j), ha="center", va="center", color=colour, fontsize=6)
+    names = [f"{name} (test)" if test else str(name) for name, test in zip(arrays.domains, arrays.is_test)]
+    ax.set_xticks(range(k), names, rotation=30, ha="right")
+    ax.set_yticks(range(k), names)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    figure.colorbar(image, ax=ax, shrink=0.8)
+
+
+def _p_text(p: float) -> str:
+    return "p < 0.01" if p < 0.01 else f"p = {p:.2f}"
