@@ -204,6 +204,14 @@ def test_learning_rates_fall_at_six_and_nine_tenths_of_stage_0_and_return_in_sta
     assert seen == pytest.approx([1e-4] * 6 + [1e-5] * 3 + [1e-6] + [1e-4])
 
 
+def test_optimisers_are_the_authors() -> None:
+    """Adam's first step, all that the twins take, looks the same for every β."""
+    algorithm = ddg()
+    (of_D,), (of_gen,) = algorithm.optimizer_D.param_groups, algorithm.optimizer_generator.param_groups
+    assert (of_D["lr"], of_D["betas"], of_D["weight_decay"]) == (1e-4, (0.9, 0.999), 0)
+    assert (of_gen["lr"], of_gen["betas"], of_gen["weight_decay"]) == (1e-4, (0.0, 0.999), 5e-4)
+
+
 def test_cycle_weight_rises_after_a_fifth_of_stage_0() -> None:
     algorithm = ddg(stage0=0.5, steps=4000)
     weights = []

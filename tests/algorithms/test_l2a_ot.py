@@ -79,7 +79,7 @@ def naive_terms(algorithm: L2AOT, batches: Batches) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("debiased", [True, False])
 def test_generator_follows_the_naive_twin(debiased: bool) -> None:
-    """Same terms, and the step of Adam (β₁ = ½) on −λ_d·(novelty + diversity) + λ_c·cycle + λ_CE·class."""
+    """Same terms, and the step of Adam on −λ_d·(novelty + diversity) + λ_c·cycle + λ_CE·class."""
     algorithm = l2a_ot(debiased=debiased, lambda_domain=2.0, lambda_cycle=5.0, lambda_ce=0.5, lr_generator=1e-3)
     batches = batches_of()
     twin = copy.deepcopy(algorithm)
@@ -95,6 +95,14 @@ def test_generator_follows_the_naive_twin(debiased: bool) -> None:
         torch.testing.assert_close(metrics[name], value.detach(), rtol=1e-6, atol=1e-8)
     for ours, theirs in zip(algorithm.G.parameters(), twin.G.parameters()):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_optimisers_forget_fast() -> None:
+    """Adam's first step, all that the twin takes, looks the same for every β."""
+    algorithm = l2a_ot(lr_generator=1e-4, lr_critics=2e-4)
+    for optimizer, lr in ((algorithm.optimizer_G, 1e-4), (algorithm.optimizer_C, 2e-4), (algorithm.optimizer_D, 2e-4)):
+        (group,) = optimizer.param_groups
+        assert (group["lr"], group["betas"]) == (lr, (0.5, 0.999))
 
 
 def test_model_learns_from_the_images_made_before_the_generators_step() -> None:

@@ -66,7 +66,7 @@ class L2AOT(Algorithm):
             "small", help="networks of C and D: a small CNN, or copies of the backbone as in the paper"
         )
         width: int = setting(16, help="channels of G's first layer; StarGAN's is 64")
-        lr_generator: float = setting(1e-4, help="learning rate of G")
+        lr_generator: float = setting(5e-4, help="learning rate of G; 1e-4 at StarGAN's width")
         lr_critics: float = setting(1e-3, help="learning rate of C and D; 1e-4 for pre-trained backbones")
         debiased: bool = setting(True, help="d = 2·W(a, b) − W(a, a) − W(b, b) (paper) or W(a, b)")
 
