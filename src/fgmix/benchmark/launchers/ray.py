@@ -7,6 +7,7 @@ fgmix installed. A run whose node dies is retried on another and goes on from it
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,13 +72,21 @@ def _connect(address: str | None) -> bool:
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start tells nobody about it
     try:
+        if address and ":" in address:
+            _knock(address)
         ray.init(address=address, include_dashboard=None if address else False, log_to_driver=False)
-    except ConnectionError as error:
+    except OSError as error:
         raise UserError(
             f"Expected a Ray cluster at {address}. It cannot be reached ({error}). Start one with `ray start --head`, "
             "or leave --address out."
         ) from error
     return True
+
+
+def _knock(address: str) -> None:
+    """Fail at once where nobody listens: Ray would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _task(name: str, spec: dict[str, Any], out: str, threads: int) -> Outcome:
