@@ -200,11 +200,10 @@ class FGMix(nn.Module):
             vectors = classifier_gradients(classifier, z, y)
         if self.compatibility is None:
             return torch.softmax(cosine_scores(vectors, position), 1)
-        built_for = [block.shape[1] for block in self.compatibility.blocks]
-        if built_for != self._input_sizes(classifier):
+        if self.compatibility.sizes != (found := self._input_sizes(classifier)):
             raise UserError(
-                f"Expected the classifier that FGMix was built for, with parameters of sizes {built_for}. Found sizes "
-                f"{self._input_sizes(classifier)}. Build FGMix with the classifier that it is called with."
+                f"Expected the classifier that FGMix was built for, with parameters of sizes "
+                f"{self.compatibility.sizes}. Found {found}. Build FGMix with the classifier that it is called with."
             )
         if self.scale == "rms":
             vectors = vectors.normalised()

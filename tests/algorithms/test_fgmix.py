@@ -148,16 +148,15 @@ def test_all_and_only_the_parts_of_a_variant_move(name: str) -> None:
     assert moved(before, algorithm) == expected
 
 
-def test_each_optimiser_moves_only_its_own() -> None:
+def test_each_rate_moves_only_its_own() -> None:
     """With η₂ = 0 nothing of the policy moves, with the base's rate 0 nothing of the base does."""
     batches = toy_batches(shape=(5,), classes=3)
     for still, expected in (
-        ("mixer.optimizer", {"classifier.weight", "classifier.bias", "mixer.prior"}),
-        ("optimizer", {"mixer.compatibility", "mixer.lam", "mixer.discriminator", "mixer.prior"}),
+        (1, {"classifier.weight", "classifier.bias", "mixer.prior"}),
+        (0, {"mixer.compatibility", "mixer.lam", "mixer.discriminator", "mixer.prior"}),
     ):
         fgmix = linear_algorithm("fgmix", tau=0.0)
-        optimizer = fgmix.mixer.optimizer if still == "mixer.optimizer" else fgmix.optimizer
-        optimizer.param_groups[0]["lr"] = 0.0
+        fgmix.optimizer.param_groups[still]["lr"] = 0.0
         before = state(fgmix)
         fgmix.step(batches)
         assert moved(before, fgmix) == expected

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fgmix.bench.literal import flat_loss_along
 from fgmix.mixing import flatness, mixing_matrix
-from fgmix.mixing.flatness import Directions, draw_directions, flat_loss, linear_gaps
+from fgmix.mixing.flatness import draw_steps, flat_loss, linear_gaps
 
 C = 3
 
@@ -54,8 +54,9 @@ def test_given_directions_value_and_gradient_are_the_literal_ones(bias: bool, m:
 
     Q, R = torch.linalg.qr(z.T)
     E = torch.cat([torch.einsum("dr,scd->rsc", Q, U[:, :, :d]), U[:, :, d:].permute(2, 0, 1)])
-    coordinates = with_bias(head, A @ R.T)
-    fast = linear_gaps(head(A @ z), coordinates, Directions(E, U.flatten(1).norm(dim=1)), y, 2.0).square().mean()
+    steps = 2.0 * E / U.flatten(1).norm(dim=1).view(1, -1, 1)
+    steps = torch.cat([torch.zeros_like(steps[:, :1]), steps], 1)
+    fast = linear_gaps(head(A @ z), A @ R.T, steps, y).square().mean()
     literal = flat_loss_along(head, A @ z, y, 2.0, flat_parameters(head, U))
 
     for got, expected in zip(value_and_gradient(fast, A), value_and_gradient(literal, A)):
@@ -77,8 +78,8 @@ def literal_gaps(head: nn.Linear, A: Tensor, z: Tensor, y: Tensor, gamma: float,
 
 
 def low_rank_gaps(head: nn.Linear, A: Tensor, z: Tensor, y: Tensor, gamma: float, S: int) -> Tensor:
-    coordinates = with_bias(head, A @ torch.linalg.qr(z.T, mode="r").R.T)
-    return linear_gaps(head(A @ z), coordinates, draw_directions(head, coordinates, S, None), y, gamma)
+    coordinates = A @ torch.linalg.qr(z.T, mode="r").R.T
+    return linear_gaps(head(A @ z), coordinates, draw_steps(head, coordinates, gamma, S, None), y)
 
 
 def assert_same_moments(a: Tensor, b: Tensor) -> None:
@@ -118,11 +119,12 @@ def test_steps_have_norm_gamma() -> None:
     d, S = 4, 7
     head = nn.Linear(d, C).double()
     z = torch.randn(d + 1, d, dtype=torch.float64)
-    coordinates = with_bias(head, torch.linalg.qr(z.T, mode="r").R.T)
-    noise = draw_directions(head, coordinates, S, None)
-    changes = torch.einsum("mr,rsc->smc", coordinates, noise.E) / noise.norm.view(-1, 1, 1)
-    steps = torch.linalg.solve(with_bias(head, z), changes)  # (S, d + 1, C)
-    torch.testing.assert_close(steps.flatten(1).norm(dim=1), torch.ones(S, dtype=torch.float64))
+    coordinates = torch.linalg.qr(z.T, mode="r").R.T
+    drawn = draw_steps(head, coordinates, 2.5, S, None)
+    changes = torch.einsum("mr,rsc->smc", with_bias(head, coordinates), drawn)
+    steps = torch.linalg.solve(with_bias(head, z), changes)  # (1 + S, d + 1, C)
+    expected = torch.tensor([0.0] + S * [2.5], dtype=torch.float64)  # the first is no step
+    torch.testing.assert_close(steps.flatten(1).norm(dim=1), expected)
 
 
 def test_general_heads_draw_the_same_estimator() -> None:

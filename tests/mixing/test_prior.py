@@ -57,7 +57,7 @@ def test_samples_have_the_gaussian_s_moments() -> None:
 
 def test_losses_are_the_logarithms_of_probabilities() -> None:
     d = Discriminator(4)
-    real, fake = torch.randn(6, 4), torch.randn(8, 4)
+    real, fake = torch.randn(8, 4), torch.randn(8, 4)
     p_real, p_fake = (torch.sigmoid(d.second(torch.relu(d.first(z)))) for z in (real, fake))
     torch.testing.assert_close(d.adversarial_loss(fake), (1 - p_fake).log().mean())
     torch.testing.assert_close(d.discriminator_loss(real, fake), -(p_real.log().mean() + (1 - p_fake).log().mean()))

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fgmix.bench.literal import gradients_by_func, gradients_by_loop, pair_scores
-from fgmix.mixing import Compatibility, classifier_gradients, cosine_scores
-from fgmix.mixing._heads import block_sizes
+from fgmix.mixing import Compatibility, block_sizes, classifier_gradients, cosine_scores, scores
 from fgmix.mixing.scores import LinearGradients, Vectors
 
 D, C, M = 6, 4, 10
@@ -46,6 +45,13 @@ def test_gradients_equal_the_loop_and_torch_func(kind: str) -> None:
     assert not g.dense().requires_grad
 
 
+@pytest.fixture(params=[0, 2**19], ids=["bilinear", "materialised"])
+def _both_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small gradients of linear heads are materialised, large ones are not: have both at a test's size."""
+    monkeypatch.setattr(scores, "_SMALL", request.param)
+
+
+@pytest.mark.usefixtures("_both_sizes")
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("k", [2, 3, 5])
 def test_learned_scores_equal_concatenated_pairs_through_the_mlp(kind: str, k: int) -> None:
@@ -123,6 +129,7 @@ def test_a_well_fitted_instance_keeps_the_direction_of_its_gradient() -> None:
     torch.testing.assert_close(g, torch.tensor([-2 * p, p, p], dtype=torch.float64), rtol=1e-5, atol=0)
 
 
+@pytest.mark.usefixtures("_both_sizes")
 @pytest.mark.parametrize("size", [1e6, 1e20, 1e36])
 def test_huge_codes_saturate_and_stay_finite(size: float) -> None:
     head, (z, y) = nn.Linear(D, C), codes()

@@ -21,23 +21,14 @@ inverts.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear
 
-from fgmix.mixing._heads import bare, block_sizes, evaluating, frozen_parameters, linear_head, linear_logits
+from fgmix.mixing._heads import bare, block_sizes, evaluating, frozen_parameters, linear_head
 
 _CHUNK = 2**24  # numbers of φ' alive at once on the general path (64 MB in float32)
-
-
-class Directions(NamedTuple):
-    """S random directions of a linear head's parameters, as far as m codes can see them."""
-
-    E: Tensor  # (r, S, C), components of u within the span of the codes; v is one more row where there is a bias
-    norm: Tensor  # (S,), ‖u‖
 
 
 def flat_loss(
@@ -73,35 +64,51 @@ def flat_loss(
     head = linear_head(classifier)
     if head is None:
         return _functional_flat_loss(bare(classifier), A @ z, y, gamma, directions, generator)
+    W, bias = head.weight.detach().to(z.dtype), head.bias
     R = torch.linalg.qr(z.T, mode="r").R  # (r, m)
-    coordinates = A @ R.T
-    if head.bias is not None:
-        coordinates = torch.cat([coordinates, torch.ones_like(coordinates[:, :1])], 1)
-    noise = draw_directions(head, coordinates, directions, generator)
-    return linear_gaps(linear_logits(head, A @ z), coordinates, noise, y, gamma).square().mean()
+    coordinates, logits = (A @ torch.cat([R.T, linear(z, W)], 1)).split([len(R), len(W)], 1)  # of the mixed codes
+    if bias is not None:
+        logits = logits + bias.detach().to(z.dtype)
+    steps = draw_steps(head, coordinates, gamma, directions, generator)
+    return linear_gaps(logits, coordinates, steps, y).square().mean()
 
 
-def draw_directions(
-    head: nn.Linear, coordinates: Tensor, directions: int, generator: torch.Generator | None
-) -> Directions:
-    """What codes with these coordinates (n, r, and 1 for the bias) see of random directions, and ‖u‖."""
-    C, rows = head.out_features, coordinates.shape[1]
-    E = torch.randn(rows, directions, C, generator=generator, device=coordinates.device, dtype=coordinates.dtype)
+def draw_steps(
+    head: nn.Linear, coordinates: Tensor, gamma: float, directions: int, generator: torch.Generator | None
+) -> Tensor:
+    """γ u/‖u‖ for S directions, as far as codes with these coordinates (n, r) see it: E and, for a bias, v below it.
+
+    Returns:
+        (r, 1 + S, C), or (r + 1, 1 + S, C) with a bias. The first of the 1 + S is no step at all.
+    """
+    C, r = head.out_features, coordinates.shape[1]
+    rows = r + (head.bias is not None)
+    E = torch.randn(rows, 1 + directions, C, generator=generator, device=coordinates.device, dtype=coordinates.dtype)
     squared = E.square().sum(0).sum(1)
-    unseen = sum(block_sizes(head)) - rows * C
+    unseen = C * (head.in_features - r)
     if unseen > 0:
         # χ² with f degrees of freedom is 2·Gamma(f/2); torch.distributions, which calls this too, takes no generator.
         squared = squared + 2 * torch._standard_gamma(torch.full_like(squared, unseen / 2), generator=generator)
-    return Directions(E, squared.sqrt())
+    scale = gamma * squared.rsqrt()
+    scale[0] = 0.0
+    return E.mul_(scale.unsqueeze(1))
 
 
-def linear_gaps(logits: Tensor, coordinates: Tensor, noise: Directions, y: Tensor, gamma: float) -> Tensor:
-    """L(φ) − L(φ + γ u/‖u‖) for each direction (S,), from the logits (n, C) and the coordinates of the mixed codes."""
-    (n, C), S = logits.shape, len(noise.norm)
-    change = (coordinates @ noise.E.flatten(1)).view(n, S, C) * (gamma / noise.norm).unsqueeze(1)
-    moved = logits.unsqueeze(1) + change
-    loss = cross_entropy(moved.flatten(0, 1), y.repeat_interleave(S), reduction="none").view(n, S).mean(0)
-    return cross_entropy(logits, y) - loss
+def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -> Tensor:
+    """L(φ) − L(φ + step) for each step but the first, which is none, (S,).
+
+    Args:
+        logits: of the mixed codes (n, C).
+        coordinates: of the mixed codes (n, r).
+        steps: as `draw_steps` gives them.
+        y: classes (n,).
+    """
+    (n, r), S = coordinates.shape, steps.shape[1]
+    E, v = steps[:r].flatten(1), steps[r:].flatten(1)  # v has one row, or none
+    change = torch.addmm(v, coordinates, E) if len(v) else coordinates @ E
+    moved = logits.unsqueeze(1) + change.view(n, S, -1)
+    losses = cross_entropy(moved.flatten(0, 1), y.repeat_interleave(S), reduction="none").view(n, S).mean(0)
+    return losses[0] - losses[1:]
 
 
 def _functional_flat_loss(

@@ -79,10 +79,9 @@ class Discriminator(nn.Module):
         return logsigmoid(-_log_odds(z_mix, *(p.detach() for p in self.parameters()))).mean()
 
     def discriminator_loss(self, z_prior: Tensor, z_mix: Tensor) -> Tensor:
-        """−mean [log d(ẑ) + log(1 − d(z_mix))], to be minimised by d; the codes are constant in it."""
-        odds = self(torch.cat([z_prior, z_mix]).detach())
-        real, fake = odds.split([len(z_prior), len(z_mix)])
-        return -(logsigmoid(real).mean() + logsigmoid(-fake).mean())
+        """−mean [log d(ẑ) + log(1 − d(z_mix))], to be minimised by d; as many ẑ as z_mix, both constant in it."""
+        real, fake = self(torch.cat([z_prior, z_mix]).detach()).chunk(2)
+        return -(logsigmoid(real) + logsigmoid(-fake)).mean()
 
 
 def _log_odds(z: Tensor, w_1: Tensor, b_1: Tensor, w_2: Tensor, b_2: Tensor) -> Tensor:
