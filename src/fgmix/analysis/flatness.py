@@ -67,33 +67,27 @@ def flatness(
     """
     if scope not in ("classifier", "network"):
         raise unknown("scope", scope, ("classifier", "network"))
-    gaps = []
+    problem = _classifier if scope == "classifier" else _network
+    unit = 1.0 if scope == "classifier" else 0.01
+    gaps, data = [], []
     for run in runs:
         algorithm = run.algorithm(which, model)
-        minimum, loss, direction = (_classifier if scope == "classifier" else _network)(run, algorithm, instances, seed)
-        unit = 1.0 if scope == "classifier" else 0.01
-        steps = [unit * gamma for gamma in gammas]
-        at_minimum = loss(minimum)
-
-        def row(i: int) -> Floats:
-            u = direction(minimum, torch_generator("direction", seed, i))  # noqa: B023 (used within the iteration)
-            return squared_gaps(loss, minimum, u, steps, at_minimum)  # noqa: B023
-
+        rows = _Rows(*problem(run, algorithm, instances, seed), [unit * gamma for gamma in gammas], seed)
         gaps.append(
             compute_rows(
-                row,
+                rows.of_direction,
                 directions,
                 description=f"{run.label(model)} {scope}",
                 key=(run.folder.name, scope, which, model, tuple(gammas), instances, seed),
-                partial=partial_file(keep, f"-{run.folder.name}-{scope}") if keep else None,
+                partial=partial_file(keep, f"-{run.folder.name}") if keep else None,
                 progress=progress,
             )
         )
-    mixing = [mixer_of(run.algorithm(which, model)) is not None for run in runs]
+        data.append("original" if mixer_of(algorithm) is None else "original + mixed")
     return Flatness(
         scope=scope,
         methods=np.array([run.label(model) for run in runs]),
-        data=np.array(["original + mixed" if each else "original" for each in mixing]),
+        data=np.array(data),
         gammas=np.array(gammas, dtype=np.float64),
         gaps=np.stack(gaps),
         test_domains=", ".join(dict.fromkeys(" and ".join(run.test_domains) for run in runs)),
@@ -146,6 +140,25 @@ def _filters(w: Tensor, u: Tensor) -> Tensor:
 
 
 _Problem = tuple[Tensors, Callable[[Tensors], float], Callable[[Tensors, torch.Generator], Tensors]]
+
+
+class _Rows:
+    """Squared gaps by the direction's number: the same number is the same direction in every run."""
+
+    def __init__(
+        self,
+        minimum: Tensors,
+        loss: Callable[[Tensors], float],
+        direction: Callable[[Tensors, torch.Generator], Tensors],
+        steps: Sequence[float],
+        seed: int,
+    ) -> None:
+        self.minimum, self.loss, self.direction, self.steps, self.seed = minimum, loss, direction, steps, seed
+        self.at_minimum = loss(minimum)
+
+    def of_direction(self, i: int) -> Floats:
+        u = self.direction(self.minimum, torch_generator("direction", self.seed, i))
+        return squared_gaps(self.loss, self.minimum, u, self.steps, self.at_minimum)
 
 
 def _classifier(run: OpenedRun, algorithm: Algorithm, instances: int, seed: int) -> _Problem:

@@ -8,66 +8,49 @@ from matplotlib.figure import Figure
 from fgmix.analysis.arrays import Curves, Floats
 from fgmix.plots.style import domain_looks, line_style, method_look, panels, styled
 
-LOSSES = ("loss", "risk", "flat", "adv", "disc")
-# Metrics that are no loss: each gets a panel and says what it is.
-NAMED = {"lam": "λ", "extrapolated": "Extrapolated share", "entropy": "Entropy of the weights", "mixed": "Mixed codes"}
-SHOWN = ("lam", "extrapolated")
+# Metrics with a panel of their own: not of the size of a loss.
+APART = {"flat": "L_flat", "lam": "λ", "extrapolated": "Extrapolated share"}
+HIDDEN = ("entropy", "mixed")
+COLUMNS = 3
+LINES = ("-", "--", ":", "-.")
 
 
 @styled
 def curves(arrays: Curves) -> Figure:
-    """Accuracy, loss, training losses, and for mixing methods λ and the extrapolated share."""
+    """Accuracy, loss and training terms; for methods that mix also L_flat, λ and the extrapolated share."""
     metrics = dict(zip(map(str, arrays.metrics), arrays.metric_values))
-    own = [name for name in SHOWN if name in metrics]
-    losses = {name: values for name, values in metrics.items() if name not in NAMED}
-    columns = 3
-    rows = -(-(3 + len(own)) // columns)
-    figure, axes = panels(columns, rows, height=2.1)
+    apart = [name for name in APART if name in metrics]
+    terms = {name: values for name, values in metrics.items() if name not in (*APART, *HIDDEN)}
+    used = 3 + len(apart)
+    figure, axes = panels(COLUMNS, -(-used // COLUMNS), height=2.1)
     figure.suptitle(arrays.title, fontsize=9)
-    _by_domain(axes[0], arrays, arrays.accuracy, "Holdout accuracy (%)")
-    _by_domain(axes[1], arrays, arrays.loss, "Holdout loss")
-    _training(axes[2], arrays, losses)
-    for ax, name in zip(axes[3:], own):
+    _by_domain(axes[0], arrays, arrays.accuracy)
+    _by_domain(axes[1], arrays, arrays.loss)
+    for i, name in enumerate(sorted(terms, key=lambda name: (name != "loss", name))):
+        axes[2].plot(arrays.steps, terms[name], color="black", linestyle=LINES[i % len(LINES)], label=name)
+    axes[2].legend(handlelength=2.2)
+    for ax, name in zip(axes[3:], apart):
         ax.plot(arrays.steps, metrics[name], color=method_look("FGMix").colour)
-        _labelled(ax, NAMED[name])
-    if own and "extrapolated" in own:
-        axes[3 + own.index("extrapolated")].set_ylim(-0.02, 1.02)
-    used = 3 + len(own)
+    names = ("Holdout accuracy (%)", "Holdout loss", "Training terms", *(APART[name] for name in apart))
+    for ax, text in zip(axes, names):
+        ax.set(xlabel="Step", ylabel=text)
     for ax in axes[used:]:
         ax.set_axis_off()
     handles, labels = axes[0].get_legend_handles_labels()
-    if used < len(axes):
-        axes[used].legend(handles, labels, loc="center left")
-    else:
-        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
     return figure
 
 
-def _by_domain(ax: Axes, arrays: Curves, values: Floats, name: str) -> None:
+def _by_domain(ax: Axes, arrays: Curves, values: Floats) -> None:
     looks = domain_looks(arrays.domains.tolist())
     for d, (domain, test) in enumerate(zip(looks, arrays.is_test)):
         for m, model in enumerate(map(str, arrays.models)):
-            label = f"{domain}{' (test)' if test else ''}{'' if model == 'raw' else f', {model.upper()}'}"
+            averaged = "" if model == "raw" else f", {model.upper()}"
             ax.plot(
                 arrays.steps,
                 values[m, d],
                 color=looks[domain].colour,
                 linestyle=line_style(model),
                 linewidth=1.8 if test else 1.0,
-                label=label,
+                label=f"{domain}{' (test)' if test else ''}{averaged}",
             )
-    _labelled(ax, name)
-
-
-def _training(ax: Axes, arrays: Curves, losses: dict[str, Floats]) -> None:
-    styles = ("-", "--", ":", "-.")
-    ordered = sorted(losses, key=lambda name: (LOSSES.index(name) if name in LOSSES else len(LOSSES), name))
-    for i, name in enumerate(ordered):
-        ax.plot(arrays.steps, losses[name], color="black", linestyle=styles[i % len(styles)], label=name)
-    _labelled(ax, "Training terms")
-    ax.legend(handlelength=2.2)
-
-
-def _labelled(ax: Axes, name: str) -> None:
-    ax.set_xlabel("Step")
-    ax.set_ylabel(name)

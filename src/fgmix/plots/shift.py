@@ -20,7 +20,7 @@ def shift(arrays: Shift) -> Figure:
     k = len(arrays.domains)
     figure, (left, right) = panels(2, width=PAGE, height=1.6 + 0.34 * k)
     _heat(figure, left, arrays, arrays.accuracy, 0.5, 1.0, lambda i, j: f"{arrays.accuracy[i, j]:.2f}")
-    left.set_title("Two domains told apart: accuracy, 0.5 is chance")
+    left.set_title("Domain classifier's accuracy (0.5: chance)")
     _heat(
         figure,
         right,
@@ -30,7 +30,7 @@ def shift(arrays: Shift) -> Figure:
         max(float(arrays.mmd.max()), 1e-12),
         lambda i, j: f"{arrays.mmd[i, j]:.3f}\n{_p_text(arrays.p[i, j])}",
     )
-    right.set_title("Kernel two-sample statistic MMD², permutation p")
+    right.set_title("MMD² and its permutation p")
     figure.suptitle(
         f"{arrays.title}: the right one of {k} domains named in {100 * arrays.overall:.0f} % (chance {100 / k:.0f} %)",
         fontsize=9,
@@ -41,7 +41,7 @@ def shift(arrays: Shift) -> Figure:
 def _heat(figure: Figure, ax: Axes, arrays: Shift, values: Floats, low: float, high: float, text: Label) -> None:
     k = len(values)
     shown = np.ma.masked_where(np.eye(k, dtype=bool), values)
-    image = ax.imshow(shown, cmap="cividis", vmin=low, vmax=high)
+    image = ax.imshow(shown, cmap="cividis", vmin=low, vmax=high, aspect="auto")
     for i in range(k):
         for j in range(k):
             if i != j:
@@ -52,7 +52,7 @@ def _heat(figure: Figure, ax: Axes, arrays: Shift, values: Floats, low: float, h
     ax.set_yticks(range(k), names)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    figure.colorbar(image, ax=ax, shrink=0.8)
+    figure.colorbar(image, ax=ax)
 
 
 def _p_text(p: float) -> str:

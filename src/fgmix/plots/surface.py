@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from fgmix.analysis.arrays import Floats, Surface
 from fgmix.plots.style import method_look, panels, styled
@@ -55,14 +56,12 @@ def _paths(ax: Axes, arrays: Surface, panel: int) -> None:
             at = arrays.path_points[arrays.path == p]
             ax.plot(
                 *at.T,
-                color="white" if averaged else "#FFB000",
+                color=method_look(label).colour,
                 linestyle="-" if averaged else ":",
                 marker=method_look(label).marker,
-                markersize=3.2,
-                markerfacecolor=method_look(label).colour,
-                markeredgecolor="white",
-                markeredgewidth=0.4,
+                markersize=2.6 if averaged else 1.8,
                 linewidth=1.0,
+                path_effects=[withStroke(linewidth=2.2, foreground="white")],
                 label=f"{label} path",
             )
     for label, marker, (x, y) in zip(map(str, arrays.anchors), ANCHOR_MARKERS, arrays.anchor_points):

@@ -18,7 +18,9 @@ def tsne(arrays: Embedding) -> Figure:
     figure, axes = panels(len(arrays.panels), height=2.75)
     for i, ax in enumerate(axes):
         _panel(ax, arrays, i)
-    handles, labels = axes[-1].get_legend_handles_labels()
+    handles, labels = axes[0].get_legend_handles_labels()  # where domains are not faded behind mixed codes
+    mixed = [each for each in zip(*axes[-1].get_legend_handles_labels()) if each[1] not in labels]
+    handles, labels = handles + [handle for handle, _ in mixed], labels + [label for _, label in mixed]
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), markerscale=1.8, columnspacing=1.2)
     return figure
 

@@ -1,0 +1,46 @@
+"""Arrays of figures and their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fgmix.analysis.arrays import KINDS, Ablation, Numbers, Ranks, load_arrays, save_arrays
+from fgmix.errors import UserError
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    ranks = Ranks(np.array(["ERM", "FGMix + SWA"]), np.array([1.25, 1.75]), np.array([[0, 1]]), 0.7, 12, 0.03)
+    save_arrays(tmp_path / "cd.npz", ranks)
+    found = load_arrays(tmp_path / "cd.npz")
+    assert type(found) is Ranks
+    assert found.methods.tolist() == ["ERM", "FGMix + SWA"]
+    assert found.ranks.tolist() == [1.25, 1.75]
+    assert found.cliques.tolist() == [[0, 1]]
+    assert (found.critical_difference, found.pairs, found.p) == (0.7, 12, 0.03)
+
+
+def test_kinds_with_the_same_fields_stay_apart(tmp_path: Path) -> None:
+    table = Ablation("t", "Method", np.array(["a"]), np.array(["b"]), np.ones((1, 1)), np.full((1, 1), np.nan))
+    save_arrays(tmp_path / "a.npz", table)
+    found = load_arrays(tmp_path / "a.npz")
+    assert type(found) is Ablation
+    assert np.isnan(found.spread).all()
+
+
+def test_every_kind_can_be_named() -> None:
+    assert Numbers.__name__ not in KINDS  # the base is no figure
+    assert all(name == kind.__name__ for name, kind in KINDS.items())
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", x=np.ones(3))
+    with pytest.raises(UserError, match="Found another"):
+        load_arrays(tmp_path / "other.npz")
+    np.savez(tmp_path / "pickled.npz", kind=np.array({"a": 1}, dtype=object))
+    with pytest.raises(UserError, match="cannot be read"):
+        load_arrays(tmp_path / "pickled.npz")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_arrays(tmp_path / "missing.npz")

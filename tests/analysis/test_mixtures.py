@@ -1,0 +1,70 @@
+"""Mixed codes of finished runs, and the loss on them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, random_mixer, training_loss
+from fgmix.analysis.runs import OpenedRun
+from fgmix.errors import UserError
+
+
+def test_random_interpolation_stays_between_its_codes() -> None:
+    z = torch.tensor([[0.0, 1.0], [4.0, 1.0]])
+    mixed = mix(random_mixer(2), torch.nn.Linear(2, 1), z, torch.zeros(2, dtype=torch.long), torch.arange(2), 50, 0)
+    assert mixed.z.shape == (50, 2)
+    assert torch.allclose(mixed.z[:, 1], torch.ones(50))
+    assert 0 < mixed.z[:, 0].min() < mixed.z[:, 0].max() < 4
+    assert mixed.extrapolated == 0
+
+
+def test_a_large_lambda_extrapolates_and_says_so(mixing: OpenedRun) -> None:
+    algorithm = mixing.algorithm()
+    mixer = mixer_of(algorithm)
+    assert mixer is not None
+    sample = mixing.sample(mixing.sources)
+    with torch.no_grad():
+        mixer.lam.fill_(1e6)
+    assert mix(mixer, algorithm.classifier, sample.codes(algorithm), sample.y, sample.domain, 20, 0).extrapolated == 1
+
+
+def test_mixing_learns_nothing(mixing: OpenedRun) -> None:
+    algorithm = mixing.algorithm()
+    before = {name: value.clone() for name, value in algorithm.named_parameters()}
+    sample = mixing.sample(mixing.sources)
+    training_loss(algorithm, sample.codes(algorithm), sample.y, sample.domain, 0.5, 0)
+    assert all(torch.equal(before[name], value) for name, value in algorithm.named_parameters())
+
+
+@torch.no_grad()
+def test_the_loss_without_a_policy_is_the_cross_entropy(erm: OpenedRun) -> None:
+    algorithm = erm.algorithm()
+    sample = erm.sample(erm.sources)
+    z = sample.codes(algorithm)
+    expected = float(cross_entropy(algorithm.classifier(z), sample.y))
+    assert training_loss(algorithm, z, sample.y, sample.domain, 0.5, 0) == expected
+
+
+@torch.no_grad()
+def test_the_loss_with_a_policy_weighs_by_counts(mixing: OpenedRun) -> None:
+    algorithm = mixing.algorithm()
+    mixer = mixer_of(algorithm)
+    assert mixer is not None
+    sample = mixing.sample(mixing.sources, limit=20)
+    z, y = sample.codes(algorithm), sample.y
+    mixed = mix(mixer, algorithm.classifier, z, y, sample.domain, 20, 3)
+    own, theirs = (float(cross_entropy(algorithm.classifier(a), b)) for a, b in ((z, y), (mixed.z, mixed.y)))
+    found = training_loss(algorithm, z, y, sample.domain, 0.5, 3)
+    assert found == pytest.approx((40 * own + 20 * theirs) / 60, rel=1e-5)
+
+
+def test_the_share_of_mixed_codes_is_that_of_training(mixing: OpenedRun) -> None:
+    assert mixed_per_code(mixing) == 8 / (2 * 8)  # n over k·b
+
+
+def test_no_shared_class_is_said() -> None:
+    y = torch.arange(2)
+    with pytest.raises(UserError, match="share"):
+        mix(random_mixer(1), torch.nn.Linear(1, 2), torch.zeros(2, 1), y, torch.arange(2), 4, 0)

@@ -1,0 +1,98 @@
+"""From records to arrays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmark.made import sweep
+from fgmix.analysis.results import (
+    grid_sensitivities,
+    method_ranks,
+    paper_sensitivity,
+    run_curves,
+    step_cost,
+    variant_ablation,
+)
+from fgmix.analysis.runs import OpenedRun
+from fgmix.benchmark.grids import Grid
+from fgmix.benchmark.selection import Method, select
+from fgmix.benchmark.statistics import rank_methods
+from fgmix.errors import UserError
+
+TRIALS = {
+    "erm": [[0.5, 0.6, 0.7], [0.52, 0.6, 0.7]],
+    "fgmix_a": [[0.6, 0.7, 0.8], [0.6, 0.7, 0.8]],
+    "fgmix": [[0.7, 0.8, 0.9], [0.7, 0.8, 0.9]],
+}
+
+
+def test_curves_hold_what_was_recorded(mixing: OpenedRun) -> None:
+    record = mixing.record
+    found = run_curves(record)
+    assert found.title == "FGMix, test domain 2"
+    assert found.steps.tolist() == [10, 20, 30]
+    assert found.accuracy.shape == found.loss.shape == (2, 3, 3)
+    at = record.evaluations[1]
+    assert found.accuracy[1, 2, 1] == 100 * at.accuracy["swa"]["2"]["holdout"]
+    assert found.loss[0, 0, 1] == at.loss["raw"]["0"]["holdout"]
+    assert found.metric_values[found.metrics.tolist().index("lam"), 1] == at.metrics["lam"]
+
+
+def test_ablation_takes_the_variants_in_order() -> None:
+    found = variant_ablation(select(sweep({**TRIALS, "coral": TRIALS["erm"]})), "toy")
+    assert found.rows.tolist() == ["ERM", "FGMix-A", "FGMix"]
+    assert found.columns.tolist() == ["a", "b", "c", "Avg"]
+    np.testing.assert_allclose(found.value[0], [51, 60, 70, 181 / 3])
+    np.testing.assert_allclose(found.spread[0, :3], [1 / np.sqrt(2), 0, 0], atol=1e-9)
+    assert np.isnan(found.spread[0, 3])
+
+
+def test_ablation_without_variants_is_said() -> None:
+    with pytest.raises(UserError, match="variants"):
+        variant_ablation(select(sweep({"coral": TRIALS["erm"]})), "toy")
+
+
+def test_ranks_and_their_groups() -> None:
+    found = method_ranks(rank_methods(select(sweep(TRIALS))))
+    assert found.methods.tolist() == ["FGMix", "FGMix-A", "ERM"]
+    assert found.ranks.tolist() == [1, 2, 3]
+    assert found.cliques.tolist() == [[0, 1], [1, 2]]  # CD = 1.35 over six pairs
+    assert found.pairs == 6
+
+
+def test_the_grid_of_a_sweep() -> None:
+    records = [
+        record
+        for lam, shift in ((1.0, 0.0), (3.0, 0.1))
+        for alpha in (0.1, 0.3)
+        for record in sweep({"fgmix": [[0.5 + shift + alpha / 10] * 3]}, settings={"lam": lam, "alpha": alpha})
+    ]
+    (found,) = grid_sensitivities(Grid({"lam": (1.0, 3.0), "alpha": (0.1, 0.3)}, tuple(records)))
+    assert (found.corner, found.rows.tolist()) == ("λ₀", ["1", "3"])
+    assert found.columns.tolist() == ["α = 0.1", "α = 0.3"]
+    np.testing.assert_allclose(found.value, [[51, 53], [61, 63]])
+
+
+def test_the_papers_sensitivity() -> None:
+    found = paper_sensitivity()
+    assert found.value[found.rows.tolist().index("3"), found.columns.tolist().index("α = 0.1")] == 49.2
+    assert found.value.shape == (4, 4)
+
+
+def test_cost_is_over_erm() -> None:
+    found = step_cost({Method("erm"): 20.0, Method("fgmix"): 25.0, Method("my_own"): 30.0})
+    assert found.value[:, 0].tolist() == [1, 1.25, 1.5]
+    assert found.value[1, 1] == pytest.approx(1.098, abs=1e-3)
+    assert np.isnan(found.value[2, 1])
+    with pytest.raises(UserError, match="ERM"):
+        step_cost({Method("fgmix"): 25.0})
+
+
+def test_no_torch_for_what_records_hold() -> None:
+    code = "import sys, fgmix.analysis.results, fgmix.analysis.resumable; print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "False"

@@ -1,0 +1,118 @@
+"""fgmix plot: what it writes, and what a mistake gives."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fgmix.analysis.arrays import load_arrays
+from fgmix.cli import main
+from fgmix.training import fit
+from killed_run import toy_spec
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Exit code of `fgmix plot arguments`."""
+    monkeypatch.setattr(sys, "argv", ["fgmix", "plot", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few pixels: nobody looks at these figures."""
+    monkeypatch.setattr("fgmix.plots.style.DPI", 30)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Folders of finished runs that hold out "2", by algorithm, on an .npz file that they name."""
+    place = tmp_path_factory.mktemp("plot")
+    rng = np.random.default_rng(0)
+    y, domain = np.arange(90) % 3, np.arange(90) // 30
+    np.savez(place / "scans.npz", X=rng.normal(size=(90, 4)) + y[:, None], y=y, domain=domain)
+    settings = {"erm": {}, "fgmix": {"tau": 0.2, "n": 6, "directions": 4}}
+    found = {}
+    for algorithm, chosen in settings.items():
+        spec = replace(toy_spec(algorithm), dataset=str(place / "scans.npz"), settings=chosen, steps=6, eval_every=3)
+        for test in ("1", "2"):  # ranks need two
+            spec = replace(spec, test_domains=(test,), averaging_start=2)
+            found[algorithm] = str(fit(spec, place / "runs", device="cpu", progress=False).folder)
+    return found
+
+
+COMMANDS = {
+    "weights": ["weights"],
+    "curves": ["curves", "fgmix"],
+    "tsne": ["tsne", "fgmix", "--instances", "8", "--mixed", "6"],
+    "tsne-features": ["tsne", "fgmix", "--beside", "erm", "--instances", "8"],
+    "flatness-classifier": ["flatness", "erm", "fgmix", "--directions", "2"],
+    "flatness-network": ["flatness", "erm", "--scope", "network", "--directions", "2", "--instances", "5"],
+    "surface": ["surface", "erm", "fgmix", "--resolution", "2", "--instances", "5"],
+    "scores": ["scores", "fgmix", "--pairs", "5"],
+    "shift": ["shift", "erm", "--permutations", "5"],
+    "cd": ["cd", "folder"],
+    "ablation": ["ablation", "folder"],
+    "sensitivity-paper": ["sensitivity", "--published"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_writes_its_figure(
+    name: str,
+    runs: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = {**runs, "folder": str(Path(runs["erm"]).parent)}
+    arguments = [named.get(word, word) for word in COMMANDS[name]]
+    assert call(monkeypatch, *arguments, "--out", str(tmp_path)) == 0
+    written = [Path(line) for line in capsys.readouterr().out.split()]
+    assert [path.suffix for path in written] == [".png", ".pdf", ".npz"]
+    assert all(path.exists() and path.name.startswith(name) for path in written)
+    assert len(list(tmp_path.iterdir())) == 3  # nothing is left of what was kept on the way
+
+
+def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(monkeypatch, "weights", "--out", str(tmp_path)) == 0
+    before = load_arrays(tmp_path / "weights.npz")
+    for kind in ("png", "pdf"):
+        (tmp_path / f"weights.{kind}").unlink()
+    assert call(monkeypatch, "redraw", str(tmp_path / "weights.npz")) == 0
+    assert (tmp_path / "weights.png").exists()
+    assert (tmp_path / "weights.pdf").exists()
+    np.testing.assert_array_equal(load_arrays(tmp_path / "weights.npz").a_tilde, before.a_tilde)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tsne", "nowhere"], "Expected a finished run"),
+        (["tsne", "erm"], "Found erm"),
+        (["scores", "erm"], "Found erm"),
+        (["shift", "erm", "--which", "first"], "Known: best, last"),
+        (["shift", "erm", "--model", "swad"], "Unknown weights"),
+        (["cost", "folder"], "paper-cost"),
+        (["sensitivity", "folder"], "--grid"),
+        (["cd", "folder", "--selection", "luck"], "Unknown selection rule"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: list[str],
+    said: str,
+    runs: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = {**runs, "folder": str(Path(runs["erm"]).parent)}
+    words = [named.get(word, word) for word in arguments]
+    assert call(monkeypatch, *words, "--out", str(tmp_path / "figures")) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "figures").exists()

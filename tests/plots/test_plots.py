@@ -1,0 +1,222 @@
+"""What figures show: axes, labels, artists. Their looks are for the eye."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from fgmix.analysis.arrays import KINDS, load_arrays, save_arrays
+from fgmix.benchmark.labels import METHODS
+from fgmix.plots.draw import draw
+from fgmix.plots.style import domain_looks, method_look, save_figure
+from fgmix.plots.surface import loss_levels
+from plots import made
+
+
+def pixels(figure: Figure) -> np.ndarray:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
+
+
+def texts(ax: Axes) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_every_kind_is_drawn() -> None:
+    assert made.every().keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_figure_is_drawn_again_from_its_file(kind: str, tmp_path: Path) -> None:
+    arrays = made.every()[kind]
+    before = dict(matplotlib.rcParams)
+    save_arrays(tmp_path / "figure.npz", arrays)
+    assert np.array_equal(pixels(draw(arrays)), pixels(draw(load_arrays(tmp_path / "figure.npz"))))
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_figure_is_saved_for_screen_and_paper_with_its_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fgmix.plots.style.DPI", 50)
+    arrays = made.cost()
+    png, pdf, npz = save_figure(draw(arrays), tmp_path / "new" / "v1.2", arrays)
+    assert [path.name for path in (png, pdf, npz)] == ["v1.2.png", "v1.2.pdf", "v1.2.npz"]
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert pdf.read_bytes().startswith(b"%PDF")
+    assert load_arrays(npz).value[2, 0] == 1.2
+
+
+def test_neither_torch_nor_pyplot() -> None:
+    code = "import sys, fgmix.plots.draw; print(sorted({'torch', 'matplotlib.pyplot'} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+def test_tsne() -> None:
+    figure = draw(made.embedding())
+    left, right = figure.axes
+    assert left.get_title() == "Original codes"
+    assert right.get_title() == "FGMix\n22.5 % extrapolated"
+    assert [len(points.get_offsets()) for points in left.collections] == [3, 3, 3]
+    assert [len(points.get_offsets()) for points in right.collections] == [3, 3, 3, 4]
+    assert legend(figure) == ["art", "photo", "sketch (test)", "mixed"]
+
+
+def test_flatness() -> None:
+    figure = draw(made.flatness())
+    assert [len(ax.lines) for ax in figure.axes] == [5, 5, 2]  # four directions and their mean; then both means
+    assert figure.axes[0].get_title() == "ERM\n(original)"
+    assert figure.axes[1].get_title() == "FGMix\n(original + mixed)"
+    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    np.testing.assert_allclose(figure.axes[0].lines[-1].get_ydata(), 2.5 * np.arange(1, 11) ** 4 / 1e4)
+    assert figure.get_supxlabel() == "Distance γ"
+
+
+def test_small_differences_take_out_a_power_of_ten() -> None:
+    figure = draw(made.flatness(scale=1e-5))
+    assert "10^{-5}" in figure.axes[0].get_ylabel()
+    np.testing.assert_allclose(figure.axes[0].lines[-1].get_ydata(), 2.5 * np.arange(1, 11) ** 4 / 1e4)
+
+
+def test_surface() -> None:
+    figure = draw(made.surface())
+    first, second, test = figure.axes[:3]
+    assert [len(ax.lines) for ax in (first, second, test)] == [2, 2, 4]  # paths
+    assert first.get_xlim() == second.get_xlim() == test.get_xlim()
+    assert first.get_ylim() == second.get_ylim() == test.get_ylim()
+    levels = [next(c for c in ax.collections if hasattr(c, "levels")).levels for ax in (first, second)]
+    assert np.array_equal(*levels)
+    assert set(legend(figure)) == {
+        *("Initial", "ERM + SWA", "FGMix + SWA"),
+        *("ERM path", "ERM + SWA path", "FGMix path", "FGMix + SWA path"),
+    }
+
+
+def test_levels_rise_also_over_a_flat_surface() -> None:
+    for losses in (np.ones((2, 3, 3)), np.arange(18.0).reshape(2, 3, 3)):
+        levels = loss_levels(losses)
+        assert levels[0] == losses.min()
+        assert (np.diff(levels) > 0).all()
+
+
+@pytest.mark.parametrize(("pairs", "shown"), [(2, 2), (6, 6), (4, 4)])
+def test_scores(pairs: int, shown: int) -> None:
+    figure = draw(made.scores(pairs))
+    drawn = [ax for ax in figure.axes if ax.collections]
+    assert len(drawn) == shown
+    assert drawn[0].get_title() == "d0 → d1\nSpearman ρ = 0.35"
+    assert drawn[-1].get_xlabel() == "Cosine of gradients"
+    assert len(drawn[0].collections[0].get_offsets()) == 20
+
+
+def test_weights() -> None:
+    figure = draw(made.weight_effect())
+    first, second, toy = figure.axes
+    assert first.get_title() == "a = (0.1, 0.6, 0.3)"
+    assert first.get_ylim() == second.get_ylim()
+    np.testing.assert_allclose(first.lines[0].get_ydata()[-1], 2 * 0.1 - 1 / 3)
+    assert "$g_1$, a = 0.70" in texts(toy)
+    names = [text.get_text().split(" (")[0] for text in toy.get_legend().get_texts()]
+    assert names == ["FGMix", "AND-Mask", "ERM"]
+
+
+def test_curves_of_a_mixing_run() -> None:
+    figure = draw(made.curves())
+    labels = [ax.get_ylabel() for ax in figure.axes]
+    assert labels == [
+        *("Holdout accuracy (%)", "Holdout loss", "Training terms"),
+        *("L_flat", "λ", "Extrapolated share"),
+    ]
+    assert [len(ax.lines) for ax in figure.axes] == [6, 6, 2, 1, 1, 1]
+    assert "sketch (test), SWA" in legend(figure)
+
+
+def test_curves_of_another_run() -> None:
+    figure = draw(made.curves(mixes=False))
+    assert [len(ax.lines) for ax in figure.axes] == [6, 6, 1]
+
+
+def test_sensitivity() -> None:
+    ax = draw(made.sensitivity()).axes[0]
+    assert texts(ax) == ["47.9", "48.2", "–", "49.2"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("α", "λ₀")
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0.03", "0.1"]
+
+
+def test_ablation() -> None:
+    figure = draw(made.ablation())
+    ax = figure.axes[0]
+    assert len(ax.patches) == 6
+    assert legend(figure) == ["ERM", "FGMix", "paper"]
+    assert [patch.get_height() for patch in ax.patches[:2]] == [50, 60]
+    assert ax.get_ylim()[0] < 49  # no bar is cut away
+
+
+def test_cost_is_sorted_with_the_papers_marks() -> None:
+    ax = draw(made.cost()).axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["ERM", "FGMix", "Fish"]
+    assert [bar.get_width() for bar in ax.patches] == [1, 1.2, 3]
+    assert texts(ax) == ["1.00", "1.20", "3.00"]
+    assert np.ma.count(ax.collections[0].get_offsets()[:, 0]) == 2
+
+
+def test_cd() -> None:
+    ax = draw(made.ranks()).axes[0]
+    shown = texts(ax)
+    for name in ("FGMix + SWA (1.20)", "FGMix (2.00)", "CORAL (3.10)", "ERM (3.70)", "CD = 1.80"):
+        assert name in [text.strip() for text in shown]
+    bars = [line for line in ax.lines if line.get_linewidth() == 3]
+    assert len(bars) == 2
+    low, high = bars[1].get_xdata()
+    assert low < 2.0 < 3.7 < high
+    assert "p < 0.001" in ax.get_title()
+
+
+def test_shift() -> None:
+    figure = draw(made.shift())
+    left, right = figure.axes[:2]
+    assert "0.90" in texts(left)
+    assert "0.400\np < 0.01" in texts(right)
+    assert "0.200\np = 0.03" in texts(right)
+    assert len(texts(left)) == 6  # a domain is not compared with itself
+    assert "sketch (test)" in [label.get_text() for label in left.get_yticklabels()]
+
+
+def test_a_domain_has_its_colour_in_every_figure() -> None:
+    expected = domain_looks(made.DOMAINS.tolist())["photo"].colour
+    points = draw(made.embedding()).axes[0].collections[1].get_facecolor()[0]
+    line = draw(made.curves()).axes[0].lines[2].get_color()
+    assert to_hex(points).lower() == to_hex(line).lower() == expected.lower()
+
+
+def test_a_method_has_its_colour_in_every_figure() -> None:
+    expected = to_hex(method_look("FGMix").colour)
+    found: list[Any] = [
+        draw(made.flatness()).axes[1].lines[-1].get_color(),
+        draw(made.ablation()).axes[0].patches[2].get_facecolor(),
+        draw(made.cost()).axes[0].patches[1].get_facecolor(),
+        draw(made.surface()).axes[1].lines[0].get_color(),
+    ]
+    assert {to_hex(colour) for colour in found} == {expected}
+
+
+def test_looks_tell_known_methods_apart() -> None:
+    looks = [method_look(label) for label in METHODS.values()]
+    assert len(set(looks)) == len(looks)
+    assert method_look("my_own") == method_look("my_own + SWA")
