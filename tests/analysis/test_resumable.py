@@ -34,8 +34,10 @@ def test_killed_rows_go_on(tmp_path: Path) -> None:
     rest = Dying()
     assert rows(rest, partial)[:, 1].tolist() == [0, 1, 4, 9, 16]
     assert rest.computed == [3, 4]
+    other = partial_file(tmp_path / "surface-2")
+    rows(Dying(), other)
     remove_partial(tmp_path / "surface")
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def test_rows_of_another_computation_are_not_used(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,13 @@ def test_runs_that_start_apart_are_refused(erm: OpenedRun, mixing: OpenedRun) ->
     other = replace(mixing, record=replace(mixing.record, spec=replace(mixing.record.spec, seed=1)))
     with pytest.raises(UserError, match="same seed"):
         surface(erm, other)
+
+
+def test_runs_from_other_weights_are_refused(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
+    snapshots = shutil.copytree(mixing.folder, tmp_path / "run") / "snapshots"
+    shutil.copy(snapshots / "0000010.pt", snapshots / "0000000.pt")
+    with pytest.raises(UserError, match="initial weights"):
+        surface(erm, replace(mixing, folder=tmp_path / "run"), progress=False)
 
 
 def test_the_vector_holds_parameters_alone(erm: OpenedRun) -> None:

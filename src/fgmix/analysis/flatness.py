@@ -79,7 +79,7 @@ def flatness(
                 directions,
                 description=f"{run.label(model)} {scope}",
                 key=(run.folder.name, scope, which, model, tuple(gammas), instances, seed),
-                partial=partial_file(keep, f"-{run.folder.name}") if keep else None,
+                partial=partial_file(keep, run.folder.name) if keep else None,
                 progress=progress,
             )
         )

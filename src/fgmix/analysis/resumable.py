@@ -47,12 +47,12 @@ def compute_rows(
 def partial_file(stem: Path, part: str = "") -> Path:
     """Where the rows of a figure are kept while it is computed."""
     make_folder(stem.parent)
-    return stem.with_name(f".{stem.name}{part}.partial.npz")
+    return stem.with_name(f".{stem.name}@{part}.partial.npz"  # @: `surface-1` is not the start of `surface-15`)
 
 
 def remove_partial(stem: Path) -> None:
     """Delete the rows of a figure that is done."""
-    for path in stem.parent.glob(f".{stem.name}*.partial.npz"):
+    for path in stem.parent.glob(f".{stem.name}@*.partial.npz"):
         path.unlink()
 
 

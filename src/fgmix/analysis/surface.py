@@ -116,7 +116,9 @@ def surface(
     """
     _check_comparable(first, second)
     averages = [_averaged(run) for run in (first, second)]
-    initial = first.at(first.snapshots()[0])
+    initial, other = (run.at(run.snapshots()[0]) for run in (first, second))
+    if not torch.equal(vector(initial), vector(other)):
+        raise UserError("Expected two runs that start from the same weights. Found different initial weights.")
     algorithms = [run.algorithm("last", average) for run, average in zip((first, second), averages)]
     anchors = [initial, *algorithms]
     plane = Plane.through(*(vector(each) for each in anchors))

@@ -158,9 +158,10 @@ def flatness(
     """Squared loss difference at distance γ = 1 … 10 from each run's minimum."""
     from fgmix.analysis.flatness import flatness as compute
 
-    name = f"flatness-{scope}"
+    opened = _opened(runs, dataset, data_root, device)
+    name = f"flatness-{scope}-{_held_out(opened)}"
     arrays = compute(
-        _opened(runs, dataset, data_root, device),
+        opened,
         scope=scope,  # type: ignore[arg-type]  # checked by the library
         directions=directions,
         which=_which(which),
@@ -187,8 +188,8 @@ def surface(
     """Train losses and test accuracy on the plane through three models, with the paths of both runs."""
     from fgmix.analysis.surface import surface as compute
 
-    name = "surface"
     opened = _opened([first, second], dataset, data_root, device)
+    name = f"surface-{_held_out(opened)}"
     arrays = compute(*opened, resolution=resolution, instances=instances, seed=seed, keep=out / name)
     _finish(arrays, out, name)
 
@@ -274,6 +275,11 @@ def _opened(folders: list[Path], dataset: str | None, data_root: str | None, dev
 
     first = open_run(folders[0], dataset=dataset, data_root=data_root, device=device)
     return [first, *(open_run(folder, dataset=first.prepared.dataset, device=device) for folder in folders[1:])]
+
+
+def _held_out(runs: list[OpenedRun]) -> str:
+    """The runs' test domains, as part of a file's name."""
+    return _slug(" ".join(dict.fromkeys(name for run in runs for name in run.test_domains)))
 
 
 def _which(name: str) -> Any:

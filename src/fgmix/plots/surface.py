@@ -25,7 +25,7 @@ def surface(arrays: Surface) -> Figure:
     for i, ax in enumerate(axes[:-1]):
         # Above the last level, far from every path, the loss tells nothing: it is one colour.
         filled = ax.contourf(arrays.u, arrays.v, losses[i], levels=levels, cmap="cividis", extend="both")
-    figure.colorbar(filled, ax=axes[:-1], format="%.2g", location="bottom", label="Train loss", aspect=40)
+    figure.colorbar(filled, ax=axes[:-1], format="%.3g", location="bottom", label="Train loss", aspect=40)
     filled = axes[-1].contourf(arrays.u, arrays.v, accuracy, levels=LEVELS, cmap="viridis")
     figure.colorbar(filled, ax=axes[-1], location="bottom", label="Test accuracy (%)", aspect=18)
     for i, ax in enumerate(axes):
