@@ -34,7 +34,7 @@ class Defaults:
 # images: DomainBed's published protocol. small_images and features: sized for a CPU (docs/protocol.md).
 DEFAULTS = {
     "images": Defaults("resnet50", True, 5e-5, 32, 5000, 300, True),
-    "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 50, False),
+    "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
     "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
 }
 LONGER = {"DomainNet": {"steps": 15000, "eval_every": 1000}}
