@@ -47,7 +47,7 @@ def compute_rows(
 def partial_file(stem: Path, part: str = "") -> Path:
     """Where the rows of a figure are kept while it is computed."""
     make_folder(stem.parent)
-    return stem.with_name(f".{stem.name}@{part}.partial.npz"  # @: `surface-1` is not the start of `surface-15`)
+    return stem.with_name(f".{stem.name}@{part}.partial.npz")  # @: so that `surface-1` does not begin `surface-15`
 
 
 def remove_partial(stem: Path) -> None:
