@@ -86,7 +86,12 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
             if command[0] == "munged":
                 _wait_until(lambda: (folder / "munge" / "socket").exists(), folder)
         _wait_until(lambda: "idle" in _output(["sinfo", "--noheader"], environment), folder)
-        yield environment
+        try:
+            yield environment
+        finally:  # else its jobs outlive it
+            for state in ("PENDING", "RUNNING"):
+                _output(["scancel", "--full", f"--state={state}"], environment)
+            _wait_until(lambda: not _output(["squeue", "--noheader"], environment), folder)
     finally:
         for process in reversed(started):
             process.terminate()
