@@ -31,7 +31,7 @@ def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Folders of finished runs that hold out "2", by algorithm, on an .npz file that they name."""
+    """Folders: of finished runs that hold out "2", by algorithm; of all runs; of measured times."""
     place = tmp_path_factory.mktemp("plot")
     rng = np.random.default_rng(0)
     y, domain = np.arange(90) % 3, np.arange(90) // 30
@@ -43,7 +43,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         for test in ("1", "2"):  # ranks need two
             spec = replace(spec, test_domains=(test,), averaging_start=2)
             found[algorithm] = str(fit(spec, place / "runs", device="cpu", progress=False).folder)
-    return found
+    (place / "times").mkdir()
+    (place / "times" / "cost.json").write_text('{"milliseconds": {"erm": 20.0, "fgmix": 23.0}}')
+    return {**found, "folder": str(place / "runs"), "times": str(place / "times")}
 
 
 COMMANDS = {
@@ -58,6 +60,7 @@ COMMANDS = {
     "shift": ["shift", "erm", "--permutations", "5"],
     "cd": ["cd", "folder"],
     "ablation": ["ablation", "folder"],
+    "cost": ["cost", "times"],
     "sensitivity-paper": ["sensitivity", "--published"],
 }
 
@@ -70,8 +73,7 @@ def test_a_command_writes_its_figure(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    named = {**runs, "folder": str(Path(runs["erm"]).parent)}
-    arguments = [named.get(word, word) for word in COMMANDS[name]]
+    arguments = [COMMANDS[name][0], *(runs.get(word, word) for word in COMMANDS[name][1:])]
     assert call(monkeypatch, *arguments, "--out", str(tmp_path)) == 0
     written = [Path(line) for line in capsys.readouterr().out.split()]
     assert [path.suffix for path in written] == [".png", ".pdf", ".npz"]
@@ -111,8 +113,7 @@ def test_a_mistake_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    named = {**runs, "folder": str(Path(runs["erm"]).parent)}
-    words = [named.get(word, word) for word in arguments]
+    words = [runs.get(word, word) for word in arguments]
     assert call(monkeypatch, *words, "--out", str(tmp_path / "figures")) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "figures").exists()
