@@ -102,7 +102,9 @@ class FGMix(nn.Module):
         _check("gamma", gamma > 0, "positive", gamma)
         _check("alpha", 0 <= alpha <= 1, "between 0 and 1", alpha)
         _check("directions", directions >= 1, "at least 1", directions)
-        _check("domains_per_tuple", (domains_per_tuple or 2) >= 2, "at least 2", domains_per_tuple)
+        _check(
+            "domains_per_tuple", domains_per_tuple is None or domains_per_tuple >= 2, "at least 2", domains_per_tuple
+        )
         _check("lr", lr is None or lr > 0, "positive", lr)
         self.code_size, self.n, self.weights, self.inputs, self.scale = code_size, n, weights, inputs, scale
         self.gamma, self.alpha, self.directions = gamma, alpha, directions
