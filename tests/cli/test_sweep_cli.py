@@ -153,6 +153,14 @@ def test_mistakes(fgmix: Fgmix, tmp_path: Path, more: list[str], sentence: str) 
     assert errors.count("\n") == 1
 
 
+def test_slurm_gives_whole_gpus(fgmix: Fgmix, tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    what = ["--datasets", "digits", "--algorithms", "erm", "--out", str(tmp_path)]
+    code, _, errors = fgmix("sweep", *what, "--launcher", "slurm", "--gpus", "0.5")
+    assert code == 2
+    assert "Only ray shares a GPU out" in errors
+
+
 @pytest.mark.parametrize("launcher", [("ray", "ray"), ("slurm", "submitit")])
 def test_a_launcher_that_is_not_installed_says_how_to_get_it(
     fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, launcher: tuple[str, str]

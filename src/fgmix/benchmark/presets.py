@@ -140,7 +140,7 @@ def measure_cost(bench: Mapping[str, Any], out: Path) -> None:
     """Time a step of every method and note it in the folder, where `report` finds it; a second time measures anew."""
     from fgmix.bench.step import measure_steps
 
-    costs = measure_steps(**bench)
+    costs = list(measure_steps(**bench))
     erm = next(each.milliseconds for each in costs if each.name == "erm")
     # A method's ratio was measured with ERM by turns; its own milliseconds are of another minute than ERM's.
     milliseconds = [(each.name, erm * each.ratio) for each in costs]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fgmix.errors import UserError, unknown
+from fgmix.errors import UserError, bad_value, unknown
 
 if TYPE_CHECKING:
     from fgmix.benchmark.presets import Preset
@@ -179,6 +179,8 @@ def _launch(
         return partial(run_ray, address=address, cpus=cpus, gpus=gpus)
     if launcher == "slurm":
         launchers.require("submitit", "slurm")
+        if gpus != int(gpus):
+            raise bad_value("gpus", "a whole number for slurm", gpus, "Only ray shares a GPU out.")
         from fgmix.benchmark.launchers.slurm import run_slurm
 
         return partial(run_slurm, jobs=workers, cpus=cpus, gpus=int(gpus), options=pairs_of(slurm or []))
