@@ -77,6 +77,34 @@ def test_learned_scores_equal_concatenated_pairs_through_the_mlp(kind: str, k: i
         torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_gradients_written_over_dropped_ones_are_right_and_nothing_else_is_overwritten(
+    bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "_SMALL", 0)
+    head, position = nn.Linear(D, C, bias=bias), torch.tensor([[0, 4, 8], [1, 5, 9]])
+    A = Compatibility(block_sizes(head))
+    weight = A.blocks[0]
+
+    def backward(z: Tensor) -> Tensor:
+        s = A.scores(classifier_gradients(head, z, torch.arange(M) % C), position)
+        A.zero_grad(set_to_none=True)
+        s.square().sum().backward()
+        return weight.grad
+
+    z_1, z_2 = torch.randn(M, D), torch.randn(M, D)
+    address = backward(z_1).data_ptr()
+    assert backward(z_2).data_ptr() == address  # dropped and not held: the same memory
+    second = weight.grad.clone()
+    held = weight.grad
+    assert backward(z_1).data_ptr() != address  # held by someone: new memory
+    assert torch.equal(held, second)
+    first = weight.grad.clone()
+    s = A.scores(classifier_gradients(head, z_2, torch.arange(M) % C), position)
+    s.square().sum().backward()  # not dropped: added
+    torch.testing.assert_close(weight.grad, first + second)
+
+
 def test_calling_the_module_is_the_definition() -> None:
     A = Compatibility([5, 3])
     v_i, v_j = torch.randn(4, 8), torch.randn(4, 8)
