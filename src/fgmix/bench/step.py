@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,10 @@ def measure_steps(
     n_domains: int = 3,
     n_classes: int = 7,
     rounds: int = 7,
-) -> list[StepCost]:
+) -> Iterator[StepCost]:
     """Time one step of each method and one of ERM by turns, `rounds` times; the ratio is that of the medians.
+
+    A method's cost is given as soon as it is measured: all of them take minutes.
 
     Args:
         algorithms: names (all registered ones by default); a name of `EXACT` takes that form.
@@ -62,14 +64,12 @@ def measure_steps(
     chosen = list(algorithms or [*names(), *EXACT])
     batches = _batches(image_size, batch_size, n_domains, n_classes)
     erm = _build("erm", backbone, image_size, n_domains, n_classes)
-    costs = []
     for name in chosen:
         method = _build(name, backbone, image_size, n_domains, n_classes)
         for warm_up in (erm, method, method):
             warm_up.step(batches)
         pairs = [(_seconds(erm, batches), _seconds(method, batches)) for _ in range(rounds)]
-        costs.append(_cost(name, pairs))
-    return costs
+        yield _cost(name, pairs)
 
 
 def _cost(name: str, pairs: list[tuple[float, float]]) -> StepCost:

@@ -38,7 +38,8 @@ def step(
     for cost in costs:
         published = paper.get(cost.name.split(" ")[0])
         theirs = f"{published:6.2f}" if published else "     –"
-        print(f"{cost.name:20} {cost.ratio:6.2f}  {cost.low:5.2f}–{cost.high:5.2f} {theirs} {cost.milliseconds:7.0f}")
+        line = f"{cost.name:20} {cost.ratio:6.2f}  {cost.low:5.2f}–{cost.high:5.2f} {theirs} {cost.milliseconds:7.0f}"
+        print(line, flush=True)
 
 
 @app.command()
