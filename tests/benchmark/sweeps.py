@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,8 @@ def tables(out: Path) -> str:
 def records(out: Path) -> dict[str, bytes]:
     """Every record's bytes, by the run's name."""
     return {path.parent.name: path.read_bytes() for path in out.glob("*/record.json")}
+
+
+def sessions(out: Path) -> list[dict[str, Any]]:
+    """What processes noted of their work on the runs of a folder."""
+    return [json.loads(line) for file in out.glob("*/sessions.jsonl") for line in file.read_text().splitlines()]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmark.dying import dies_after_each, dies_at_mr
-from benchmark.sweeps import make_data, records, tables, toy_sweep
+from benchmark.sweeps import make_data, records, sessions, tables, toy_sweep
 from fgmix.benchmark.launchers import local
 from fgmix.benchmark.launchers.local import ATTEMPTS, run_local
 from fgmix.benchmark.running import run_sweeps
@@ -23,10 +23,6 @@ from fgmix.benchmark.sweep import plan
 from fgmix.benchmark.sweep_folder import Outcome, state_of
 
 FGMIX = Path(sys.executable).with_name("fgmix")
-
-
-def sessions(out: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for file in out.glob("*/sessions.jsonl") for line in file.read_text().splitlines()]
 
 
 def test_two_warm_workers_run_a_sweep_past_a_failure(tmp_path: Path) -> None:
@@ -86,16 +82,11 @@ def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 # Real sweeps, killed for good
 
 
-STEPS = [
-    "--with",
-    "steps=400",
-    "--with",
-    "eval_every=50",
-    "--with",
-    "checkpoint_every=10",
-    "--with",
-    "averaging_start=20",
-]
+def command(data: str, out: Path) -> list[str]:
+    """Six runs of a second or so each on two workers, with many checkpoints."""
+    what = ["--datasets", data, "--algorithms", "erm,coral", "--trials", "1", "--hparams", "1", "--workers", "2"]
+    options = [f"--with={option}" for option in ("steps=400", "eval_every=50", "checkpoint_every=10")]
+    return [str(FGMIX), "sweep", *what, *options, "--with=averaging_start=20", "--device", "cpu", "--out", str(out)]
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +99,12 @@ def start(data: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts `fgmix sweep` on a folder; what is left of it is ended after the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(out: Path, *more: str) -> subprocess.Popen[str]:
-        fixed = ["--datasets", data, "--algorithms", "erm,coral", "--trials", "1", "--hparams", "1", "--device", "cpu"]
-        command = [str(FGMIX), "sweep", *fixed, *STEPS, "--workers", "2", "--out", str(out), *more]
+    def begin(out: Path) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         started.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                command(data, out), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
         )
         return started[-1]
 
@@ -148,9 +139,8 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] |
 def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same sweep, never killed."""
     out = tmp_path_factory.mktemp("undisturbed")
-    fixed = ["--datasets", data, "--algorithms", "erm,coral", "--trials", "1", "--hparams", "1", "--device", "cpu"]
-    command = [str(FGMIX), "sweep", *fixed, *STEPS, "--workers", "2", "--out", str(out)]
-    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True, timeout=500)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command(data, out), env=environment, check=True, capture_output=True, timeout=500)
     return out
 
 

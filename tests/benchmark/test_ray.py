@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.sweeps import Here, make_data, records, tables, toy_sweep
+from benchmark.sweeps import Here, make_data, records, sessions, tables, toy_sweep
 from fgmix.benchmark.running import run_sweeps
 from fgmix.benchmark.status import read_status
 from fgmix.benchmark.sweep import Sweep, plan
@@ -98,12 +97,7 @@ def test_a_node_that_dies_takes_no_result_with_it(two_nodes: Any, tmp_path: Path
     run_sweeps([longer(data)], tmp_path / "undisturbed", Here(), progress=False)
     assert records(out) == records(tmp_path / "undisturbed")
     assert tables(out) == tables(tmp_path / "undisturbed")
-    firsts = [
-        json.loads(line)["first_step"]
-        for file in out.glob("*/sessions.jsonl")
-        for line in file.read_text().splitlines()
-    ]
-    assert len([step for step in firsts if step > 0]) >= 1  # a killed run went on, it did not start anew
+    assert any(session["first_step"] > 0 for session in sessions(out))  # a killed run went on, it did not start anew
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import threading
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmark import slurm_here
-from benchmark.sweeps import Here, make_data, records, tables, toy_sweep
+from benchmark.sweeps import Here, make_data, records, sessions, tables, toy_sweep
 from fgmix.benchmark.running import run_sweeps
 from fgmix.benchmark.sweep import Sweep
 from fgmix.errors import UserError
@@ -50,10 +49,6 @@ def longer(data: str, steps: int = 3000) -> Sweep:
     """Runs that take seconds and checkpoint often."""
     common = {"steps": steps, "eval_every": 100, "checkpoint_every": 20, "averaging_start": 50}
     return toy_sweep(data, "erm", common=common, test_domains=("ct", "us"))
-
-
-def sessions(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in out.glob("*/sessions.jsonl") for line in file.read_text().splitlines()]
 
 
 def when(condition: Callable[[], object], action: Callable[[], object]) -> threading.Thread:
