@@ -38,6 +38,8 @@ SelectTypeParameters=CR_CPU
 SchedulerParameters=batch_sched_delay=0,sched_interval=1
 ReturnToService=2
 JobRequeue=1
+# seconds from SIGTERM, which submitit passes over, to SIGKILL: by default 30, in which a short job would end by itself
+KillWait=1
 MpiDefault=none
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
