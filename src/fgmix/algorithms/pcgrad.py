@@ -51,9 +51,25 @@ def gram(g: list[list[Tensor]]) -> Tensor:
     for i in range(k):
         for j in range(i + 1):
             # Products per tensor: concatenating each domain's gradients would copy them all.
-            products = [torch.dot(a.flatten(), b.flatten()) for a, b in zip(g[i], g[j])]
+            products = [torch.dot(*in_memory_order(a, b)) for a, b in zip(g[i], g[j])]
             G[i, j] = G[j, i] = torch.stack(products).sum()
     return G
+
+
+def in_memory_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tensors of one shape as vectors, entries still paired.
+
+    `flatten` copies a tensor whose layout is channels last (100 ms for all of ResNet-18's); two that are laid out alike
+    are paired as they lie.
+
+    Example:
+        >>> a = torch.arange(4.0).view(1, 2, 1, 2).contiguous(memory_format=torch.channels_last)
+        >>> in_memory_order(a, a)[0].tolist()
+        [0.0, 2.0, 1.0, 3.0]
+    """
+    if a.dim() == 4 and a.stride() == b.stride() and a.is_contiguous(memory_format=torch.channels_last):
+        return a.permute(0, 2, 3, 1).flatten(), b.permute(0, 2, 3, 1).flatten()
+    return a.flatten(), b.flatten()
 
 
 def random_orders(k: int) -> Tensor:

@@ -14,6 +14,7 @@ from fgmix.networks.featurizer import Featurizer
 from fgmix.networks.mlp import MLP, Identity
 from fgmix.networks.mnist_cnn import MnistCNN
 from fgmix.networks.small_cnn import SmallCNN
+from fgmix.networks.tiny_maps import use_tiny_maps
 
 OWN_BACKBONES = ("identity", "mlp", "mnist_cnn", "small_cnn")
 CLASSIFIERS = ("linear", "mlp")
@@ -55,6 +56,7 @@ def build_featurizer(
     if weights is not None:
         load_weights(net, weights)
     if channels_last:
+        use_tiny_maps(net)
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     frozen = (pretrained or weights is not None) if freeze_bn is None else freeze_bn
     return Featurizer(net, out_features, dropout, frozen)

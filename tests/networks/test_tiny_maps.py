@@ -1,0 +1,71 @@
+"""Convolutions over few positions: the same function as torch's, and only where it is faster."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import conv2d
+
+from fgmix.networks import build_featurizer
+from fgmix.networks.tiny_maps import TinyMapConv2d, patch_product, use_tiny_maps
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", [1, 2, 3, 4])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_product_of_patches_is_the_convolution(stride: int, side: int, layout: torch.memory_format) -> None:
+    x = torch.randn(3, 5, side, side, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+    w = torch.randn(7, 5, 3, 3, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+    ours, theirs = patch_product(x, w, stride), conv2d(x, w, stride=stride, padding=1)
+    torch.testing.assert_close(ours, theirs)
+    g = torch.randn_like(theirs)
+    for mine, plain in zip(torch.autograd.grad(ours, (x, w), g), torch.autograd.grad(theirs, (x, w), g)):
+        torch.testing.assert_close(mine, plain)
+
+
+def test_weight_gradient_is_laid_out_as_the_weight() -> None:
+    conv = nn.Conv2d(4, 6, 3, padding=1, bias=False).to(memory_format=torch.channels_last)
+    use_tiny_maps(conv)
+    conv(torch.randn(2, 4, 2, 2)).sum().backward()
+    assert conv.weight.grad is not None
+    assert conv.weight.grad.stride() == conv.weight.stride()
+
+
+@pytest.mark.parametrize(("side", "grad", "product"), [(2, True, True), (3, True, False), (2, False, False)])
+def test_only_for_few_positions_with_gradients(
+    side: int, grad: bool, product: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(
+        "fgmix.networks.tiny_maps.patch_product", lambda x, w, s: calls.append(s) or conv2d(x, w, None, s, 1)
+    )
+    conv = nn.Conv2d(4, 4, 3, padding=1, bias=False)
+    use_tiny_maps(conv)
+    with torch.set_grad_enabled(grad):
+        conv(torch.randn(1, 4, side, side))
+    assert bool(calls) == product
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"groups": 4}, {"dilation": 2, "padding": 1}, {"padding": 0}, {"bias": True}, {"padding_mode": "reflect"}],
+)
+def test_other_convolutions_stay(options: dict[str, object]) -> None:
+    conv = nn.Conv2d(4, 4, 3, **{"padding": 1, "bias": False, **options})  # type: ignore[arg-type]
+    use_tiny_maps(conv)
+    assert type(conv) is nn.Conv2d
+
+
+def test_resnet_has_them_and_says_the_same() -> None:
+    """Same weights, same codes and gradients as timm's own, at 64 px where the last stage has 2×2 positions."""
+    x = torch.randn(2, 3, 64, 64)
+    nets = [build_featurizer("resnet18", (3, 64, 64), freeze_bn=True, channels_last=last) for last in (True, False)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    assert sum(isinstance(m, TinyMapConv2d) for m in nets[0].modules()) == 16
+    assert not any(isinstance(m, TinyMapConv2d) for m in nets[1].modules())
+    codes = [net.train()(x) for net in nets]
+    torch.testing.assert_close(*codes, rtol=1e-4, atol=1e-4)
+    grads = [torch.autograd.grad(z.square().mean(), list(net.parameters())) for z, net in zip(codes, nets)]
+    for mine, plain in zip(*grads):
+        torch.testing.assert_close(mine, plain, rtol=1e-3, atol=1e-4)
