@@ -14,13 +14,20 @@ def test_the_demo_compares_three_methods_on_four_domains_and_can_be_started_agai
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run_demo(tmp_path, steps=5)
-    text = path.read_text()
+    assert path == tmp_path / "report.html"
+    page = path.read_text()
+    for figure in ("tsne-photo", "shift-photo", "flatness-photo"):
+        assert f'id="figure-{figure}"' in page
+        assert (tmp_path / "figures" / f"{figure}.pdf").exists()
+    text = (tmp_path / "report.md").read_text()
     for label in ("ERM", "FGMix-A", "FGMix", "ERM + SWA", "FGMix-A + SWA", "FGMix + SWA"):
         assert f"| {label} |" in text
     assert "| Method | fonts | mnist | optdigits | photo | Avg |" in text
-    assert text in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert text in out
+    assert f"Report: {path}" in out
     runs = sorted(p for p in (tmp_path / "runs").iterdir() if (p / "record.json").exists())
     assert len(runs) == 4 * len(ALGORITHMS)
     before = {p: (p / "record.json").stat().st_mtime_ns for p in runs}
-    assert run_demo(tmp_path, steps=5).read_text() == text
+    assert run_demo(tmp_path, steps=5).read_text() == page
     assert {p: (p / "record.json").stat().st_mtime_ns for p in runs} == before

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fgmix.benchmark.formats import markdown
 from fgmix.benchmark.launchers.local import run_local
+from fgmix.benchmark.reporting import collect
 from fgmix.benchmark.running import run_sweeps
 from fgmix.benchmark.selection import select
 from fgmix.benchmark.sweep import Sweep
@@ -15,12 +16,14 @@ from fgmix.benchmark.tables import dataset_table
 from fgmix.errors import UserError
 from fgmix.files import write_atomically
 from fgmix.records import RunRecord, read_record
+from fgmix.report.page import Choices, write_report
 
 ALGORITHMS = ("erm", "fgmix_a", "fgmix")
+SHOWN = "photo"  # the held-out domain that figures are drawn for: the hardest
 
 
 def run_demo(out: Path, *, steps: int | None = None) -> Path:
-    """Run (or go on with) the demo under `out`, print its table, and return the path of the report.
+    """Run (or go on with) the demo under `out`, print its table, and return the path of the HTML report.
 
     Args:
         out: folder for the runs and the report.
@@ -38,12 +41,32 @@ def run_demo(out: Path, *, steps: int | None = None) -> Path:
     result = run_sweeps([sweep], out / "runs", partial(run_local, workers=os.cpu_count() or 1))
     if result.failed:
         raise UserError(f"Expected 12 finished runs. {len(result.failed)} failed: see error.json in {out / 'runs'}.")
-    text = report([read_record(out / "runs" / name) for name in result.done])
-    path = out / "report.md"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    records = [read_record(out / "runs" / name) for name in result.done]
+    text = report(records)
+    write_atomically(out / "report.md", lambda file: file.write(text.encode()))
     print(text)
-    print(f"Report: {path}")
+    draw_figures(records, out / "figures")
+    path = write_report(out, collect(out), Choices(), title="Demo: digits, every domain held out in turn")
+    print(f"Report: {path} (open it in a browser; the table alone is in {out / 'report.md'})")
     return path
+
+
+def draw_figures(records: list[RunRecord], out: Path) -> None:
+    """Latent codes, shift and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
+    from fgmix.analysis.embeddings import mixing_embedding
+    from fgmix.analysis.flatness import flatness
+    from fgmix.analysis.runs import open_run
+    from fgmix.analysis.shift import shift
+    from fgmix.plots.draw import draw
+    from fgmix.plots.style import save_figure
+
+    folders = {r.spec.algorithm: r.folder for r in records if r.spec.test_domains == (SHOWN,) and r.folder}
+    first, *others = (folders[name] for name in ALGORITHMS)
+    erm = open_run(first)
+    runs = [erm, *(open_run(folder, dataset=erm.prepared.dataset) for folder in others)]
+    figures = {"tsne": mixing_embedding(runs[-1]), "shift": shift(runs[-1]), "flatness": flatness(runs)}
+    for name, arrays in figures.items():
+        save_figure(draw(arrays), out / f"{name}-{SHOWN}", arrays)
 
 
 def report(records: list[RunRecord]) -> str:

@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from fgmix.analysis.arrays import KINDS, load_arrays, save_arrays
 from fgmix.benchmark.labels import METHODS
 from fgmix.plots.draw import draw
-from fgmix.plots.style import domain_looks, method_look, save_figure
+from fgmix.plots.looks import domain_looks, method_look
+from fgmix.plots.style import save_figure
 from fgmix.plots.surface import loss_levels
 from plots import made
 

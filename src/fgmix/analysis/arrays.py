@@ -5,7 +5,7 @@ Fields are numpy arrays, or a plain number or text. A file holds nothing that ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fgmix.files import write_atomically
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.str_]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,8 @@ class Embedding:
         domain: which domain it is of (n,); −1 for a mixed code.
         label: its class (n,).
         instance: its number within the domain (n,); −1 for a mixed code.
+        thumbnails: small pictures of the instances (t, s, s, 3); none where instances are not images.
+        thumbnail: which of them shows a point (n,); −1 for none.
     """
 
     panels: Texts
@@ -47,6 +50,8 @@ class Embedding:
     domain: Ints
     label: Ints
     instance: Ints
+    thumbnails: Bytes = field(default_factory=lambda: np.zeros((0, 1, 1, 3), dtype=np.uint8))
+    thumbnail: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,7 +279,7 @@ def save_arrays(path: Path, arrays: Any) -> None:
         path: the `.npz` file; whole or absent.
         arrays: an instance of one of `KINDS`.
     """
-    content: dict[str, Any] = {field.name: np.asarray(getattr(arrays, field.name)) for field in fields(arrays)}
+    content: dict[str, Any] = {each.name: np.asarray(getattr(arrays, each.name)) for each in fields(arrays)}
     content["kind"] = np.asarray(type(arrays).__name__)
     write_atomically(path, lambda file: np.savez_compressed(file, **content))
 
@@ -287,6 +292,11 @@ def load_arrays(path: Path) -> Any:
     except (OSError, ValueError) as error:
         raise UserError(f"Expected the arrays of a figure at {path}. They cannot be read ({error}).") from error
     kind = KINDS.get(str(content.pop("kind", "")))
-    if kind is None or {field.name for field in fields(kind)} != content.keys():
+    if kind is None or not _needed(kind) <= content.keys() <= {each.name for each in fields(kind)}:
         raise UserError(f"Expected an .npz file that `fgmix plot` wrote. Found another at {path}.")
     return kind(**{name: value.item() if value.ndim == 0 else value for name, value in content.items()})
+
+
+def _needed(kind: type) -> set[str]:
+    """Fields without a default: files of before a field was added can still be read."""
+    return {each.name for each in fields(kind) if each.default_factory is MISSING}

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fgmix.analysis.arrays import Embedding, Floats, Ints
+from fgmix.analysis.arrays import Bytes, Embedding, Floats, Ints
 from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
 from fgmix.analysis.runs import OpenedRun, Sample, Which
 from fgmix.errors import UserError
 from fgmix.records import Model
 
+THUMBNAIL = 40  # pixels: enough to see what is in a picture
 LARGEST = 50  # dimensions that t-SNE sees: more are reduced by principal components first, which takes nothing visible
 
 
@@ -30,6 +31,7 @@ class _Points:
     domain: Ints
     label: Ints
     instance: Ints
+    thumbnail: Ints
 
 
 def mixing_embedding(
@@ -74,6 +76,7 @@ def mixing_embedding(
         ["Original codes", "Random interpolation", run.label(model)],
         [own, _with(own, mixtures[0], rest[0]), _with(own, mixtures[1], rest[1])],
         [np.nan, mixtures[0].extrapolated, mixtures[1].extrapolated],
+        thumbnails((sources, tests)),
     )
 
 
@@ -94,7 +97,9 @@ def code_embedding(
         samples = tuple(run.sample(names, limit=instances, seed=seed) for names in (run.sources, run.test_domains))
         codes = torch.cat([sample.codes(algorithm) for sample in samples]).cpu().numpy()
         found.append(_originals(samples, plane(codes, seed)))
-    return _embedding(runs[0], [run.label(model) for run in runs], found, [np.nan] * len(runs))
+    # The same instances in every panel: their pictures are kept once.
+    labels = [run.label(model) for run in runs]
+    return _embedding(runs[0], labels, found, [np.nan] * len(runs), thumbnails(samples))
 
 
 def plane(z: Floats, seed: int = 0) -> Floats:
@@ -115,7 +120,7 @@ def _originals(samples: tuple[Sample, ...], xy: Floats) -> _Points:
     domain = torch.cat([sample.domain for sample in samples]).numpy()
     label = torch.cat([sample.y for sample in samples]).numpy()
     instance = np.concatenate([indices for sample in samples for indices in sample.indices])
-    return _Points(xy[: len(domain)], domain, label, instance)
+    return _Points(xy[: len(domain)], domain, label, instance, np.arange(len(domain)))
 
 
 def _with(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
@@ -126,11 +131,39 @@ def _with(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
         np.concatenate([own.domain, none]),
         np.concatenate([own.label, mixture.y.cpu().numpy()]),
         np.concatenate([own.instance, none]),
+        np.concatenate([own.thumbnail, none]),
     )
 
 
+def thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
+    """Small pictures of all instances, (n, s, s, 3); none where they are not images.
+
+    The darkest and the brightest number of all become 0 and 255, which undoes a normalisation up to a slight tint.
+
+    Args:
+        samples: instances, in the order of the result.
+        side: s at most.
+    """
+    small = []
+    for x in (x for sample in samples for x in sample.inputs()):
+        if x.ndim != 4:
+            return np.zeros((0, 1, 1, 3), dtype=np.uint8)
+        s = min(side, *x.shape[-2:])
+        small.append(torch.nn.functional.interpolate(x[:, :3], size=(s, s), mode="area"))
+    pixels = torch.cat(small)
+    low, high = pixels.min(), pixels.max()
+    pixels = ((pixels - low) / (high - low).clamp_min(1e-12) * 255).round().byte()
+    missing = 3 - pixels.shape[1]  # grey images have one channel, some have two: the last stands for the others
+    pixels = torch.cat([pixels, pixels[:, -1:].expand(-1, missing, -1, -1)], dim=1)
+    return pixels.permute(0, 2, 3, 1).cpu().numpy()
+
+
 def _embedding(
-    run: OpenedRun, titles: Sequence[str], found: Sequence[_Points], extrapolated: Sequence[float]
+    run: OpenedRun,
+    titles: Sequence[str],
+    found: Sequence[_Points],
+    extrapolated: Sequence[float],
+    pictures: Bytes,
 ) -> Embedding:
     dataset = run.prepared.dataset
     return Embedding(
@@ -144,4 +177,6 @@ def _embedding(
         domain=np.concatenate([each.domain for each in found]),
         label=np.concatenate([each.label for each in found]),
         instance=np.concatenate([each.instance for each in found]),
+        thumbnails=pictures,
+        thumbnail=np.concatenate([each.thumbnail for each in found]),
     )

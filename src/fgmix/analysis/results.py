@@ -28,7 +28,9 @@ def run_curves(record: RunRecord) -> Curves:
     metrics = sorted(record.evaluations[0].metrics)
 
     def holdout(by_model: Mapping[str, Scores]) -> list[list[float]]:
-        return [[by_model[model][name]["holdout"] for name in record.domains] for model in record.models]
+        """NaN where nothing was measured: DomainBed's records hold no losses."""
+        scores = [by_model.get(model, {}) for model in record.models]
+        return [[of.get(name, {}).get("holdout", np.nan) for name in record.domains] for of in scores]
 
     return Curves(
         title=f"{method_label(record.spec.algorithm)}, test domain {' and '.join(record.spec.test_domains)}",

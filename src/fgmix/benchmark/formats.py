@@ -19,7 +19,7 @@ def render(table: Table, format: str) -> str:
 
 def markdown(table: Table) -> str:
     """A Markdown table, the best of each column in bold, footnotes beneath."""
-    notes = _footnotes(table)
+    notes = footnotes(table)
     head = [table.corner, *table.columns]
     lines = [f"### {table.title}", "", _line(head), _line(["---", *["---:"] * len(table.columns)])]
     for row in table.rows:
@@ -36,7 +36,7 @@ def markdown(table: Table) -> str:
 
 def latex(table: Table) -> str:
     r"""A LaTeX `table` that needs \usepackage{booktabs}, the best of each column in bold, footnotes beneath."""
-    notes = _footnotes(table)
+    notes = footnotes(table)
     head = [table.corner, *table.columns]
     body = []
     for row in table.rows:
@@ -46,7 +46,7 @@ def latex(table: Table) -> str:
             for i, entry in enumerate(row.entries)
         ]
         body.append(" & ".join([escape(row.label), *cells]) + r" \\")
-    footnotes = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape(text)}" for text, number in notes.items()]
+    beneath = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape(text)}" for text, number in notes.items()]
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -58,7 +58,7 @@ def latex(table: Table) -> str:
         *body,
         r"\bottomrule",
         r"\end{tabular}",
-        *footnotes,
+        *beneath,
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
@@ -109,7 +109,7 @@ def escape(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-def _footnotes(table: Table) -> dict[str, int]:
+def footnotes(table: Table) -> dict[str, int]:
     """Every different note, numbered in the order of reading."""
     notes = dict.fromkeys(entry.note for row in table.rows for entry in row.entries if entry.note)
     return {note: number for number, note in enumerate(notes, start=1)}

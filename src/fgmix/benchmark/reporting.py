@@ -61,17 +61,29 @@ class Results:
         return list({id(record): record for record in found}.values())
 
 
-def collect(folder: Path, *, from_domainbed: bool = False) -> Results:
-    """What a folder (or the folders below it) holds, or the runs of a DomainBed sweep."""
+def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, RunRecord] | None = None) -> Results:
+    """What a folder (or the folders below it) holds, or the runs of a DomainBed sweep.
+
+    Args:
+        folder: where to look.
+        from_domainbed: whether DomainBed made it.
+        known: records that were read before, by file; what is read now is added.
+    """
     if from_domainbed:
         return Results(list(read_domainbed(folder).records))
     with _collector_paused():
-        records = [read_record(path) for path in _record_files(folder)]
+        records = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
     cost = dict(read_json(folder / COST_FILE)["milliseconds"]) if (folder / COST_FILE).exists() else None
     if not records and cost is None:
         raise UserError(f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first.")
     plain, grids = split_grids(records, read_plans(folder))
     return Results(plain, grids, cost)
+
+
+def _read_once(path: Path, known: dict[Path, RunRecord]) -> RunRecord:
+    if path not in known:
+        known[path] = read_record(path)
+    return known[path]
 
 
 @contextmanager
@@ -106,13 +118,13 @@ def report_tables(selection: Selection, *, spread: Spread = "stderr", published:
         table = dataset_table(selection, name, spread=spread) if name else overall_table(selection, spread=spread)
         if published:
             table = beside(table)  # it looks rows up by their label, which a mark changes
-        compared = _compared(selection, name)
-        tables.append(marked(table, compared) if compared else table)
-    over_all = _compared(selection)
+        against_erm = compared(selection, name)
+        tables.append(marked(table, against_erm) if against_erm else table)
+    over_all = compared(selection)
     return [*tables, comparison_table(over_all)] if over_all else tables
 
 
-def _compared(selection: Selection, dataset: str | None = None) -> list[Comparison]:
+def compared(selection: Selection, dataset: str | None = None) -> list[Comparison]:
     """Every method against ERM; nothing where ERM has no number."""
     return compare(selection, dataset=dataset) if ERM in accuracies_by_method(selection, dataset) else []
 
@@ -126,19 +138,33 @@ def report_text(
     published: bool = False,
 ) -> str:
     """All tables of a folder as text."""
-    tables, more = list[Table](), list[str]()
-    if results.records:
-        selection = select(results.records, rule)
-        tables += report_tables(selection, spread=spread, published=published)
-        more = _ranking_lines(selection)
-    for grid in results.grids:
-        tables += grid_tables(grid, rule=rule, spread=spread, published=published)
-    if results.step_milliseconds is not None:
-        tables.append(cost_table({Method(name): time for name, time in results.step_milliseconds.items()}))
+    selection = select(results.records, rule) if results.records else None
+    tables = all_tables(results, selection, rule=rule, spread=spread, published=published)
+    more = _ranking_lines(selection) if selection else []
     parts = [render(table, format) for table in tables]
     if format == "md" and more:
         parts.append("\n".join(more) + "\n")
     return "\n".join(parts)
+
+
+def all_tables(
+    results: Results, selection: Selection | None, *, rule: Rule, spread: Spread, published: bool
+) -> list[Table]:
+    """Tables of the plain runs, of every grid, and of the times per step.
+
+    Args:
+        results: what a folder holds.
+        selection: what was selected among the plain runs; None if there are none.
+        rule: the rule, for the grids.
+        spread: what stands after ±.
+        published: whether the paper's numbers stand beside ours.
+    """
+    tables = report_tables(selection, spread=spread, published=published) if selection else []
+    for grid in results.grids:
+        tables += grid_tables(grid, rule=rule, spread=spread, published=published)
+    if results.step_milliseconds is not None:
+        tables.append(cost_table({Method(name): time for name, time in results.step_milliseconds.items()}))
+    return tables
 
 
 def _ranking_lines(selection: Selection) -> list[str]:

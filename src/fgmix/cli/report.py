@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fgmix.errors import unknown
 
+if TYPE_CHECKING:
+    from fgmix.report.page import Choices
+
 
 def report(
     folder: Annotated[Path, typer.Argument(help="folder of runs, or of DomainBed's with --from-domainbed")],
     selection: Annotated[str, typer.Option(help="training_domain, leave_one_out or oracle")] = "training_domain",
-    format: Annotated[str, typer.Option(help="md, latex or csv")] = "md",
+    format: Annotated[str, typer.Option(help="md, latex, csv or html")] = "md",
+    out: Annotated[Path | None, typer.Option(help="the HTML file; by default report.html in the folder")] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="follow a running sweep in the browser")] = False,
+    port: Annotated[int, typer.Option(help="of --serve; 0 takes any that is free")] = 8321,
     spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
     published: Annotated[bool, typer.Option(help="put the paper's numbers beside ours")] = False,
     from_domainbed: Annotated[bool, typer.Option(help="the folder is a DomainBed sweep")] = False,
@@ -26,11 +33,16 @@ def report(
     from fgmix.benchmark.reporting import collect, explained, report_text
     from fgmix.benchmark.selection import RULES
     from fgmix.benchmark.tables import SPREADS
+    from fgmix.report.page import Choices, write_report
 
     if selection not in RULES:
         raise unknown("selection rule", selection, RULES)
     if spread not in SPREADS:
         raise unknown("spread", spread, SPREADS)
+    choices = Choices(selection, spread, published)
+    if serve:
+        _serve(folder, choices, port)
+        return
     results = collect(folder, from_domainbed=from_domainbed)
     if to_domainbed is not None:
         from fgmix.benchmark.domainbed import to_domainbed as write
@@ -39,4 +51,19 @@ def report(
     if explain is not None:
         print("\n".join(explained(results, *explain, rule=selection)))
         return
+    if format == "html":
+        print(write_report(folder, results, choices, out))
+        return
     print(report_text(results, rule=selection, format=format, spread=spread, published=published))
+
+
+def _serve(folder: Path, choices: Choices, port: int) -> None:
+    """Serve until interrupted."""
+    from fgmix.report.serve import Followed, make_server
+
+    followed = Followed(folder, choices)
+    followed.status()  # says what is wrong with the folder before a browser is opened
+    with make_server(followed, port) as server:
+        print(f"http://{server.server_address[0]!s}:{server.server_address[1]} (Ctrl-C ends it)", flush=True)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()

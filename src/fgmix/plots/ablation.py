@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fgmix.analysis.arrays import Ablation
-from fgmix.plots.style import PAGE, method_look, panels, styled
+from fgmix.plots.looks import method_look
+from fgmix.plots.style import PAGE, panels, styled
 
 
 @styled

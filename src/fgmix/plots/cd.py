@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Ranks
-from fgmix.plots.style import GREY, PAGE, method_look, panels, styled
+from fgmix.plots.looks import GREY, method_look
+from fgmix.plots.style import PAGE, panels, styled
 
 STEP = 0.5  # height of a line of text, in the axes' own units
 

@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Cost
-from fgmix.plots.style import COLUMN, GREY, method_look, panels, styled
+from fgmix.plots.looks import GREY, method_look
+from fgmix.plots.style import COLUMN, panels, styled
 
 
 @styled

@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Curves, Floats
-from fgmix.plots.style import domain_looks, line_style, method_look, panels, styled
+from fgmix.plots.looks import domain_looks, line_style, method_look
+from fgmix.plots.style import panels, styled
 
 # Metrics with a panel of their own: not of the size of a loss.
 APART = {"flat": "L_flat", "lam": "λ", "extrapolated": "Extrapolated share"}

@@ -7,7 +7,8 @@ import math
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Flatness
-from fgmix.plots.style import GREY, method_look, panels, styled
+from fgmix.plots.looks import GREY, method_look
+from fgmix.plots.style import panels, styled
 
 DISTANCE = {"classifier": "Distance γ", "network": "Distance γ (% of each filter's norm)"}
 

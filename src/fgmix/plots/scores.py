@@ -5,7 +5,8 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Scores
-from fgmix.plots.style import method_look, panels, styled
+from fgmix.plots.looks import method_look
+from fgmix.plots.style import panels, styled
 
 COLUMNS = 3
 

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from fgmix.analysis.arrays import Floats, Surface
-from fgmix.plots.style import method_look, panels, styled
+from fgmix.plots.looks import method_look
+from fgmix.plots.style import panels, styled
 
 LEVELS = 14
 ANCHOR_MARKERS = ("o", "s", "D")

@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Embedding
-from fgmix.plots.style import domain_looks, panels, styled
+from fgmix.plots.looks import domain_looks
+from fgmix.plots.style import panels, styled
 
 MIXED = "#000000"
 

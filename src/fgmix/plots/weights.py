@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Floats, WeightEffect
-from fgmix.plots.style import GREY, domain_looks, method_look, panels, styled
+from fgmix.plots.looks import GREY, domain_looks, method_look
+from fgmix.plots.style import panels, styled
 
 
 @styled

@@ -1,0 +1,136 @@
+// The list of runs: sorted, filtered, a page at a time, each with its spec, command and curves behind it.
+
+const PAGE = 50;
+const COLUMNS = [
+  ["Method", (run) => run.method],
+  ["Dataset", (run) => run.dataset],
+  ["Test domain", (run) => run.domain],
+  ["Trial", (run) => run.trial, "number"],
+  ["Draw", (run) => run.draw, "number"],
+  ["Accuracy (%)", (run) => run.accuracy.raw ?? "", "number"],
+  ["averaged (%)", (run) => run.accuracy.swa ?? run.accuracy.swad ?? "", "number"],
+  ["Reported", (run) => run.reported.join(", ")],
+  ["Status", (run) => run.status],
+];
+
+const runs = readBlock("run-rows");
+const runList = document.getElementById("run-list");
+const shownRuns = { words: "", only: null, column: null, direction: "ascending", count: PAGE };
+
+const wordsOf = (run) => [run.name, run.algorithm, ...COLUMNS.map(([, of]) => of(run))].join(" ");
+
+const chosenRuns = () => {
+  const { words, only, column, direction } = shownRuns;
+  const fits = (run) =>
+    (!only || (run.dataset === only.dataset && run.algorithm === only.algorithm && (!only.domain || run.domain === only.domain))) &&
+    (!words || hasWords(wordsOf(run), words));
+  const found = runs.filter(fits);
+  if (column === null) return found;
+  const of = COLUMNS[column][1];
+  const sign = direction === "ascending" ? 1 : -1;
+  return found.sort((a, b) => compareValues(of(a), of(b), sign));
+};
+
+const numberText = (value) => (typeof value === "number" && !Number.isInteger(value) ? value.toFixed(1) : String(value));
+
+const runRow = (run) => {
+  const cells = COLUMNS.map(([name, of, kind]) =>
+    name === "Method"
+      ? make("th", { scope: "row" }, make("button", { type: "button", "aria-expanded": "false", class: "open" }, of(run)))
+      : make("td", { class: kind ?? null }, numberText(of(run))),
+  );
+  const row = make("tr", {}, ...cells);
+  const button = row.querySelector("button");
+  let details = null;
+  button.addEventListener("click", () => {
+    if (details) {
+      details.remove();
+      details = null;
+    } else {
+      details = make("tr", { class: "details" }, make("td", { colspan: String(COLUMNS.length) }, ...runDetails(run)));
+      row.after(details);
+    }
+    button.setAttribute("aria-expanded", String(details !== null));
+  });
+  return row;
+};
+
+const runDetails = (run) => {
+  const entries = Object.entries(run.spec).flatMap(([name, value]) => [
+    make("dt", {}, name),
+    make("dd", {}, typeof value === "object" ? JSON.stringify(value) : String(value)),
+  ]);
+  const drawing = make("div", { class: "drawing" });
+  if (run.curves) drawChart(drawing, run.curves);
+  else drawing.append(make("p", { class: "caption" }, `Its curves: fgmix plot curves ${run.name}`));
+  return [
+    make("p", { class: "caption" }, `${run.name} · fgmix ${run.version} · data ${run.data}`),
+    commandLine(run.command),
+    drawing,
+    make("details", {}, make("summary", {}, "Spec"), make("dl", {}, ...entries)),
+  ];
+};
+
+const commandLine = (command) => {
+  const copy = async (event) => {
+    const button = event.currentTarget;
+    await navigator.clipboard.writeText(command);
+    button.textContent = "Copied";
+  };
+  const canCopy = Boolean(navigator.clipboard); // not there on an insecure address
+  return make("p", { class: "command" }, make("code", {}, command), canCopy ? make("button", { type: "button", onclick: copy }, "Copy") : "");
+};
+
+const drawRuns = () => {
+  const found = chosenRuns();
+  runTable.tBodies[0].replaceChildren(...found.slice(0, shownRuns.count).map(runRow));
+  runCount.textContent = found.length === runs.length ? "" : `${found.length} of ${runs.length} runs`;
+  moreRuns.hidden = found.length <= shownRuns.count;
+  allRuns.hidden = !shownRuns.only;
+};
+
+const sortRuns = (column) => (event) => {
+  const head = event.currentTarget.closest("th");
+  shownRuns.column = column;
+  shownRuns.direction = nextDirection(head);
+  markSorted(head, shownRuns.direction);
+  drawRuns();
+};
+
+const runFilter = make("input", {
+  type: "search",
+  placeholder: "Filter runs",
+  "aria-label": "Filter runs",
+  class: "filter",
+  oninput: (event) => {
+    Object.assign(shownRuns, { words: event.target.value, count: PAGE });
+    drawRuns();
+  },
+});
+const showAll = () => {
+  shownRuns.only = null;
+  drawRuns();
+};
+const allRuns = make("button", { type: "button", hidden: true, onclick: showAll }, "Show all runs");
+const runCount = make("span", { class: "caption", role: "status" });
+const heads = COLUMNS.map(([name, , kind], i) =>
+  make("th", { scope: "col", class: kind ?? null }, make("button", { type: "button", onclick: sortRuns(i) }, name)),
+);
+const runTable = make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody"));
+const showMore = () => {
+  shownRuns.count += 10 * PAGE;
+  drawRuns();
+};
+const moreRuns = make("button", { type: "button", onclick: showMore }, "Show more");
+const scroller = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs" }, runTable);
+runList.replaceChildren(make("p", { class: "tools" }, runFilter, allRuns, runCount), scroller, moreRuns);
+drawRuns();
+
+// A number of a table leads to the runs behind it.
+for (const link of document.querySelectorAll("a[data-algorithm]")) {
+  link.addEventListener("click", () => {
+    Object.assign(shownRuns, { only: { ...link.dataset }, words: "", count: PAGE });
+    runFilter.value = "";
+    drawRuns();
+  });
+}

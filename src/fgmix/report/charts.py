@@ -1,0 +1,174 @@
+"""Charts as plain data, which the page's script draws: panels of points, lines and cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = Sequence[float] | npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis.
+
+    Args:
+        label: what it measures, and the unit.
+        ticks: places and their texts; None lets the script choose, an empty tuple draws none.
+        low: where it starts; None takes it from the marks.
+        high: where it ends, likewise.
+        flipped: small values at the other end.
+    """
+
+    label: str = ""
+    ticks: tuple[tuple[float, str], ...] | None = None
+    low: float | None = None
+    high: float | None = None
+    flipped: bool = False
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points of one kind.
+
+    Args:
+        name: for the legend, where it switches them on and off; empty for none.
+        x: places.
+        y: places.
+        colour: of the points; "ink" is that of the text.
+        marker: as in `fgmix.plots.looks`.
+        text: what hovering over each shows.
+        key: points with the same key, in any panel, are shown together; the number of its picture where the chart has
+            pictures. −1 for none.
+        faint: drawn pale, behind what matters.
+    """
+
+    name: str
+    x: Numbers
+    y: Numbers
+    colour: str
+    marker: str = "o"
+    text: Sequence[str] = ()
+    key: Numbers = ()
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points.
+
+    Args:
+        name: for the legend; empty for none.
+        x: places.
+        y: places.
+        colour: of the line; "ink" is that of the text.
+        dashed: whether it is dashed.
+        width: in pixels.
+        text: what hovering over it shows.
+    """
+
+    name: str
+    x: Numbers
+    y: Numbers
+    colour: str
+    dashed: bool = False
+    width: float = 1.5
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A heat map.
+
+    Args:
+        x: centres of the columns.
+        y: centres of the rows.
+        value: (rows, columns); NaN leaves a cell empty.
+        text: what hovering shows, row by row.
+        low: value of the darkest colour.
+        high: value of the lightest colour.
+        power: colours change with ((v − low) / (high − low)) to this power.
+        written: write the value's text into the cell.
+        label: of the scale.
+    """
+
+    x: Numbers
+    y: Numbers
+    value: Sequence[Sequence[float]] | npt.NDArray[Any]
+    text: Sequence[Sequence[str]]
+    low: float
+    high: float
+    power: float = 1.0
+    written: Sequence[Sequence[str]] = ()
+    label: str = ""
+
+
+Mark = Points | Line | Cells
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes with its marks, later ones on top."""
+
+    title: str
+    x: Axis
+    y: Axis
+    marks: Sequence[Mark]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Small pictures in one image, row by row.
+
+    Args:
+        source: the image as a data: address.
+        side: of a picture, in pixels.
+        columns: pictures in a row.
+    """
+
+    source: str
+    side: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure.
+
+    Args:
+        id: for links to it.
+        title: a few words.
+        caption: what a reader must know.
+        panels: side by side where there is room.
+        pictures: what points show when hovered over, by their keys.
+        command: the command that draws it for a paper; empty for none.
+    """
+
+    id: str
+    title: str
+    caption: str
+    panels: Sequence[Panel]
+    pictures: Pictures | None = None
+    command: str = ""
+
+
+def as_data(thing: Any) -> Any:
+    """A chart (or a part of it) as JSON's types: five digits a number, null for what is not finite.
+
+    >>> as_data(Axis("γ", low=1 / 3))
+    {'kind': 'Axis', 'label': 'γ', 'ticks': None, 'low': 0.33333, 'high': None, 'flipped': False}
+    """
+    if isinstance(thing, str | bool | int | None):
+        return thing
+    if isinstance(thing, float | np.floating):
+        return float(f"{thing:.5g}") if math.isfinite(thing) else None
+    if isinstance(thing, np.ndarray):
+        return as_data(thing.tolist())
+    if isinstance(thing, Iterable):
+        return [as_data(each) for each in thing]
+    return {"kind": type(thing).__name__} | {field.name: as_data(getattr(thing, field.name)) for field in fields(thing)}

@@ -1,0 +1,62 @@
+"""HTML by construction: text is escaped unless it was built here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+_VOID = ("input", "meta", "img", "br")  # elements without an end
+
+
+class Html(str):
+    """Text that is HTML already; every other text is escaped when it is put into an element."""
+
+
+def element(name: str, /, *children: str | Iterable[str], **attributes: str | bool | None) -> Html:
+    """An element with its children.
+
+    Args:
+        name: the element's name.
+        children: texts, elements, or iterables of them.
+        attributes: `class_` stands for class and `data_x` for data-x; None and False leave an attribute out, True
+            gives it without a value.
+
+    >>> element("td", "a < b", class_="number", title='"x"')
+    '<td class="number" title="&quot;x&quot;">a &lt; b</td>'
+    """
+    given = "".join(_attribute(key, value) for key, value in attributes.items())
+    if name in _VOID:
+        return Html(f"<{name}{given}>")
+    return Html(f"<{name}{given}>{join(children)}</{name}>")
+
+
+def join(children: Iterable[str | Iterable[str]]) -> Html:
+    """Children one after another.
+
+    >>> join(["&", element("b", "x"), ["1", "2"]])
+    '&amp;<b>x</b>12'
+    """
+    return Html("".join(_text(child) if isinstance(child, str) else join(child) for child in children))
+
+
+def data_block(id: str, content: Any) -> Html:
+    """JSON that scripts of the page read; no text in it can end the block.
+
+    >>> data_block("runs", ["</script>"])
+    '<script type="application/json" id="runs">["\\\\u003c/script>"]</script>'
+    """
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return Html(f'<script type="application/json" id="{escape(id)}">{text}</script>')
+
+
+def _attribute(key: str, value: str | bool | None) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{escape(value)}"'
+
+
+def _text(child: str) -> str:
+    return child if isinstance(child, Html) else escape(child, quote=False)

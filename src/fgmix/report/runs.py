@@ -1,0 +1,65 @@
+"""The list of runs: what was run, what came out, and the command that makes each again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fgmix.analysis.results import run_curves
+from fgmix.benchmark.labels import method_label
+from fgmix.benchmark.reporting import command
+from fgmix.benchmark.selection import Selected, Selection
+from fgmix.records import RunRecord
+from fgmix.report.charts import as_data
+from fgmix.report.figures import chart
+
+CURVES = 400  # runs whose curves the page holds: 5 kB each
+
+
+def run_rows(records: Sequence[RunRecord], selections: Sequence[Selection]) -> list[dict[str, Any]]:
+    """A row for each run, as JSON's types.
+
+    Args:
+        records: finished runs.
+        selections: what was selected among them.
+    """
+    reported = _reported(selections)
+    return [_row(record, reported.get(id(record), []), number < CURVES) for number, record in enumerate(records)]
+
+
+def _reported(selections: Sequence[Selection]) -> Mapping[int, list[str]]:
+    """Models of each run that stand behind a number."""
+    found: dict[int, list[str]] = {}
+    for selection in selections:
+        for cell, outcome in selection.cells.items():
+            if isinstance(outcome, Selected):
+                found.setdefault(id(outcome.record), []).append(cell.model)
+    return found
+
+
+def _row(record: RunRecord, models: list[str], with_curves: bool) -> dict[str, Any]:
+    spec = record.spec
+    return {
+        "name": record.folder.name if record.folder else "",
+        "method": method_label(spec.algorithm),
+        "algorithm": spec.algorithm,
+        "dataset": record.dataset,
+        "domain": ", ".join(spec.test_domains),
+        "trial": spec.trial_seed,
+        "draw": spec.hparams_seed,
+        "status": record.status if record.diverged_at is None else f"diverged at step {record.diverged_at}",
+        "accuracy": {model: _accuracy(record, model) for model in record.models},
+        "reported": [model.upper() if model != "raw" else model for model in dict.fromkeys(models)],
+        "spec": {name: value for name, value in spec.as_dict().items() if value is not None},
+        "version": record.fgmix_version,
+        "data": record.data_fingerprint,
+        "command": command(spec, str(record.folder.parent) if record.folder else "runs"),
+        "curves": as_data(chart("", run_curves(record))) if with_curves and record.evaluations else None,
+    }
+
+
+def _accuracy(record: RunRecord, model: Any) -> float:
+    """Mean over the test domains at the step that training-domain validation selects, in percent."""
+    at = record.best(model).accuracy[model]
+    tests = record.spec.test_domains
+    return round(100 * sum(at[name]["train"] for name in tests) / len(tests), 2)

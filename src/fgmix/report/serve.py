@@ -1,0 +1,103 @@
+"""The page of a running sweep, made anew when runs finish, for one's own browser."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from fgmix.benchmark.reporting import Results, collect
+from fgmix.benchmark.status import ORDER, Status, read_status
+from fgmix.errors import UserError
+from fgmix.records import RunRecord
+from fgmix.report.page import Choices, report_page, saved_figures
+
+HOST = "127.0.0.1"  # nobody else's business
+
+
+@dataclass
+class Followed:
+    """A folder whose sweep may still run. Finished runs never change, so each is read once.
+
+    Args:
+        folder: the sweep's folder.
+        choices: how to select and show.
+    """
+
+    folder: Path
+    choices: Choices = field(default_factory=Choices)
+    _known: dict[Path, RunRecord] = field(default_factory=dict)
+    _status: Status | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def page(self) -> str:
+        """The page as it stands."""
+        with self._lock:
+            return report_page(
+                f"{self.folder.resolve().name}: a sweep",
+                self._results(),
+                self.choices,
+                status=self._look(),
+                figures=saved_figures(self.folder),
+                made=f"Served from {self.folder}.",
+                live=True,
+            )
+
+    def status(self) -> dict[str, Any]:
+        """Counts and time left, as JSON's types."""
+        with self._lock:
+            now = self._look()
+        counts = {state: now.counts[state] for state in ORDER}
+        return {"counts": counts, "left": now.left, "time_left": " ".join(now.lines()[1:2]) if now.left else ""}
+
+    def _look(self) -> Status:
+        self._status = read_status(self.folder, self._status)
+        return self._status
+
+    def _results(self) -> Results:
+        try:
+            return collect(self.folder, known=self._known)
+        except UserError:
+            return Results([])  # nothing has finished yet
+
+
+def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
+    """A server of the page at / and of the counts at /status.json; call its `serve_forever`.
+
+    Args:
+        followed: the sweep.
+        port: 0 takes any that is free.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            # A page of another site can make a browser ask here under that site's name: it gets nothing.
+            if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
+                self._answer(403, "text/plain", b"Asked under another name than 127.0.0.1 or localhost.")
+            elif self.path == "/":
+                self._answer(200, "text/html", followed.page().encode())
+            elif self.path == "/status.json":
+                self._answer(200, "application/json", json.dumps(followed.status()).encode())
+            else:
+                self._answer(404, "text/plain", b"Here are / and /status.json.")
+
+        def _answer(self, code: int, kind: str, content: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """A line for every look, every three seconds, helps nobody."""
+
+    try:
+        return ThreadingHTTPServer((HOST, port), Handler)
+    except OSError as error:
+        raise UserError(
+            f"Expected a free port at {HOST}. Port {port} is not ({error.strerror}). Choose --port."
+        ) from error

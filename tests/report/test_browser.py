@@ -1,0 +1,201 @@
+"""The page in a real browser: Debian's Chromium, driven by Selenium. Skips where either is missing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fgmix.benchmark.reporting import collect
+from fgmix.report.page import Choices, write_report
+from report import folders
+from report.test_serve import served
+
+selenium = pytest.importorskip("selenium")
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver here"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # selenium's own sockets
+]
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = folders.write(tmp_path_factory.mktemp("report") / "runs", folders.records(), waiting=1)
+    folders.add_figures(folder)
+    return write_report(folder, collect(folder), Choices())
+
+
+@pytest.fixture
+def page(browser: Any, file: Path) -> Any:
+    """The page from file://, freshly opened at the width of a desk's screen."""
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.set_window_size(1300, 900)
+    browser.get(file.as_uri())
+    return browser
+
+
+def find(page: Any, selector: str) -> list[Any]:
+    found: list[Any] = page.find_elements("css selector", selector)
+    return found
+
+
+def script(page: Any, code: str, *arguments: Any) -> Any:
+    return page.execute_script(code, *arguments)
+
+
+def first_column(page: Any, table: str) -> list[str]:
+    return [cell.text for cell in find(page, f"{table} tbody tr:not([hidden]) > th")]
+
+
+def test_no_error_and_nothing_fetched(page: Any, file: Path) -> None:
+    page.get_log("browser")
+    page.get_log("performance")
+    page.get(file.as_uri())
+    assert [entry for entry in page.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    requests = [
+        entry["message"] for entry in page.get_log("performance") if "Network.requestWillBeSent" in entry["message"]
+    ]
+    outside = [message for message in requests if '"url":"file:' not in message and '"url":"data:' not in message]
+    assert outside == []
+
+
+def test_tables_sort_both_ways_and_filter(page: Any) -> None:
+    table = "#results table.sortable"
+    button = find(page, f"{table} thead button")[1]
+    assert first_column(page, table)[:3] == ["ERM", "Mixup ≈", "FGMix"]
+    button.click()
+    assert first_column(page, table)[:3] == ["FGMix", "Mixup ≈", "ERM"]  # the highest first
+    assert button.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
+    button.click()
+    assert first_column(page, table)[:3] == ["ERM", "Mixup ≈", "FGMix"]
+
+
+def test_the_list_of_runs_sorts_filters_and_opens(page: Any) -> None:
+    rows = "#run-list tbody tr"
+    assert len(find(page, rows)) == 36
+    find(page, "#run-list thead button")[5].click()
+    assert find(page, f"{rows}:first-child")[0].text.startswith("FGMix toy c 3")
+    find(page, "#run-list input")[0].send_keys("mixup toy")
+    assert len(find(page, rows)) == 12
+    find(page, f"{rows} button")[0].click()
+    details = find(page, "#run-list tr.details")[0]
+    assert "fgmix train --dataset toy --algorithm mixup" in details.text
+    assert details.find_elements("css selector", "svg")
+
+
+def test_a_number_leads_to_its_runs(page: Any) -> None:
+    link = find(page, '#results a[data-algorithm="fgmix"][data-domain="b"]')[0]
+    script(page, "arguments[0].click()", link)
+    assert len(find(page, "#run-list tbody tr")) == 4
+    find(page, "#run-list .tools button")[0].click()
+    assert len(find(page, "#run-list tbody tr")) == 36
+
+
+def test_every_figure_is_drawn_and_reacts(page: Any) -> None:
+    for figure in find(page, "figure.chart"):
+        assert figure.find_elements("css selector", ".panel svg"), figure.get_attribute("id")
+        assert "NaN" not in figure.get_attribute("innerHTML"), figure.get_attribute("id")
+    tsne = "#figure-Embedding"
+    assert "off" not in (find(page, f"{tsne} g[data-name=art]")[0].get_attribute("class") or "")
+    script(page, "arguments[0].click()", find(page, f"{tsne} .legend button")[0])
+    assert find(page, f"{tsne} g[data-name=art]")[0].get_attribute("class") == "off"
+
+
+def test_hovering_over_a_point_shows_it_and_lights_it_in_every_panel(page: Any) -> None:
+    point = find(page, "#figure-Embedding path.point[data-key]")[0]
+    hover(page, point)
+    tooltip = find(page, "#tooltip")[0]
+    assert tooltip.is_displayed()
+    assert "art, instance 0" in tooltip.text
+    key = point.get_attribute("data-key")
+    lit = find(page, "#figure-Embedding .lit")
+    assert len(lit) == 2
+    assert {node.get_attribute("data-key") for node in lit} == {key}
+    picture = find(page, "#tooltip .picture")[0]
+    assert "data:image/png" in picture.value_of_css_property("background-image")
+
+
+def hover(page: Any, node: Any) -> None:
+    script(
+        page,
+        "arguments[0].scrollIntoView({block: 'center'});"
+        "const at = arguments[0].getBoundingClientRect();"
+        "arguments[0].dispatchEvent(new PointerEvent('pointermove',"
+        " {bubbles: true, clientX: at.x + at.width / 2, clientY: at.y + at.height / 2}));",
+        node,
+    )
+
+
+def test_a_phone_need_not_scroll_sideways(page: Any) -> None:
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page.refresh()
+    assert script(page, "return document.documentElement.scrollWidth") <= 390
+
+
+def test_dark_is_dark_and_print_is_light(page: Any) -> None:
+    background = "return getComputedStyle(document.body).backgroundColor"
+    assert script(page, background) == "rgb(255, 255, 255)"
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": [dark]})
+    assert script(page, background) == "rgb(20, 24, 29)"
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": [dark]})
+    assert script(page, background) == "rgb(255, 255, 255)"
+    assert script(page, "return getComputedStyle(document.querySelector('nav')).display") == "none"
+
+
+def test_nasty_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
+    from benchmark.made import finished
+
+    nasty = [finished("a", 0.5, dataset=folders.NASTY, algorithm=name) for name in ("erm", folders.NASTY)]
+    folder = folders.write(tmp_path / "runs", nasty)
+    browser.get_log("browser")
+    browser.get(write_report(folder, collect(folder), Choices()).as_uri())
+    for button in find(browser, "#run-list tbody button"):
+        button.click()
+    assert find(browser, "img") == []
+    assert folders.NASTY in find(browser, "#results")[0].text
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_a_served_page_follows_its_sweep(browser: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    folder = folders.write(tmp_path / "runs", folders.records()[:1], waiting=1)
+    with served(folder) as port:
+        browser.get(f"http://127.0.0.1:{port}/")
+        assert len(find(browser, "#run-list tbody tr")) == 1
+        folders.finish(folder / "waiting0", folders.records()[1])
+        WebDriverWait(browser, 30).until(lambda b: "2 done" in find(b, "#counts")[0].text)
+        WebDriverWait(browser, 30).until(lambda b: len(find(b, "#run-list tbody tr")) == 2)
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -1,0 +1,126 @@
+"""Charts of every kind of arrays: what a reader hovers over is what the arrays say."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fgmix.analysis import arrays as kinds
+from fgmix.benchmark.selection import Method
+from fgmix.benchmark.statistics import Comparison
+from fgmix.report.charts import Cells, Chart, Line, Points, as_data
+from fgmix.report.figures import PICTURES_A_ROW, chart, differences, pictures
+from plots import made
+
+
+def points(drawn: Chart, panel: int = 0) -> list[Points]:
+    return [mark for mark in drawn.panels[panel].marks if isinstance(mark, Points)]
+
+
+def lines(drawn: Chart, panel: int = 0) -> list[Line]:
+    return [mark for mark in drawn.panels[panel].marks if isinstance(mark, Line)]
+
+
+def cells(drawn: Chart, panel: int = 0) -> Cells:
+    (found,) = (mark for mark in drawn.panels[panel].marks if isinstance(mark, Cells))
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(kinds.KINDS))
+def test_every_kind_is_drawn_and_is_json(kind: str) -> None:
+    drawn = chart("x", made.every()[kind], "fgmix plot it")
+    assert drawn.panels
+    assert all(panel.marks for panel in drawn.panels)
+    text = json.dumps(as_data(drawn), allow_nan=False)
+    assert json.loads(text)["command"] == "fgmix plot it"
+
+
+def test_points_of_a_panel_are_the_arrays_with_their_domains_and_instances() -> None:
+    arrays = made.embedding()
+    drawn = chart("x", arrays)
+    art, _, sketch = points(drawn)[:3]
+    np.testing.assert_array_equal(art.x, arrays.points[[0, 3, 6], 0])
+    assert art.name == "art"
+    assert art.text[1] == "cat, art, instance 3"
+    assert sketch.name == "sketch (test)"
+    (mixed,) = (mark for mark in points(drawn, 1) if mark.name == "mixed")
+    assert len(mixed.x) == 4
+    assert drawn.panels[1].title == "FGMix (22.5 % extrapolated)"
+
+
+def test_pictures_lie_where_their_keys_say() -> None:
+    n = PICTURES_A_ROW + 3
+    thumbnails = np.zeros((n, 2, 2, 3), dtype=np.uint8)
+    thumbnails[:, :, :, 0] = np.arange(n)[:, None, None]
+    found = pictures(thumbnails)
+    assert found is not None
+    sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(found.source.partition(",")[2]))))
+    for key in range(n):
+        row, column = divmod(key, found.columns)
+        assert (sheet[2 * row : 2 * row + 2, 2 * column : 2 * column + 2, 0] == key).all()
+    assert pictures(thumbnails[:0]) is None
+
+
+def test_points_carry_the_keys_of_their_pictures() -> None:
+    drawn = chart("x", made.embedding())
+    assert drawn.pictures is not None
+    assert list(points(drawn)[1].key) == list(points(drawn, 1)[1].key) == [1, 4, 7]
+
+
+def test_without_pictures_points_have_no_key() -> None:
+    bare = replace(made.embedding(), thumbnail=np.zeros(0, dtype=np.int64), thumbnails=np.zeros((0, 1, 1, 3), np.uint8))
+    drawn = chart("x", bare)
+    assert drawn.pictures is None
+    assert list(points(drawn)[1].key) == [-1, -1, -1]
+
+
+def test_flatness_draws_every_direction_and_the_mean() -> None:
+    arrays = made.flatness()
+    drawn = chart("x", arrays)
+    assert len(drawn.panels) == 3
+    assert len(lines(drawn)) == 5
+    np.testing.assert_allclose(lines(drawn)[-1].y, arrays.gaps[0].mean(0))
+    assert [mark.name for mark in lines(drawn, 2)] == ["ERM", "FGMix"]
+
+
+def test_surface_has_one_scale_for_losses_and_one_for_accuracy() -> None:
+    arrays = made.surface()
+    drawn = chart("x", arrays)
+    assert (cells(drawn, 0).low, cells(drawn, 0).high) == (cells(drawn, 1).low, cells(drawn, 1).high)
+    assert cells(drawn, 2).high == arrays.values[2].max()
+    assert [mark.name for mark in lines(drawn, 0)] == ["ERM", "ERM + SWA"]
+    assert points(drawn, 0)[0].text[1] == "ERM, step 10"
+
+
+def test_shift_leaves_the_diagonal_empty() -> None:
+    arrays: Any = made.every()["Shift"]
+    value = np.asarray(cells(chart("x", arrays)).value)
+    assert np.isnan(np.diag(value)).all()
+    np.testing.assert_array_equal(value[0, 1], arrays.accuracy[0, 1])
+
+
+def test_what_cannot_be_told_from_erm_is_grey() -> None:
+    same = Comparison(Method("mixup"), 9, 0.5, (-1.0, 2.0), 0.5, 0.5, 0.05)
+    better = Comparison(Method("fgmix"), 9, 2.0, (1.0, 3.0), 0.001, 0.002, 0.05)
+    alone = Comparison(Method("coral"), 0, None, None, None, None, 0.05)
+    drawn = differences("x", [same, better, alone], ["Mixup", "FGMix", "CORAL"])
+    assert [mark.colour for mark in points(drawn)] == ["#999999", "#D55E00"]
+    assert "cannot be told from ERM" in points(drawn)[0].text[0]
+    assert list(lines(drawn)[2].x) == [1.0, 3.0]
+    assert drawn.panels[0].y.ticks == ((0.0, "Mixup"), (1.0, "FGMix"))
+
+
+def test_black_is_the_colour_of_the_text() -> None:
+    drawn = chart("x", made.flatness())
+    assert lines(drawn)[-1].colour == "ink"
+
+
+def test_what_is_not_finite_is_null() -> None:
+    assert as_data([np.nan, np.inf, np.float64(1.0), np.array([[2, 3]])]) == [None, None, 1.0, [[2, 3]]]

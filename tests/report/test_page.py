@@ -1,0 +1,155 @@
+"""The page: what it holds, that nothing from data is read as HTML, and that nothing of a user's is overwritten."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmark.made import finished
+from fgmix.benchmark.reporting import Results, collect
+from fgmix.benchmark.sweep_folder import Plan, write_plan
+from fgmix.cli import main
+from fgmix.errors import UserError
+from fgmix.report.page import Choices, report_page, saved_figures, write_report
+from report import folders
+from report.folders import NASTY
+from report.test_html import Seen
+
+
+def block(page: str, id: str) -> list[dict[str, object]]:
+    """What a block of data holds."""
+    found = re.search(rf'<script type="application/json" id="{id}">(.*?)</script>', page)
+    assert found
+    content: list[dict[str, object]] = json.loads(found[1])
+    return content
+
+
+def page(results: Results) -> str:
+    return report_page("Title", results)
+
+
+def test_tables_statistics_and_runs_are_on_the_page() -> None:
+    text = page(Results(folders.records()))
+    seen = Seen(text)
+    for part in ("Differences from ERM", "+3.0 [+3.0, +3.0]", "differs from ERM", "Mixup ≈", "64.5 ± 0.6"):
+        assert part in seen.text
+    assert {chart["id"] for chart in block(text, "charts")} == {"differences", "ranks"}
+    runs = block(text, "run-rows")
+    assert len(runs) == 36
+    assert runs[0]["accuracy"] == {"raw": 50.0}
+    assert runs[0]["command"] == "fgmix train --dataset toy --algorithm erm --test-domain a --steps 20 --out runs"
+    assert runs[0]["reported"] == ["raw"]
+
+
+def test_only_the_selected_draw_is_reported() -> None:
+    both = [finished("a", 0.5, draw=0, validation=0.7), finished("a", 0.9, draw=1, validation=0.6)]
+    assert [run["reported"] for run in block(page(Results(both)), "run-rows")] == [["raw"], []]
+
+
+def test_numbers_link_to_the_runs_behind_them() -> None:
+    text = page(Results(folders.records()))
+    assert '<a href="#runs" data-dataset="toy" data-algorithm="fgmix" data-domain="b">' in text
+    assert '<a href="#runs" data-dataset="toy" data-algorithm="fgmix">' in text  # the average: all domains
+
+
+def test_text_from_data_is_never_html(tmp_path: Path) -> None:
+    domains = f"a b {NASTY.replace(' ', '_')}"
+    nasty = [
+        finished(test, 0.5, domains=domains, dataset=NASTY, algorithm=name, settings={"x": NASTY})
+        for test in domains.split()
+        for name in ("erm", NASTY)
+    ]
+    folder = folders.write(tmp_path / "runs", nasty)
+    (folder / "bad").mkdir()
+    (folder / "bad" / "error.json").write_text(json.dumps({"error": NASTY, "traceback": ""}))
+    write_plan(folder, Plan(("bad",), {}), {})
+    text = write_report(folder, collect(folder), Choices()).read_text()
+    seen = Seen(text)
+    assert "img" not in seen.tags
+    assert text.count("</script>") == seen.tags.count("script") == 3
+    assert NASTY in seen.text
+    assert f"bad: {NASTY}" in seen.text
+
+
+def test_the_policy_lets_only_the_pages_own_script_run() -> None:
+    text = page(Results(folders.records()))
+    policy = Seen(text).attributes["content"]  # the last meta with a content
+    script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    style = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (script[0], style[0])]
+    assert policy is not None
+    assert f"script-src 'sha256-{hashes[0]}'" in policy
+    assert f"style-src 'sha256-{hashes[1]}'" in policy
+    assert "connect-src 'none'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_nothing_points_outside() -> None:
+    text = page(Results(folders.records()))
+    without_namespace = text.replace('"http://www.w3.org/2000/svg"', "")  # a name, which nothing fetches
+    assert not re.search(r"(https?:)?//[a-z0-9]", without_namespace.replace("// ", ""))
+
+
+def test_figures_are_taken_from_folders_called_figures(tmp_path: Path) -> None:
+    folders.write(tmp_path, folders.records())
+    folders.add_figures(tmp_path)
+    assert len(saved_figures(tmp_path)) == 11
+    text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
+    assert text.count('<figure id="figure-') == 13
+
+
+def test_curves_of_a_run_are_behind_it() -> None:
+    (run,) = block(page(Results([finished("a", 0.5)])), "run-rows")
+    curves = run["curves"]
+    assert isinstance(curves, dict)
+    assert [panel["title"] for panel in curves["panels"]] == ["Holdout accuracy"]  # made by hand: without losses
+
+
+def test_a_run_that_diverged_at_once_says_so() -> None:
+    diverged = replace(finished("a", 0.5), evaluations=(), status="diverged", diverged_at=3)
+    (run,) = block(page(Results([diverged])), "run-rows")
+    assert run["status"] == "diverged at step 3"
+    assert run["curves"] is None
+
+
+def test_nothing_finished_yet() -> None:
+    assert "No run has finished yet." in page(Results([]))
+
+
+def test_a_file_of_the_users_is_not_overwritten(tmp_path: Path) -> None:
+    folders.write(tmp_path, folders.records())
+    (tmp_path / "report.html").write_text("my own")
+    with pytest.raises(UserError, match=r"Found another file there. Choose another --out"):
+        write_report(tmp_path, collect(tmp_path), Choices())
+    assert (tmp_path / "report.html").read_text() == "my own"
+    first = write_report(tmp_path, collect(tmp_path), Choices(), tmp_path / "new" / "r.html").read_text()
+    assert write_report(tmp_path, collect(tmp_path), Choices(), tmp_path / "new" / "r.html").read_text() == first
+
+
+def test_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders.write(tmp_path, folders.records(), waiting=2)
+    monkeypatch.setattr("sys.argv", ["fgmix", "report", str(tmp_path), "--format", "html", "--spread", "std"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    path = Path(capsys.readouterr().out.strip())
+    assert path == tmp_path / "report.html"
+    text = Seen(path.read_text()).text
+    assert "64.5 ± 1.1" in text
+    assert "36 done" in text
+    assert "2 waiting" in text
+
+
+def test_without_torch_and_without_matplotlib() -> None:
+    code = "import sys, fgmix.report.page; print({'torch', 'matplotlib'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

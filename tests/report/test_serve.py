@@ -1,0 +1,79 @@
+"""Following a sweep: counts, a page that grows, and who may ask."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fgmix.errors import UserError
+from fgmix.report.serve import Followed, make_server
+from report import folders
+from report.test_html import Seen
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[int]:
+    """The port at which a folder is served."""
+    with make_server(Followed(folder), 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def get(port: int, path: str = "/", host: str | None = None) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path, headers={"Host": host or f"127.0.0.1:{port}"})
+    answer = connection.getresponse()
+    found = answer.status, answer.read().decode()
+    connection.close()
+    return found
+
+
+def test_the_page_grows_with_the_sweep(tmp_path: Path) -> None:
+    found = folders.records()
+    folder = folders.write(tmp_path / "runs", [], waiting=2)
+    with served(folder) as port:
+        assert "No run has finished yet." in get(port)[1]
+        folders.write(folder, found[:1])
+        counts = json.loads(get(port, "/status.json")[1])
+        assert counts["counts"] == {"done": 1, "diverged": 0, "running": 0, "failed": 0, "waiting": 2}
+        assert counts["left"] == 2
+        code, page = get(port)
+    assert code == 200
+    assert "<body data-live>" in page
+    assert "connect-src 'self'" in (Seen(page).attributes["content"] or "")
+    assert ">50.0</a>" in page
+
+
+def test_a_finished_run_is_read_once(tmp_path: Path) -> None:
+    followed = Followed(folders.write(tmp_path / "runs", folders.records()))
+    first = followed.page()
+    (tmp_path / "runs" / "run0" / "record.json").write_text("{}")
+    assert followed.page() == first
+
+
+@pytest.mark.parametrize(("path", "host", "code"), [("/", "evil.example", 403), ("/../etc/passwd", None, 404)])
+def test_other_names_and_other_paths_get_nothing(path: str, host: str | None, code: int, tmp_path: Path) -> None:
+    with served(folders.write(tmp_path / "runs", folders.records())) as port:
+        assert get(port, path, host)[0] == code
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "runs", [], waiting=1)
+    with served(folder) as port, pytest.raises(UserError, match=f"Port {port} is not"):
+        make_server(Followed(folder), port)
+
+
+def test_a_folder_without_a_sweep_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Found no plan"):
+        Followed(tmp_path).status()
