@@ -10,6 +10,7 @@ import pytest
 
 from benchmark.made import finished, random_sweep, run
 from fgmix.benchmark.domainbed import from_domainbed, to_domainbed
+from fgmix.benchmark.reporting import all_tables, collect
 from fgmix.benchmark.selection import Cell, Rule, Selected, select
 from fgmix.errors import UserError
 
@@ -89,6 +90,19 @@ def test_selection_as_domainbed_would(tmp_path: Path) -> None:
         outcome = select(records, rule).cells[cell]  # type: ignore[arg-type]
         assert isinstance(outcome, Selected)
         assert (outcome.record.spec.hparams_seed, outcome.step, outcome.accuracy) == answer
+
+
+def test_an_unfinished_trial_counts_in_the_average_as_it_does_in_domainbed(tmp_path: Path) -> None:
+    """Two datasets so that there is an overall table; of one, only two of three domains were run."""
+    for dataset, tests in (("Other", (0, 1)), ("Third", (0, 1, 2))):
+        for t in tests:
+            accuracies = [0.2 * (t + 1) if i == 2 * t else 0.5 for i in range(6)]
+            write_run(tmp_path / f"{dataset}{t}", [t], [(10, accuracies)], dataset=dataset)
+    results = collect(tmp_path, from_domainbed=True)
+    tables = all_tables(results, select(results.records), rule="training_domain", spread="stderr", published=False)
+    (overall,) = (table for table in tables if table.title == "Overall")
+    assert [entry.shown for entry in overall.rows[0].entries] == ["30.0", "40.0", "35.0"]
+    assert "as in DomainBed" in overall.caption
 
 
 def test_broken_lines_are_skipped_and_told(tmp_path: Path) -> None:

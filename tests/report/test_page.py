@@ -54,6 +54,15 @@ def test_only_the_selected_draw_is_reported() -> None:
     assert [run["reported"] for run in block(page(Results(both)), "run-rows")] == [["raw"], []]
 
 
+def test_runs_are_in_the_order_of_the_tables() -> None:
+    runs = block(page(Results(folders.records()[::-1])), "run-rows")
+    assert [(run["algorithm"], run["domain"], run["trial"]) for run in runs[:5]] == [
+        *(("erm", "a", trial) for trial in range(4)),
+        ("erm", "b", 0),
+    ]
+    assert runs[-1]["algorithm"] == "fgmix"
+
+
 def test_numbers_link_to_the_runs_behind_them() -> None:
     text = page(Results(folders.records()))
     assert '<a href="#runs" data-dataset="toy" data-algorithm="fgmix" data-domain="b">' in text

@@ -44,11 +44,13 @@ class Results:
         records: finished runs, but for those that belong to a grid alone.
         grids: finished runs of grids.
         step_milliseconds: time per step by algorithm, where it was measured.
+        partial_trials: whether the overall table averages a trial over the domains it has, as DomainBed's does.
     """
 
     records: Sequence[RunRecord]
     grids: Sequence[Grid] = ()
     step_milliseconds: Mapping[str, float] | None = None
+    partial_trials: bool = False
 
     def groups(self) -> list[tuple[str, Sequence[RunRecord]]]:
         """Records that are selected together, each group with what sets it apart."""
@@ -70,7 +72,7 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
         known: records that were read before, by file; what is read now is added.
     """
     if from_domainbed:
-        return Results(list(read_domainbed(folder).records))
+        return Results(list(read_domainbed(folder).records), partial_trials=True)
     with _collector_paused():
         records = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
     cost = dict(read_json(folder / COST_FILE)["milliseconds"]) if (folder / COST_FILE).exists() else None
@@ -108,14 +110,20 @@ def _record_files(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def report_tables(selection: Selection, *, spread: Spread = "stderr", published: bool = False) -> list[Table]:
+def report_tables(
+    selection: Selection, *, spread: Spread = "stderr", published: bool = False, partial_trials: bool = False
+) -> list[Table]:
     """A table per dataset, the overall one where there are several, and the differences from ERM."""
     datasets: list[str | None] = [*selection.domains]
     if len(datasets) > 1:
         datasets.append(None)
     tables = []
     for name in datasets:
-        table = dataset_table(selection, name, spread=spread) if name else overall_table(selection, spread=spread)
+        table = (
+            dataset_table(selection, name, spread=spread)
+            if name
+            else overall_table(selection, spread=spread, partial_trials=partial_trials)
+        )
         if published:
             table = beside(table)  # it looks rows up by their label, which a mark changes
         against_erm = compared(selection, name)
@@ -159,7 +167,10 @@ def all_tables(
         spread: what stands after ±.
         published: whether the paper's numbers stand beside ours.
     """
-    tables = report_tables(selection, spread=spread, published=published) if selection else []
+    tables: list[Table] = []
+    if selection is not None:
+        shown = {"published": published, "partial_trials": results.partial_trials}
+        tables += report_tables(selection, spread=spread, **shown)
     for grid in results.grids:
         tables += grid_tables(grid, rule=rule, spread=spread, published=published)
     if results.step_milliseconds is not None:

@@ -42,8 +42,8 @@ class Status:
 
     @property
     def seconds_a_run(self) -> float | None:
-        """Mean time of the finished runs; None before the first."""
-        return sum(self.worked.values()) / len(self.worked) if self.worked else None
+        """Mean time of the finished runs; None before the first, or where no time was noted."""
+        return sum(self.worked.values()) / len(self.worked) if any(self.worked.values()) else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -56,7 +56,7 @@ class Status:
         text = [", ".join(f"{self.counts[state]} {state}" for state in ORDER)]
         if self.left and self.seconds_a_run is not None and self.seconds_left is not None:
             at_once = max(1, self.counts["running"])
-            rate = 3600 * at_once / max(self.seconds_a_run, 1e-9)
+            rate = 3600 * at_once / self.seconds_a_run
             text.append(
                 f"{readable_duration(self.seconds_a_run)} a run, {at_once} at once, {rate:.0f} an hour: about "
                 f"{readable_duration(self.seconds_left)} left"

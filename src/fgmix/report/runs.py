@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fgmix.analysis.results import run_curves
-from fgmix.benchmark.labels import method_label
+from fgmix.benchmark.labels import METHODS, method_label
 from fgmix.benchmark.reporting import command
 from fgmix.benchmark.selection import Selected, Selection
 from fgmix.records import RunRecord
@@ -24,7 +24,15 @@ def run_rows(records: Sequence[RunRecord], selections: Sequence[Selection]) -> l
         selections: what was selected among them.
     """
     reported = _reported(selections)
-    return [_row(record, reported.get(id(record), []), number < CURVES) for number, record in enumerate(records)]
+    ordered = sorted(records, key=_place)
+    return [_row(record, reported.get(id(record), []), number < CURVES) for number, record in enumerate(ordered)]
+
+
+def _place(record: RunRecord) -> tuple[Any, ...]:
+    """By dataset, method in the paper's order, test domain, trial and draw."""
+    spec = record.spec
+    order = list(METHODS).index(spec.algorithm) if spec.algorithm in METHODS else len(METHODS)
+    return record.dataset, order, spec.algorithm, spec.test_domains, spec.trial_seed, spec.hparams_seed
 
 
 def _reported(selections: Sequence[Selection]) -> Mapping[int, list[str]]:

@@ -186,21 +186,22 @@ const colourBar = (cells) => {
 // The legend: a button for each name
 
 const drawLegend = (chart, drawing) => {
-  const marks = new Map();
+  const signs = new Map(); // name → one mark of each kind
   for (const mark of chart.panels.flatMap((panel) => panel.marks)) {
-    if (mark.name && !(marks.has(mark.name) && mark.kind === "Line")) marks.set(mark.name, mark);
+    if (mark.name) signs.set(mark.name, { ...signs.get(mark.name), [mark.kind]: mark });
   }
-  if (marks.size < 2) return "";
-  return make("div", { class: "legend" }, ...[...marks].map(([name, mark]) => legendButton(name, mark, drawing)));
+  if (signs.size < 2) return "";
+  return make("div", { class: "legend" }, ...[...signs].map(([name, marks]) => legendButton(name, marks, drawing)));
 };
 
-const legendButton = (name, mark, drawing) => {
-  const sign = draw("svg", { viewBox: "-7 -5 14 10", "aria-hidden": "true" });
-  if (mark.kind === "Line") {
-    const line = draw("line", { x1: -7, x2: 7, y1: 0, y2: 0, stroke: inkOr(mark.colour), "stroke-width": 2 });
-    if (mark.dashed) line.setAttribute("stroke-dasharray", "4 2");
-    sign.append(line);
-  } else sign.append(draw("path", { d: MARKERS[mark.marker] ?? MARKERS.o, transform: "scale(4)", fill: inkOr(mark.colour) }));
+const legendButton = (name, { Line: line, Points: points }, drawing) => {
+  const sign = draw("svg", { viewBox: "-9 -5 18 10", "aria-hidden": "true" });
+  if (line) {
+    const node = draw("line", { x1: -9, x2: 9, y1: 0, y2: 0, stroke: inkOr(line.colour), "stroke-width": 1.5 });
+    if (line.dashed) node.setAttribute("stroke-dasharray", "3 2");
+    sign.append(node);
+  }
+  if (points) sign.append(draw("path", { d: MARKERS[points.marker] ?? MARKERS.o, transform: "scale(3.5)", fill: inkOr(points.colour) }));
   const toggle = (event) => {
     const button = event.currentTarget;
     const on = button.getAttribute("aria-pressed") !== "true";

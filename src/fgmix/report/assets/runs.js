@@ -7,8 +7,8 @@ const COLUMNS = [
   ["Test domain", (run) => run.domain],
   ["Trial", (run) => run.trial, "number"],
   ["Draw", (run) => run.draw, "number"],
-  ["Accuracy (%)", (run) => run.accuracy.raw ?? "", "number"],
-  ["averaged (%)", (run) => run.accuracy.swa ?? run.accuracy.swad ?? "", "number"],
+  ["Accuracy (%)", (run) => run.accuracy.raw ?? "", "number", 1],
+  ["averaged (%)", (run) => run.accuracy.swa ?? run.accuracy.swad ?? "", "number", 1],
   ["Reported", (run) => run.reported.join(", ")],
   ["Status", (run) => run.status],
 ];
@@ -31,13 +31,13 @@ const chosenRuns = () => {
   return found.sort((a, b) => compareValues(of(a), of(b), sign));
 };
 
-const numberText = (value) => (typeof value === "number" && !Number.isInteger(value) ? value.toFixed(1) : String(value));
+const shownValue = (value, digits) => (digits && value !== "" ? value.toFixed(digits) : String(value));
 
 const runRow = (run) => {
-  const cells = COLUMNS.map(([name, of, kind]) =>
+  const cells = COLUMNS.map(([name, of, kind, digits]) =>
     name === "Method"
       ? make("th", { scope: "row" }, make("button", { type: "button", "aria-expanded": "false", class: "open" }, of(run)))
-      : make("td", { class: kind ?? null }, numberText(of(run))),
+      : make("td", { class: kind ?? null }, shownValue(of(run), digits)),
   );
   const row = make("tr", {}, ...cells);
   const button = row.querySelector("button");
