@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
+
+T = TypeVar("T")
 
 
 class Progress:
@@ -84,3 +87,15 @@ class Progress:
             return ""
         left = (self.total - self.done) / rate
         return f"{rate:.1f}/s, {left:.0f} s left" if not self._live else f"{rate:.1f}/s"
+
+
+def track(things: Sequence[T], description: str, *, show: bool = True) -> Iterator[T]:
+    """The things one by one, with a bar that counts them.
+
+    >>> list(track("ab", "letters", show=False))
+    ['a', 'b']
+    """
+    with Progress(description, len(things), show=show) as bar:
+        for thing in things:
+            yield thing
+            bar.advance()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from fgmix.analysis.embeddings import code_embedding, mixing_embedding, plane
-from fgmix.analysis.runs import OpenedRun
+from fgmix.analysis.embeddings import code_embedding, mixing_embedding, plane, thumbnails
+from fgmix.analysis.runs import OpenedRun, Sample
+from fgmix.data import Domain
+from fgmix.data._dataset import ArrayInputs
 from fgmix.errors import UserError
 
 
@@ -33,6 +37,44 @@ def test_runs_beside_one_another(erm: OpenedRun, mixing: OpenedRun) -> None:
     assert found.panels.tolist() == ["ERM", "FGMix"]
     assert np.array_equal(found.instance[found.panel == 0], found.instance[found.panel == 1])
     assert np.isnan(found.extrapolated).all()
+
+
+def test_a_tsne_that_is_done_is_kept(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
+    whole = code_embedding([erm, mixing], instances=8, progress=False)
+    code_embedding([erm, mixing], instances=8, keep=tmp_path / "t", progress=False)
+    (partial,) = tmp_path.glob(".t*.partial.npz")
+    with np.load(partial) as archive:
+        content = dict(archive)
+    np.savez(partial, key=content["key"], rows=content["rows"][:1] + 1)  # marked, so that use is seen
+    found = code_embedding([erm, mixing], instances=8, keep=tmp_path / "t", progress=False)
+    first = found.panel == 0
+    np.testing.assert_array_equal(found.points[first], whole.points[first] + 1)
+    np.testing.assert_array_equal(found.points[~first], whole.points[~first])
+
+
+def images(channels: int, side: int) -> Sample:
+    """Two domains of images whose brightness tells which one it is: instance i of domain d is 10 d + i everywhere."""
+    x = [np.full((4, channels, side, side), 10.0 * d) + np.arange(4)[:, None, None, None] for d in range(2)]
+    domains = tuple(Domain(str(d), ArrayInputs(x[d].astype(np.float32)), np.zeros(4, dtype=np.int64)) for d in range(2))
+    return Sample(domains, (0, 1), (np.array([0, 3]), np.array([2])))
+
+
+@pytest.mark.parametrize(("channels", "side", "shown"), [(3, 64, 40), (1, 8, 8), (2, 8, 8)])
+def test_thumbnails_show_their_instances(channels: int, side: int, shown: int) -> None:
+    found = thumbnails([images(channels, side)])
+    assert found.shape == (3, shown, shown, 3)
+    assert found[:, 0, 0].tolist() == [[0] * 3, [64] * 3, [255] * 3]  # brightness 0, 3 and 12 of 12
+
+
+def test_features_have_no_pictures(mixing: OpenedRun) -> None:
+    assert thumbnails([mixing.sample(["0"])]).shape[0] == 0
+
+
+def test_points_know_their_pictures(erm: OpenedRun, mixing: OpenedRun) -> None:
+    found = code_embedding([erm, mixing], instances=8, progress=False)
+    assert found.thumbnail[found.panel == 0].tolist() == found.thumbnail[found.panel == 1].tolist() == list(range(24))
+    mixed = mixing_embedding(mixing, instances=10, mixed=12, progress=False)
+    assert set(mixed.thumbnail[mixed.domain < 0].tolist()) == {-1}
 
 
 def test_the_same_seed_gives_the_same_picture() -> None:

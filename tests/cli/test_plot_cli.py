@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmark.made import run
 from fgmix.analysis.arrays import load_arrays
+from fgmix.benchmark.sweep_folder import Plan, write_plan
 from fgmix.cli import main
 from fgmix.training import fit
 from killed_run import toy_spec
@@ -45,7 +47,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             found[algorithm] = str(fit(spec, place / "runs", device="cpu", progress=False).folder)
     (place / "times").mkdir()
     (place / "times" / "cost.json").write_text('{"milliseconds": {"erm": 20.0, "fgmix": 23.0}}')
-    return {**found, "folder": str(place / "runs"), "times": str(place / "times")}
+    made = [
+        run("1", {6: {"0": (0.5, 0.5), "1": (lam / 4, 0.5)}}, algorithm="fgmix", settings={"lam": lam, "alpha": 1.0})
+        for lam in (1.0, 3.0)
+    ]
+    for number, record in enumerate(made):
+        (place / "grid" / f"run{number}").mkdir(parents=True)
+        record.write(place / "grid" / f"run{number}" / "record.json")
+    write_plan(place / "grid", Plan(("run0", "run1"), {"lam": (1.0, 3.0), "alpha": (1.0,)}), {})
+    return {**found, **{name: str(place / name) for name in ("runs", "times", "grid")}, "folder": str(place / "runs")}
 
 
 COMMANDS = {
@@ -61,6 +71,7 @@ COMMANDS = {
     "cd": ["cd", "folder"],
     "ablation": ["ablation", "folder"],
     "cost": ["cost", "times"],
+    "sensitivity": ["sensitivity", "grid"],
     "sensitivity-paper": ["sensitivity", "--published"],
 }
 

@@ -15,6 +15,7 @@ from fgmix.analysis.runs import OpenedRun, Which
 from fgmix.drop_in import FGMix
 from fgmix.errors import UserError
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients
+from fgmix.progress import track
 from fgmix.records import Model
 from fgmix.seeding import numpy_generator
 
@@ -28,6 +29,7 @@ def compatibility(
     instances: int = 300,
     same_class: bool = True,
     seed: int = 0,
+    progress: bool = True,
 ) -> Scores:
     """A_ω(g_i, g_j) and cos(g_i, g_j) for each ordered pair of source domains (A_ω is not symmetric).
 
@@ -39,6 +41,7 @@ def compatibility(
         instances: training instances of each domain to draw from, at most.
         same_class: pairs share their class, as those that the policy meets; False takes any.
         seed: of the draws.
+        progress: show a bar over the pairs of domains.
     """
     algorithm = run.algorithm(which, model)
     mixer, learned = _learned(algorithm, run)
@@ -47,7 +50,7 @@ def compatibility(
     vectors = _vectors(mixer, algorithm, z, y.to(run.device))
     scaled = vectors.normalised() if mixer.scale == "rms" else vectors
     names, score, cosine = [], [], []
-    for first, second in permutations(sample.ids, 2):
+    for first, second in track(list(permutations(sample.ids, 2)), "scores", show=progress):
         position = _draw_pairs(y.numpy(), domain.numpy(), first, second, pairs, same_class, seed)
         at = torch.from_numpy(position).to(run.device)
         with torch.no_grad():

@@ -7,14 +7,17 @@ van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from fgmix.analysis.arrays import Bytes, Embedding, Floats, Ints
 from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
+from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.analysis.runs import OpenedRun, Sample, Which
 from fgmix.errors import UserError
 from fgmix.records import Model
@@ -42,6 +45,8 @@ def mixing_embedding(
     instances: int = 150,
     mixed: int = 300,
     seed: int = 0,
+    keep: Path | None = None,
+    progress: bool = True,
 ) -> Embedding:
     """Original codes, then with random interpolation (variant A), then with mixed codes of the run's policy.
 
@@ -52,6 +57,8 @@ def mixing_embedding(
         instances: codes of each domain, at most.
         mixed: mixed codes of each kind.
         seed: of the draws and of t-SNE.
+        keep: stem of the figure's files, beside which a t-SNE that is done is kept.
+        progress: show a bar.
     """
     algorithm = run.algorithm(which, model)
     mixer = mixer_of(algorithm)
@@ -68,7 +75,8 @@ def mixing_embedding(
         for policy in (random_mixer(z.shape[1]).to(run.device), mixer)
     ]
     everything = torch.cat([z, tests.codes(algorithm), *(mixture.z for mixture in mixtures)]).cpu().numpy()
-    xy = plane(everything, seed)
+    key = (run.folder.name, which, model, instances, mixed, seed)
+    (xy,) = _planes([lambda: everything], key, seed, keep, progress)
     own = _originals((sources, tests), xy)
     rest = np.split(xy[len(own.points) :], 2)
     return _embedding(
@@ -87,19 +95,50 @@ def code_embedding(
     model: Model = "raw",
     instances: int = 150,
     seed: int = 0,
+    keep: Path | None = None,
+    progress: bool = True,
 ) -> Embedding:
-    """Codes of the same instances under several runs, a t-SNE each: what a method does to the features."""
-    found = []
-    for run in runs:
-        if run.record.data_fingerprint != runs[0].record.data_fingerprint:
-            raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")
+    """Codes of the same instances under several runs, a t-SNE each: what a method does to the features.
+
+    Args:
+        runs: runs on the same data.
+        which: weights after the last step, or the best.
+        model: raw or averaged.
+        instances: codes of each domain, at most.
+        seed: of the draws and of t-SNE.
+        keep: stem of the figure's files, beside which each t-SNE that is done is kept.
+        progress: show a bar over the runs.
+    """
+    first = runs[0]
+    if any(run.record.data_fingerprint != first.record.data_fingerprint for run in runs):
+        raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")
+
+    def samples_of(run: OpenedRun) -> tuple[Sample, ...]:
+        return tuple(run.sample(names, limit=instances, seed=seed) for names in (run.sources, run.test_domains))
+
+    def codes_of(run: OpenedRun) -> Floats:
         algorithm = run.algorithm(which, model)
-        samples = tuple(run.sample(names, limit=instances, seed=seed) for names in (run.sources, run.test_domains))
-        codes = torch.cat([sample.codes(algorithm) for sample in samples]).cpu().numpy()
-        found.append(_originals(samples, plane(codes, seed)))
-    # The same instances in every panel: their pictures are kept once.
+        codes: Floats = torch.cat([sample.codes(algorithm) for sample in samples_of(run)]).cpu().numpy()
+        return codes
+
+    key = (*(run.folder.name for run in runs), which, model, instances, seed)
+    planes = _planes([partial(codes_of, run) for run in runs], key, seed, keep, progress)
+    found = [_originals(samples_of(run), xy) for run, xy in zip(runs, planes)]
     labels = [run.label(model) for run in runs]
-    return _embedding(runs[0], labels, found, [np.nan] * len(runs), thumbnails(samples))
+    # The same instances in every panel: their pictures are kept once.
+    return _embedding(first, labels, found, [np.nan] * len(runs), thumbnails(samples_of(first)))
+
+
+def _planes(codes: Sequence[Callable[[], Floats]], key: object, seed: int, keep: Path | None, progress: bool) -> Floats:
+    """A t-SNE of each, (r, n, 2)."""
+    return compute_rows(
+        lambda i: plane(codes[i](), seed),
+        len(codes),
+        description="t-SNE",
+        key=key,
+        partial=partial_file(keep) if keep else None,
+        progress=progress,
+    )
 
 
 def plane(z: Floats, seed: int = 0) -> Floats:

@@ -13,15 +13,16 @@ Domains that hold other shares of the classes differ for that reason, too.
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from fgmix.analysis.arrays import Floats, Shift
+from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.analysis.runs import OpenedRun, Which
 from fgmix.errors import UserError
 from fgmix.functional.kernels import rbf_kernel
-from fgmix.progress import Progress
 from fgmix.records import Model
 from fgmix.seeding import numpy_generator
 
@@ -37,6 +38,7 @@ def shift(
     instances: int = 200,
     permutations: int = 500,
     seed: int = 0,
+    keep: Path | None = None,
     progress: bool = True,
 ) -> Shift:
     """All pairs of the run's domains, sources and targets, by the holdout's codes: the training parts were fitted.
@@ -48,6 +50,7 @@ def shift(
         instances: codes of each domain, at most.
         permutations: for the p values, whose least is 1 / (1 + permutations).
         seed: of the draws.
+        keep: stem of the figure's files, beside which pairs are kept as they come.
         progress: show a bar over the pairs.
     """
     algorithm = run.algorithm(which, model)
@@ -56,15 +59,21 @@ def shift(
         name: run.sample([name], "holdout", instances, seed).codes(algorithm).cpu().numpy().astype(np.float64)
         for name in names
     }
-    k = len(names)
-    accuracy, distance, p = np.full((k, k), 0.5), np.zeros((k, k)), np.ones((k, k))
-    with Progress("shift", k * (k - 1) // 2, show=progress) as bar:
-        for i, j in combinations(range(k), 2):
-            x, y = codes[names[i]], codes[names[j]]
-            accuracy[i, j] = accuracy[j, i] = domain_accuracy([x, y], seed)
-            distance[i, j], p[i, j] = two_sample(x, y, permutations, seed)
-            distance[j, i], p[j, i] = distance[i, j], p[i, j]
-            bar.advance()
+    pairs = list(combinations(range(len(names)), 2))
+
+    def compare(number: int) -> Floats:
+        x, y = (codes[names[i]] for i in pairs[number])
+        return np.array([domain_accuracy([x, y], seed), *two_sample(x, y, permutations, seed)])
+
+    rows = compute_rows(
+        compare,
+        len(pairs),
+        description="shift",
+        key=(run.folder.name, which, model, instances, permutations, seed),
+        partial=partial_file(keep) if keep else None,
+        progress=progress,
+    )
+    accuracy, distance, p = (_symmetric(len(names), pairs, *of) for of in zip(rows.T, (0.5, 0.0, 1.0)))
     return Shift(
         title=f"{run.prepared.dataset.name}, codes of {run.label(model)}",
         domains=np.array(names),
@@ -74,6 +83,14 @@ def shift(
         p=p,
         overall=domain_accuracy(list(codes.values()), seed),
     )
+
+
+def _symmetric(k: int, pairs: list[tuple[int, int]], values: Floats, diagonal: float) -> Floats:
+    """A (k, k) matrix of the pairs' values; `diagonal` where a domain meets itself."""
+    matrix = np.full((k, k), diagonal)
+    for (i, j), value in zip(pairs, values):
+        matrix[i, j] = matrix[j, i] = value
+    return matrix
 
 
 def domain_accuracy(samples: list[Floats], seed: int = 0) -> float:

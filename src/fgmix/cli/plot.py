@@ -133,10 +133,12 @@ def tsne(
     taken: dict[str, Any] = {"which": _which(which), "model": model, "instances": instances, "seed": seed}
     if beside:
         runs = _opened([*beside, run], dataset, data_root, device)
-        _finish(code_embedding(runs, **taken), out, f"tsne-features-{run.resolve().name}")
+        name = f"tsne-features-{run.resolve().name}"
+        _finish(code_embedding(runs, keep=out / name, **taken), out, name)
         return
     (opened,) = _opened([run], dataset, data_root, device)
-    _finish(mixing_embedding(opened, mixed=mixed, **taken), out, f"tsne-{run.resolve().name}")
+    name = f"tsne-{run.resolve().name}"
+    _finish(mixing_embedding(opened, mixed=mixed, keep=out / name, **taken), out, name)
 
 
 @app.command()
@@ -239,6 +241,7 @@ def shift(
     from fgmix.analysis.shift import shift as compute
 
     (opened,) = _opened([run], dataset, data_root, device)
+    name = f"shift-{run.resolve().name}"
     arrays = compute(
         opened,
         permutations=permutations,
@@ -246,8 +249,9 @@ def shift(
         model=model,  # type: ignore[arg-type]
         instances=instances,
         seed=seed,
+        keep=out / name,
     )
-    _finish(arrays, out, f"shift-{run.resolve().name}")
+    _finish(arrays, out, name)
 
 
 @app.command()
