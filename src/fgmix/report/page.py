@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -137,7 +138,9 @@ def saved_figures(folder: Path) -> list[Chart]:
             folders.clear()
         elif Path(place).name == "figures":
             found += [Path(place, name) for name in names if name.endswith(".npz")]
-    return [chart(path.stem, load_arrays(path)) for path in sorted(found)]
+    return [
+        chart(path.stem, load_arrays(path), f"fgmix plot redraw {shlex.quote(str(path))}") for path in sorted(found)
+    ]
 
 
 def write_report(folder: Path, results: Results, choices: Choices, out: Path | None = None, title: str = "") -> Path:

@@ -265,6 +265,8 @@ const follow = (drawing, chart) => {
   });
 };
 
+window.addEventListener("scroll", () => (tooltip.hidden = true), { passive: true });
+
 const drawChart = (drawing, chart) => {
   const panels = make("div", { class: chart.panels.length > 1 ? "panels" : "panels single" }, ...chart.panels.map(drawPanel));
   drawing.replaceChildren(drawLegend(chart, drawing), panels);
