@@ -146,12 +146,18 @@ def test_hovering_over_a_point_shows_it_and_lights_it_in_every_panel(page: Any) 
 
 
 def hover(page: Any, node: Any) -> None:
-    script(
-        page,
-        "arguments[0].scrollIntoView({block: 'center'});"
-        "const at = arguments[0].getBoundingClientRect();"
-        "arguments[0].dispatchEvent(new PointerEvent('pointermove',"
-        " {bubbles: true, clientX: at.x + at.width / 2, clientY: at.y + at.height / 2}));",
+    """Bring a node into view and, once the page stands still, move the pointer over it."""
+    page.execute_async_script(
+        """
+        const [node, done] = arguments;
+        node.scrollIntoView({block: "center"});
+        requestAnimationFrame(() => requestAnimationFrame(() => {
+            const at = node.getBoundingClientRect();
+            const place = {clientX: at.x + at.width / 2, clientY: at.y + at.height / 2};
+            node.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, ...place}));
+            done();
+        }));
+        """,
         node,
     )
 
