@@ -54,7 +54,7 @@ def test_twenty_thousand_records_within_ten_seconds(tmp_path: Path) -> None:
     started = time.process_time()
     text = report_text(collect(tmp_path), published=True)
     seconds = time.process_time() - started
-    assert text.count("\n| ERM |") == 6  # five datasets and the overall table
+    assert text.count("\n| ERM |") == 7  # five datasets, the overall table, the ranks
     assert seconds < 10
 
 
@@ -63,7 +63,7 @@ def test_two_thousand_records_from_disk(tmp_path: Path) -> None:
     results = collect(tmp_path)
     assert len(results.records) == 2000
     text = report_text(results)
-    assert text.count("\n| ERM |") == 6
+    assert text.count("\n| ERM |") == 7
     assert "Average rank over 100 trials and test domains" in text
 
 
@@ -98,6 +98,25 @@ def test_without_a_number_of_erm_there_is_nothing_to_compare_with() -> None:
 @pytest.mark.parametrize(("format", "sign"), [("md", "| 60.0 |"), ("latex", r"\toprule"), ("csv", "toy,ERM,a,60.0")])
 def test_formats(format: str, sign: str) -> None:
     assert sign in report_text(Results([finished("a", 0.6)]), format=format)
+
+
+@pytest.mark.parametrize("format", ["md", "latex", "csv"])
+def test_ranks_stand_in_every_format(format: str) -> None:
+    records = [
+        finished(test, accuracy, algorithm=algorithm)
+        for algorithm, accuracy in (("erm", 0.5), ("m1", 0.6))
+        for test in "abc"
+    ]
+    text = report_text(Results(records), format=format)
+    assert text.index("m1", text.index("Ranks")) < text.index("ERM", text.index("Ranks"))  # the best first
+    assert all(rank in text for rank in ("1.00", "2.00"))
+
+
+@pytest.mark.parametrize("format", ["md", "latex", "csv"])
+def test_where_nothing_can_be_ranked_the_report_says_why(format: str) -> None:
+    apart = [finished("a", 0.5), finished("b", 0.6, algorithm="m1")]
+    assert "Found 2 methods and 0 in common" in report_text(Results(apart), format=format)
+    assert "Ranks" not in report_text(Results(apart[:1]), format=format)
 
 
 # Grids

@@ -20,6 +20,8 @@ from fgmix.benchmark.statistics import (
     holm,
     marked,
     rank_methods,
+    ranking_table,
+    unranked_table,
     wilcoxon,
 )
 from fgmix.benchmark.tables import dataset_table
@@ -216,3 +218,15 @@ def test_cliques_are_the_longest_bars() -> None:
     a, b, c, d, e = (Method(name) for name in "abcde")
     ranking = Ranking({a: 1.0, b: 1.5, c: 2.2, d: 2.4, e: 4.0}, 10, 0.0, 1.0, critical_difference=1.0)
     assert ranking.cliques() == [(a, b), (b, c, d)]
+
+
+def test_the_table_of_ranks() -> None:
+    ranking = Ranking({Method("x"): 1.25, Method("erm", "swa"): 1.75}, 4, 3.6, 0.1653, critical_difference=0.98)
+    text = markdown(ranking_table(ranking))
+    assert "| x | 1.25 |\n| ERM + SWA | 1.75 |" in text  # no bold: the highest is not the best
+    assert "over 4 trials and test domains" in text
+    assert "χ² = 3.60, p = 0.165. Ranks that differ by less than 0.98 cannot be told apart (Nemenyi, α = 0.05)" in text
+    assert latex(ranking_table(ranking)).isascii()
+    nothing = markdown(unranked_table([Method("x"), Method("erm")], "Too few."))
+    assert "| x | – [1] |\n| ERM | – [1] |" in nothing
+    assert "[1] Too few." in nothing

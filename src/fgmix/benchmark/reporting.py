@@ -25,6 +25,8 @@ from fgmix.benchmark.statistics import (
     comparison_table,
     marked,
     rank_methods,
+    ranking_table,
+    unranked_table,
 )
 from fgmix.benchmark.sweep_folder import read_plans
 from fgmix.benchmark.tables import Spread, Table, dataset_table, overall_table
@@ -113,7 +115,7 @@ def _record_files(folder: Path) -> list[Path]:
 def report_tables(
     selection: Selection, *, spread: Spread = "stderr", published: bool = False, partial_trials: bool = False
 ) -> list[Table]:
-    """A table per dataset, the overall one where there are several, and the differences from ERM."""
+    """A table per dataset, the overall one where there are several, the differences from ERM, and the ranks."""
     datasets: list[str | None] = [*selection.domains]
     if len(datasets) > 1:
         datasets.append(None)
@@ -129,7 +131,20 @@ def report_tables(
         against_erm = compared(selection, name)
         tables.append(marked(table, against_erm) if against_erm else table)
     over_all = compared(selection)
-    return [*tables, comparison_table(over_all)] if over_all else tables
+    if over_all:
+        tables.append(comparison_table(over_all))
+    return [*tables, *_rank_tables(selection)]
+
+
+def _rank_tables(selection: Selection) -> list[Table]:
+    """Average ranks, or why there are none; nothing for one method, which has nothing to be ranked against."""
+    methods = selection.methods()
+    if len(methods) < 2:
+        return []
+    try:
+        return [ranking_table(rank_methods(selection))]
+    except UserError as error:
+        return [unranked_table(methods, str(error))]
 
 
 def compared(selection: Selection, dataset: str | None = None) -> list[Comparison]:
@@ -148,11 +163,7 @@ def report_text(
     """All tables of a folder as text."""
     selection = select(results.records, rule) if results.records else None
     tables = all_tables(results, selection, rule=rule, spread=spread, published=published)
-    more = _ranking_lines(selection) if selection else []
-    parts = [render(table, format) for table in tables]
-    if format == "md" and more:
-        parts.append("\n".join(more) + "\n")
-    return "\n".join(parts)
+    return "\n".join(render(table, format) for table in tables)
 
 
 def all_tables(
@@ -176,23 +187,6 @@ def all_tables(
     if results.step_milliseconds is not None:
         tables.append(cost_table({Method(name): time for name, time in results.step_milliseconds.items()}))
     return tables
-
-
-def _ranking_lines(selection: Selection) -> list[str]:
-    """Average ranks and which of them cannot be told apart; nothing where too little is shared."""
-    try:
-        ranking = rank_methods(selection)
-    except UserError:
-        return []
-    ranks = ", ".join(f"{method_label(*method)} {rank:.2f}" for method, rank in ranking.ranks.items())
-    return [
-        "### Ranks",
-        "",
-        f"Average rank over {ranking.pairs} trials and test domains: {ranks}.",
-        "",
-        f"Friedman: χ² = {ranking.statistic:.2f}, p = {ranking.p:.3g}. Ranks that differ by less than "
-        f"{ranking.critical_difference:.2f} cannot be told apart (Nemenyi, α = 0.05).",
-    ]
 
 
 def explained(

@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
 Pair = tuple[str, int, str]  # dataset, trial, test domain
 ERM = Method("erm")
 MARK = "≈"
+RANKS, AVERAGE_RANK = "Ranks", "average rank"  # a table and its column
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Ranking:
         statistic: Friedman's χ², corrected for ties.
         p: its p value, by the χ² distribution with k − 1 degrees of freedom.
         critical_difference: ranks that differ by less cannot be told apart (Nemenyi).
+        alpha: level of the critical difference.
     """
 
     ranks: Mapping[Method, float]
@@ -86,6 +88,7 @@ class Ranking:
     statistic: float
     p: float
     critical_difference: float
+    alpha: float = 0.05
 
     def cliques(self) -> list[tuple[Method, ...]]:
         """The largest groups of neighbours that cannot be told apart: the bars of the diagram."""
@@ -257,6 +260,7 @@ def rank_methods(selection: Selection, *, dataset: str | None = None, alpha: flo
         statistic=float(statistic),
         p=float(chi2.sf(statistic, k - 1)),
         critical_difference=critical_difference(k, n, alpha),
+        alpha=alpha,
     )
 
 
@@ -307,6 +311,25 @@ def comparison_table(comparisons: Sequence[Comparison], baseline: Method = ERM) 
     )
     columns = (f"− {name}", "p", "p (Holm)", "pairs", "verdict")
     return Table(f"Differences from {name}", caption, columns, rows, best=False)
+
+
+def ranking_table(ranking: Ranking) -> Table:
+    """Average ranks, best first, and from which difference on they can be told apart."""
+    rows = tuple(
+        Row(method_label(*method), (Entry(rank, text=f"{rank:.2f}"),), method) for method, rank in ranking.ranks.items()
+    )
+    caption = (
+        f"Average rank over {ranking.pairs} trials and test domains; 1 is the best. Friedman: χ² = "
+        f"{ranking.statistic:.2f}, p = {ranking.p:.3g}. Ranks that differ by less than "
+        f"{ranking.critical_difference:.2f} cannot be told apart (Nemenyi, α = {ranking.alpha:g})."
+    )
+    return Table(RANKS, caption, (AVERAGE_RANK,), rows, best=False)
+
+
+def unranked_table(methods: Sequence[Method], reason: str) -> Table:
+    """The same table where nothing could be ranked: every method, and the reason as a footnote."""
+    rows = tuple(Row(method_label(*method), (Entry(note=reason),), method) for method in methods)
+    return Table(RANKS, "Average rank over trials and test domains.", (AVERAGE_RANK,), rows, best=False)
 
 
 def _with_interval(comparison: Comparison) -> str:
