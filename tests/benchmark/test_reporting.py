@@ -15,7 +15,7 @@ import pytest
 from benchmark.made import finished, random_sweep, run
 from benchmark.sweeps import QUICK, Here, make_data, toy_sweep
 from fgmix.benchmark.grids import Grid, grid_tables, split_grids
-from fgmix.benchmark.reporting import COST_FILE, Results, collect, command, explained, report_text
+from fgmix.benchmark.reporting import COST_FILE, NothingFinished, Results, collect, command, explained, report_text
 from fgmix.benchmark.running import run_sweeps
 from fgmix.benchmark.sweep_folder import Plan, read_plans, write_plan
 from fgmix.errors import UserError
@@ -43,7 +43,7 @@ def test_records_are_found_at_any_depth(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"Found none. Run `fgmix sweep"):
+    with pytest.raises(NothingFinished, match=r"Found none. Run `fgmix sweep"):
         collect(tmp_path)
 
 

@@ -38,6 +38,10 @@ from fgmix.spec import RunSpec
 COST_FILE = "cost.json"  # times per step of the preset paper-cost
 
 
+class NothingFinished(UserError):
+    """A folder without a finished run: while a sweep runs, that may change."""
+
+
 @dataclass(frozen=True)
 class Results:
     """What a folder holds.
@@ -79,7 +83,9 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
         records = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
     cost = dict(read_json(folder / COST_FILE)["milliseconds"]) if (folder / COST_FILE).exists() else None
     if not records and cost is None:
-        raise UserError(f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first.")
+        raise NothingFinished(
+            f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first."
+        )
     plain, grids = split_grids(records, read_plans(folder))
     return Results(plain, grids, cost)
 
