@@ -115,11 +115,22 @@ def read_record(path: Path) -> RunRecord:
     """The record in a run's folder (or at a record.json)."""
     file = path / "record.json" if path.is_dir() else path
     content = read_json(file)
-    if content.get("schema") != SCHEMA:
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
         raise UserError(
-            f"Expected a record of schema {SCHEMA} at {file}. Found schema {content.get('schema')}. "
+            f"Expected a record of schema {SCHEMA} at {file}. Found schema {schema}. "
             "Read it with the fgmix version that made it."
         )
+    try:
+        return _record(content, file.parent)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"Expected a run's record at {file}. Found one that is not whole ({type(error).__name__}: {error}). "
+            "Delete it, and the run goes on when it is started again."
+        ) from error
+
+
+def _record(content: dict[str, Any], folder: Path) -> RunRecord:
     return RunRecord(
         spec=RunSpec.from_dict(content["spec"]),
         status=content["status"],
@@ -129,5 +140,5 @@ def read_record(path: Path) -> RunRecord:
         domains=tuple(content["domains"]),
         evaluations=tuple(Evaluation(**evaluation) for evaluation in content["evaluations"]),
         diverged_at=content["diverged_at"],
-        folder=file.parent,
+        folder=folder,
     )

@@ -104,3 +104,9 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     launch = partial(run_ray, address="127.0.0.1:1")
     with pytest.raises(UserError, match=r"Expected a Ray cluster at 127\.0\.0\.1:1"):
         run_sweeps([toy_sweep(make_data(tmp_path))], tmp_path / "out", launch, progress=False)
+
+
+@pytest.mark.parametrize("address", ["localhost:abc", "localhost:", "localhost:99999", "ray://localhost:-1"])
+def test_an_address_without_a_port(tmp_path: Path, address: str) -> None:
+    with pytest.raises(UserError, match="`address` should be HOST:PORT"):
+        run_ray([], tmp_path, address=address)

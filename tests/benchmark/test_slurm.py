@@ -92,6 +92,23 @@ def test_an_option_that_submitit_does_not_know(tmp_path: Path) -> None:
         run_sweeps([toy_sweep(make_data(tmp_path))], tmp_path / "out", launch, progress=False)
 
 
+def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"Expected Slurm's commands.*srun.*another --launcher"):
+        run_sweeps([toy_sweep(make_data(tmp_path))], tmp_path / "out", run_slurm, progress=False)
+
+
+def test_a_controller_that_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("srun", "sbatch"):
+        (tmp_path / name).write_text(
+            "#!/bin/sh\necho 'sbatch: error: Unable to contact\nslurm controller' >&2\nexit 1\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(UserError, match=r"Unable to contact slurm controller\).*`sinfo`"):
+        run_sweeps([toy_sweep(make_data(tmp_path))], tmp_path / "out", run_slurm, progress=False)
+
+
 @pytest.mark.long
 def test_submitits_own_processes(tmp_path: Path) -> None:
     sweep = toy_sweep(make_data(tmp_path), "erm", "l2a_ot")

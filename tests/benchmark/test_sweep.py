@@ -281,6 +281,14 @@ def test_status_tells_rate_and_time_left(data: str, tmp_path: Path) -> None:
     assert read_status(out).counts == {"done": 1, "waiting": 2}
 
 
+def test_half_a_line_of_a_session_is_passed_over(data: str, tmp_path: Path) -> None:
+    """A power cut may leave one: the end of the last line, or zeros in its place."""
+    (name,) = run(tmp_path, toy_sweep(data, test_domains=("ct",)))
+    torn = b'{"seconds": 30}\n{"seconds": 12}\n\0\0\xff\n3\n{"first_step": 4}\n{"seconds": 9'
+    (tmp_path / name / "sessions.jsonl").write_bytes(torn)
+    assert read_status(tmp_path).worked == {name: 42}
+
+
 def test_no_sweep_no_status(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no plan"):
         read_status(tmp_path)

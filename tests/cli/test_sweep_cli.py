@@ -179,3 +179,52 @@ def test_a_folder_without_runs(fgmix: Fgmix, command: list[str]) -> None:
     code, _, errors = fgmix(*command)
     assert code == 2
     assert "fgmix sweep --out nowhere" in errors
+
+
+# Files that are not what they should be
+
+NOT_WHOLE = [
+    "[]",
+    "3",
+    "{}",
+    '{"schema": 1}',
+    '{"schema": 1, "spec": [], "status": "done"}',
+    '{"schema": 1, "spec": {}}',
+]
+
+
+@pytest.mark.parametrize("content", NOT_WHOLE)
+def test_a_record_that_is_not_one(fgmix: Fgmix, tmp_path: Path, content: str) -> None:
+    file = tmp_path / "run" / "record.json"
+    file.parent.mkdir()
+    file.write_text(content)
+    code, _, errors = fgmix("report", str(tmp_path))
+    assert code == 2
+    assert re.fullmatch(rf"fgmix: Expected a .*record .*{re.escape(str(file))}\. Found .*\n", errors)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"runs": 3, "grid": []}', '{"runs": [], "grid": ["lam"]}'])
+def test_a_plan_that_is_not_one(fgmix: Fgmix, tmp_path: Path, content: str) -> None:
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "x.json").write_text(content)
+    code, _, errors = fgmix("status", str(tmp_path))
+    assert code == 2
+    assert errors.startswith(f"fgmix: Expected the plan of a sweep at {tmp_path / 'sweeps' / 'x.json'}.")
+    assert "Delete it" in errors
+
+
+@pytest.mark.parametrize(("file", "field"), [("record.json", "status"), ("error.json", "error")])
+def test_a_result_that_is_not_one(fgmix: Fgmix, tmp_path: Path, file: str, field: str) -> None:
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "x.json").write_text('{"runs": ["a"], "grid": []}')
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / file).write_text("[]")
+    code, _, errors = fgmix("status", str(tmp_path))
+    assert code == 2
+    assert errors.startswith(f"fgmix: Expected '{field}' in {tmp_path / 'a' / file}.")
+
+
+def test_no_looks_into_the_past(fgmix: Fgmix, tmp_path: Path) -> None:
+    code, _, errors = fgmix("status", str(tmp_path), "--watch", "--every", "-1")
+    assert code == 2
+    assert "--every" in errors

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.benchmark.durations import readable_duration
-from fgmix.benchmark.sweep_folder import State, read_plans, state_of
+from fgmix.benchmark.sweep_folder import State, read_error, read_plans, state_of
 from fgmix.errors import UserError
-from fgmix.files import read_json
 
 ORDER: tuple[State, ...] = ("done", "diverged", "running", "failed", "waiting")
 FINISHED: tuple[State, ...] = ("done", "diverged")
@@ -83,15 +82,19 @@ def read_status(out: Path, before: Status | None = None) -> Status:
         states[name] = before.states[name] if before and known else state_of(out / name)
         if states[name] in FINISHED:
             worked[name] = before.worked[name] if before and known else _worked(out / name)
-    errors = {name: _error(out / name) for name, state in states.items() if state == "failed"}
+    errors = {name: read_error(out / name) for name, state in states.items() if state == "failed"}
     return Status(states, worked, errors)
 
 
 def _worked(folder: Path) -> float:
     file = folder / "sessions.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return sum(float(json.loads(line)["seconds"]) for line in lines)
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+    return sum(_seconds(line) for line in lines)
 
 
-def _error(folder: Path) -> str:
-    return str(read_json(folder / "error.json")["error"])
+def _seconds(line: str) -> float:
+    """Of one session; none where a power cut left half a line."""
+    try:
+        return float(json.loads(line)["seconds"])
+    except (KeyError, TypeError, ValueError):
+        return 0.0

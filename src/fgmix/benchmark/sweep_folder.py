@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fgmix.errors import UserError
 from fgmix.files import make_folder, read_json, write_json
 
 State = Literal["done", "diverged", "running", "failed", "waiting"]
@@ -53,10 +54,18 @@ def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
 
 def read_plans(out: Path) -> list[Plan]:
     """The plans of every sweep on this folder."""
-    contents = [read_json(file) for file in sorted((out / "sweeps").glob("*.json"))]
-    return [
-        Plan(tuple(content["runs"]), {name: tuple(values) for name, values in content["grid"]}) for content in contents
-    ]
+    return [_read_plan(file) for file in sorted((out / "sweeps").glob("*.json"))]
+
+
+def _read_plan(file: Path) -> Plan:
+    content = read_json(file)
+    try:
+        return Plan(tuple(content["runs"]), {name: tuple(values) for name, values in content["grid"]})
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"Expected the plan of a sweep at {file}. Found something else. Delete it; a sweep that is started again "
+            "notes its plan anew."
+        ) from error
 
 
 def is_settled(folder: Path) -> bool:
@@ -67,7 +76,7 @@ def is_settled(folder: Path) -> bool:
 def state_of(folder: Path) -> State:
     """Where a run stands, from its folder alone."""
     if (folder / "record.json").exists():
-        return "diverged" if read_json(folder / "record.json")["status"] == "diverged" else "done"
+        return "diverged" if _text(folder / "record.json", "status") == "diverged" else "done"
     if is_locked(folder):
         return "running"
     return "failed" if (folder / "error.json").exists() else "waiting"
@@ -83,6 +92,19 @@ def is_locked(folder: Path) -> bool:
         return False
     except BlockingIOError:
         return True
+
+
+def read_error(folder: Path) -> str:
+    """Why a run failed."""
+    return _text(folder / "error.json", "error")
+
+
+def _text(file: Path, name: str) -> str:
+    """A field of a run's JSON file, or a sentence about what is wrong with the file."""
+    content = read_json(file)
+    if not isinstance(content, dict) or name not in content:
+        raise UserError(f"Expected {name!r} in {file}. Found none. Delete the file, and the run is started again.")
+    return str(content[name])
 
 
 def failed(folder: Path, error: str, trace: str = "") -> Outcome:

@@ -12,7 +12,7 @@ import typer
 def status(
     out: Annotated[Path, typer.Argument(help="the sweep's folder")],
     watch: Annotated[bool, typer.Option(help="look again every few seconds until nothing is left")] = False,
-    every: Annotated[float, typer.Option(help="seconds between looks")] = 5.0,
+    every: Annotated[float, typer.Option(help="seconds between looks", min=0)] = 5.0,
 ) -> None:
     """Runs done, running, failed and waiting, the rate, and the time left."""
     from rich.console import Console

@@ -21,10 +21,11 @@ from fgmix.benchmark.running import Report
 from fgmix.benchmark.sweep import PlannedRun
 from fgmix.benchmark.sweep_folder import Outcome, failed
 from fgmix.data import names as dataset_names
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 from fgmix.spec import RunSpec
 
 RETRIES = 10  # of a run whose node or process dies: on preemptible nodes it is rarely the run's fault
+MAX_PORT = 65535
 POLL_SECONDS = 1.0  # between looks at what is ready: one look costs time in proportion to the runs left
 
 
@@ -86,6 +87,8 @@ def _connect(address: str | None) -> bool:
 def _knock(address: str) -> None:
     """Fail at once where nobody listens: Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdecimal() or int(port) > MAX_PORT:
+        raise bad_value("address", "HOST:PORT of a Ray cluster, such as 10.0.0.1:6379", address)
     socket.create_connection((host, int(port)), timeout=10).close()
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import submitit
+from submitit.core.utils import FailedJobError
 from submitit.helpers import DelayedSubmission
 
 from fgmix.benchmark.execute import execute
 from fgmix.benchmark.running import Report
 from fgmix.benchmark.sweep import PlannedRun
-from fgmix.benchmark.sweep_folder import Outcome, is_settled
+from fgmix.benchmark.sweep_folder import Outcome, is_settled, read_error
 from fgmix.errors import UserError
-from fgmix.files import read_json
 
 POLL_SECONDS = 5.0  # between looks at the folder and the queue
 TIME_OUTS = 1000  # how often a job that runs out of time is queued again: each time it has got further
@@ -71,7 +71,7 @@ def run_slurm(
         options: Slurm's own, such as {"partition": "gpu", "timeout_min": "240"}.
         cluster: "slurm", or "local" for submitit's own processes on this machine.
     """
-    executor = submitit.AutoExecutor(folder=out / "slurm", cluster=cluster, slurm_max_num_timeout=TIME_OUTS)
+    executor = _executor(out / "slurm", cluster)
     _set_options(executor, cpus, gpus, options or {})
     planned = [(run.name, run.spec.as_dict()) for run in runs]
     count = min(jobs, len(runs))
@@ -80,8 +80,7 @@ def run_slurm(
         Share([*planned[i::count], *(run for j, run in enumerate(planned) if j % count != i)], folder, cpus)
         for i in range(count)
     ]
-    with executor.batch():
-        submitted = [executor.submit(share) for share in shares]
+    submitted = _submit(executor, shares)
     waiting, outcomes = list(runs), list[Outcome]()
     try:
         while waiting:
@@ -97,6 +96,28 @@ def run_slurm(
         for job in submitted if waiting else ():
             job.cancel(check=False)
     return outcomes
+
+
+def _executor(folder: Path, cluster: str) -> submitit.AutoExecutor:
+    try:
+        return submitit.AutoExecutor(folder=folder, cluster=cluster, slurm_max_num_timeout=TIME_OUTS)
+    except RuntimeError as error:  # no srun on the PATH
+        raise UserError(
+            f"Expected Slurm's commands on this machine. {error} Start the sweep on a node of the cluster, or take "
+            "another --launcher."
+        ) from error
+
+
+def _submit(executor: submitit.AutoExecutor, shares: Sequence[Share]) -> list[submitit.Job[None]]:
+    try:
+        with executor.batch():
+            return [executor.submit(share) for share in shares]
+    except FailedJobError as error:  # raised at the end of the block, where the array is submitted
+        reason = " ".join(str(error).split())  # sbatch's own lines, as one sentence
+        raise UserError(
+            f"Expected Slurm to take the jobs. sbatch failed ({reason}). Look whether its controller is up with "
+            "`sinfo`, and at the --slurm options."
+        ) from error
 
 
 def _set_options(executor: submitit.AutoExecutor, cpus: int, gpus: int, options: Mapping[str, str]) -> None:
@@ -124,4 +145,4 @@ def _queued(jobs: Sequence[submitit.Job[None]], cluster: str) -> bool:
 def _outcome(folder: Path) -> Outcome:
     if (folder / "record.json").exists():
         return Outcome(folder.name, "done")
-    return Outcome(folder.name, "failed", read_json(folder / "error.json")["error"])
+    return Outcome(folder.name, "failed", read_error(folder))
