@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -150,6 +150,25 @@ def test_runs_that_answer_different_questions_are_not_mixed() -> None:
     assert reason(select([*SINGLES, again])) == "2 runs of draw 1 hold out a: keep one of them"
     # the other domains' cells are not touched by that
     assert found(select([*SINGLES, again, finished("b", 0.5)]), CELL._replace(test_domain="b")).accuracy == 0.5
+
+
+def test_runs_are_alike_over_trials_and_see_one_dataset() -> None:
+    short, long = (finished("a", 0.5, trial=trial, steps=steps) for trial, steps in ((0, 10), (1, 5000)))
+    selection = select([short, long, finished("a", 0.5, algorithm="coral", steps=20)])
+    for trial in (0, 1):
+        cell = CELL._replace(trial_seed=trial)
+        assert reason(selection, cell) == "the runs differ in steps (10, 5000): report them apart"
+    found(selection, CELL._replace(algorithm="coral"))  # a method may train longer than another
+    elsewhere = replace(finished("a", 0.5, algorithm="coral"), data_fingerprint="other")
+    selection = select([*SINGLES, elsewhere])
+    for algorithm in ("erm", "coral"):
+        assert "different data under one name" in reason(selection, CELL._replace(algorithm=algorithm))
+
+
+@pytest.mark.parametrize("different", [{"weights": "w.pt"}, {"averaging": "swad"}, {"averaging_start": 7}])
+def test_weights_and_averaging_are_no_hyper_parameters(different: dict[str, Any]) -> None:
+    (name,) = different
+    assert f"differ in {name}" in reason(select([*SINGLES, run("a", DRAWS[0], draw=3, **different)]))
 
 
 def test_searched_values_may_differ() -> None:

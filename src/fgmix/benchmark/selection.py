@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
 from fgmix.errors import unknown
@@ -135,7 +136,10 @@ class _NoNumber(Exception):
 
 @dataclass(frozen=True)
 class _Runs:
-    """The runs of one dataset, algorithm and trial, by the set of domains they hold out, then by draw."""
+    """The runs of one dataset, algorithm and trial, by the set of domains they hold out, then by draw.
+
+    `difference` says in what the algorithm's runs of all trials differ that should not; empty if in nothing.
+    """
 
     domains: tuple[str, ...]
     by_held_out: Mapping[frozenset[str], Mapping[int, list[RunRecord]]]
@@ -169,33 +173,37 @@ class _Runs:
 def _select_dataset(
     dataset: str, domains: tuple[str, ...], records: list[RunRecord], rule: Rule
 ) -> dict[Cell, Selected | Missing]:
-    groups: dict[tuple[str, int], list[RunRecord]] = defaultdict(list)
-    models: dict[str, set[Model]] = defaultdict(lambda: {"raw"})
+    by_algorithm: dict[str, dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        groups[record.spec.algorithm, record.spec.trial_seed].append(record)
-        models[record.spec.algorithm].update(record.models)
-    trials = sorted({trial for _, trial in groups})
+        by_algorithm[record.spec.algorithm][record.spec.trial_seed].append(record)
+    trials = sorted({record.spec.trial_seed for record in records})
+    different_data = _different_data(records)
     cells: dict[Cell, Selected | Missing] = {}
-    for algorithm, found in models.items():
+    for algorithm, by_trial in by_algorithm.items():
+        its_records = [record for found in by_trial.values() for record in found]
+        difference = different_data or _difference(its_records)
+        models = {"raw", *(model for record in its_records for model in record.models)}
         for trial in trials:
-            runs = _index(domains, groups.get((algorithm, trial), []))
-            for model in sorted(found):  # raw, swa, swad
+            runs = _index(domains, by_trial.get(trial, []), difference)
+            for model in sorted(models):  # raw, swa, swad
                 for domain in domains:
                     cells[Cell(dataset, algorithm, model, trial, domain)] = _outcome(rule, runs, domain, model)
     return cells
 
 
-def _index(domains: tuple[str, ...], records: list[RunRecord]) -> _Runs:
+def _index(domains: tuple[str, ...], records: list[RunRecord], difference: str) -> _Runs:
     index: dict[frozenset[str], dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         index[frozenset(record.spec.test_domains)][record.spec.hparams_seed].append(record)
-    return _Runs(domains, index, _difference(records))
+    return _Runs(domains, index, difference)
 
 
-# What a search may not vary: runs that differ here answer different questions.
+# What a search may not vary: runs of one method that differ here answer different questions. Methods may differ from
+# each other (DDG trains longer).
 _FIXED = (
     "backbone",
     "pretrained",
+    "weights",
     "head",
     "freeze_bn",
     "image_size",
@@ -204,16 +212,23 @@ _FIXED = (
     "holdout_fraction",
     "classes_per_batch",
     "protocol",
+    "averaging",
+    "averaging_start",
     "bf16",
 )
 
 
 def _difference(records: list[RunRecord]) -> str:
-    """The first thing, other than hyper-parameters, in which runs of one trial differ."""
-    for name in _FIXED:
-        found = {getattr(record.spec, name) for record in records}
-        if len(found) > 1:
-            return f"the runs differ in {name} ({', '.join(sorted(map(str, found)))}): report them apart"
+    """The first thing, other than hyper-parameters, in which the runs of one method differ, in whatever trial."""
+    found = set(map(attrgetter(*(f"spec.{name}" for name in _FIXED)), records))
+    for name, *values in zip(_FIXED, *found):
+        if len(set(values)) > 1:
+            return f"the runs differ in {name} ({', '.join(sorted(map(str, set(values))))}): report them apart"
+    return ""
+
+
+def _different_data(records: list[RunRecord]) -> str:
+    """Whether runs of any methods saw different data."""
     if len({record.data_fingerprint for record in records}) > 1:
         return "the runs saw different data under one name: report them apart"
     return ""
