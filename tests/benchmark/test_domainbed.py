@@ -123,6 +123,16 @@ def test_broken_lines_are_skipped_and_told(tmp_path: Path) -> None:
     )
 
 
+def test_the_report_tells_what_was_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fgmix.cli import app
+
+    write_run(tmp_path / "cut", [0], [(0, [0.5] * 8)], tail="{")
+    app(["report", str(tmp_path), "--from-domainbed"], standalone_mode=False)
+    printed = capsys.readouterr()
+    assert printed.err == "note: cut: skipped 1 line that cannot be read\n"
+    assert printed.out.startswith("### PACS")
+
+
 def test_domain_names(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [1], [(0, [0.5] * 6)])  # PACS with three domains is not the PACS we know
     write_run(tmp_path / "b", [5], [(0, [0.5] * 12)], dataset="RotatedMNIST", algorithm="ANDMask")

@@ -51,12 +51,14 @@ class Results:
         grids: finished runs of grids.
         step_milliseconds: time per step by algorithm, where it was measured.
         partial_trials: whether the overall table averages a trial over the domains it has, as DomainBed's does.
+        notes: what a reader should know of how it was read.
     """
 
     records: Sequence[RunRecord]
     grids: Sequence[Grid] = ()
     step_milliseconds: Mapping[str, float] | None = None
     partial_trials: bool = False
+    notes: tuple[str, ...] = ()
 
     def groups(self) -> list[tuple[str, Sequence[RunRecord]]]:
         """Records that are selected together, each group with what sets it apart."""
@@ -78,7 +80,8 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
         known: records that were read before, by file; what is read now is added.
     """
     if from_domainbed:
-        return Results(list(read_domainbed(folder).records), partial_trials=True)
+        sweep = read_domainbed(folder)
+        return Results(sweep.records, partial_trials=True, notes=sweep.notes)
     with _collector_paused():
         records = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
     cost = dict(read_json(folder / COST_FILE)["milliseconds"]) if (folder / COST_FILE).exists() else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +45,8 @@ def report(
         _serve(folder, choices, port)
         return
     results = collect(folder, from_domainbed=from_domainbed)
+    for note in results.notes:
+        print(f"note: {note}", file=sys.stderr)
     if to_domainbed is not None:
         from fgmix.benchmark.domainbed import to_domainbed as write
 
