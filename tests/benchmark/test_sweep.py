@@ -221,6 +221,33 @@ def test_a_run_that_failed_in_another_sweep_meanwhile_is_not_tried_again(
     assert again == Outcome(planned.name, "failed", "RuntimeError: no")
 
 
+@pytest.mark.parametrize("moment", ["name_run", "failed"])
+def test_two_sweeps_at_once_try_a_failing_run_once(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The other process comes while this one has loaded the data, or has failed and not recorded it yet."""
+    from fgmix.benchmark import execute as module
+
+    planned, tried, others = plan(toy_sweep(data))[0], list[str](), list[Outcome]()
+    arguments = planned.name, planned.spec.as_dict(), str(tmp_path), "cpu"
+    original = getattr(module, moment)
+
+    def failing_fit(*_: Any, **__: Any) -> None:
+        tried.append(planned.name)
+        raise RuntimeError("no")
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.setattr(module, moment, original)
+        others.append(execute(*arguments))
+        return original(*args)
+
+    monkeypatch.setattr(module, "fit", failing_fit)
+    monkeypatch.setattr(module, moment, interrupted)
+    assert execute(*arguments) == Outcome(planned.name, "failed", "RuntimeError: no")
+    assert [other.status for other in others] == ["failed" if moment == "name_run" else "busy"]
+    assert tried == [planned.name]
+
+
 def test_data_that_changed_since_the_plan_is_a_failure_not_another_run(data: str, tmp_path: Path) -> None:
     planned = plan(toy_sweep(data))[0]
     from fgmix.benchmark.execute import _dataset

@@ -7,10 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fgmix.benchmark.sweep_folder import Outcome, failed
+from fgmix.benchmark.sweep_folder import Outcome, failed, has_failed, read_error
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import UserError
-from fgmix.files import read_json
+from fgmix.files import exclusive, make_folder
 from fgmix.run_folder import RunBusy
 from fgmix.spec import RunSpec
 from fgmix.training import fit, name_run
@@ -28,19 +28,36 @@ def execute(name: str, spec: dict[str, Any], out: str, device: str = "auto") -> 
         device: see `fit`.
     """
     folder = Path(out) / name
-    if (folder / "error.json").exists() and not (folder / "record.json").exists():
-        return Outcome(name, "failed", read_json(folder / "error.json")["error"])
     try:
+        if has_failed(folder):  # a first look spares the loading
+            return Outcome(name, "failed", read_error(folder))
         run = RunSpec.from_dict(spec)
         data = _dataset(run.dataset, run.data_root, run.image_size, run.trial_seed, run.skip_unreadable)
         if name_run(run, data) != name:
             raise UserError(f"Expected the data that {name} was planned for. Found others. Plan the sweep again.")
-        fit(run, out, dataset=data, device=device, progress=False)
+        # `fit` lets go of the run's own lock before its error is known: this one is held until that is recorded.
+        with exclusive(make_folder(folder) / ".attempt", RunBusy(f"Another process tries {name}.")):
+            return _attempt(run, data, folder, device)
     except RunBusy:
         return Outcome(name, "busy")
     except Exception as error:
-        return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
-    return Outcome(name, "done")
+        return _failed(folder, error)
+
+
+def _attempt(run: RunSpec, data: DomainDataset, folder: Path, device: str) -> Outcome:
+    if has_failed(folder):  # in another process, since the first look
+        return Outcome(folder.name, "failed", read_error(folder))
+    try:
+        fit(run, folder.parent, dataset=data, device=device, progress=False)
+    except RunBusy:
+        raise
+    except Exception as error:
+        return _failed(folder, error)
+    return Outcome(folder.name, "done")
+
+
+def _failed(folder: Path, error: Exception) -> Outcome:
+    return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 @lru_cache(maxsize=4)  # a worker keeps what it has loaded: hundreds of runs share it

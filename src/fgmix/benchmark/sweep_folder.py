@@ -73,6 +73,11 @@ def is_settled(folder: Path) -> bool:
     return (folder / "record.json").exists() or (folder / "error.json").exists()
 
 
+def has_failed(folder: Path) -> bool:
+    """Whether a run ended in an error; one that was tried again since and ended well has a record, too."""
+    return (folder / "error.json").exists() and not (folder / "record.json").exists()
+
+
 def state_of(folder: Path) -> State:
     """Where a run stands, from its folder alone."""
     if (folder / "record.json").exists():
