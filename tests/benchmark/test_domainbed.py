@@ -10,7 +10,7 @@ import pytest
 
 from benchmark.made import finished, random_sweep, run
 from fgmix.benchmark.domainbed import from_domainbed, to_domainbed
-from fgmix.benchmark.reporting import all_tables, collect
+from fgmix.benchmark.reporting import all_tables, collect, explained
 from fgmix.benchmark.selection import Cell, Rule, Selected, select
 from fgmix.errors import UserError
 
@@ -133,6 +133,16 @@ def test_the_report_tells_what_was_skipped(tmp_path: Path, capsys: pytest.Captur
     assert printed.out.startswith("### PACS")
 
 
+def test_a_run_of_domainbeds_is_explained_without_a_command_that_would_fail(tmp_path: Path) -> None:
+    write_run(tmp_path / "r", [2], [(0, [0.5] * 8)])
+    lines = explained(collect(tmp_path, from_domainbed=True), "PACS", "erm", "photo")
+    assert lines[1:4] == [
+        f"  reported: {tmp_path / 'r'}",
+        "    draw 0",
+        "    made by DomainBed with class_balanced=false, lr=5e-05, batch_size=32, resnet_dropout=0.1",
+    ]
+
+
 def test_domain_names(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [1], [(0, [0.5] * 6)])  # PACS with three domains is not the PACS we know
     write_run(tmp_path / "b", [5], [(0, [0.5] * 12)], dataset="RotatedMNIST", algorithm="ANDMask")
@@ -163,6 +173,17 @@ def test_there_and_back(tmp_path: Path) -> None:
             label = cell.algorithm if cell.model == "raw" else {"erm": "ERM + SWA", "m1": "m1 + SWA"}[cell.algorithm]
             domain = cell.test_domain.replace("d", "env")
             assert theirs[cell._replace(algorithm=label, model="raw", test_domain=domain)] == accuracy
+
+
+def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:
+    for lam, accuracy in ((1.0, 0.4), (3.0, 0.6)):
+        record = finished("a", accuracy, algorithm="fgmix", settings={"lam": lam})
+        to_domainbed([record], tmp_path, variant=f"λ₀ = {lam:g}")
+    found = select(from_domainbed(tmp_path).records).accuracies()
+    assert {cell.algorithm: accuracy for cell, accuracy in found.items()} == {
+        "FGMix (λ₀ = 1)": 0.4,
+        "FGMix (λ₀ = 3)": 0.6,
+    }
 
 
 def test_what_is_written(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ _PARTS = {"in": "train", "out": "holdout"}
 _NEEDED_ARGS = {"dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed"}
 # Keys of a line that are neither accuracies nor metrics of training.
 _NOT_METRICS = {"args", "hparams", "step", "epoch", "step_time", "mem_gb"}
+_MAKER = "DomainBed"  # stands where our records have fgmix's version and the data's digest
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,9 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
     return RunRecord(
         spec=spec,
         status="done",
-        fgmix_version="DomainBed",
+        fgmix_version=_MAKER,
         dataset=dataset,
-        data_fingerprint="DomainBed",
+        data_fingerprint=_MAKER,
         domains=names,
         evaluations=tuple(evaluations),
         folder=run,
@@ -164,27 +165,40 @@ def _domain_names(dataset: str, count: int) -> tuple[str, ...]:
     return names if len(names) == count else tuple(f"env{i}" for i in range(count))
 
 
-def to_domainbed(records: Iterable[RunRecord], folder: str | Path) -> list[Path]:
+def is_domainbeds(record: RunRecord) -> bool:
+    """Whether a record was read from a DomainBed sweep."""
+    return record.fgmix_version == _MAKER
+
+
+def hparams_of(spec: RunSpec) -> dict[str, Any]:
+    """What DomainBed calls hyper-parameters; settings keep the names they have."""
+    return {**spec.settings, "batch_size": spec.batch_size, "resnet_dropout": spec.dropout}
+
+
+def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str = "") -> list[Path]:
     """Write records as a DomainBed sweep that its `collect_results` reads; returns the runs' folders.
 
-    The averaged model of a run becomes a run of its own, of the algorithm "ERM + SWA". A run that diverged has its
+    The averaged model of a run becomes a run of its own, of the algorithm "ERM + SWA". Hyper-parameters keep our names;
+    DomainBed's report does not read them. A run that diverged has its
     lines but no `done`; DomainBed's report then reads its last line as the last step. DomainBed's report lists only
     the datasets that it knows.
 
     Args:
         records: the runs.
         folder: where to write; made if it does not exist.
+        variant: what sets these runs apart from others of the same methods and draws, such as a point of a grid; it
+            becomes part of the algorithm's name, by which alone DomainBed tells them apart.
     """
     folder = make_folder(Path(folder))
-    return [_write(record, model, folder) for record in records for model in record.models]
+    return [_write(record, model, folder, variant) for record in records for model in record.models]
 
 
-def _write(record: RunRecord, model: Model, folder: Path) -> Path:
+def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
     spec, names = record.spec, record.domains
     algorithm = to_domainbed_method(spec.algorithm) if model == "raw" else method_label(spec.algorithm, model)
     args = {
         "dataset": to_domainbed_dataset(record.dataset),
-        "algorithm": algorithm,
+        "algorithm": f"{algorithm} ({variant})" if variant else algorithm,
         "test_envs": sorted(names.index(name) for name in spec.test_domains),
         "holdout_fraction": spec.holdout_fraction,
         "hparams_seed": spec.hparams_seed,
@@ -194,7 +208,7 @@ def _write(record: RunRecord, model: Model, folder: Path) -> Path:
         "steps": spec.steps,
     }
     # DomainBed names a run by its arguments; hyper-parameters too, so that no two of our runs share a folder.
-    hparams = {**spec.settings, "batch_size": spec.batch_size, "resnet_dropout": spec.dropout}
+    hparams = hparams_of(spec)
     digest = hashlib.md5(json.dumps([args, hparams], sort_keys=True).encode()).hexdigest()
     run = make_folder(folder / digest)
     lines = [

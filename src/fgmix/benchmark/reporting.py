@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.benchmark.domainbed import from_domainbed as read_domainbed
+from fgmix.benchmark.domainbed import hparams_of, is_domainbeds
 from fgmix.benchmark.formats import render
 from fgmix.benchmark.grids import Grid, grid_tables, split_grids
 from fgmix.benchmark.labels import method_label
@@ -236,13 +237,23 @@ def _cell_lines(cell: Cell, found: Selected | Missing, apart: str) -> list[str]:
 
 
 def _run_lines(role: str, record: RunRecord) -> list[str]:
-    out = str(record.folder.parent) if record.folder else "runs"
+    made = f"fgmix {record.fgmix_version}, data {record.data_fingerprint}, {_made(record.folder)}"
     return [
         f"  {role}: {record.folder or 'a run that was not read from a folder'}",
-        f"    draw {record.spec.hparams_seed}, fgmix {record.fgmix_version}, data {record.data_fingerprint}, "
-        f"{_made(record.folder)}",
-        f"    {command(record.spec, out)}",
+        f"    draw {record.spec.hparams_seed}{'' if is_domainbeds(record) else f', {made}'}",
+        f"    {origin(record)}",
     ]
+
+
+def origin(record: RunRecord) -> str:
+    """The command that makes a run again; for a run of DomainBed's, which is not ours to repeat, what it was made with.
+
+    DomainBed's hyper-parameters have names of their own, and ours are known to the algorithms alone, which need torch.
+    """
+    if is_domainbeds(record):
+        hparams = ", ".join(f"{name}={_setting(value)}" for name, value in hparams_of(record.spec).items())
+        return f"made by DomainBed with {hparams}"
+    return command(record.spec, str(record.folder.parent) if record.folder else "runs")
 
 
 def _made(folder: Path | None) -> str:

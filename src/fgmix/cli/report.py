@@ -50,7 +50,8 @@ def report(
     if to_domainbed is not None:
         from fgmix.benchmark.domainbed import to_domainbed as write
 
-        write(results.all_records(), to_domainbed)
+        for apart, records in results.groups():
+            write(records, to_domainbed, apart)
     if explain is not None:
         print("\n".join(explained(results, *explain, rule=selection)))
         return
