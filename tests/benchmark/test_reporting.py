@@ -153,6 +153,7 @@ def test_a_grid_is_a_table_of_its_settings() -> None:
     # mean of two trials that differ by 2 points: std 1, standard error 1/√2
     assert shown == [["21.0 ± 0.7", "41.0 ± 0.7"], ["41.0 ± 0.7", "61.0 ± 0.7"]]
     assert "2 trials; ± standard error" in table.caption
+    assert "Avg" not in table.caption  # there is no such column
 
 
 def test_averaged_models_have_a_table_of_their_own() -> None:
@@ -179,9 +180,10 @@ def test_domains_that_a_grid_holds_out_nowhere_are_not_missed_but_others_are() -
 
 
 def test_a_point_without_runs_says_so() -> None:
-    records = [record for record in grid_records(lambda *_: 0.5) if record.spec.settings["lam"] == 1.0]
+    records = [record for record in grid_records(lambda *_: 0.5) if record.spec.settings["lam"] == 3.0]
     (table,) = grid_tables(Grid(VALUES, tuple(records)))
-    assert [(entry.shown, entry.note) for entry in table.rows[1].entries] == [("–", "not run")] * 2
+    assert [(entry.shown, entry.note) for entry in table.rows[0].entries] == [("–", "not run")] * 2
+    assert "2 trials" in table.caption
 
 
 @pytest.mark.parametrize(("dataset", "label"), [("TerraIncognita", "3 (paper)"), ("toy", "3 (paper, TerraIncognita)")])
@@ -199,7 +201,7 @@ def test_a_folder_with_a_grid_and_a_sweep_reports_both(tmp_path: Path) -> None:
     shared = [name for name in names if name.startswith("3.0 0.1")]
     extra = replace(finished("a", 0.9, domains="a b"), folder=Path("out/erm"))
     plans = [Plan(tuple(names), VALUES), Plan((*shared, "erm"), {})]
-    plain, (grid,) = split_grids([*records, extra], plans)
+    plain, (grid,) = split_grids([*records, extra], {Path("out"): plans})
     assert [record.folder.name for record in plain if record.folder] == [*shared, "erm"]
     assert len(grid.records) == 16
     text = report_text(Results(plain, [grid]))
@@ -208,9 +210,23 @@ def test_a_folder_with_a_grid_and_a_sweep_reports_both(tmp_path: Path) -> None:
 
     write_plan(tmp_path, Plan(tuple(names[:2]), VALUES), {})
     write_plan(tmp_path, Plan(tuple(names[2:]), VALUES), {})
-    _, grids = split_grids(records, read_plans(tmp_path))
+    _, grids = split_grids(records, {Path("out"): read_plans(tmp_path)})
     assert len(grids) == 1  # two sweeps over one grid
     assert len(grids[0].records) == 16
+
+
+def test_a_grid_below_the_folder_is_a_grid(tmp_path: Path) -> None:
+    """One grid in two folders, and a plain run elsewhere that is called like one of its runs."""
+    records = grid_records(lambda lam, _: 0.1 * lam)
+    for place, part in (("first", records[:8]), ("second", records[8:])):
+        write(tmp_path / place, part)
+        write_plan(tmp_path / place, Plan(tuple(f"run{i}" for i in range(8)), VALUES), {})
+    write(tmp_path / "third", [finished("a", 0.9, domains="a b")])
+    write_plan(tmp_path / "third", Plan(("run0",), {}), {})
+    found = collect(tmp_path)
+    assert [record.spec.algorithm for record in found.records] == ["erm"]
+    (grid,) = found.grids
+    assert len(grid.records) == 16
 
 
 def test_times_per_step_stand_beside_the_papers(tmp_path: Path) -> None:

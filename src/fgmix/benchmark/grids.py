@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from fgmix.benchmark.labels import method_label
 from fgmix.benchmark.published import sensitivity
 from fgmix.benchmark.selection import Method, Rule, Selection, select
 from fgmix.benchmark.sweep_folder import Plan
-from fgmix.benchmark.tables import Entry, Row, Spread, Table, overall_table
+from fgmix.benchmark.tables import Entry, Row, Spread, Table, overall_caption, overall_table
 from fgmix.records import RunRecord
 
 SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's, where a setting has one
@@ -51,24 +52,27 @@ class Grid:
         return ", ".join(f"{symbol(name)} = {_text(value)}" for name, value in zip(self.values, point))
 
 
-def split_grids(records: Sequence[RunRecord], plans: Sequence[Plan]) -> tuple[list[RunRecord], list[Grid]]:
+def split_grids(
+    records: Sequence[RunRecord], plans: Mapping[Path, Sequence[Plan]]
+) -> tuple[list[RunRecord], list[Grid]]:
     """The records that do not belong to a grid alone, and the grids; sweeps over the same grid are one.
 
     Args:
         records: finished runs.
-        plans: what the sweeps on their folder wanted.
+        plans: what the sweeps on each folder wanted.
     """
-    plain = {name for plan in plans if not plan.grid for name in plan.runs}
-    members: dict[tuple[tuple[str, tuple[Any, ...]], ...], set[str]] = {}
-    for plan in plans:
-        if plan.grid:
-            members.setdefault(tuple(plan.grid.items()), set()).update(plan.runs)
+    plain: set[Path] = set()
+    members: dict[tuple[tuple[str, tuple[Any, ...]], ...], set[Path]] = {}
+    for folder, on_folder in plans.items():
+        for plan in on_folder:
+            wanted = members.setdefault(tuple(plan.grid.items()), set()) if plan.grid else plain
+            wanted.update(folder / name for name in plan.runs)
     only_in_grids = set().union(*members.values()) - plain
     grids = [
-        Grid(dict(values), tuple(record for record in records if _name(record) in names))
-        for values, names in members.items()
+        Grid(dict(values), tuple(record for record in records if record.folder in wanted))
+        for values, wanted in members.items()
     ]
-    return [record for record in records if _name(record) not in only_in_grids], [
+    return [record for record in records if record.folder not in only_in_grids], [
         grid for grid in grids if grid.records
     ]
 
@@ -119,7 +123,7 @@ def _table(
     grid: Grid, selections: Mapping[tuple[Any, ...], Selection], dataset: str, method: Method, spread: Spread
 ) -> Table:
     *leading, last = grid.values
-    domains = next(selection.domains[dataset] for selection in selections.values() if dataset in selection.domains)
+    any_run = next(selection for selection in selections.values() if dataset in selection.domains)
     overall = {point: overall_table(selection, spread=spread) for point, selection in selections.items()}
     rows = tuple(
         Row(
@@ -131,7 +135,7 @@ def _table(
     )
     return Table(
         f"{dataset}: {method_label(*method)} by {' and '.join(map(symbol, grid.values))}",
-        f"{next(iter(overall.values())).caption} Test domains: {', '.join(domains)}.",
+        f"{overall_caption(any_run, spread)} Test domains: {', '.join(any_run.domains[dataset])}.",
         tuple(f"{symbol(last)} = {_text(value)}" for value in grid.values[last]),
         rows,
         best=False,
@@ -162,7 +166,3 @@ def _beside(table: Table, grid: Grid, dataset: str) -> Table:
 
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _name(record: RunRecord) -> str:
-    return record.folder.name if record.folder else ""

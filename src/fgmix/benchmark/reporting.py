@@ -90,7 +90,8 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
         raise NothingFinished(
             f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first."
         )
-    plain, grids = split_grids(records, read_plans(folder))
+    sweeps = dict.fromkeys(record.folder.parent for record in records if record.folder)  # each run lies in its sweep's
+    plain, grids = split_grids(records, {out: read_plans(out) for out in sweeps})
     return Results(plain, grids, cost)
 
 

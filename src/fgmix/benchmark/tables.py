@@ -149,10 +149,15 @@ def overall_table(
             for dataset, of_dataset in trials.items()
         ]
         rows.append(Row(method_label(*method), (*entries, _average(entries, list(trials))), method))
-    partial = " A trial that lacks a domain is averaged over those it has, as in DomainBed." if partial_trials else ""
-    average = f"A trial is the mean over its test domains.{partial} {AVERAGE}: mean over the datasets."
-    caption = _caption(selection, spread, max(map(len, trials.values()), default=0), average)
+    caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
     return Table("Overall", caption, (*trials, AVERAGE), tuple(rows))
+
+
+def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:
+    """What a reader must know of numbers that are means over the test domains of a dataset."""
+    trials = max((len(selection.trials(dataset)) for dataset in selection.domains), default=0)
+    partial = " A trial that lacks a domain is averaged over those it has, as in DomainBed." if partial_trials else ""
+    return _caption(selection, spread, trials, f"A trial is the mean over its test domains.{partial}")
 
 
 def _ordered(selection: Selection, algorithms: Sequence[str], dataset: str | None = None) -> list[Method]:
