@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.spec import RunSpec, folder_name, identity, resolve
+from fgmix.spec import CHOICES, RunSpec, folder_name, identity, resolve
 from killed_run import toy_data
 
 SPEC = RunSpec(dataset="arrays", algorithm="erm", test_domains=("2",))
@@ -60,8 +60,33 @@ def test_mistakes_are_found_before_training(change: dict[str, object], sentence:
 
 @pytest.mark.parametrize(
     "change",
-    [{"steps": 0}, {"batch_size": -1}, {"eval_every": 1.5}, {"seed": -1}, {"protocol": "dirty"}, {"test_domains": ()}],
+    [
+        {"steps": 0},
+        {"steps": True},
+        {"batch_size": -1},
+        {"eval_every": 1.5},
+        {"seed": -1},
+        {"protocol": "dirty"},
+        {"head": "foo"},
+        {"dropout": 1.0},
+        {"dropout": -0.1},
+        {"dropout": [1]},
+        {"dropout": False},
+        {"holdout_fraction": 0},
+        {"holdout_fraction": 1},
+        {"holdout_fraction": "0.2"},
+        {"bf16": 1},
+        {"evaluate_train": None},
+        {"pretrained": "yes"},
+        {"test_domains": ()},
+    ],
 )
 def test_impossible_values_are_refused(change: dict[str, object]) -> None:
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=next(iter(change)).replace("test_domains", "test domain")):
         replace(SPEC, **change)  # type: ignore[arg-type]
+
+
+def test_the_heads_of_a_spec_are_those_that_can_be_built() -> None:
+    from fgmix.networks.build import CLASSIFIERS
+
+    assert CHOICES["head"] == CLASSIFIERS

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fgmix.errors import UserError, bad_value, unknown
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 Protocol = Literal["clean", "domainbed"]
 Averaging = Literal["swa", "swad", "none"]
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "head": ("linear", "mlp"),
+    "protocol": get_args(Protocol),
+    "averaging": get_args(Averaging),
+}
 
 
 @dataclass(frozen=True)
@@ -110,15 +116,25 @@ class RunSpec:
         object.__setattr__(self, "test_domains", tuple(self.test_domains))
         for name in ("steps", "batch_size", "eval_every", "checkpoint_every", "image_size", "classes_per_batch"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and (not _is_number(value, int) or value < 1):
                 raise bad_value(name, "a positive integer", value)
         for name in ("snapshots", "averaging_start", "trial_seed", "hparams_seed", "seed"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
+            if not _is_number(value, int) or value < 0:
                 raise bad_value(name, "zero or a positive integer", value)
-        for name, allowed in (("protocol", ("clean", "domainbed")), ("averaging", ("swa", "swad", "none"))):
+        for name in ("evaluate_train", "bf16", "skip_unreadable"):
+            if not isinstance(getattr(self, name), bool):
+                raise bad_value(name, "true or false", getattr(self, name))
+        for name in ("pretrained", "freeze_bn", "channels_last"):
+            if not isinstance(getattr(self, name), bool | None):
+                raise bad_value(name, "true, false or null", getattr(self, name))
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise unknown(name, str(getattr(self, name)), allowed)
+        if not _is_number(self.dropout, int, float) or not 0 <= self.dropout < 1:
+            raise bad_value("dropout", "at least 0 and below 1", self.dropout)
+        if not _is_number(self.holdout_fraction, int, float) or not 0 < self.holdout_fraction < 1:
+            raise bad_value("holdout_fraction", "between 0 and 1", self.holdout_fraction)
         if not self.test_domains:
             raise UserError("Expected at least one test domain. Found none. Name the domain to hold out.")
 
@@ -134,6 +150,10 @@ class RunSpec:
             if name not in known:
                 raise unknown("field of a run's spec", name, known)
         return cls(**values)
+
+
+def _is_number(value: object, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)  # True is an int to Python
 
 
 def resolve(spec: RunSpec, dataset: DomainDataset) -> RunSpec:

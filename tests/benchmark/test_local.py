@@ -21,6 +21,7 @@ from fgmix.benchmark.running import run_sweeps
 from fgmix.benchmark.status import read_status
 from fgmix.benchmark.sweep import plan
 from fgmix.benchmark.sweep_folder import Outcome, state_of
+from fgmix.errors import UserError
 
 FGMIX = Path(sys.executable).with_name("fgmix")
 
@@ -77,6 +78,17 @@ def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         run_local(plan(toy_sweep(make_data(tmp_path))), tmp_path, workers=3)
     assert started == ["cuda:0", "cuda:1", "cuda:0"]
+
+
+def test_a_gpu_is_counted_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not here is told; no context of CUDA's is made, which no worker could use."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    local.check_devices(["cuda", "cuda:0", "cuda:1", "cpu"])
+    for name in ("cuda:2", "cuda:x"):
+        with pytest.raises(UserError, match=f"Unknown device '{name}'.*Known: cuda:0, cuda:1"):
+            local.check_devices(["cuda:0", name])
 
 
 # Real sweeps, killed for good

@@ -29,6 +29,8 @@ QUICK = [
     "cpu",
 ]
 
+ERM = ["--datasets", "digits", "--algorithms", "erm"]
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
@@ -138,11 +140,25 @@ def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, t
         (["--preset", "paper-abalation"], "Did you mean 'paper-ablation'?"),
         (["--datasets", "digits", "--algorithms", "erm,corall"], "Did you mean 'coral'?"),
         (["--datasets", "digitz", "--algorithms", "erm"], "Did you mean 'digits'?"),
-        (["--datasets", "digits", "--algorithms", "erm", "--with", "stepz=3"], "Did you mean 'steps'?"),
-        (["--datasets", "digits", "--algorithms", "erm", "--with", "steps=many"], "Option `steps` should be int"),
-        (["--datasets", "digits", "--algorithms", "erm", "--set", "gama=3"], "Unknown setting"),
-        (["--datasets", "digits", "--algorithms", "erm", "--launcher", "slum"], "Did you mean 'slurm'?"),
-        (["--datasets", "digits", "--algorithms", "erm", "--space", "papers"], "Did you mean 'paper'?"),
+        ([*ERM, "--with", "stepz=3"], "Did you mean 'steps'?"),
+        ([*ERM, "--with", "steps=many"], "Option `steps` should be int"),
+        ([*ERM, "--set", "gama=3"], "Unknown setting"),
+        ([*ERM, "--with", "backbone=resnet5O"], "Unknown backbone 'resnet5O'. Did you mean 'resnet50'?"),
+        ([*ERM, "--with", "head=foo"], "Unknown head 'foo'. Known: linear, mlp."),
+        ([*ERM, "--with", "dropout=7"], "`dropout` should be at least 0 and below 1"),
+        ([*ERM, "--with", "dropout=[1]"], "`dropout` should be at least 0 and below 1"),
+        ([*ERM, "--with", "holdout_fraction=3"], "`holdout_fraction` should be between 0 and 1"),
+        ([*ERM, "--with", "steps"], "Expected --with name=value. Found 'steps'"),
+        ([*ERM, "--set", "lr"], "Expected --set name=value. Found 'lr'"),
+        ([*ERM, "--grid", "lr"], "Expected --grid name=value. Found 'lr'"),
+        ([*ERM, "--grid", "lr="], "Expected --grid lr=value,value,… Found no value"),
+        ([*ERM, "--device", "nosuch"], "Expected a device that torch can use here. Found 'nosuch'"),
+        ([*ERM, "--device", "cpu,nosuch"], "Found 'nosuch'"),
+        ([*ERM, "--device", ","], "`device` should be auto, cpu or names"),
+        ([*ERM, "--scale", "small"], "Expected --scale with a --preset"),
+        (["--preset", "paper-ablation", "--scale", "smal"], "Did you mean 'small'?"),
+        ([*ERM, "--launcher", "slum"], "Did you mean 'slurm'?"),
+        ([*ERM, "--space", "papers"], "Did you mean 'paper'?"),
     ],
 )
 def test_mistakes(fgmix: Fgmix, tmp_path: Path, more: list[str], sentence: str) -> None:
@@ -151,14 +167,18 @@ def test_mistakes(fgmix: Fgmix, tmp_path: Path, more: list[str], sentence: str) 
     assert errors.startswith("fgmix: ")
     assert sentence in errors
     assert errors.count("\n") == 1
+    assert not list(tmp_path.glob("out/*/error.json"))
 
 
-def test_slurm_gives_whole_gpus(fgmix: Fgmix, tmp_path: Path) -> None:
+def test_slurm_gives_whole_gpus_and_takes_named_options(fgmix: Fgmix, tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     what = ["--datasets", "digits", "--algorithms", "erm", "--out", str(tmp_path)]
     code, _, errors = fgmix("sweep", *what, "--launcher", "slurm", "--gpus", "0.5")
     assert code == 2
     assert "Only ray shares a GPU out" in errors
+    code, _, errors = fgmix("sweep", *what, "--launcher", "slurm", "--slurm", "foo")
+    assert code == 2
+    assert "Expected --slurm name=value. Found 'foo'" in errors
 
 
 @pytest.mark.parametrize("launcher", [("ray", "ray"), ("slurm", "submitit")])

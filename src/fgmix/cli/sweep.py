@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fgmix.benchmark.running import Launch
 
 Preset_ = Annotated[str | None, typer.Option("--preset", help="a table of the paper: paper-overall, -ablation, …")]
-Scale = Annotated[str, typer.Option(help="of the preset: paper, or small for an hour on two cores")]
+Scale = Annotated[str | None, typer.Option(help="of the preset: paper (default), or small for an hour on two cores")]
 Datasets = Annotated[str | None, typer.Option(help="names or paths, with commas between")]
 Algorithms = Annotated[str | None, typer.Option(help="names, with commas between; `all` for every registered one")]
 TestDomains = Annotated[str | None, typer.Option(help="domains to hold out, with commas between; all by default")]
@@ -36,7 +36,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, or devices to share out: c
 def sweep(
     out: Annotated[Path, typer.Option(help="folder of the runs")],
     preset: Preset_ = None,
-    scale: Scale = "paper",
+    scale: Scale = None,
     datasets: Datasets = None,
     algorithms: Algorithms = None,
     test_domains: TestDomains = None,
@@ -80,7 +80,7 @@ def sweep(
 
 def plan(
     preset: Preset_ = None,
-    scale: Scale = "paper",
+    scale: Scale = None,
     datasets: Datasets = None,
     algorithms: Algorithms = None,
     test_domains: TestDomains = None,
@@ -113,7 +113,7 @@ def plan(
 
 def _wanted(
     preset: str | None,
-    scale: str,
+    scale: str | None,
     datasets: str | None,
     algorithms: str | None,
     test_domains: str | None,
@@ -135,11 +135,13 @@ def _wanted(
     if preset is None:
         if not datasets or not chosen:
             raise UserError("Expected --datasets and --algorithms, or a --preset. Found neither.")
+        if scale is not None:
+            raise UserError(f"Expected --scale with a --preset, whose size it is. Found --scale {scale} alone.")
         base = presets.Preset("", (Sweep(datasets=_listed(datasets), algorithms=chosen),))
     elif datasets or chosen:
         raise UserError("Expected --preset, or --datasets and --algorithms. Found both; a preset names its own.")
     else:
-        base = presets.preset(preset, scale)
+        base = presets.preset(preset, scale or "paper")
     configured = {name for sweep in base.sweeps for name in sweep.algorithms}
     changes = {
         "test_domains": _listed(test_domains) or None,
@@ -169,9 +171,11 @@ def _launch(
     from fgmix.cli.train import pairs_of
 
     if launcher == "local":
-        from fgmix.benchmark.launchers.local import run_local
+        from fgmix.benchmark.launchers.local import check_devices, run_local
 
-        return partial(run_local, workers=workers, devices=_listed(device))
+        devices = _listed(device)
+        check_devices(devices)
+        return partial(run_local, workers=workers, devices=devices)
     if launcher == "ray":
         launchers.require("ray", "ray")
         from fgmix.benchmark.launchers.ray import run_ray
@@ -183,7 +187,7 @@ def _launch(
             raise bad_value("gpus", "a whole number for slurm", gpus, "Only ray shares a GPU out.")
         from fgmix.benchmark.launchers.slurm import run_slurm
 
-        return partial(run_slurm, jobs=workers, cpus=cpus, gpus=int(gpus), options=pairs_of(slurm or []))
+        return partial(run_slurm, jobs=workers, cpus=cpus, gpus=int(gpus), options=pairs_of(slurm or [], "--slurm"))
     raise unknown("launcher", launcher, launchers.NAMES)
 
 
@@ -202,10 +206,11 @@ def _grid(algorithms: set[str], texts: list[str]) -> dict[str, tuple[Any, ...]]:
     """A grid from texts "name=value,value,…"."""
     from fgmix.cli.train import pairs_of
 
-    return {
-        name: tuple(_setting(algorithms, name, value) for value in _listed(text))
-        for name, text in pairs_of(texts).items()
-    }
+    values = {name: _listed(text) for name, text in pairs_of(texts, "--grid").items()}
+    for name, listed in values.items():
+        if not listed:
+            raise UserError(f"Expected --grid {name}=value,value,… Found no value. Name at least one.")
+    return {name: tuple(_setting(algorithms, name, value) for value in listed) for name, listed in values.items()}
 
 
 def _setting(algorithms: set[str], name: str, text: str) -> Any:
@@ -230,7 +235,7 @@ def run_options(texts: list[str]) -> dict[str, Any]:
     taken = {"dataset", "algorithm", "test_domains", "settings", "trial_seed", "hparams_seed", "data_root"}
     fields = {f.name: f.type for f in dataclasses.fields(RunSpec) if f.name not in taken}
     options: dict[str, Any] = {}
-    for name, text in pairs_of(texts).items():
+    for name, text in pairs_of(texts, "--with").items():
         if name not in fields:
             raise unknown("option of a run", name, fields)
         if "str" in str(fields[name]) or fields[name] in ("Protocol", "Averaging"):
@@ -240,4 +245,15 @@ def run_options(texts: list[str]) -> dict[str, Any]:
             options[name] = json.loads(text.lower())
         except ValueError as error:
             raise UserError(f"Option `{name}` should be {fields[name]}. Found {text!r}.") from error
+    if "backbone" in options:
+        _check_backbone(options["backbone"])
     return options
+
+
+def _check_backbone(name: str) -> None:
+    """Every run of the sweep would fail on a name that nobody knows; timm takes seconds to say so."""
+    from fgmix.networks import backbones
+    from fgmix.networks.build import OWN_BACKBONES
+
+    if name not in OWN_BACKBONES and name.split(".")[0] not in backbones():
+        raise unknown("backbone", name, backbones(f"*{name[:6]}*"))

@@ -88,13 +88,13 @@ def train(
     print("\n".join(summary(record)))
 
 
-def pairs_of(texts: list[str]) -> dict[str, str]:
-    """["gamma=10"] → {"gamma": "10"}."""
+def pairs_of(texts: list[str], option: str = "--set") -> dict[str, str]:
+    """["gamma=10"] → {"gamma": "10"}; `option` is what the user typed before them."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UserError(f"Expected --set name=value. Found {text!r}.")
+            raise UserError(f"Expected {option} name=value. Found {text!r}.")
         pairs[name.strip()] = value
     return pairs
 

@@ -18,6 +18,8 @@ from fgmix.benchmark.execute import execute
 from fgmix.benchmark.running import Report
 from fgmix.benchmark.sweep import PlannedRun
 from fgmix.benchmark.sweep_folder import Outcome, failed
+from fgmix.errors import bad_value, unknown
+from fgmix.training import pick_device
 
 ATTEMPTS = 3  # a run whose worker dies under it is given to another; one that kills three is failed
 
@@ -81,6 +83,21 @@ def run_local(
     finally:
         _stop(pool)
     return outcomes
+
+
+def check_devices(devices: Sequence[str]) -> None:
+    """Find a device that is not here before every run does. A GPU is only counted: its memory is the workers'."""
+    import torch
+
+    if not devices:
+        raise bad_value("device", "auto, cpu or names such as cuda:0,cuda:1", "")
+    gpus = torch.cuda.device_count()
+    for name in devices:
+        kind, _, index = name.partition(":")
+        if kind != "cuda" or not gpus:
+            pick_device(name)
+        elif index and (not index.isdecimal() or int(index) >= gpus):
+            raise unknown("device", name, [f"cuda:{i}" for i in range(gpus)])
 
 
 def _every_gpu() -> list[str]:
