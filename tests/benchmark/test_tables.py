@@ -142,12 +142,21 @@ def test_latex_needs_no_unicode() -> None:
 
 def test_csv_is_not_rounded() -> None:
     table = dataset_table(select(RECORDS), "toy")
-    lines = list(csv.DictReader(io.StringIO(comma_separated(table))))
+    lines = list(csv.DictReader(io.StringIO(comma_separated([table]))))
     assert len(lines) == 2 * 4
     c = next(line for line in lines if (line["row"], line["column"]) == ("CORAL", "c"))
     assert float(c["value"]) == table.rows[1].entries[2].value
     assert float(c["spread"]) == table.rows[1].entries[2].spread
     assert (c["trials"], c["shown"], c["note"]) == ("2", "73.0 ± 2.1", "")
+
+
+def test_csv_of_many_tables_has_one_header() -> None:
+    tables = [Table(name, "", ("x",), (Row("r", (Entry(1.5),)),)) for name in ("t", "u")]
+    assert render(tables, "csv").splitlines() == [
+        "table,row,column,value,spread,trials,shown,note",
+        "t,r,x,1.5,,,1.5,",
+        "u,r,x,1.5,,,1.5,",
+    ]
 
 
 def test_best_counts_ranked_rows_only() -> None:
@@ -159,5 +168,5 @@ def test_best_counts_ranked_rows_only() -> None:
 
 def test_unknown_format() -> None:
     with pytest.raises(UserError, match=r"table format 'cvs'.*'csv'"):
-        render(Table("t", "", (), ()), "cvs")
-    assert render(Table("t", "c", (), ()), "md").startswith("### t")
+        render([], "cvs")
+    assert render([Table("t", "c", (), ())], "md").startswith("### t")

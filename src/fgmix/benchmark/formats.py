@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fgmix.benchmark.tables import Entry, Table
 from fgmix.errors import unknown
 
 
-def render(table: Table, format: str) -> str:
-    """A table as "md", "latex" or "csv"."""
+def render(tables: Sequence[Table], format: str) -> str:
+    """Tables as "md", "latex" or "csv"."""
     if format not in FORMATS:
         raise unknown("table format", format, FORMATS)
-    return FORMATS[format](table)
+    return FORMATS[format](tables)
 
 
 def markdown(table: Table) -> str:
@@ -64,19 +64,24 @@ def latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def comma_separated(table: Table) -> str:
-    """One line an entry, nothing rounded: table, row, column, value, spread, trials, shown, note."""
+def comma_separated(tables: Sequence[Table]) -> str:
+    """One line an entry of any table, nothing rounded: table, row, column, value, spread, trials, shown, note."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["table", "row", "column", "value", "spread", "trials", "shown", "note"])
-    for row in table.rows:
-        for column, entry in zip(table.columns, row.entries):
-            numbers = ["" if x is None else repr(x) for x in (entry.value, entry.spread, entry.trials)]
-            writer.writerow([table.title, row.label, column, *numbers, entry.shown, entry.note])
+    for table in tables:
+        for row in table.rows:
+            for column, entry in zip(table.columns, row.entries):
+                numbers = ["" if x is None else repr(x) for x in (entry.value, entry.spread, entry.trials)]
+                writer.writerow([table.title, row.label, column, *numbers, entry.shown, entry.note])
     return out.getvalue()
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {"md": markdown, "latex": latex, "csv": comma_separated}
+FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
+    "md": lambda tables: "\n".join(map(markdown, tables)),
+    "latex": lambda tables: "\n".join(map(latex, tables)),
+    "csv": comma_separated,
+}
 
 _LATEX = {
     "\\": r"\textbackslash{}",

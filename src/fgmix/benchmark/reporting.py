@@ -174,7 +174,7 @@ def report_text(
     """All tables of a folder as text."""
     selection = select(results.records, rule) if results.records else None
     tables = all_tables(results, selection, rule=rule, spread=spread, published=published)
-    return "\n".join(render(table, format) for table in tables)
+    return render(tables, format)
 
 
 def all_tables(

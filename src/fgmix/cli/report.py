@@ -58,7 +58,7 @@ def report(
     if format == "html":
         print(write_report(folder, results, choices, out))
         return
-    print(report_text(results, rule=selection, format=format, spread=spread, published=published))
+    print(report_text(results, rule=selection, format=format, spread=spread, published=published), end="")
 
 
 def _serve(folder: Path, choices: Choices, port: int) -> None:
