@@ -15,6 +15,8 @@ from fgmix.averaging import WeightAverage
 from fgmix.errors import UserError
 from fgmix.files import write_atomically
 
+MODEL = ("featurizer.", "classifier.")  # names of what a prediction depends on begin so
+
 
 @dataclass
 class Progress:
@@ -61,15 +63,32 @@ def load(path: Path, algorithm: Algorithm, average: WeightAverage | None) -> Pro
         ) from error
 
 
-def save_weights(path: Path, algorithm: Algorithm) -> None:
-    """All tensors of the algorithm (the model, and a policy where it has one), without optimisers."""
-    tensors = {name: value for name, value in algorithm.state_dict().items() if isinstance(value, Tensor)}
+def save_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) -> None:
+    """All tensors of the algorithm (the model, and a policy where it has one), without optimisers.
+
+    Args:
+        path: the file; whole or absent.
+        algorithm: whose.
+        model_only: featurizer and classifier alone: a policy can be many times as large.
+    """
+    tensors = {
+        name: value
+        for name, value in algorithm.state_dict().items()
+        if isinstance(value, Tensor) and (not model_only or name.startswith(MODEL))
+    }
     write_atomically(path, lambda file: torch.save(tensors, file))
 
 
-def load_weights(path: Path, algorithm: Algorithm) -> None:
-    """Load what `save_weights` wrote."""
+def load_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) -> None:
+    """Load what `save_weights` wrote.
+
+    Args:
+        path: the file.
+        algorithm: changed in place.
+        model_only: whether the file may lack all but featurizer and classifier.
+    """
     tensors = torch.load(path, map_location=next(algorithm.parameters()).device, weights_only=True)
     missing, unexpected = algorithm.load_state_dict(tensors, strict=False)
-    if unexpected or [name for name in missing if not name.endswith("_extra_state")]:
+    needed = [name for name in missing if not name.endswith("_extra_state")]
+    if unexpected or [name for name in needed if not model_only or name.startswith(MODEL)]:
         raise UserError(f"Expected weights of this algorithm at {path}. Found others. Check the run's folder.")

@@ -55,6 +55,7 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
     """Latent codes, shift and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
     from fgmix.analysis.embeddings import mixing_embedding
     from fgmix.analysis.flatness import flatness
+    from fgmix.analysis.resumable import remove_partial
     from fgmix.analysis.runs import open_run
     from fgmix.analysis.shift import shift
     from fgmix.plots.draw import draw
@@ -64,9 +65,15 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
     first, *others = (folders[name] for name in ALGORITHMS)
     erm = open_run(first)
     runs = [erm, *(open_run(folder, dataset=erm.prepared.dataset) for folder in others)]
-    figures = {"tsne": mixing_embedding(runs[-1]), "shift": shift(runs[-1]), "flatness": flatness(runs)}
+    stems = {name: out / f"{name}-{SHOWN}" for name in ("tsne", "shift", "flatness")}
+    figures = {
+        "tsne": mixing_embedding(runs[-1], keep=stems["tsne"]),
+        "shift": shift(runs[-1], keep=stems["shift"]),
+        "flatness": flatness(runs, keep=stems["flatness"]),
+    }
     for name, arrays in figures.items():
-        save_figure(draw(arrays), out / f"{name}-{SHOWN}", arrays)
+        save_figure(draw(arrays), stems[name], arrays)
+        remove_partial(stems[name])
 
 
 def report(records: list[RunRecord]) -> str:

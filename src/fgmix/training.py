@@ -291,17 +291,17 @@ class _Loop:
             self.at.best[model] = value
             self._save_weights("best", model)
 
-    def _save_weights(self, which: str, model: Model) -> None:
+    def _save_weights(self, which: str, model: Model, *, model_only: bool = False) -> None:
         path = self.folder.path / (f"{which}.pt" if model == "raw" else f"{which}_{model}.pt")
         with self.average.applied_to(self.algorithm) if self.average and model != "raw" else nullcontext():
-            checkpoint.save_weights(path, self.algorithm)
+            checkpoint.save_weights(path, self.algorithm, model_only=model_only)
 
     def _snapshot(self) -> None:
         """Weights on the way, evenly spaced from the initial to the last, for paths on loss surfaces."""
         if self.spec.snapshots and self.at.step in _evenly(self.total, self.spec.snapshots):
             (self.folder.path / "snapshots").mkdir(exist_ok=True)
             for model in self.models:
-                self._save_weights(f"snapshots/{self.at.step:07d}", model)
+                self._save_weights(f"snapshots/{self.at.step:07d}", model, model_only=True)
 
     def _finish(self, diverged_at: int | None) -> RunRecord:
         if diverged_at is None:

@@ -54,12 +54,17 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(folder, collect(folder), Choices())
 
 
-@pytest.fixture
-def page(browser: Any, file: Path) -> Any:
-    """The page from file://, freshly opened at the width of a desk's screen."""
+@pytest.fixture(autouse=True)
+def _on_a_desk(browser: Any) -> None:
+    """A wide, light screen, whatever the test before emulated."""
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.set_window_size(1300, 900)
+
+
+@pytest.fixture
+def page(browser: Any, file: Path) -> Any:
+    """The page from file://, freshly opened."""
     browser.get(file.as_uri())
     return browser
 
@@ -100,6 +105,20 @@ def test_tables_sort_both_ways_and_filter(page: Any) -> None:
     assert first_column(page, table)[:3] == ["ERM", "Mixup ≈", "FGMix"]
 
 
+def test_tables_of_many_rows_filter_and_sort_by_words(browser: Any, tmp_path: Path) -> None:
+    from benchmark.made import sweep
+
+    names = ("erm", "mixup", "coral", "fish", "fgmix")
+    found = sweep({name: [[0.5 + 0.01 * i] * 3] * 2 for i, name in enumerate(names)})
+    folder = folders.write(tmp_path / "runs", found)
+    browser.get(write_report(folder, collect(folder), Choices()).as_uri())
+    find(browser, "#results section:first-of-type input.filter")[0].send_keys("fi")
+    assert first_column(browser, "#results section:first-of-type table") == ["Fish ≈"]
+    verdicts = "#results section:nth-of-type(2)"
+    find(browser, f"{verdicts} thead button")[-1].click()
+    assert find(browser, f"{verdicts} th[aria-sort]")[0].text.startswith("verdict")
+
+
 def test_the_list_of_runs_sorts_filters_and_opens(page: Any) -> None:
     rows = "#run-list tbody tr"
     assert len(find(page, rows)) == 36
@@ -125,20 +144,20 @@ def test_every_figure_is_drawn_and_reacts(page: Any) -> None:
     for figure in find(page, "figure.chart"):
         assert figure.find_elements("css selector", ".panel svg"), figure.get_attribute("id")
         assert "NaN" not in figure.get_attribute("innerHTML"), figure.get_attribute("id")
-    tsne = "#figure-Embedding"
+    tsne = "[id$=Embedding]"
     assert "off" not in (find(page, f"{tsne} g[data-name=art]")[0].get_attribute("class") or "")
     script(page, "arguments[0].click()", find(page, f"{tsne} .legend button")[0])
     assert find(page, f"{tsne} g[data-name=art]")[0].get_attribute("class") == "off"
 
 
 def test_hovering_over_a_point_shows_it_and_lights_it_in_every_panel(page: Any) -> None:
-    point = find(page, "#figure-Embedding path.point[data-key]")[0]
+    point = find(page, "[id$=Embedding] path.point[data-key]")[0]
     hover(page, point)
     tooltip = find(page, "#tooltip")[0]
     assert tooltip.is_displayed()
     assert "art, instance 0" in tooltip.text
     key = point.get_attribute("data-key")
-    lit = find(page, "#figure-Embedding .lit")
+    lit = find(page, "[id$=Embedding] .lit")
     assert len(lit) == 2
     assert {node.get_attribute("data-key") for node in lit} == {key}
     picture = find(page, "#tooltip .picture")[0]
@@ -160,6 +179,33 @@ def hover(page: Any, node: Any) -> None:
         """,
         node,
     )
+
+
+def test_a_finger_near_a_point_shows_it_and_it_stays(page: Any) -> None:
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page.refresh()
+    point = find(page, "[id$=Embedding] path.point[data-key]")[0]
+    script(page, "arguments[0].scrollIntoView({block: 'center'})", point)
+    still = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+    page.execute_async_script(still)
+    at = script(
+        page, "const r = arguments[0].getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]", point
+    )
+    touch = {"x": at[0] + 7, "y": at[1]}
+    page.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [touch]})
+    page.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.execute_async_script(still)
+    assert find(page, "#tooltip")[0].is_displayed()
+    assert find(page, "#tooltip .picture")
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_the_others(browser: Any, file: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.html"
+    broken.write_text(file.read_text().replace('"kind":"Points"', '"kind":"Nonsense"', 1))
+    browser.get(broken.as_uri())
+    assert "cannot be drawn" in find(browser, "#figures")[0].text
+    assert len(find(browser, "#run-list tbody tr")) == 36
 
 
 def test_a_phone_need_not_scroll_sideways(page: Any) -> None:
@@ -197,11 +243,17 @@ def test_nasty_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
 def test_a_served_page_follows_its_sweep(browser: Any, tmp_path: Path) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
-    folder = folders.write(tmp_path / "runs", folders.records()[:1], waiting=1)
+    folder = folders.write(tmp_path / "runs", folders.records()[:1], waiting=2)
+    folders.finish(folder / "extra", folders.records()[5])  # not of the sweep's plan
     with served(folder) as port:
         browser.get(f"http://127.0.0.1:{port}/")
-        assert len(find(browser, "#run-list tbody tr")) == 1
+        assert len(find(browser, "#run-list tbody tr")) == 2
+        find(browser, "#run-list thead button")[0].click()  # sorted: a reload would undo it
         folders.finish(folder / "waiting0", folders.records()[1])
+        WebDriverWait(browser, 30).until(lambda b: find(b, "#reload"))
+        find(browser, "#reload")[0].click()
         WebDriverWait(browser, 30).until(lambda b: "2 done" in find(b, "#counts")[0].text)
-        WebDriverWait(browser, 30).until(lambda b: len(find(b, "#run-list tbody tr")) == 2)
+        WebDriverWait(browser, 30).until(lambda b: len(find(b, "#run-list tbody tr")) == 3)
+        folders.finish(folder / "waiting1", folders.records()[2])
+        WebDriverWait(browser, 30).until(lambda b: len(find(b, "#run-list tbody tr")) == 4)  # by itself
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

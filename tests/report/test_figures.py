@@ -95,8 +95,34 @@ def test_surface_has_one_scale_for_losses_and_one_for_accuracy() -> None:
     drawn = chart("x", arrays)
     assert (cells(drawn, 0).low, cells(drawn, 0).high) == (cells(drawn, 1).low, cells(drawn, 1).high)
     assert cells(drawn, 2).high == arrays.values[2].max()
-    assert [mark.name for mark in lines(drawn, 0)] == ["ERM", "ERM + SWA"]
+    assert [mark.name for mark in lines(drawn, 0) if mark.colour != "paper"] == ["ERM", "ERM + SWA"]
+    assert [mark.name for mark in points(drawn, 0) if mark.outlined] == [
+        "Initial model",
+        "ERM + SWA model",
+        "FGMix + SWA model",
+    ]
     assert points(drawn, 0)[0].text[1] == "ERM, step 10"
+
+
+def test_a_loss_that_is_not_finite_leaves_its_cell_empty() -> None:
+    arrays = made.surface()
+    arrays.values[0, 0, 0] = np.nan
+    drawn = cells(chart("x", arrays))
+    assert np.isfinite([drawn.low, drawn.high]).all()
+    assert as_data(drawn)["value"][0][0] is None
+
+
+def test_p_stands_with_the_statistic_it_is_of() -> None:
+    drawn = chart("x", made.shift())
+    assert all("p " not in text for row in cells(drawn, 0).text for text in row)
+    assert " p " in cells(drawn, 1).written[0][1]
+
+
+def test_the_toy_is_drawn() -> None:
+    arrays = made.weight_effect()
+    toy = chart("x", arrays)
+    names = [mark.name for mark in points(toy, len(arrays.a))]
+    assert names == [""] * len(arrays.gradients) + arrays.update_names.tolist()
 
 
 def test_shift_leaves_the_diagonal_empty() -> None:

@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.made import finished
+from benchmark.made import finished, run
+from fgmix.analysis.arrays import save_arrays
+from fgmix.benchmark.grids import Grid
 from fgmix.benchmark.reporting import Results, collect
 from fgmix.benchmark.sweep_folder import Plan, write_plan
 from fgmix.cli import main
 from fgmix.errors import UserError
 from fgmix.report.page import Choices, report_page, saved_figures, write_report
+from plots import made
 from report import folders
 from report.folders import NASTY
 from report.test_html import Seen
@@ -41,7 +44,7 @@ def test_tables_statistics_and_runs_are_on_the_page() -> None:
     seen = Seen(text)
     for part in ("Differences from ERM", "+3.0 [+3.0, +3.0]", "differs from ERM", "Mixup ≈", "64.5 ± 0.6"):
         assert part in seen.text
-    assert {chart["id"] for chart in block(text, "charts")} == {"differences", "ranks"}
+    assert [chart["id"] for chart in block(text, "charts")] == ["1-differences", "2-ranks"]
     runs = block(text, "run-rows")
     assert len(runs) == 36
     assert runs[0]["accuracy"] == {"raw": 50.0}
@@ -110,10 +113,65 @@ def test_nothing_points_outside() -> None:
 def test_figures_are_taken_from_folders_called_figures(tmp_path: Path) -> None:
     folders.write(tmp_path, folders.records())
     folders.add_figures(tmp_path)
-    assert len(saved_figures(tmp_path)) == 11
+    assert len(saved_figures(tmp_path).charts) == 11
     text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
     assert text.count('<figure id="figure-') == 13
     assert f"fgmix plot redraw {tmp_path / 'figures' / 'Shift.npz'}" in text
+
+
+def test_unfinished_and_broken_figures_do_not_stop_the_page(tmp_path: Path) -> None:
+    folders.write(tmp_path, folders.records())
+    folders.add_figures(tmp_path)
+    (tmp_path / "figures" / ".tsne@.partial.npz").write_bytes(b"half")
+    (tmp_path / "figures" / "Shift.npz").write_bytes(b"PK torn")
+    text = Seen(write_report(tmp_path, collect(tmp_path), Choices()).read_text()).text
+    assert f"Expected the arrays of a figure at {tmp_path / 'figures' / 'Shift.npz'}" in text
+    assert "partial" not in text
+
+
+def test_figures_of_one_name_stay_two(tmp_path: Path) -> None:
+    folders.write(tmp_path, folders.records())
+    for place in ("one", "two"):
+        (tmp_path / place / "figures").mkdir(parents=True)
+        save_arrays(tmp_path / place / "figures" / "ranks.npz", made.ranks())
+    text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
+    ids = re.findall(r'<figure id="([^"]+)"', text)
+    assert ids == ["figure-1-differences", "figure-2-ranks", "figure-3-ranks", "figure-4-ranks"]
+
+
+def test_a_dataset_without_variants_has_no_ablation() -> None:
+    names = ("erm", "fgmix_a", "fgmix")
+    both = [finished("a", 0.5, algorithm=name) for name in names] + [
+        finished("a", 0.5, algorithm="coral", dataset="other")
+    ]
+    assert [chart["id"] for chart in block(page(Results(both)), "charts")] == ["1-ablation-toy"]
+
+
+def test_accuracies_of_the_list_are_those_of_the_rule() -> None:
+    parts = [{"a": (accuracy, accuracy), "b": (None, validation)} for accuracy, validation in ((0.4, 0.9), (0.7, 0.1))]
+    record = run("a", dict(zip((10, 20), parts)))
+    for rule, shown in (("training_domain", 40.0), ("oracle", 70.0)):
+        text = report_page("Title", Results([record]), Choices(rule=rule))
+        assert block(text, "run-rows")[0]["accuracy"] == {"raw": shown}
+
+
+def test_runs_of_a_grid_are_in_their_own_groups() -> None:
+    plain = finished("a", 0.5, algorithm="fgmix")
+    points = [finished("a", 0.5, algorithm="fgmix", settings={"lam": lam, "alpha": 1.0}) for lam in (1.0, 3.0)]
+    grid = Grid({"lam": (1.0, 3.0), "alpha": (1.0,)}, tuple(points))
+    runs = block(page(Results([plain], [grid])), "run-rows")
+    assert [run["groups"] for run in runs] == [[""], ["λ₀ = 1, α = 1"], ["λ₀ = 3, α = 1"]]
+
+
+def test_commands_of_figures_name_their_folder(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "my runs", folders.records())
+    text = Seen(write_report(folder, collect(folder), Choices()).read_text()).text
+    assert f"fgmix plot cd '{folder}' --selection training_domain" in text
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "runs", [finished("a", 0.5, dataset="x\udcff")])
+    assert "x\\udcff" in write_report(folder, collect(folder), Choices(), tmp_path).read_text()
 
 
 def test_curves_of_a_run_are_behind_it() -> None:

@@ -50,7 +50,7 @@ def test_the_page_grows_with_the_sweep(tmp_path: Path) -> None:
         assert counts["left"] == 2
         code, page = get(port)
     assert code == 200
-    assert "<body data-live>" in page
+    assert '<body data-live data-finished="1">' in page
     assert "connect-src 'self'" in (Seen(page).attributes["content"] or "")
     assert ">50.0</a>" in page
 
@@ -66,6 +66,15 @@ def test_a_finished_run_is_read_once(tmp_path: Path) -> None:
 def test_other_names_and_other_paths_get_nothing(path: str, host: str | None, code: int, tmp_path: Path) -> None:
     with served(folders.write(tmp_path / "runs", folders.records())) as port:
         assert get(port, path, host)[0] == code
+
+
+def test_a_record_that_cannot_be_read_is_said_not_hidden(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "runs", folders.records()[:2])
+    with served(folder) as port:
+        (folder / "run1" / "record.json").write_text('{"schema": 99, "status": "done"}')
+        code, text = get(port)
+    assert code == 500
+    assert "Found schema 99" in text
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -289,7 +290,7 @@ def load_arrays(path: Path) -> Any:
     try:
         with np.load(path, allow_pickle=False) as archive:
             content = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise UserError(f"Expected the arrays of a figure at {path}. They cannot be read ({error}).") from error
     kind = KINDS.get(str(content.pop("kind", "")))
     if kind is None or not _needed(kind) <= content.keys() <= {each.name for each in fields(kind)}:

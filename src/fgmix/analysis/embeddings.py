@@ -18,7 +18,7 @@ import torch
 from fgmix.analysis.arrays import Bytes, Embedding, Floats, Ints
 from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
 from fgmix.analysis.resumable import compute_rows, partial_file
-from fgmix.analysis.runs import OpenedRun, Sample, Which
+from fgmix.analysis.runs import OpenedRun, Sample, Which, check_alike
 from fgmix.errors import UserError
 from fgmix.records import Model
 
@@ -110,8 +110,8 @@ def code_embedding(
         progress: show a bar over the runs.
     """
     first = runs[0]
-    if any(run.record.data_fingerprint != first.record.data_fingerprint for run in runs):
-        raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")
+    for run in runs[1:]:
+        check_alike(first, run, ("test_domains", "trial_seed", "holdout_fraction"), "show the same instances")
 
     def samples_of(run: OpenedRun) -> tuple[Sample, ...]:
         return tuple(run.sample(names, limit=instances, seed=seed) for names in (run.sources, run.test_domains))

@@ -98,14 +98,14 @@ class OpenedRun:
         return self.at(self.folder / (f"{which}.pt" if model == "raw" else f"{which}_{model}.pt"))
 
     def at(self, path: Path) -> Algorithm:
-        """The method with the weights of a file of the run, in evaluation mode."""
+        """The method with the weights of a file of the run, in evaluation mode; a snapshot holds the model's alone."""
         if not path.exists():
             kept = sorted(file.stem for file in self.folder.glob("*.pt"))
             raise unknown(f"weights of {self.folder}", path.stem, kept)
         # What the network started from is not read: every weight comes from the file.
         blank = replace(self.prepared, spec=replace(self.prepared.spec, pretrained=False, weights=None))
         algorithm = build_algorithm(blank)
-        checkpoint.load_weights(path, algorithm)
+        checkpoint.load_weights(path, algorithm, model_only=path.parent.name == "snapshots")
         return algorithm.to(self.device).eval()
 
     def snapshots(self, model: Model = "raw") -> dict[int, Path]:
@@ -176,3 +176,20 @@ def open_run(
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     identity = read_json(folder / "spec.json")["identity"]
     return OpenedRun(record, PreparedRun(spec, dataset, splits, identity), folder, pick_device(device))
+
+
+def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:
+    """Refuse two runs that differ in what a figure of both needs to be equal.
+
+    Args:
+        first: a run.
+        second: another.
+        names: fields of their specs.
+        reason: what runs that agree in these do.
+    """
+    for name in names:
+        values = [getattr(run.record.spec, name) for run in (first, second)]
+        if values[0] != values[1]:
+            raise UserError(f"Expected runs with the same {name}, which {reason}. Found {values[0]} and {values[1]}.")
+    if first.record.data_fingerprint != second.record.data_fingerprint:
+        raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")

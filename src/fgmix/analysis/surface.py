@@ -27,7 +27,7 @@ from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Floats, Surface
 from fgmix.analysis.mixtures import mixed_per_code, mixer_of, training_loss
 from fgmix.analysis.resumable import compute_rows, partial_file
-from fgmix.analysis.runs import OpenedRun, Sample
+from fgmix.analysis.runs import OpenedRun, Sample, check_alike
 from fgmix.averaging import predictor_tensors
 from fgmix.errors import UserError
 from fgmix.progress import Progress
@@ -114,7 +114,8 @@ def surface(
         keep: stem of the figure's files, beside which rows of the grid are kept as they come.
         progress: show a bar over the rows.
     """
-    _check_comparable(first, second)
+    alike = ("backbone", "head", "test_domains", "seed", "trial_seed")
+    check_alike(first, second, alike, "start from the same weights")
     averages = [_averaged(run) for run in (first, second)]
     initial, other = (run.at(run.snapshots()[0]) for run in (first, second))
     if not torch.equal(vector(initial), vector(other)):
@@ -251,15 +252,3 @@ def _averaged(run: OpenedRun) -> Model:
             f"Expected a run with averaged weights. {run.folder.name} has none. Train with --averaging swa."
         )
     return run.record.spec.averaging
-
-
-def _check_comparable(first: OpenedRun, second: OpenedRun) -> None:
-    for name in ("backbone", "head", "test_domains", "seed", "trial_seed"):
-        values = [getattr(run.record.spec, name) for run in (first, second)]
-        if values[0] != values[1]:
-            raise UserError(
-                f"Expected two runs with the same {name}, which start from the same weights. Found {values[0]} and "
-                f"{values[1]}."
-            )
-    if first.record.data_fingerprint != second.record.data_fingerprint:
-        raise UserError("Expected two runs on the same data. Found different data.")

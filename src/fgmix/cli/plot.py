@@ -59,7 +59,8 @@ def cd(
     from fgmix.analysis.results import method_ranks
     from fgmix.benchmark.statistics import rank_methods
 
-    _finish(method_ranks(rank_methods(_selected(folder, selection), dataset=dataset)), out, "cd")
+    name = f"cd-{_slug(dataset)}" if dataset else "cd"
+    _finish(method_ranks(rank_methods(_selected(folder, selection), dataset=dataset)), out, name)
 
 
 @app.command()
@@ -91,10 +92,11 @@ def ablation(
     out: Out = FIGURES,
 ) -> None:
     """Accuracy of ERM, variants A to F and FGMix, a figure for each dataset."""
-    from fgmix.analysis.results import variant_ablation
+    from fgmix.analysis.results import VARIANTS, variant_ablation
 
     found = _selected(folder, selection)
-    for dataset in found.domains:
+    having = [name for name in found.domains if any(c.dataset == name and c.algorithm in VARIANTS for c in found.cells)]
+    for dataset in having or found.domains:  # where none has a variant, the first says so
         _finish(variant_ablation(found, dataset, published=published), out, f"ablation-{_slug(dataset)}")
 
 
@@ -282,8 +284,9 @@ def _opened(folders: list[Path], dataset: str | None, data_root: str | None, dev
 
 
 def _held_out(runs: list[OpenedRun]) -> str:
-    """The runs' test domains, as part of a file's name."""
-    return _slug(" ".join(dict.fromkeys(name for run in runs for name in run.test_domains)))
+    """The runs' dataset and test domains, as part of a file's name."""
+    domains = dict.fromkeys(name for run in runs for name in run.test_domains)
+    return _slug(" ".join([runs[0].prepared.dataset.name, *domains]))
 
 
 def _which(name: str) -> Any:

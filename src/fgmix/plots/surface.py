@@ -44,7 +44,7 @@ def surface(arrays: Surface) -> Figure:
 
 def loss_levels(losses: Floats) -> Floats:
     """Levels that both losses share: finer towards the minimum, up to where three quarters of the grid lie."""
-    low, high = float(losses.min()), float(np.quantile(losses, 0.75))
+    low, high = float(np.nanmin(losses)), float(np.nanquantile(losses, 0.75))
     if high <= low:
         high = low + 1e-6  # a flat surface still has a scale
     return low + (high - low) * np.linspace(0, 1, LEVELS) ** 1.5

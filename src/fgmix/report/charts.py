@@ -40,12 +40,13 @@ class Points:
         name: for the legend, where it switches them on and off; empty for none.
         x: places.
         y: places.
-        colour: of the points; "ink" is that of the text.
+        colour: of the points; "ink" is that of the text, "paper" that of the page.
         marker: as in `fgmix.plots.looks`.
         text: what hovering over each shows.
         key: points with the same key, in any panel, are shown together; the number of its picture where the chart has
             pictures. −1 for none.
         faint: drawn pale, behind what matters.
+        outlined: with a dark rim, to be seen on a heat map.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Points:
     text: Sequence[str] = ()
     key: Numbers = ()
     faint: bool = False
+    outlined: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Line:
         name: for the legend; empty for none.
         x: places.
         y: places.
-        colour: of the line; "ink" is that of the text.
+        colour: of the line; "ink" is that of the text, "paper" that of the page.
         dashed: whether it is dashed.
         width: in pixels.
         text: what hovering over it shows.

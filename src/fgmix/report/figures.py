@@ -134,21 +134,30 @@ def _flatness(id: str, arrays: kinds.Flatness, command: str) -> Chart:
 
 
 def _with_points(
-    name: str, x: Any, y: Any, colour: str, marker: str, dashed: bool = False, width: float = 1.5
+    name: str,
+    x: Any,
+    y: Any,
+    colour: str,
+    marker: str,
+    dashed: bool = False,
+    width: float = 1.5,
+    *,
+    legend: bool = True,
 ) -> list[Mark]:
     """A line whose points can be hovered over."""
     texts = [f"{name}: {b:.4g} at {a:g}" for a, b in zip(x, y)]
-    return [Line(name, x, y, colour, dashed, width), Points(name, x, y, colour, marker, texts)]
+    shown = name if legend else ""
+    return [Line(shown, x, y, colour, dashed, width), Points(shown, x, y, colour, marker, texts)]
 
 
 def _surface(id: str, arrays: kinds.Surface, command: str) -> Chart:
     losses = arrays.values[:-1]
-    low, high = float(losses.min()), float(np.quantile(losses, 0.75))
+    low, high = float(np.nanmin(losses)), float(np.nanquantile(losses, 0.75))
     panels = []
     for i, title in enumerate(map(str, arrays.panels)):
         value = arrays.values[i]
         last = i == len(arrays.panels) - 1
-        bottom, top = (float(value.min()), float(value.max())) if last else (low, high)
+        bottom, top = (float(np.nanmin(value)), float(np.nanmax(value))) if last else (low, high)
         cells = Cells(
             arrays.u,
             arrays.v,
@@ -172,16 +181,18 @@ def _paths(arrays: kinds.Surface, panel: int) -> list[Mark]:
             x, y = arrays.path_points[at].T
             look = method_look(label)
             texts = [f"{label}, step {step}" for step in arrays.path_steps[at]]
+            colour = _ink(look.colour)
             marks += [
-                Line(label, x, y, look.colour, dashed=" + " not in label, width=2),
-                Points(label, x, y, look.colour, look.marker, texts),
+                Line(label, x, y, "paper", width=5),  # a rim: seen on light and on dark cells
+                Line(label, x, y, colour, dashed=" + " not in label, width=2),
+                Points(label, x, y, colour, look.marker, texts),
             ]
     return marks
 
 
 def _anchors(arrays: kinds.Surface) -> list[Mark]:
     return [
-        Points("", [x], [y], "#ffffff", marker, [str(label)])
+        Points(f"{label} model", [x], [y], "#ffffff", marker, [str(label)], outlined=True)
         for label, marker, (x, y) in zip(arrays.anchors, "osD", arrays.anchor_points)
     ]
 
@@ -211,7 +222,24 @@ def _weights(id: str, arrays: kinds.WeightEffect, command: str) -> Chart:
         ]
         zero = Line("", [arrays.lam[0], arrays.lam[-1]], [0, 0], GREY, dashed=True, width=1)
         panels.append(Panel(f"a = ({', '.join(f'{v:g}' for v in a)})", Axis("λ"), Axis("ã"), [zero, *lines]))
-    return Chart(id, "Effect of λ", "Below zero a weight extrapolates.", panels, command=command)
+    caption = "Below zero a weight extrapolates. Toy: gradients of three instances in grey, updates in colour."
+    return Chart(id, "Effect of λ", caption, [*panels, _toy(arrays)], command=command)
+
+
+def _toy(arrays: kinds.WeightEffect) -> Panel:
+    """Arrows from the origin: the instances' gradients, and what each method makes of them."""
+    marks: list[Mark] = []
+
+    def arrow(name: str, to: Floats, colour: str, text: str, width: float) -> None:
+        marks.append(Line(name, [0.0, to[0]], [0.0, to[1]], colour, width=width, text=text))
+        marks.append(Points(name, [to[0]], [to[1]], colour, "D", [text]))
+
+    for i, (g, a) in enumerate(zip(arrays.gradients, arrays.weights), start=1):
+        arrow("", g, GREY, f"g{i} = ({g[0]:.2f}, {g[1]:.2f}), a = {a:.2f}", 1.5)
+    for name, update in zip(map(str, arrays.update_names), arrays.updates):
+        colour = _ink(method_look(name).colour)
+        arrow(name, update, colour, f"{name}: ({update[0]:.2f}, {update[1]:.2f})", 2.5)
+    return Panel("Toy: gradients and updates", Axis(""), Axis(""), marks)
 
 
 def _curves(id: str, arrays: kinds.Curves, command: str) -> Chart:
@@ -220,7 +248,7 @@ def _curves(id: str, arrays: kinds.Curves, command: str) -> Chart:
     if np.isfinite(arrays.loss).any():  # DomainBed's records hold none
         panels.append(Panel("Holdout loss", step, Axis(""), _by_domain(arrays, arrays.loss)))
     for name, values in zip(map(str, arrays.metrics), arrays.metric_values):
-        panels.append(Panel(name, step, Axis(""), _with_points("", arrays.steps, values, INK, "o")))
+        panels.append(Panel(name, step, Axis(""), _with_points(name, arrays.steps, values, INK, "o", legend=False)))
     caption = (
         "Thick: the test domain. Dashed: averaged weights. The method's own numbers are means since the evaluation "
         "before."
@@ -337,24 +365,38 @@ def _ranks(id: str, arrays: kinds.Ranks, command: str) -> Chart:
 
 def _shift(id: str, arrays: kinds.Shift, command: str) -> Chart:
     names = [f"{name} (test)" if test else str(name) for name, test in zip(arrays.domains, arrays.is_test)]
-    off = np.where(np.eye(len(names), dtype=bool), np.nan, 1.0)
-    panels = []
-    for title, value, low, high, digits in (
-        ("Domain classifier's accuracy (0.5: chance)", arrays.accuracy, 0.5, 1.0, 2),
-        ("MMD²", arrays.mmd, 0.0, float(arrays.mmd.max()), 3),
-    ):
-        written = [["" if i == j else f"{v:.{digits}f}" for j, v in enumerate(row)] for i, row in enumerate(value)]
-        text = [
-            [f"{a} and {b}: {v:.3f}, permutation p = {p:.3f}" for b, v, p in zip(names, row, ps)]
-            for a, row, ps in zip(names, value, arrays.p)
-        ]
-        cells = _grid(value * off, text, low, high, written)
-        panels.append(Panel(title, _names(names), _names(names, flipped=True), [cells]))
+    x, y = _names(names), _names(names, flipped=True)
+    accuracy = _pairwise(names, arrays.accuracy, (0.5, 1.0), lambda i, j: f"{arrays.accuracy[i, j]:.2f}")
+    with_p = _pairwise(
+        names,
+        arrays.mmd,
+        (0.0, float(arrays.mmd.max())),
+        lambda i, j: f"{arrays.mmd[i, j]:.3f}, p {_p_text(float(arrays.p[i, j]))}",
+    )
+    panels = [
+        Panel("Domain classifier's accuracy (0.5: chance)", x, y, [accuracy]),
+        Panel("MMD² and its permutation p", x, y, [with_p]),
+    ]
     caption = (
         f"{arrays.title}: the right one of {len(names)} domains is named in {100 * arrays.overall:.0f} % "
-        f"(chance {100 / len(names):.0f} %). No shift: accuracy 0.5, MMD² 0."
+        f"(chance {100 / len(names):.0f} %). Without a shift the accuracy is near 0.5; MMD² of two samples of one law "
+        "is above 0 by chance, the more the fewer they are: its p says whether it is more than that."
     )
     return Chart(id, "Shift between domains", caption, panels, command=command)
+
+
+def _pairwise(
+    names: Sequence[str], value: Floats, scale: tuple[float, float], text: Callable[[int, int], str]
+) -> Cells:
+    """A heat map of pairs of domains; a domain with itself is left empty."""
+    k = range(len(names))
+    written = [["" if i == j else text(i, j) for j in k] for i in k]
+    hovered = [[f"{names[i]} and {names[j]}: {text(i, j)}" for j in k] for i in k]
+    return _grid(np.where(np.eye(len(names), dtype=bool), np.nan, value), hovered, *scale, written)
+
+
+def _p_text(p: float) -> str:
+    return "< 0.01" if p < 0.01 else f"{p:.2f}"
 
 
 def _ink(colour: str) -> str:

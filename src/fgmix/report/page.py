@@ -12,7 +12,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
@@ -53,13 +53,27 @@ class Choices:
     published: bool = False
 
 
+@dataclass(frozen=True)
+class Saved:
+    """Figures that were found.
+
+    Args:
+        charts: those that could be read.
+        notes: why others could not.
+    """
+
+    charts: tuple[Chart, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def report_page(
     title: str,
     results: Results,
     choices: Choices = Choices(),  # noqa: B008 (frozen)
     *,
+    source: str = "SWEEP",
     status: Status | None = None,
-    figures: Sequence[Chart] = (),
+    figures: Saved = Saved(),  # noqa: B008 (frozen)
     made: str = "",
     live: bool = False,
 ) -> str:
@@ -69,6 +83,7 @@ def report_page(
         title: the page's heading.
         results: what was run.
         choices: how to select and show it.
+        source: the folder, for the commands that draw its figures for a paper.
         status: where the sweep stands, if it is one.
         figures: charts of arrays that were computed before.
         made: when and by which command.
@@ -76,9 +91,9 @@ def report_page(
     """
     selection = select(results.records, choices.rule) if results.records else None
     tables = all_tables(results, selection, rule=choices.rule, spread=choices.spread, published=choices.published)
-    charts = [*_result_charts(results, selection, choices), *figures]
-    selections = [select(records, choices.rule) for _, records in results.groups() if records]
-    rows = run_rows(results.all_records(), selections)
+    charts = _with_own_ids([*_result_charts(results, selection, choices, source), *figures.charts])
+    groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
+    rows = run_rows(results.all_records(), groups)
     style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
     head = element(
         "head",
@@ -96,51 +111,72 @@ def report_page(
         element(
             "main",
             _status(status),
-            _section("results", "Results", map(table_html, tables)),
-            _section("figures", "Figures", map(_figure, charts)),
-            _runs(len(rows)),
+            _section("results", "Results", [table_html(table) for table in tables]),
+            _section("figures", "Figures", [*map(_figure, charts), *map(_note, figures.notes)]),
+            _runs(len(rows), choices.rule),
         ),
         data_block("charts", as_data(charts)),
         data_block("run-rows", rows),
         element("script", Html(script)),
         data_live=live,
+        data_finished=str(_finished(status)) if live else None,
     )
     return f'<!doctype html>\n<html lang="en">{join([head, body])}</html>\n'
 
 
-def _result_charts(results: Results, selection: Selection | None, choices: Choices) -> Iterator[Chart]:
+def _result_charts(results: Results, selection: Selection | None, choices: Choices, source: str) -> Iterator[Chart]:
     """Charts that need records alone."""
+
+    def command(kind: str, *, published: bool = False) -> str:
+        words = ["fgmix", "plot", kind, source, "--selection", choices.rule]
+        return shlex.join([*words, "--published"] if published else words)
+
     if selection is not None:
         comparisons = compared(selection)
         if any(comparison.interval for comparison in comparisons):
             labels = [method_label(*comparison.method) for comparison in comparisons]
             yield differences("differences", comparisons, labels)
         with suppress(UserError):  # too little may be shared to rank
-            yield chart("ranks", method_ranks(rank_methods(selection)), "fgmix plot cd")
-        algorithms = {method.algorithm for method in selection.methods()}
-        if len(algorithms & set(VARIANTS)) > 2:
-            for dataset in selection.domains:
-                arrays = variant_ablation(selection, dataset, spread=choices.spread, published=choices.published)
-                yield chart(f"ablation-{dataset}", arrays, "fgmix plot ablation")
-    for number, grid in enumerate(results.grids):
-        for place, sensitivity in enumerate(grid_sensitivities(grid, rule=choices.rule, spread=choices.spread)):
-            yield chart(f"sensitivity-{number}-{place}", sensitivity, "fgmix plot sensitivity")
+            yield chart("ranks", method_ranks(rank_methods(selection)), command("cd"))
+        for dataset in selection.domains:
+            if len(_variants(selection, dataset)) > 2:
+                shown = {"spread": choices.spread, "published": choices.published}
+                arrays = variant_ablation(selection, dataset, **shown)  # type: ignore[arg-type]
+                yield chart(f"ablation-{dataset}", arrays, command("ablation", published=choices.published))
+    for grid in results.grids:
+        for sensitivity in grid_sensitivities(grid, rule=choices.rule, spread=choices.spread):
+            yield chart("sensitivity", sensitivity, command("sensitivity"))
     if results.step_milliseconds is not None and "erm" in results.step_milliseconds:
         times = {Method(name): time for name, time in results.step_milliseconds.items()}
-        yield chart("cost", step_cost(times), "fgmix plot cost")
+        yield chart("cost", step_cost(times), shlex.join(["fgmix", "plot", "cost", source]))
 
 
-def saved_figures(folder: Path) -> list[Chart]:
+def _variants(selection: Selection, dataset: str) -> set[str]:
+    """FGMix's variants, FGMix and ERM, as far as a dataset has them."""
+    return {cell.algorithm for cell in selection.cells if cell.dataset == dataset} & set(VARIANTS)
+
+
+def _with_own_ids(charts: Sequence[Chart]) -> list[Chart]:
+    """The charts, numbered: two files of one name, or of a name that we use, stay two figures."""
+    return [replace(each, id=f"{number}-{each.id}") for number, each in enumerate(charts, start=1)]
+
+
+def saved_figures(folder: Path) -> Saved:
     """Charts of the arrays that `fgmix plot --out FOLDER/figures` left in any folder called figures."""
     found = []
     for place, folders, names in os.walk(folder):
         if "record.json" in names:
             folders.clear()
         elif Path(place).name == "figures":
-            found += [Path(place, name) for name in names if name.endswith(".npz")]
-    return [
-        chart(path.stem, load_arrays(path), f"fgmix plot redraw {shlex.quote(str(path))}") for path in sorted(found)
-    ]
+            # A hidden one is of a figure that is still being computed.
+            found += [Path(place, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
+    charts, notes = [], []
+    for path in sorted(found):
+        try:
+            charts.append(chart(path.stem, load_arrays(path), shlex.join(["fgmix", "plot", "redraw", str(path)])))
+        except UserError as error:
+            notes.append(str(error))
+    return Saved(tuple(charts), tuple(notes))
 
 
 def write_report(folder: Path, results: Results, choices: Choices, out: Path | None = None, title: str = "") -> Path:
@@ -154,10 +190,13 @@ def write_report(folder: Path, results: Results, choices: Choices, out: Path | N
         title: the page's heading; by default the folder's name.
     """
     path = out or folder / "report.html"
+    if path.is_dir():
+        path = path / "report.html"
     text = report_page(
         title or folder.resolve().name,
         results,
         choices,
+        source=str(folder),
         status=_status_of(folder),
         figures=saved_figures(folder),
         made=f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {folder}.",
@@ -179,7 +218,8 @@ def _write(path: Path, text: str) -> None:
     if path.exists() and f'content="{GENERATOR}'.encode() not in path.read_bytes()[:2000]:
         raise UserError(f"Expected to write the report to {path}. Found another file there. Choose another --out.")
     make_folder(path.parent)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    # A folder's name may hold bytes that are no text: they are shown as such.
+    write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 def _asset(name: str) -> str:
@@ -226,8 +266,16 @@ def _status(status: Status | None) -> Html:
     )
 
 
-def _section(id: str, title: str, parts: Iterator[Html]) -> Html:
-    content = list(parts)
+def _finished(status: Status | None) -> int:
+    """Runs that will not change any more; the script reloads the page when there are more."""
+    return 0 if status is None else sum(status.counts[state] for state in ("done", "diverged", "failed"))
+
+
+def _note(text: str) -> Html:
+    return element("p", text, class_="caption")
+
+
+def _section(id: str, title: str, content: Sequence[Html]) -> Html:
     if not content:
         return Html("") if id != "results" else element("section", element("p", "No run has finished yet."), id=id)
     return element("section", element("h2", title), content, id=id)
@@ -245,11 +293,16 @@ def _figure(drawn: Chart) -> Html:
     )
 
 
-def _runs(count: int) -> Html:
+def _runs(count: int, rule: Rule) -> Html:
+    about = (
+        f"{count} finished. Open one for its spec, its curves and its command. Accuracy is that of the step which "
+        f"{RULES[rule]} selects, for runs that are reported; of the others, that of training-domain validation. Only "
+        "what is shown is printed."
+    )
     return element(
         "section",
         element("h2", "Runs"),
-        element("p", f"{count} finished. Open one for its spec, its curves and its command.", class_="caption"),
+        element("p", about, class_="caption"),
         element("div", element("noscript", "The list of runs is drawn by the page's script."), id="run-list"),
         id="runs",
     )

@@ -9,23 +9,33 @@ from fgmix.analysis.results import run_curves
 from fgmix.benchmark.labels import METHODS, method_label
 from fgmix.benchmark.reporting import command
 from fgmix.benchmark.selection import Selected, Selection
-from fgmix.records import RunRecord
+from fgmix.records import Model, RunRecord
 from fgmix.report.charts import as_data
 from fgmix.report.figures import chart
 
 CURVES = 400  # runs whose curves the page holds: 5 kB each
 
 
-def run_rows(records: Sequence[RunRecord], selections: Sequence[Selection]) -> list[dict[str, Any]]:
+def run_rows(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection]]) -> list[dict[str, Any]]:
     """A row for each run, as JSON's types.
 
     Args:
         records: finished runs.
-        selections: what was selected among them.
+        groups: what was selected among runs that belong together, with what sets them apart ("" for plain runs).
     """
-    reported = _reported(selections)
+    reported = _reported(groups)
     ordered = sorted(records, key=_place)
-    return [_row(record, reported.get(id(record), []), number < CURVES) for number, record in enumerate(ordered)]
+    return [_row(record, reported.get(id(record), {}), number < CURVES) for number, record in enumerate(ordered)]
+
+
+def _reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, dict[tuple[str, Model], float]]:
+    """Accuracies of each run that stand behind a number, by group and model."""
+    found: dict[int, dict[tuple[str, Model], float]] = {}
+    for label, selection in groups:
+        for cell, outcome in selection.cells.items():
+            if isinstance(outcome, Selected):
+                found.setdefault(id(outcome.record), {})[label, cell.model] = outcome.accuracy
+    return found
 
 
 def _place(record: RunRecord) -> tuple[Any, ...]:
@@ -35,18 +45,9 @@ def _place(record: RunRecord) -> tuple[Any, ...]:
     return record.dataset, order, spec.algorithm, spec.test_domains, spec.trial_seed, spec.hparams_seed
 
 
-def _reported(selections: Sequence[Selection]) -> Mapping[int, list[str]]:
-    """Models of each run that stand behind a number."""
-    found: dict[int, list[str]] = {}
-    for selection in selections:
-        for cell, outcome in selection.cells.items():
-            if isinstance(outcome, Selected):
-                found.setdefault(id(outcome.record), []).append(cell.model)
-    return found
-
-
-def _row(record: RunRecord, models: list[str], with_curves: bool) -> dict[str, Any]:
+def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_curves: bool) -> dict[str, Any]:
     spec = record.spec
+    selected = {model: accuracy for (_, model), accuracy in reported.items()}
     return {
         "name": record.folder.name if record.folder else "",
         "method": method_label(spec.algorithm),
@@ -56,8 +57,9 @@ def _row(record: RunRecord, models: list[str], with_curves: bool) -> dict[str, A
         "trial": spec.trial_seed,
         "draw": spec.hparams_seed,
         "status": record.status if record.diverged_at is None else f"diverged at step {record.diverged_at}",
-        "accuracy": {model: _accuracy(record, model) for model in record.models},
-        "reported": [model.upper() if model != "raw" else model for model in dict.fromkeys(models)],
+        "accuracy": {m: round(100 * selected.get(m, _accuracy(record, m)), 2) for m in record.models},
+        "reported": [model.upper() if model != "raw" else model for model in selected],
+        "groups": sorted({label for label, _ in reported}),
         "spec": {name: value for name, value in spec.as_dict().items() if value is not None},
         "version": record.fgmix_version,
         "data": record.data_fingerprint,
@@ -66,8 +68,8 @@ def _row(record: RunRecord, models: list[str], with_curves: bool) -> dict[str, A
     }
 
 
-def _accuracy(record: RunRecord, model: Any) -> float:
-    """Mean over the test domains at the step that training-domain validation selects, in percent."""
+def _accuracy(record: RunRecord, model: Model) -> float:
+    """Mean over the test domains at the step that training-domain validation selects."""
     at = record.best(model).accuracy[model]
     tests = record.spec.test_domains
-    return round(100 * sum(at[name]["train"] for name in tests) / len(tests), 2)
+    return sum(at[name]["train"] for name in tests) / len(tests)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fgmix.benchmark.reporting import Results, collect
+from fgmix.benchmark.reporting import NothingFinished, Results, collect
 from fgmix.benchmark.status import ORDER, Status, read_status
 from fgmix.errors import UserError
 from fgmix.records import RunRecord
@@ -40,6 +41,7 @@ class Followed:
                 f"{self.folder.resolve().name}: a sweep",
                 self._results(),
                 self.choices,
+                source=str(self.folder),
                 status=self._look(),
                 figures=saved_figures(self.folder),
                 made=f"Served from {self.folder}.",
@@ -60,8 +62,8 @@ class Followed:
     def _results(self) -> Results:
         try:
             return collect(self.folder, known=self._known)
-        except UserError:
-            return Results([])  # nothing has finished yet
+        except NothingFinished:
+            return Results([])
 
 
 def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
@@ -78,11 +80,18 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
             if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
                 self._answer(403, "text/plain", b"Asked under another name than 127.0.0.1 or localhost.")
             elif self.path == "/":
-                self._answer(200, "text/html", followed.page().encode())
+                self._made("text/html", followed.page)
             elif self.path == "/status.json":
-                self._answer(200, "application/json", json.dumps(followed.status()).encode())
+                self._made("application/json", lambda: json.dumps(followed.status()))
             else:
                 self._answer(404, "text/plain", b"Here are / and /status.json.")
+
+        def _made(self, kind: str, make: Callable[[], str]) -> None:
+            """What `make` gives, or the sentence that says why not."""
+            try:
+                self._answer(200, kind, make().encode(errors="backslashreplace"))
+            except UserError as error:
+                self._answer(500, "text/plain", str(error).encode(errors="backslashreplace"))
 
         def _answer(self, code: int, kind: str, content: bytes) -> None:
             self.send_response(code)

@@ -59,5 +59,8 @@ def _traced(table: Table, row: Row, column: int, shown: str) -> str:
     )
 
 
-def _sort_value(entry: Entry) -> str:
-    return "" if entry.value is None else repr(float(entry.value))
+def _sort_value(entry: Entry) -> str | None:
+    """What an entry is sorted by: its number, else its text (None); what has neither comes last."""
+    if entry.value is not None:
+        return repr(float(entry.value))
+    return None if entry.text else ""

@@ -13,7 +13,19 @@ const draw = (name, attributes = {}, text = null) => {
   return node;
 };
 
-const inkOr = (colour) => (colour === "ink" ? "currentColor" : colour);
+// A colour of the palette as the page shows it: dark ones move towards the text's colour, which is light on a dark page.
+const shownColour = (colour) => {
+  if (colour === "ink") return "var(--ink)";
+  if (colour === "paper") return "var(--paper)";
+  const [r, g, b] = channels(colour);
+  return 0.3 * r + 0.6 * g + 0.1 * b < 75 ? `color-mix(in srgb, ${colour}, var(--ink) 45%)` : colour;
+};
+
+// Through the style: an attribute does not know variables everywhere.
+const painted = (node, property, colour) => {
+  node.style[property] = shownColour(colour);
+  return node;
+};
 
 // Colours of a heat map
 
@@ -78,9 +90,9 @@ const DRAWN = {
       const node = draw("path", {
         d: MARKERS[mark.marker] ?? MARKERS.o,
         transform: `translate(${x(value).toFixed(1)},${y(mark.y[i]).toFixed(1)}) scale(${size})`,
-        fill: inkOr(mark.colour),
-        class: mark.faint ? "point faint" : "point",
+        class: `point${mark.faint ? " faint" : ""}${mark.outlined ? " outlined" : ""}`,
       });
+      painted(node, "fill", mark.colour);
       if (mark.text.length) node.dataset.text = mark.text[i];
       if (mark.key.length && mark.key[i] >= 0) node.dataset.key = mark.key[i];
       return node;
@@ -89,7 +101,8 @@ const DRAWN = {
   Line(mark, x, y) {
     const places = mark.x.map((value, i) => [value, mark.y[i]]).filter(([a, b]) => a !== null && b !== null);
     const points = places.map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`).join(" ");
-    const node = draw("polyline", { points, stroke: inkOr(mark.colour), "stroke-width": mark.width, class: "line" });
+    const node = draw("polyline", { points, "stroke-width": mark.width, class: "line" });
+    painted(node, "stroke", mark.colour);
     if (mark.dashed) node.setAttribute("stroke-dasharray", "5 3");
     if (mark.text) node.dataset.text = mark.text;
     return [node];
@@ -121,7 +134,7 @@ const cellSize = (centres, to) => Math.abs(centres.length > 1 ? to(centres[1]) -
 
 const longest = (ticks) => Math.max(0, ...ticks.map(([, text]) => text.length));
 
-const drawPanel = (panel, number) => {
+const drawPanel = (panel, number, label) => {
   const ranges = { x: extent(panel, "x"), y: extent(panel, "y") };
   const ticks = { x: panel.x.ticks ?? roundTicks(ranges.x), y: panel.y.ticks ?? roundTicks(ranges.y) };
   const named = panel.y.ticks !== null && panel.y.ticks.length > 0;
@@ -135,7 +148,7 @@ const drawPanel = (panel, number) => {
   };
   const x = scale(ranges.x, panel.x.flipped ? [box.right, box.left] : [box.left, box.right]);
   const y = scale(ranges.y, panel.y.flipped ? [box.top, box.bottom] : [box.bottom, box.top]);
-  const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": panel.title || "chart" });
+  const svg = draw("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": panel.title || label });
   const clip = `clip-${++clips}`;
   const hole = draw("clipPath", { id: clip });
   hole.append(draw("rect", { x: box.left - 4, y: box.top - 4, width: box.right - box.left + 8, height: box.bottom - box.top + 8 }));
@@ -197,11 +210,15 @@ const drawLegend = (chart, drawing) => {
 const legendButton = (name, { Line: line, Points: points }, drawing) => {
   const sign = draw("svg", { viewBox: "-9 -5 18 10", "aria-hidden": "true" });
   if (line) {
-    const node = draw("line", { x1: -9, x2: 9, y1: 0, y2: 0, stroke: inkOr(line.colour), "stroke-width": 1.5 });
+    const node = painted(draw("line", { x1: -9, x2: 9, y1: 0, y2: 0, "stroke-width": 1.5 }), "stroke", line.colour);
     if (line.dashed) node.setAttribute("stroke-dasharray", "3 2");
     sign.append(node);
   }
-  if (points) sign.append(draw("path", { d: MARKERS[points.marker] ?? MARKERS.o, transform: "scale(3.5)", fill: inkOr(points.colour) }));
+  if (points) {
+    const kind = points.outlined ? "outlined" : "";
+    const node = draw("path", { d: MARKERS[points.marker] ?? MARKERS.o, transform: "scale(3.5)", class: kind });
+    sign.append(painted(node, "fill", points.colour));
+  }
   const toggle = (event) => {
     const button = event.currentTarget;
     const on = button.getAttribute("aria-pressed") !== "true";
@@ -250,29 +267,51 @@ const light = (drawing, key) => {
   for (const node of drawing.querySelectorAll(`[data-key="${Number(key)}"]`)) node.classList.add("lit");
 };
 
+// What the pointer means: what is under it, or for a finger, which covers more than a point, what is nearest.
+const REACH = 16; // pixels
+
+const meant = (event, drawing) => {
+  const under = event.target.closest("[data-text]");
+  if (under || event.pointerType !== "touch") return under;
+  let [nearest, least] = [null, REACH];
+  for (const node of drawing.querySelectorAll("path[data-text]")) {
+    const { x, y, width, height } = node.getBoundingClientRect();
+    const distance = Math.hypot(x + width / 2 - event.clientX, y + height / 2 - event.clientY);
+    if (distance < least) [nearest, least] = [node, distance];
+  }
+  return nearest;
+};
+
 const follow = (drawing, chart) => {
   const look = (event) => {
-    const node = event.target.closest("[data-text]");
+    const node = meant(event, drawing);
     light(drawing, node?.dataset.key);
     if (node) showTooltip(event, node, chart);
     else tooltip.hidden = true;
   };
-  drawing.addEventListener("pointermove", look);
-  drawing.addEventListener("pointerdown", look); // a finger does not hover
-  drawing.addEventListener("pointerleave", () => {
+  const leave = (event) => {
+    if (event.pointerType === "touch") return; // a lifted finger leaves too: what it showed stays until the next tap
     tooltip.hidden = true;
     light(drawing);
-  });
+  };
+  drawing.addEventListener("pointermove", look);
+  drawing.addEventListener("pointerdown", look);
+  drawing.addEventListener("pointerleave", leave);
 };
 
 window.addEventListener("scroll", () => (tooltip.hidden = true), { passive: true });
 
 const drawChart = (drawing, chart) => {
-  const panels = make("div", { class: chart.panels.length > 1 ? "panels" : "panels single" }, ...chart.panels.map(drawPanel));
+  const panels = make("div", { class: chart.panels.length > 1 ? "panels" : "panels single" }, ...chart.panels.map((panel, i) => drawPanel(panel, i, chart.title)));
   drawing.replaceChildren(drawLegend(chart, drawing), panels);
   follow(drawing, chart);
 };
 
 for (const chart of readBlock("charts")) {
-  drawChart(document.querySelector(`#${CSS.escape(`figure-${chart.id}`)} .drawing`), chart);
+  const drawing = document.querySelector(`#${CSS.escape(`figure-${chart.id}`)} .drawing`);
+  try {
+    drawChart(drawing, chart);
+  } catch (error) {
+    drawing.textContent = `This figure cannot be drawn: ${error.message}`; // the others can
+  }
 }

@@ -2,7 +2,11 @@
 
 const EVERY = 3000; // milliseconds between looks
 
-const isBusy = () => shownRuns.words || shownRuns.only || document.querySelector("tr.details, details[open]");
+// Whether a reload would undo something that the reader did.
+const isBusy = () =>
+  shownRuns.only ||
+  document.querySelector("tr.details, details[open], [aria-sort], .legend [aria-pressed=false]") ||
+  [...document.querySelectorAll("input.filter")].some((input) => input.value);
 
 const offerReload = () => {
   if (document.getElementById("reload")) return;
@@ -21,12 +25,12 @@ const lookAgain = async (seen) => {
   const spans = Object.entries(now.counts).map(([state, count]) => make("span", { class: `state ${state}` }, `${count} ${state}`));
   document.getElementById("counts").replaceChildren(...spans);
   document.getElementById("time-left").textContent = now.time_left;
-  const finished = now.counts.done + now.counts.diverged;
-  if (seen !== null && finished !== seen) {
-    if (isBusy()) offerReload();
-    else return location.reload();
+  const finished = now.counts.done + now.counts.diverged + now.counts.failed;
+  if (finished !== seen) {
+    if (!isBusy()) return location.reload();
+    offerReload();
   }
-  if (now.left) setTimeout(() => lookAgain(seen ?? finished), EVERY);
+  if (now.left) setTimeout(() => lookAgain(seen), EVERY);
 };
 
-if (document.body.hasAttribute("data-live")) lookAgain(runs.length);
+if (document.body.hasAttribute("data-live")) lookAgain(Number(document.body.dataset.finished));

@@ -19,10 +19,14 @@ const shownRuns = { words: "", only: null, column: null, direction: "ascending",
 
 const wordsOf = (run) => [run.name, run.algorithm, ...COLUMNS.map(([, of]) => of(run))].join(" ");
 
+// Whether a run is one of those that a number was selected from; runs of a grid stand behind the grid's numbers only.
+const isBehind = (run, { dataset, algorithm, domain }) =>
+  run.dataset === dataset && run.algorithm === algorithm && (!domain || run.domain === domain) && (!run.groups.length || run.groups.includes(""));
+
 const chosenRuns = () => {
   const { words, only, column, direction } = shownRuns;
   const fits = (run) =>
-    (!only || (run.dataset === only.dataset && run.algorithm === only.algorithm && (!only.domain || run.domain === only.domain))) &&
+    (!only || isBehind(run, only)) &&
     (!words || hasWords(wordsOf(run), words));
   const found = runs.filter(fits);
   if (column === null) return found;
