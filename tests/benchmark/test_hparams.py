@@ -124,6 +124,17 @@ def test_the_papers_space() -> None:
     assert drawn[0]["settings"]["lr"] == 5e-5
 
 
+@pytest.mark.parametrize(
+    ("method", "own"), [("fgmix", {"eta2", "lam", "gamma", "alpha"}), ("l2a_ot", {"lambda_domain", "lambda_cycle"})]
+)
+def test_methods_that_domainbed_lacks_search_their_settings_as_in_the_paper(method: str, own: set[str]) -> None:
+    for h in range(4):
+        shared = draw("erm", "PACS", "images", h, 1)
+        theirs, ours = (draw(method, "PACS", "images", h, 1, space) for space in ("paper", "domainbed"))
+        assert ours["settings"] == {**shared["settings"], **{name: theirs["settings"][name] for name in own}}
+        assert (ours["batch_size"], ours["dropout"]) == (shared["batch_size"], shared["dropout"])
+
+
 def test_the_papers_rates_scale_with_the_default() -> None:
     rates = {draw("erm", "digits", "small_images", h, 0, "paper")["settings"]["lr"] for h in range(30)}
     assert rates == {2e-4, 6e-4, 1e-3}

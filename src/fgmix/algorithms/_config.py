@@ -95,12 +95,13 @@ def search(
 
     Args:
         default: the value of draw 0.
-        distribution: DomainBed's space; None where DomainBed does not search it.
+        distribution: DomainBed's space; None where DomainBed does not have the method, which is then searched as in
+            the paper: a search that leaves one method's own settings at their defaults is no fair comparison.
         help: one line for `fgmix list` and the docs.
         paper: the FGMix paper's space; `distribution` where it does not say.
         domainbed: DomainBed's name of it, which seeds its draws; the field's own name if None.
     """
-    spaces = {"domainbed": distribution, "paper": paper or distribution}
+    spaces = {"domainbed": distribution or paper, "paper": paper or distribution}
     return dataclasses.field(default=default, metadata={"help": help, "spaces": spaces, "domainbed": domainbed})
 
 

@@ -5,7 +5,8 @@ Draw 0 is the defaults. Draw h of trial t gives every hyper-parameter a generato
     s = seed_hash(h, t),    value = distribution(RandomState(seed_hash(s, name))),
 
 so that adding one never shifts another. `name` is DomainBed's: where DomainBed has the method and the dataset, the
-space "domainbed" gives DomainBed's own draws. The space "paper" is that of the FGMix paper. What belongs to a method
+space "domainbed" gives DomainBed's own draws; the settings of a method that DomainBed does not have are searched there
+as in the FGMix paper, whose space is "paper". What belongs to a method
 stands in its own file; what every method shares (learning rate, weight decay, batch size, dropout) stands here.
 
 Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, tables of hyper-parameters.
