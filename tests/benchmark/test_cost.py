@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from benchmark.sweeps import make_data, toy_sweep
-from fgmix.benchmark.cost import Calibration, CostedRun, Estimate, cost, estimate, fitting, summary, total
+from fgmix.benchmark.cost import (
+    Calibration,
+    CostedRun,
+    Estimate,
+    calibrate,
+    checkpoint_bytes,
+    cost,
+    estimate,
+    fitting,
+    summary,
+    total,
+)
 from fgmix.benchmark.durations import parse_duration, readable_duration
 from fgmix.benchmark.sweep import PlannedRun, plan
 from fgmix.data import load
@@ -24,7 +38,9 @@ def spec(data: str, **fields: object) -> RunSpec:
     return RunSpec(dataset=data, algorithm="erm", test_domains=("us",), **fields)  # type: ignore[arg-type]
 
 
-CALIBRATION = Calibration(step_seconds=2.0, batch_size=10, score_seconds=0.5, weights_bytes=1000)
+CALIBRATION = Calibration(
+    step_seconds=2.0, batch_size=10, score_seconds=0.5, weights_bytes=1000, model_bytes=100, state_bytes=5000
+)
 
 
 def test_an_estimate_by_hand(data: str) -> None:
@@ -35,26 +51,52 @@ def test_an_estimate_by_hand(data: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "evaluated", "files"),
+    ("fields", "evaluated", "size"),
     [
-        ({"averaging": "swa"}, 2 * 42, 4),  # two models, best and last of each
-        ({"averaging": "none", "evaluate_train": True}, 90, 2),
-        ({"averaging": "none", "snapshots": 5}, 42, 2 + 6),  # the initial weights are a snapshot, too
-        ({"averaging": "swa", "snapshots": 5}, 2 * 42, 2 * (2 + 6)),
+        ({"averaging": "swa"}, 2 * 42, 4 * 1000),  # two models, best and last of each
+        ({"averaging": "none", "evaluate_train": True}, 90, 2 * 1000),
+        ({"averaging": "none", "snapshots": 5}, 42, 2 * 1000 + 6 * 100),  # the initial weights are a snapshot, too
+        ({"averaging": "swa", "snapshots": 5}, 2 * 42, 2 * (2 * 1000 + 6 * 100)),
     ],
 )
 def test_averages_training_parts_and_snapshots_count(
-    data: str, fields: dict[str, object], evaluated: int, files: int
+    data: str, fields: dict[str, object], evaluated: int, size: int
 ) -> None:
     found = estimate(spec(data, steps=1, batch_size=10, **fields), load(data), CALIBRATION)
     assert found.seconds == 2.0 + evaluated * 0.5
-    assert found.bytes == files * 1000
+    assert found.bytes == size
+
+
+def test_a_checkpoint_by_hand(data: str) -> None:
+    """The old one is there until the new one is written."""
+    sizes = {name: checkpoint_bytes(spec(data, averaging=name), CALIBRATION) for name in ("none", "swa", "swad")}
+    assert sizes == {"none": 2 * 5000, "swa": 2 * 5100, "swad": 2 * 5800}
+
+
+def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
+    """Files hold the tensors and a few kilobytes more; FGMix's hold its policy, too."""
+    from fgmix import checkpoint
+    from fgmix.averaging import build_average
+    from fgmix.training import batch_source, build_algorithm, prepare
+
+    run = prepare(replace(spec(data, steps=4), algorithm="fgmix", settings={"tau": 0.0}), progress=False)
+    found = calibrate(run.spec, run.dataset, device="cpu", repeats=1)
+    algorithm = build_algorithm(run)
+    algorithm.step(batch_source(run).at(0))
+    average = build_average(run.spec, algorithm)
+    checkpoint.save(tmp_path / "checkpoint.pt", algorithm, average, checkpoint.Progress())
+    checkpoint.save_weights(tmp_path / "best.pt", algorithm)
+    sizes = {file: (tmp_path / file).stat().st_size for file in ("checkpoint.pt", "best.pt")}
+    assert found.weights_bytes == pytest.approx(sizes["best.pt"], rel=0.05)
+    assert checkpoint_bytes(run.spec, found) / 2 == pytest.approx(sizes["checkpoint.pt"], rel=0.05)
+    assert found.model_bytes < found.weights_bytes < found.state_bytes
 
 
 def costed(*seconds: float) -> list[CostedRun]:
     runs = [RunSpec(dataset="d", algorithm="erm", test_domains=("a",), trial_seed=i // 2) for i in range(len(seconds))]
     return [
-        CostedRun(PlannedRun(str(i), run), "d", Estimate(1, s, 10**9)) for i, (run, s) in enumerate(zip(runs, seconds))
+        CostedRun(PlannedRun(str(i), run), "d", Estimate(1, s, 10**9), 10**7 * (i + 1))
+        for i, (run, s) in enumerate(zip(runs, seconds))
     ]
 
 
@@ -68,7 +110,9 @@ def test_a_plan_in_words() -> None:
     assert total(each.estimate for each in costed(30, 90)) == Estimate(2, 120, 2 * 10**9)
     *by_method, whole, fits = summary(costed(3600, 1800, 1800), workers=2, budget=3600)
     assert [line.split() for line in by_method] == [["d", "erm", "3", "runs", "1", "h", "0", "min", "3.00", "GB"]]
-    assert whole == "3 runs, about 1 h 0 min on 2 workers, 3.00 GB of weights."
+    # The two largest checkpoints at once, of 20 and 30 MB.
+    disk = "3.00 GB of weights and, on the way, 0.05 GB of checkpoints"
+    assert whole == f"3 runs, about 1 h 0 min on 2 workers, {disk}."
     assert fits == "Into 1 h 0 min fit the first 3 of 3 runs, 2 of trial 0, 1 of trial 1."
     assert summary(costed(7200), budget=60)[-1] == "Into 1 min fit the first 0 of 1 runs."
 
@@ -87,11 +131,56 @@ def test_a_sweep_is_calibrated_once_a_method_and_dataset(
     monkeypatch.setattr(module, "calibrate", counting)
     sweep = toy_sweep(data, "erm", "fgmix", trials=2)
     before = set(tmp_path.rglob("*"))
-    runs = cost([sweep, sweep], device="cpu")
+    runs = cost([sweep, sweep], device="cpu").runs
     assert calibrated == ["erm", "fgmix"]
     assert [each.run for each in runs] == plan(sweep)  # each once
     assert all(each.estimate.seconds > 0 and each.estimate.bytes > 0 for each in runs)
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_method_that_cannot_run_is_a_line_of_the_plan(data: str) -> None:
+    found = cost([toy_sweep(data, "erm", "l2a_ot")], device="cpu")
+    assert {each.run.spec.algorithm for each in found.runs} == {"erm"}
+    assert list(found.impossible) == [("scans", "l2a_ot")]
+    erm, other, whole = summary(found.runs, impossible=found.impossible)
+    assert erm.split()[:3] == ["scans", "erm", "3"]
+    assert other.startswith("scans            l2a_ot           cannot run: ")
+    assert "convolutional" in other
+    assert whole.startswith("3 runs")
+
+
+@pytest.mark.parametrize("mistake", [{"settings": {"lr": "fast"}}, {"common": {"steps": 0}}])
+def test_a_mistake_is_no_method_that_cannot_run(data: str, mistake: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        cost([toy_sweep(data, **mistake)], device="cpu")
+    with pytest.raises(UserError, match="Expected a device"):
+        cost([toy_sweep(data)], device="nosuch")
+
+
+def test_decoded_images_are_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FGMIX_CACHE", "/cache")
+    runs = [replace(each, decoded=True) for each in costed(1, 1)]
+    assert summary(runs)[-1] == "The decoded images of d come on top, in /cache: `du -sh` tells."
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 8), (2, 4), (3, 2), (16, 1)])
+def test_a_run_is_timed_with_the_threads_of_a_worker(
+    data: str, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
+) -> None:
+    from fgmix.benchmark import cost as module
+
+    now, used = [8], list[int]()
+
+    def calibrate(*_: object, **__: object) -> Calibration:
+        used.append(now[0])
+        raise UserError("no need to go on")
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
+    monkeypatch.setattr(module, "calibrate", calibrate)
+    cost([toy_sweep(data)], device="cpu", workers=workers)
+    assert used == [threads]
+    assert now == [8]
 
 
 @pytest.mark.parametrize(

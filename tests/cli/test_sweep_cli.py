@@ -64,7 +64,9 @@ def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     *by_method, whole, fits = printed.splitlines()
     assert code == 0
     assert [line.split()[:4] for line in by_method] == [["scans", "erm", "3", "runs"], ["scans", "coral", "3", "runs"]]
-    assert re.fullmatch(r"6 runs, about .+ on 2 workers, 0\.\d\d GB of weights\.", whole)
+    assert re.fullmatch(
+        r"6 runs, about .+ on 2 workers, 0\.\d\d GB of weights and, on the way, 0\.\d\d GB of checkpoints\.", whole
+    )
     assert fits == "Into 8 h 0 min fit the first 6 of 6 runs, 6 of trial 0."
 
     code, printed, errors = fgmix("sweep", *what, "--out", out)
@@ -83,6 +85,12 @@ def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     assert code == 0
     assert f"  reported: {out}/scans-coral-us-" in printed
     assert "    fgmix train --dataset" in printed
+
+
+def test_a_measurement_is_no_sweep(fgmix: Fgmix) -> None:
+    code, printed, _ = fgmix("plan", "--preset", "paper-cost", "--scale", "small")
+    assert code == 0
+    assert printed == "paper-cost has no runs: it measures a step of 16 methods, 20 times each.\n"
 
 
 def test_a_grid_by_hand(fgmix: Fgmix, data: str, tmp_path: Path) -> None:

@@ -6,19 +6,26 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from fgmix.averaging import predictor_tensors
 from fgmix.benchmark.durations import readable_duration
 from fgmix.benchmark.sweep import PlannedRun, Sweep
 from fgmix.data import DomainDataset
+from fgmix.data._registry import cache_dir
+from fgmix.errors import UserError
 from fgmix.evaluation import evaluating, score
 from fgmix.seeding import seed_torch
 from fgmix.spec import RunSpec, resolve
 from fgmix.training import batch_source, build_algorithm, name_run, pick_device, prepare
 
 PHASES = (0.1, 0.5, 0.9)  # of a run: methods that change over a run (warm-up, annealing) are measured in each
+AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most
 EVALUATED = 128  # instances scored to time an evaluation
 
 
@@ -30,13 +37,17 @@ class Calibration:
         step_seconds: one training step, mean over the phases of a run.
         batch_size: of that step, per domain.
         score_seconds: scoring one instance.
-        weights_bytes: one file of weights.
+        weights_bytes: one file of weights: all of the algorithm's tensors.
+        model_bytes: featurizer and classifier, which a snapshot and an average hold.
+        state_bytes: what a checkpoint holds of the algorithm, optimisers included.
     """
 
     step_seconds: float
     batch_size: int
     score_seconds: float
     weights_bytes: int
+    model_bytes: int
+    state_bytes: int
 
 
 @dataclass(frozen=True)
@@ -50,25 +61,73 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CostedRun:
-    """A run and what it will cost."""
+    """A run and what it will cost.
+
+    Args:
+        run: the run.
+        dataset: name of its dataset.
+        estimate: time, and the disk it takes for good.
+        checkpoint_bytes: the disk it takes besides while it runs.
+        decoded: whether its dataset has a cache of decoded images.
+    """
 
     run: PlannedRun
     dataset: str
     estimate: Estimate
+    checkpoint_bytes: int
+    decoded: bool = False
 
 
-def cost(sweeps: Iterable[Sweep], *, device: str = "auto") -> list[CostedRun]:
-    """Every run of the sweeps with its cost; the first run of each algorithm on each dataset is calibrated."""
-    calibrations: dict[tuple[str, str], Calibration] = {}
+@dataclass(frozen=True)
+class Costs:
+    """What sweeps will cost: their runs, and why methods cannot run on a dataset, by dataset and algorithm."""
+
+    runs: list[CostedRun]
+    impossible: Mapping[tuple[str, str], str]
+
+
+def cost(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> Costs:
+    """Every run of the sweeps with its cost; the first run of each algorithm on each dataset is calibrated.
+
+    Args:
+        sweeps: what to run.
+        device: see `fit`.
+        workers: processes that share out torch's threads: a run is calibrated with the threads that it will have.
+    """
+    pick_device(device)  # a wrong name is the user's mistake, not a method that cannot run
+    calibrations: dict[tuple[str, str], Calibration | UserError] = {}
     costed: dict[str, CostedRun] = {}
     for sweep in sweeps:
         for spec, data in sweep.runs():
+            run = PlannedRun(name_run(spec, data), spec)
             key = (data.name, spec.algorithm)
             if key not in calibrations:
-                calibrations[key] = calibrate(spec, data, device=device)
-            run = PlannedRun(name_run(spec, data), spec)
-            costed[run.name] = CostedRun(run, data.name, estimate(spec, data, calibrations[key]))
-    return list(costed.values())
+                calibrations[key] = _try_to_calibrate(spec, data, device, workers)
+            if not isinstance(found := calibrations[key], UserError):
+                disk = checkpoint_bytes(spec, found)
+                costed[run.name] = CostedRun(run, data.name, estimate(spec, data, found), disk, data.kind == "images")
+    impossible = {key: str(found) for key, found in calibrations.items() if isinstance(found, UserError)}
+    return Costs(list(costed.values()), impossible)
+
+
+def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, workers: int) -> Calibration | UserError:
+    """With a worker's share of the threads; the error where the method cannot run on the dataset."""
+    try:
+        with _threads(max(1, torch.get_num_threads() // workers)):
+            return calibrate(spec, dataset, device=device)
+    except UserError as error:
+        return error
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Within the block torch takes so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def calibrate(spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2) -> Calibration:
@@ -94,8 +153,23 @@ def calibrate(spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", re
     with evaluating(algorithm):
         score(algorithm, domain, some)
     score_seconds = (time.perf_counter() - started) / len(some)
-    size = sum(tensor.numel() * tensor.element_size() for tensor in predictor_tensors(algorithm).values())
-    return Calibration(statistics.mean(times), run.spec.batch_size or 1, score_seconds, size)
+    state = algorithm.state_dict()
+    return Calibration(
+        step_seconds=statistics.mean(times),
+        batch_size=run.spec.batch_size or 1,
+        score_seconds=score_seconds,
+        weights_bytes=sum(tensor.nbytes for tensor in state.values() if isinstance(tensor, Tensor)),
+        model_bytes=_bytes_of(predictor_tensors(algorithm)),
+        state_bytes=_bytes_of(state),
+    )
+
+
+def _bytes_of(state: object) -> int:
+    """Of all tensors within a state, however deep."""
+    if isinstance(state, Tensor):
+        return int(state.nbytes)
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
+    return sum(_bytes_of(part) for part in parts)
 
 
 def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration) -> Estimate:
@@ -106,8 +180,15 @@ def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration) ->
     evaluations = math.ceil(steps / every)
     seconds = steps * calibration.step_seconds * batch_size / calibration.batch_size
     seconds += evaluations * models * _scored(spec, dataset) * calibration.score_seconds
-    files = 2 * models + models * (spec.snapshots + 1 if spec.snapshots else 0)  # best and last, and the snapshots
-    return Estimate(1, seconds, files * calibration.weights_bytes)
+    snapshots = spec.snapshots + 1 if spec.snapshots else 0
+    each = 2 * calibration.weights_bytes + snapshots * calibration.model_bytes  # best and last, and the snapshots
+    return Estimate(1, seconds, models * each)
+
+
+def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
+    """Disk of a run's checkpoint at most, which the run removes at its end."""
+    size = calibration.state_bytes + AVERAGES[spec.averaging] * calibration.model_bytes
+    return 2 * size  # the old one is there until the new one is whole
 
 
 def _scored(spec: RunSpec, dataset: DomainDataset) -> int:
@@ -141,8 +222,20 @@ def fitting(runs: Sequence[CostedRun], budget_seconds: float, workers: int = 1) 
     return fit
 
 
-def summary(runs: Sequence[CostedRun], workers: int = 1, budget: float | None = None) -> list[str]:
-    """Runs, time and disk in words, by dataset and algorithm and in all; what fits into a budget of seconds."""
+def summary(
+    runs: Sequence[CostedRun],
+    workers: int = 1,
+    budget: float | None = None,
+    impossible: Mapping[tuple[str, str], str] | None = None,
+) -> list[str]:
+    """Runs, time and disk in words, by dataset and algorithm and in all; what fits into a budget of seconds.
+
+    Args:
+        runs: what to run.
+        workers: processes.
+        budget: seconds.
+        impossible: why methods cannot run, by dataset and algorithm.
+    """
     by_method: dict[tuple[str, str], list[Estimate]] = {}
     for each in runs:
         by_method.setdefault((each.dataset, each.run.spec.algorithm), []).append(each.estimate)
@@ -150,12 +243,21 @@ def summary(runs: Sequence[CostedRun], workers: int = 1, budget: float | None = 
     for (dataset, algorithm), estimates in by_method.items():
         part = total(estimates)
         time_of_part = readable_duration(part.seconds / workers)
-        lines.append(f"{dataset:16} {algorithm:16} {part.runs:6} runs {time_of_part:>14} {_gigabytes(part):>10}")
+        size = _gigabytes(part.bytes)
+        lines.append(f"{dataset:16} {algorithm:16} {part.runs:6} runs {time_of_part:>14} {size:>10}")
+    lines += [
+        f"{dataset:16} {algorithm:16} cannot run: {reason}"
+        for (dataset, algorithm), reason in (impossible or {}).items()
+    ]
     whole = total(each.estimate for each in runs)
+    checkpoints = sum(sorted((each.checkpoint_bytes for each in runs), reverse=True)[:workers])
     lines.append(
         f"{whole.runs} runs, about {readable_duration(whole.seconds / workers)} on {workers} "
-        f"worker{'s' if workers > 1 else ''}, {_gigabytes(whole)} of weights."
+        f"worker{'s' if workers > 1 else ''}, {_gigabytes(whole.bytes)} of weights and, on the way, "
+        f"{_gigabytes(checkpoints)} of checkpoints."
     )
+    if decoded := dict.fromkeys(each.dataset for each in runs if each.decoded):
+        lines.append(f"The decoded images of {', '.join(decoded)} come on top, in {cache_dir()}: `du -sh` tells.")
     if budget is not None:
         fit = fitting(runs, budget, workers)
         trials = Counter(each.run.spec.trial_seed for each in fit)
@@ -164,5 +266,5 @@ def summary(runs: Sequence[CostedRun], workers: int = 1, budget: float | None = 
     return lines
 
 
-def _gigabytes(estimate: Estimate) -> str:
-    return f"{estimate.bytes / 1e9:.2f} GB"
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"

@@ -106,9 +106,14 @@ def plan(
     wanted = _wanted(
         preset, scale, datasets, algorithms, test_domains, pairs, trials, hparams, space, set_, grid, with_, data_root
     )
-    runs = cost(wanted.sweeps, device=device.split(",")[0])
-    missing = [each for each in runs if out is None or not is_settled(out / each.run.name)]
-    print("\n".join(summary(missing, workers, seconds)))
+    if wanted.bench:
+        count = len(wanted.bench["algorithms"])
+        print(f"{preset} has no runs: it measures a step of {count} methods, {wanted.bench['rounds']} times each.")
+    if not wanted.sweeps:
+        return
+    costs = cost(wanted.sweeps, device=device.split(",")[0], workers=workers)
+    missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
+    print("\n".join(summary(missing, workers, seconds, costs.impossible)))
 
 
 def _wanted(
