@@ -97,6 +97,22 @@ def test_the_papers_search(planned: Any) -> None:
 def test_ddg_trains_longer_on_smaller_batches(planned: Any) -> None:
     ddg = [spec for spec in planned("paper-overall", trials=1, hparams=1) if spec.algorithm == "ddg"]
     assert {(s.steps, s.batch_size, round(s.settings["stage0"] * 35_000)) for s in ddg} == {(35_000, 2, 25_000)}
+    assert {(s.settings["pairs"], s.settings["downs"], s.settings["width"]) for s in ddg} == {(2, 4, 16)}
+
+
+def test_critics_and_look_ahead_are_the_papers(planned: Any) -> None:
+    """ResNet-50 for L2A-OT's critics, StarGAN's generator; MetaMixup looks ahead through the whole network."""
+    specs = planned("paper-overall", trials=1, hparams=3)
+    l2a_ot = [spec.settings for spec in specs if spec.algorithm == "l2a_ot"]
+    assert {(s["critics"], s["lr_critics"], s["width"], s["lr_generator"]) for s in l2a_ot} == {
+        ("backbone", 1e-4, 64, 1e-4)
+    }
+    assert {s["lambda_domain"] for s in l2a_ot} <= {0.5, 1.0, 2.0}
+    assert {s["lambda_cycle"] for s in l2a_ot} == {10.0, 20.0}  # still searched
+    metamixup = [spec.settings for spec in specs if spec.algorithm == "metamixup"]
+    assert {(s["look_ahead"], s["lam_lr"]) for s in metamixup} == {("network", 1e-3)}
+    small = {spec.algorithm: spec.settings for spec in planned("paper-overall", "small")}
+    assert (small["l2a_ot"]["critics"], small["metamixup"]["look_ahead"]) == ("small", "classifier")
 
 
 def test_ablation_has_the_papers_rows(planned: Any) -> None:
