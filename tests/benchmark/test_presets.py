@@ -9,17 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from algorithms.toys import linear_algorithm, toy_batches
 from benchmark.sweeps import QUICK, Here, make_data
 from fgmix import algorithms
+from fgmix.averaging import RunningMean
+from fgmix.bench.step import AVERAGED, SWA, _step
 from fgmix.benchmark.labels import known_domains
 from fgmix.benchmark.presets import PRESETS, changed, measure_cost, preset
-from fgmix.benchmark.published import accuracies, overall, sensitivity
+from fgmix.benchmark.published import accuracies, overall, sensitivity, step_milliseconds
 from fgmix.benchmark.reporting import collect, report_text
 from fgmix.benchmark.running import run_sweeps
+from fgmix.benchmark.selection import Method
 from fgmix.benchmark.sweep import Sweep, plan
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
+from fgmix.files import read_json
 from fgmix.spec import RunSpec, resolve
 
 DOMAINS = {"PACS": 4, "VLCS": 4, "OfficeHome": 4, "TerraIncognita": 4, "DomainNet": 6}
@@ -145,9 +151,11 @@ def test_small_designs_are_the_same_on_digits(planned: Any) -> None:
 
 def test_cost_is_of_every_method() -> None:
     for scale in ("paper", "small"):
-        bench = preset("paper-cost", scale).bench
-        assert set(bench["algorithms"]) <= set(algorithms.names())
-        assert len(bench["algorithms"]) == 16
+        timed = preset("paper-cost", scale).bench["algorithms"]
+        assert set(timed) <= {*algorithms.names(), *AVERAGED}
+        rows = {Method(name.removesuffix(SWA), "swa" if name.endswith(SWA) else "raw") for name in timed}
+        assert rows == set(step_milliseconds())
+        assert len(timed) == 20
 
 
 @pytest.mark.parametrize(
@@ -181,8 +189,33 @@ def test_a_sensitivity_sweep_becomes_the_papers_table(tmp_path: Path) -> None:
 
 
 def test_cost_is_measured_and_reported(tmp_path: Path) -> None:
-    bench = {"algorithms": ("erm", "coral"), "backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 2}
+    methods = ("erm", "coral", "coral + swa")
+    bench = {"algorithms": methods, "backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 2}
     measure_cost(bench, tmp_path)
     rows = [line.split(" | ") for line in report_text(collect(tmp_path)).splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows[2:]] == ["| ERM", "| CORAL"]
     assert rows[3][3:] == ["305.8", "1.07 |"]  # the paper's
+    ((name, time),) = read_json(tmp_path / "cost.json")["averaged_milliseconds"]
+    assert name == "coral"
+    assert time > 0
+
+
+def test_an_averaged_step_trains_and_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The average after three steps is the mean of the weights after each."""
+    made: list[RunningMean] = []
+
+    class Noted(RunningMean):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr("fgmix.bench.step.RunningMean", Noted)
+    method = linear_algorithm("erm").train()
+    step, seen = _step("erm + swa", method), list[torch.Tensor]()
+    for _ in range(3):
+        step(toy_batches(shape=(5,), classes=3))
+        seen.append(method.classifier.weight.detach().clone())
+    assert torch.allclose(made[0].average()["classifier.weight"], torch.stack(seen).mean(0))
+    assert not torch.equal(seen[0], seen[2])
+    assert _step("erm", method) == method.step
+    assert len(made) == 1

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fgmix.algorithms import Algorithm, create, names
+from fgmix.algorithms import Algorithm, Batches, create, names
+from fgmix.averaging import RunningMean
 from fgmix.networks import build_classifier, build_featurizer
 
 # What each method does once all of its parts are at work: no warm-up, no annealing, no pre-training.
@@ -25,6 +26,10 @@ AT_WORK: dict[str, dict[str, Any]] = {
 }
 # Exact forms that are dearer than the default; the table shows both.
 EXACT: dict[str, tuple[str, dict[str, Any]]] = {"metamixup (exact)": ("metamixup", {"look_ahead": "network"})}
+SWA = " + swa"  # after a method's name: its step and the running mean's update
+AVERAGED = tuple(f"{name}{SWA}" for name in ("erm", "selfreg", "coral", "fgmix"))  # those that the paper times, too
+
+Step = Callable[[Batches], object]
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ def measure_steps(
     A method's cost is given as soon as it is measured: all of them take minutes.
 
     Args:
-        algorithms: names (all registered ones by default); a name of `EXACT` takes that form.
+        algorithms: names (all registered ones, and `AVERAGED`, by default); a name of `EXACT` takes that form, one that
+            ends in " + swa" averages its weights.
         backbone: the network.
         image_size: side of the images, which are noise: a step's time does not depend on what they show.
         batch_size: instances per domain.
@@ -61,13 +67,13 @@ def measure_steps(
         n_classes: classes.
         rounds: repeats.
     """
-    chosen = list(algorithms or [*names(), *EXACT])
+    chosen = list(algorithms or [*names(), *EXACT, *AVERAGED])
     batches = _batches(image_size, batch_size, n_domains, n_classes)
-    erm = _build("erm", backbone, image_size, n_domains, n_classes)
+    erm = _build("erm", backbone, image_size, n_domains, n_classes).step
     for name in chosen:
-        method = _build(name, backbone, image_size, n_domains, n_classes)
+        method = _step(name, _build(name.removesuffix(SWA), backbone, image_size, n_domains, n_classes))
         for warm_up in (erm, method, method):
-            warm_up.step(batches)
+            warm_up(batches)
         pairs = [(_seconds(erm, batches), _seconds(method, batches)) for _ in range(rounds)]
         yield _cost(name, pairs)
 
@@ -88,7 +94,20 @@ def _build(name: str, backbone: str, image_size: int, n_domains: int, n_classes:
     return create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings).train()
 
 
-def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int) -> list[tuple[Tensor, Tensor]]:
+def _step(name: str, algorithm: Algorithm) -> Step:
+    """What a step of the named method is: the algorithm's own, and the update of the average if there is one."""
+    if not name.endswith(SWA):
+        return algorithm.step
+    mean = RunningMean(algorithm, start=1)
+
+    def averaged(batches: Batches) -> None:
+        algorithm.step(batches)
+        mean.update(algorithm, algorithm.updates)
+
+    return averaged
+
+
+def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int) -> Batches:
     g = torch.Generator().manual_seed(0)
 
     def batch() -> tuple[Tensor, Tensor]:
@@ -98,7 +117,7 @@ def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int) -
     return [batch() for _ in range(n_domains)]
 
 
-def _seconds(algorithm: Algorithm, batches: list[tuple[Tensor, Tensor]]) -> float:
+def _seconds(step: Step, batches: Batches) -> float:
     started = time.perf_counter()
-    algorithm.step(batches)
+    step(batches)
     return time.perf_counter() - started

@@ -11,7 +11,9 @@ app = typer.Typer(help="Measure speed as ratios within one process.", no_args_is
 
 @app.command()
 def step(
-    algorithms: Annotated[list[str] | None, typer.Argument(help="methods; all by default")] = None,
+    algorithms: Annotated[
+        list[str] | None, typer.Argument(help="methods, such as fgmix or 'fgmix + swa'; all by default")
+    ] = None,
     backbone: Annotated[str, typer.Option(help="see `fgmix list backbones`")] = "resnet18",
     image_size: Annotated[int, typer.Option(help="side of the images")] = 64,
     batch_size: Annotated[int, typer.Option(help="instances per domain")] = 32,
@@ -20,8 +22,9 @@ def step(
     rounds: Annotated[int, typer.Option(help="repeats")] = 7,
 ) -> None:
     """Time of a training step over ERM's, beside the paper's figure."""
-    from fgmix.bench.step import measure_steps
-    from fgmix.benchmark.published import step_time_ratios
+    from fgmix.bench.step import SWA, measure_steps
+    from fgmix.benchmark.published import step_milliseconds
+    from fgmix.benchmark.selection import Method
 
     costs = measure_steps(
         algorithms,
@@ -32,12 +35,12 @@ def step(
         n_classes=classes,
         rounds=rounds,
     )
-    paper = step_time_ratios()
+    paper = step_milliseconds()
     print(f"{backbone} at {image_size} px, {domains} domains × {batch_size}, {classes} classes; ratio to ERM's step")
     print(f"{'method':20} {'ratio':>6} {'quartiles':>13} {'paper':>6} {'ms':>7}")
     for cost in costs:
-        published = paper.get(cost.name.split(" ")[0])
-        theirs = f"{published:6.2f}" if published else "     –"
+        published = paper.get(Method(cost.name.split(" ")[0], "swa" if cost.name.endswith(SWA) else "raw"))
+        theirs = f"{published / paper[Method('erm')]:6.2f}" if published else "     –"
         line = f"{cost.name:20} {cost.ratio:6.2f}  {cost.low:5.2f}–{cost.high:5.2f} {theirs} {cost.milliseconds:7.0f}"
         print(line, flush=True)
 
