@@ -19,6 +19,7 @@ from fgmix.benchmark.statistics import (
     critical_difference,
     holm,
     marked,
+    normal_range_quantile,
     rank_methods,
     ranking_table,
     unranked_table,
@@ -88,6 +89,13 @@ def test_holm_by_hand() -> None:
 )  # Demšar 2006, table 5
 def test_nemenyi_constants(k: int, q: float) -> None:
     assert critical_difference(k, 1) / np.sqrt(k * (k + 1) / 6) == pytest.approx(q, abs=1e-3)
+
+
+@pytest.mark.parametrize(("p", "k"), [(0.95, 2), (0.9, 5), (0.95, 23), (0.999, 60)])
+def test_quantiles_of_the_range_agree_with_scipy(p: float, k: int) -> None:
+    from scipy.stats import studentized_range
+
+    assert normal_range_quantile(p, k) == pytest.approx(float(studentized_range.ppf(p, k, np.inf)), abs=1e-9)
 
 
 def test_bootstrap_agrees_with_scipy() -> None:
