@@ -120,7 +120,8 @@ def _record_files(folder: Path) -> list[Path]:
         if "record.json" in files:
             found.append(Path(place, "record.json"))
             folders.clear()
-    return sorted(found)
+        folders.sort()  # the walk goes on in this order
+    return found
 
 
 def report_tables(
@@ -131,6 +132,7 @@ def report_tables(
     if len(datasets) > 1:
         datasets.append(None)
     tables = []
+    against_erm: list[Comparison] = []
     for name in datasets:
         table = (
             dataset_table(selection, name, spread=spread)
@@ -141,9 +143,8 @@ def report_tables(
             table = beside(table)  # it looks rows up by their label, which a mark changes
         against_erm = compared(selection, name)
         tables.append(marked(table, against_erm) if against_erm else table)
-    over_all = compared(selection)
-    if over_all:
-        tables.append(comparison_table(over_all))
+    if against_erm:  # of the last table, which is over all datasets
+        tables.append(comparison_table(against_erm))
     return [*tables, *_rank_tables(selection)]
 
 
