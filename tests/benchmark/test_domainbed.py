@@ -12,6 +12,7 @@ from benchmark.made import finished, random_sweep, run
 from fgmix.benchmark.domainbed import from_domainbed, to_domainbed
 from fgmix.benchmark.reporting import all_tables, collect, explained
 from fgmix.benchmark.selection import Cell, Rule, Selected, select
+from fgmix.benchmark.sweep_folder import Plan, write_plan
 from fgmix.errors import UserError
 
 
@@ -176,10 +177,15 @@ def test_there_and_back(tmp_path: Path) -> None:
 
 
 def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:
-    for lam, accuracy in ((1.0, 0.4), (3.0, 0.6)):
-        record = finished("a", accuracy, algorithm="fgmix", settings={"lam": lam})
-        to_domainbed([record], tmp_path, variant=f"λ₀ = {lam:g}")
-    found = select(from_domainbed(tmp_path).records).accuracies()
+    from fgmix.cli import app
+
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for name, lam, accuracy in (("first", 1.0, 0.4), ("second", 3.0, 0.6)):
+        (ours / name).mkdir(parents=True)
+        finished("a", accuracy, algorithm="fgmix", settings={"lam": lam}).write(ours / name / "record.json")
+    write_plan(ours, Plan(("first", "second"), {"lam": (1.0, 3.0)}), {})
+    app(["report", str(ours), "--to-domainbed", str(theirs)], standalone_mode=False)
+    found = select(from_domainbed(theirs).records).accuracies()
     assert {cell.algorithm: accuracy for cell, accuracy in found.items()} == {
         "FGMix (λ₀ = 1)": 0.4,
         "FGMix (λ₀ = 3)": 0.6,
