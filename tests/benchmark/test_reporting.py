@@ -67,6 +67,19 @@ def test_two_thousand_records_from_disk(tmp_path: Path) -> None:
     assert "Average rank over 100 trials and test domains" in text
 
 
+@pytest.mark.parametrize("content", ["[]", "{}", '{"milliseconds": [["erm", "fast"]]}'])
+def test_times_that_are_none_are_said(content: str, tmp_path: Path) -> None:
+    (tmp_path / COST_FILE).write_text(content)
+    with pytest.raises(UserError, match="Expected times per step"):
+        collect(tmp_path)
+
+
+def test_averaged_times_have_their_row(tmp_path: Path) -> None:
+    times = {"milliseconds": [["erm", 10.0], ["fgmix", 11.0]], "averaged_milliseconds": [["fgmix", 12.0]]}
+    (tmp_path / COST_FILE).write_text(json.dumps(times))
+    assert "| FGMix + SWA |" in report_text(collect(tmp_path))
+
+
 # Tables
 
 

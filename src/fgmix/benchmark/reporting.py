@@ -50,14 +50,14 @@ class Results:
     Args:
         records: finished runs, but for those that belong to a grid alone.
         grids: finished runs of grids.
-        step_milliseconds: time per step by algorithm, where it was measured.
+        step_milliseconds: time per step by method, where it was measured.
         partial_trials: whether the overall table averages a trial over the domains it has, as DomainBed's does.
         notes: what a reader should know of how it was read.
     """
 
     records: Sequence[RunRecord]
     grids: Sequence[Grid] = ()
-    step_milliseconds: Mapping[str, float] | None = None
+    step_milliseconds: Mapping[Method, float] | None = None
     partial_trials: bool = False
     notes: tuple[str, ...] = ()
 
@@ -85,7 +85,7 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
         return Results(sweep.records, partial_trials=True, notes=sweep.notes)
     with _collector_paused():
         records = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
-    cost = dict(read_json(folder / COST_FILE)["milliseconds"]) if (folder / COST_FILE).exists() else None
+    cost = _read_cost(folder / COST_FILE) if (folder / COST_FILE).exists() else None
     if not records and cost is None:
         raise NothingFinished(
             f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first."
@@ -93,6 +93,21 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
     sweeps = dict.fromkeys(record.folder.parent for record in records if record.folder)  # each run lies in its sweep's
     plain, grids = split_grids(records, {out: read_plans(out) for out in sweeps})
     return Results(plain, grids, cost)
+
+
+def _read_cost(path: Path) -> dict[Method, float]:
+    """Times per step that `fgmix sweep --preset paper-cost` noted, with and without averaging."""
+    content = read_json(path)
+    try:
+        raw, averaged = dict(content["milliseconds"]), dict(content.get("averaged_milliseconds", ()))
+        return {Method(name): float(time) for name, time in raw.items()} | {
+            Method(name, "swa"): float(time) for name, time in averaged.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"Expected times per step at {path}. Found something else. Measure them again with `fgmix sweep --preset "
+            "paper-cost`."
+        ) from error
 
 
 def _read_once(path: Path, known: dict[Path, RunRecord]) -> RunRecord:
@@ -197,7 +212,7 @@ def all_tables(
     for grid in results.grids:
         tables += grid_tables(grid, rule=rule, spread=spread, published=published)
     if results.step_milliseconds is not None:
-        tables.append(cost_table({Method(name): time for name, time in results.step_milliseconds.items()}))
+        tables.append(cost_table(results.step_milliseconds))
     return tables
 
 

@@ -105,14 +105,13 @@ def cost(folder: Sweep, out: Out = FIGURES) -> None:
     """Time of a step over ERM's, ours and the paper's."""
     from fgmix.analysis.results import step_cost
     from fgmix.benchmark.reporting import collect
-    from fgmix.benchmark.selection import Method
 
     measured = collect(folder).step_milliseconds
     if measured is None:
         raise UserError(
             f"Expected times per step in {folder}. Found none. Measure them with `fgmix sweep --preset paper-cost`."
         )
-    _finish(step_cost({Method(name): time for name, time in measured.items()}), out, "cost")
+    _finish(step_cost(measured), out, "cost")
 
 
 @app.command()

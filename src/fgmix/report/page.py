@@ -22,8 +22,8 @@ from fgmix.analysis.arrays import load_arrays
 from fgmix.analysis.results import VARIANTS, grid_sensitivities, method_ranks, step_cost, variant_ablation
 from fgmix.benchmark.labels import method_label
 from fgmix.benchmark.reporting import Results, all_tables, compared
-from fgmix.benchmark.selection import RULES, Method, Rule, Selection, select
-from fgmix.benchmark.statistics import rank_methods
+from fgmix.benchmark.selection import RULES, Rule, Selection, select
+from fgmix.benchmark.statistics import ERM, rank_methods
 from fgmix.benchmark.status import ORDER, Status, read_status
 from fgmix.benchmark.tables import Spread
 from fgmix.errors import UserError
@@ -146,9 +146,8 @@ def _result_charts(results: Results, selection: Selection | None, choices: Choic
     for grid in results.grids:
         for sensitivity in grid_sensitivities(grid, rule=choices.rule, spread=choices.spread):
             yield chart("sensitivity", sensitivity, command("sensitivity"))
-    if results.step_milliseconds is not None and "erm" in results.step_milliseconds:
-        times = {Method(name): time for name, time in results.step_milliseconds.items()}
-        yield chart("cost", step_cost(times), shlex.join(["fgmix", "plot", "cost", source]))
+    if results.step_milliseconds is not None and ERM in results.step_milliseconds:
+        yield chart("cost", step_cost(results.step_milliseconds), shlex.join(["fgmix", "plot", "cost", source]))
 
 
 def _variants(selection: Selection, dataset: str) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fgmix.analysis.results import run_curves
 from fgmix.benchmark.labels import METHODS, method_label
-from fgmix.benchmark.reporting import command
+from fgmix.benchmark.reporting import origin
 from fgmix.benchmark.selection import Selected, Selection
 from fgmix.records import Model, RunRecord
 from fgmix.report.charts import as_data
@@ -63,7 +63,7 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
         "spec": {name: value for name, value in spec.as_dict().items() if value is not None},
         "version": record.fgmix_version,
         "data": record.data_fingerprint,
-        "command": command(spec, str(record.folder.parent) if record.folder else "runs"),
+        "command": origin(record),
         "curves": as_data(chart("", run_curves(record))) if with_curves and record.evaluations else None,
     }
 
