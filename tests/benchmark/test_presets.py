@@ -193,7 +193,7 @@ def test_cost_is_measured_and_reported(tmp_path: Path) -> None:
     bench = {"algorithms": methods, "backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 2}
     measure_cost(bench, tmp_path)
     rows = [line.split(" | ") for line in report_text(collect(tmp_path)).splitlines() if line.startswith("| ")]
-    assert [row[0] for row in rows[2:]] == ["| ERM", "| CORAL"]
+    assert [row[0] for row in rows[2:]] == ["| ERM", "| CORAL", "| CORAL + SWA"]
     assert rows[3][3:] == ["305.8", "1.07 |"]  # the paper's
     ((name, time),) = read_json(tmp_path / "cost.json")["averaged_milliseconds"]
     assert name == "coral"
