@@ -115,7 +115,9 @@ def test_a_loss_that_is_not_finite_leaves_its_cell_empty() -> None:
 def test_p_stands_with_the_statistic_it_is_of() -> None:
     drawn = chart("x", made.shift())
     assert all("p " not in text for row in cells(drawn, 0).text for text in row)
-    assert " p " in cells(drawn, 1).written[0][1]
+    value, p = cells(drawn, 1).written[0][1].split("\n")  # two lines: one would not fit into a cell
+    assert float(value) == made.shift().mmd[0, 1]
+    assert p.startswith("p ")
 
 
 def test_the_toy_is_drawn() -> None:

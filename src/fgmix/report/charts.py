@@ -95,7 +95,7 @@ class Cells:
         low: value of the darkest colour.
         high: value of the lightest colour.
         power: colours change with ((v − low) / (high − low)) to this power.
-        written: write the value's text into the cell.
+        written: what stands in each cell, in one line or several; nothing if empty.
         label: of the scale.
     """
 

@@ -371,7 +371,7 @@ def _shift(id: str, arrays: kinds.Shift, command: str) -> Chart:
         names,
         arrays.mmd,
         (0.0, float(arrays.mmd.max())),
-        lambda i, j: f"{arrays.mmd[i, j]:.3f}, p {_p_text(float(arrays.p[i, j]))}",
+        lambda i, j: f"{arrays.mmd[i, j]:.3f}\np {_p_text(float(arrays.p[i, j]))}",
     )
     panels = [
         Panel("Domain classifier's accuracy (0.5: chance)", x, y, [accuracy]),
@@ -391,12 +391,12 @@ def _pairwise(
     """A heat map of pairs of domains; a domain with itself is left empty."""
     k = range(len(names))
     written = [["" if i == j else text(i, j) for j in k] for i in k]
-    hovered = [[f"{names[i]} and {names[j]}: {text(i, j)}" for j in k] for i in k]
+    hovered = [[f"{names[i]} and {names[j]}: {text(i, j)}".replace("\n", ", ") for j in k] for i in k]
     return _grid(np.where(np.eye(len(names), dtype=bool), np.nan, value), hovered, *scale, written)
 
 
 def _p_text(p: float) -> str:
-    return "< 0.01" if p < 0.01 else f"{p:.2f}"
+    return "< 0.01" if p < 0.01 else f"= {p:.2f}"
 
 
 def _ink(colour: str) -> str:

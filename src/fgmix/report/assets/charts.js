@@ -118,15 +118,18 @@ const DRAWN = {
         const cell = draw("rect", { x: left.toFixed(2), y: top.toFixed(2), width: width + 0.4, height: height + 0.4, fill: heat(share) });
         cell.dataset.text = mark.text[r][c];
         nodes.push(cell);
-        if (mark.written.length) {
-          const at = { x: left + width / 2, y: top + height / 2 + 4, "text-anchor": "middle", fill: share > 0.5 ? "#000" : "#fff", class: "written" };
-          nodes.push(draw("text", at, mark.written[r][c]));
-        }
+        if (mark.written.length) nodes.push(...writtenLines(mark.written[r][c], left + width / 2, top + height / 2, share > 0.5));
       }),
     );
     return nodes;
   },
 };
+
+const writtenLines = (text, x, y, onLight) =>
+  text.split("\n").map((line, i, lines) => {
+    const place = { x, y: y + 4 + 13 * (i - (lines.length - 1) / 2), "text-anchor": "middle", class: "written" };
+    return draw("text", { ...place, fill: onLight ? "#000" : "#fff" }, line);
+  });
 
 const cellSize = (centres, to) => Math.abs(centres.length > 1 ? to(centres[1]) - to(centres[0]) : to(0.5) - to(-0.5));
 
@@ -139,7 +142,7 @@ const drawPanel = (panel, number, label) => {
   const ticks = { x: panel.x.ticks ?? roundTicks(ranges.x), y: panel.y.ticks ?? roundTicks(ranges.y) };
   const named = panel.y.ticks !== null && panel.y.ticks.length > 0;
   const tilted = panel.x.ticks !== null && panel.x.ticks.length > 0 && longest(ticks.x) * ticks.x.length > 42;
-  const height = named ? Math.max(120, Math.min(900, 90 + 24 * (ranges.y[1] - ranges.y[0]))) : HEIGHT;
+  const height = named ? Math.max(120, Math.min(900, 90 + 30 * (ranges.y[1] - ranges.y[0]))) : HEIGHT;
   const box = {
     left: 14 + 6.2 * Math.min(longest(ticks.y), 24) + (panel.y.label ? 18 : 0),
     right: WIDTH - 10,
