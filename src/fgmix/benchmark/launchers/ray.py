@@ -75,7 +75,8 @@ def _connect(address: str | None) -> bool:
     try:
         if address and ":" in address:
             _knock(address)
-        ray.init(address=address, include_dashboard=None if address else False, log_to_driver=False)
+        # "local": without an address Ray would first look for the last cluster it knows of, for minutes if that died.
+        ray.init(address=address or "local", include_dashboard=None if address else False, log_to_driver=False)
     except OSError as error:
         raise UserError(
             f"Expected a Ray cluster at {address}. It cannot be reached ({error}). Start one with `ray start --head`, "
