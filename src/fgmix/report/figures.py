@@ -43,13 +43,8 @@ def differences(id: str, comparisons: Sequence[Comparison], labels: Sequence[str
         colour = _ink(look.colour) if c.distinguishable else GREY
         marks.append(Line("", [low, high], [place, place], colour, width=2, text=text))
         marks.append(Points("", [mean], [place], colour, look.marker, [text]))
-    rows = Axis(
-        ticks=tuple((float(i), label) for i, (label, _, _) in enumerate(known)),
-        low=-0.6,
-        high=len(known) - 0.4,
-        flipped=True,
-    )
-    zero = Line("", [0, 0], [-0.6, len(known) - 0.4], GREY, dashed=True, width=1)
+    rows = _names([label for label, _, _ in known], flipped=True)
+    zero = Line("", [0, 0], [-0.5, len(known) - 0.5], GREY, dashed=True, width=1)
     x = Axis("Difference from ERM (percentage points)")
     caption = (
         "Mean difference and its 95 % bootstrap interval over trials and test domains. Grey: cannot be told from ERM "

@@ -89,10 +89,10 @@ def report_page(
         made: when and by which command.
         live: follow the sweep; only where the page is served.
     """
-    selection = select(results.records, choices.rule) if results.records else None
+    groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
+    selection = dict(groups).get("")  # of the plain runs
     tables = all_tables(results, selection, rule=choices.rule, spread=choices.spread, published=choices.published)
     charts = _with_own_ids([*_result_charts(results, selection, choices, source), *figures.charts])
-    groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
     rows = run_rows(results.all_records(), groups)
     style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
     head = element(
@@ -140,8 +140,7 @@ def _result_charts(results: Results, selection: Selection | None, choices: Choic
             yield chart("ranks", method_ranks(rank_methods(selection)), command("cd"))
         for dataset in selection.domains:
             if len(_variants(selection, dataset)) > 2:
-                shown = {"spread": choices.spread, "published": choices.published}
-                arrays = variant_ablation(selection, dataset, **shown)  # type: ignore[arg-type]
+                arrays = variant_ablation(selection, dataset, spread=choices.spread, published=choices.published)
                 yield chart(f"ablation-{dataset}", arrays, command("ablation", published=choices.published))
     for grid in results.grids:
         for sensitivity in grid_sensitivities(grid, rule=choices.rule, spread=choices.spread):
