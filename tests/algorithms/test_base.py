@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Adam
 
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Algorithm, BaseConfig, Batches
+from fgmix.algorithms._adam import DenseAdam
 
 
 class Assigns(Algorithm):
@@ -37,6 +43,23 @@ def test_assigned_gradients_move_the_right_weights_in_any_layout() -> None:
         plain.step(batches)
         last.step(batches)
     torch.testing.assert_close(plain.featurizer[0].weight, last.featurizer[0].weight)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_our_adam_moves_weights_as_torchs_plain_one_does(layout: torch.memory_format) -> None:
+    torch.manual_seed(0)
+    nets = [nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 1), nn.Flatten(), nn.Linear(5 * 36, 2))]
+    nets.append(copy.deepcopy(nets[0]).to(memory_format=layout))  # type: ignore[call-overload]
+    settings: dict[str, Any] = {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.01}
+    optimizers = [Adam(nets[0].parameters(), fused=False, **settings), DenseAdam(nets[1].parameters(), **settings)]
+    for _ in range(3):
+        x = torch.randn(4, 3, 8, 8)
+        for net, optimizer in zip(nets, optimizers, strict=True):
+            optimizer.zero_grad()
+            net(x).square().sum().backward()
+            optimizer.step()
+    for plain, ours in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        torch.testing.assert_close(ours, plain)
 
 
 class TwoUpdates(Algorithm):

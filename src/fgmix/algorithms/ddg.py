@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, l1_loss, relu
-from torch.optim import Adam
 
+from fgmix.algorithms._adam import DenseAdam
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
@@ -86,10 +86,8 @@ class DDG(Algorithm):
         self.snapshot_generator = copy.deepcopy(self.generator).requires_grad_(False)
         self.register_buffer("w", torch.tensor(0.5))
         lr = config.lr_generator
-        self.optimizer_generator = Adam(
-            self.generator.parameters(), lr=lr, betas=(0.0, 0.999), weight_decay=5e-4, fused=True
-        )
-        self.optimizer_D = Adam(self.D.parameters(), lr=lr, fused=True)
+        self.optimizer_generator = DenseAdam(self.generator.parameters(), lr=lr, betas=(0.0, 0.999), weight_decay=5e-4)
+        self.optimizer_D = DenseAdam(self.D.parameters(), lr=lr)
 
     @property
     def stage0_steps(self) -> int:

@@ -22,8 +22,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss
-from torch.optim import Adam
 
+from fgmix.algorithms._adam import DenseAdam
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
@@ -185,5 +185,5 @@ class L2AOT(Algorithm):
         return Critic(SmallCNN(channels), SmallCNN.out_features, n_outputs)
 
 
-def _adam(module: nn.Module, lr: float) -> Adam:
-    return Adam(module.parameters(), lr=lr, betas=(0.5, 0.999), fused=True)
+def _adam(module: nn.Module, lr: float) -> DenseAdam:
+    return DenseAdam(module.parameters(), lr=lr, betas=(0.5, 0.999))
