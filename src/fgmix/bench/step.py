@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ def measure_steps(
     batch_size: int = 32,
     n_domains: int = 3,
     n_classes: int = 7,
-    rounds: int = 7,
+    rounds: int = 15,
 ) -> Iterator[StepCost]:
     """Time one step of each method and one of ERM by turns, `rounds` times; the ratio is the median of the rounds'.
 
@@ -75,13 +76,15 @@ def measure_steps(
         for warm_up in (erm, method, method):
             warm_up(batches)
         pairs = [(_seconds(erm, batches), _seconds(method, batches)) for _ in range(rounds)]
-        yield _cost(name, pairs)
+        yield _cost(name, [*pairs, (_seconds(erm, batches), 0.0)])
 
 
-def _cost(name: str, pairs: list[tuple[float, float]]) -> StepCost:
-    # Ratios of neighbours in time: a machine that slows down for a while slows both.
-    low, ratio, high = statistics.quantiles([method / erm for erm, method in pairs], n=4)
-    return StepCost(name, ratio, low, high, 1000 * statistics.median(method for _, method in pairs))
+def _cost(name: str, times: list[tuple[float, float]]) -> StepCost:
+    """From seconds of ERM and the method by turns, ERM first and last."""
+    # A step over the mean of ERM's before and after it: a machine that slows down for a while slows all three.
+    ratios = [2 * method / (before + after) for (before, method), (after, _) in pairwise(times)]
+    low, ratio, high = statistics.quantiles(ratios, n=4)
+    return StepCost(name, ratio, low, high, 1000 * statistics.median(method for _, method in times[:-1]))
 
 
 def _build(name: str, backbone: str, image_size: int, n_domains: int, n_classes: int) -> Algorithm:

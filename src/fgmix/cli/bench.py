@@ -19,7 +19,7 @@ def step(
     batch_size: Annotated[int, typer.Option(help="instances per domain")] = 32,
     domains: Annotated[int, typer.Option(help="source domains")] = 3,
     classes: Annotated[int, typer.Option(help="classes")] = 7,
-    rounds: Annotated[int, typer.Option(help="repeats")] = 7,
+    rounds: Annotated[int, typer.Option(help="repeats")] = 15,
 ) -> None:
     """Time of a training step over ERM's, beside the paper's figure."""
     from fgmix.bench.step import SWA, measure_steps
