@@ -53,7 +53,8 @@ class RunSpec:
     Args:
         dataset: registered name, folder or .npz file.
         algorithm: registered name.
-        test_domains: names of the domains held out (one; two for leave-one-domain-out selection).
+        test_domains: names of the domains held out (one; two for leave-one-domain-out selection; none for a model to
+            be used, trained on all).
         settings: fields of the algorithm's Config (lr, weight_decay and its own).
         backbone: our own (small_cnn, mlp, …) or any timm model.
         pretrained: timm's published weights.
@@ -135,8 +136,6 @@ class RunSpec:
             raise bad_value("dropout", "at least 0 and below 1", self.dropout)
         if not _is_number(self.holdout_fraction, int, float) or not 0 < self.holdout_fraction < 1:
             raise bad_value("holdout_fraction", "between 0 and 1", self.holdout_fraction)
-        if not self.test_domains:
-            raise UserError("Expected at least one test domain. Found none. Name the domain to hold out.")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -169,7 +168,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
     if len(sources) < algorithm.min_domains:
         raise UserError(
             f"{spec.algorithm} needs at least {algorithm.min_domains} source domains. Found {len(sources)} "
-            f"({', '.join(sources) or 'none'}) after holding out {', '.join(spec.test_domains)}. "
+            f"({', '.join(sources) or 'none'}) after holding out {', '.join(spec.test_domains) or 'none'}. "
             "Hold fewer out, or take a method that works on one, such as erm."
         )
     base = DEFAULTS[dataset.kind]
@@ -208,5 +207,5 @@ def identity(spec: RunSpec, dataset: DomainDataset, weights_digest: str | None) 
 def folder_name(content: dict[str, Any]) -> str:
     """Readable front, digest behind: `digits-erm-photo-1f3a…`."""
     digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
-    readable = [content["dataset"], content["algorithm"], "+".join(content["test_domains"])]
+    readable = [content["dataset"], content["algorithm"], "+".join(content["test_domains"]) or "all"]
     return "-".join([*(re.sub(r"[^\w+.%-]+", "_", part) for part in readable), digest])

@@ -113,23 +113,27 @@ def prepare(spec: RunSpec, dataset: DomainDataset | None = None, *, progress: bo
 
 def build_algorithm(run: PreparedRun) -> Algorithm:
     """The run's algorithm with its initial weights: the same for every algorithm with the same seed and network."""
-    spec = run.spec
+    return new_algorithm(run.spec, run.dataset.input_shape, len(run.dataset.classes), len(run.sources))
+
+
+def new_algorithm(spec: RunSpec, input_shape: tuple[int, ...], n_classes: int, n_domains: int) -> Algorithm:
+    """The algorithm of a resolved spec for inputs of a shape, with its initial weights."""
     seed_torch("init", spec.seed)
     featurizer = build_featurizer(
         spec.backbone or "",
-        run.dataset.input_shape,
+        input_shape,
         pretrained=bool(spec.pretrained),
         weights=spec.weights,
         dropout=spec.dropout,
         freeze_bn=spec.freeze_bn,
         channels_last=bool(spec.channels_last),
     )
-    classifier = build_classifier(spec.head, featurizer.out_features, len(run.dataset.classes))
+    classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
     return create(
         spec.algorithm,
         featurizer=featurizer,
         classifier=classifier,
-        n_domains=len(run.sources),
+        n_domains=n_domains,
         **{**spec.settings, "steps": spec.steps},
     )
 
@@ -179,7 +183,7 @@ class _Loop:
     def run_to_end(self) -> RunRecord:
         diverged_at = None
         source = batch_source(self.run)
-        title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains)}"
+        title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with (
             self.folder.session(self.at.step) as session,
             ProgressBar(title, self.total, done=self.at.step, show=self.show) as bar,

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fgmix.cli import bench, data, demo, plot, report, status, sweep, train
+from fgmix.cli import bench, data, demo, export, fit, plot, predict, report, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.errors import UserError
 
@@ -27,6 +27,9 @@ app.command("sweep")(sweep.sweep)
 app.command("plan")(sweep.plan)
 app.command("status")(status.status)
 app.command("report")(report.report)
+app.command("fit")(fit.fit)
+app.command("predict")(predict.predict)
+app.command("export")(export.export)
 
 
 @app.callback(invoke_without_command=True)

@@ -228,18 +228,20 @@ def _write_pixels(files: Sequence[Path], image_size: int, path: Path, skip_unrea
 def _decode_in_threads(files: Sequence[Path], image_size: int) -> Iterator[Image.Image | Unreadable]:
     """The reduced images in order. Threads suffice: Pillow decodes and resizes without holding the interpreter."""
 
-    def reduced(path: Path) -> Image.Image | Unreadable:
-        image = try_decode(path)
-        if isinstance(image, Unreadable):
-            return image
-        size = stored_size(*image.size, image_size)
-        # Lanczos, because a bilinear resize follows: against resizing once, the pair is off by 0.65 grey levels on
-        # photos at 224 px; bilinear twice by 1.0
-        return image if size == image.size else image.resize(size, Image.Resampling.LANCZOS)
-
     with ThreadPoolExecutor() as pool:
         for start in range(0, len(files), WINDOW):
-            yield from pool.map(reduced, files[start : start + WINDOW])
+            yield from pool.map(lambda path: reduced(path, image_size), files[start : start + WINDOW])
+
+
+def reduced(path: Path, image_size: int) -> Image.Image | Unreadable:
+    """An image file as the cache keeps it, or why it cannot be decoded. Call it inside `quiet_decoding`."""
+    image = try_decode(path)
+    if isinstance(image, Unreadable):
+        return image
+    size = stored_size(*image.size, image_size)
+    # Lanczos, because a bilinear resize follows: against resizing once, the pair is off by 0.65 grey levels on
+    # photos at 224 px; bilinear twice by 1.0
+    return image if size == image.size else image.resize(size, Image.Resampling.LANCZOS)
 
 
 def _require_space(files: Sequence[Path], image_size: int, folder: Path) -> None:

@@ -1,0 +1,21 @@
+"""fgmix export: a model as one file for other software."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` made")],
+    format: Annotated[str, typer.Option(help="onnx, or pt2 (torch.export)")] = "onnx",
+    out: Annotated[Path | None, typer.Option(help="the file; by default model.<format> in the model's folder")] = None,
+) -> None:
+    """Write the model as one file, and check that the file gives what the model gives."""
+    from fgmix.deploy import load_model
+    from fgmix.deploy.export import export_model
+
+    path = export_model(load_model(model), out or model / f"model.{format}", format)  # type: ignore[arg-type]
+    print(f"Written and checked: {path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,176 @@
+"""A model as one file for other software: ONNX, or torch.export's .pt2.
+
+The exported graph takes what the network sees and does the rest itself, calibration and novelty included:
+
+    images     x: uint8 (n, S, S, 3), RGB pixels of the image squashed to S×S (bilinear)
+    others     x: float32 (n, …), as in training
+    outputs    probabilities (n, C), novelty (n,), trusted (n,)
+
+The file is written only after it has been run and has given what the model gives.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fgmix.data.augment import MEAN, STD
+from fgmix.deploy.model import DeployedModel, ModelInfo, Network
+from fgmix.errors import UserError, unknown
+
+Format = Literal["onnx", "pt2"]
+INPUT, OUTPUTS = "x", ("probabilities", "novelty", "trusted")
+OPSET = 18
+CHECKED = (1, 3)  # batch sizes that the exported graph is run on
+TOLERANCE = 1e-4  # of probabilities; other runtimes add in another order
+
+
+class Exported(nn.Module):
+    """The network with preparation before it and the decision after it.
+
+    Args:
+        network: the model's.
+        info: what is known about it.
+    """
+
+    def __init__(self, network: Network, info: ModelInfo) -> None:
+        super().__init__()
+        self.network = network
+        self.pixels = info.kind == "images"
+        self.min_confidence = info.min_confidence
+        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1))
+        self.register_buffer("std", torch.tensor(STD).view(3, 1, 1))
+
+    mean: Tensor
+    std: Tensor
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.pixels:
+            x = (x.permute(0, 3, 1, 2).float() / 255 - self.mean) / self.std
+        p, novelty = self.network(x)
+        return p, novelty, (p.amax(1) >= self.min_confidence) & (novelty <= 1)
+
+
+def export_model(model: DeployedModel, path: Path, format: Format = "onnx") -> Path:
+    """Write a model as one file; never over an existing one.
+
+    Args:
+        model: the model.
+        path: the file.
+        format: "onnx", or "pt2" for torch.export.
+    """
+    if format not in get_args(Format):
+        raise unknown("format", format, get_args(Format))
+    if path.exists():
+        raise UserError(f"Expected no file at {path}. Found one. Choose another --out, or delete it.")
+    if not path.parent.is_dir():
+        raise UserError(f"Expected a folder at {path.parent}. Found none. Make it first.")
+    exported = Exported(model.network.cpu(), model.info).eval()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        {"onnx": _write_onnx, "pt2": _write_pt2}[format](exported, model.info, temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def example_inputs(info: ModelInfo, n: int) -> Tensor:
+    """Noise of the form that an exported model takes."""
+    generator = torch.Generator().manual_seed(n)
+    if info.kind == "images":
+        size = info.input_shape[-1]
+        return torch.randint(0, 256, (n, size, size, 3), generator=generator, dtype=torch.uint8)
+    return torch.randn(n, *info.input_shape, generator=generator)
+
+
+def _write_onnx(exported: Exported, info: ModelInfo, path: Path) -> None:
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401 (torch's exporter needs it)
+    except ImportError as error:
+        raise UserError(
+            f"ONNX export needs the extra packages of fgmix[export]. Missing: {error.name}. "
+            "Install them: pip install 'fgmix[export]'."
+        ) from error
+    batch = torch.export.Dim("n", min=1, max=2**16)
+    with warnings.catch_warnings(), _quiet_loggers():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            exported,
+            (example_inputs(info, 2),),
+            input_names=[INPUT],
+            output_names=list(OUTPUTS),
+            dynamic_shapes={INPUT: {0: batch}},
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    if program is None:
+        raise AssertionError("torch.onnx.export(dynamo=True) returns a program")
+    proto = program.model_proto
+    for key, value in _metadata(info).items():
+        proto.metadata_props.add(key=key, value=value)
+    onnx.checker.check_model(proto)
+    onnx.save(proto, str(path))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    _check(exported, info, lambda x: session.run(None, {INPUT: x.numpy()}))
+
+
+def _write_pt2(exported: Exported, info: ModelInfo, path: Path) -> None:
+    batch = torch.export.Dim("n", min=1, max=2**16)
+    program = torch.export.export(exported, (example_inputs(info, 2),), dynamic_shapes={INPUT: {0: batch}})
+    torch.export.save(program, path, extra_files={"fgmix.json": json.dumps(_metadata(info))})
+    loaded = torch.export.load(path).module()
+    _check(exported, info, lambda x: [out.detach().numpy() for out in loaded(x)])
+
+
+def _metadata(info: ModelInfo) -> dict[str, str]:
+    """What software that runs the file needs to know, as texts."""
+    expected = {} if info.estimate is None else {"fgmix.unseen_accuracy": f"{info.estimate.accuracy:.4f}"}
+    return {
+        "fgmix.version": info.fgmix_version,
+        "fgmix.classes": json.dumps(info.classes, ensure_ascii=False),
+        "fgmix.domains": json.dumps(info.domains, ensure_ascii=False),
+        "fgmix.data": info.data_fingerprint,
+        "fgmix.min_confidence": f"{info.min_confidence:g}",
+        **expected,
+    }
+
+
+def _check(exported: Exported, info: ModelInfo, run: Any) -> None:
+    """The file must give what the model gives, for any number of instances."""
+    for n in CHECKED:
+        x = example_inputs(info, n)
+        with torch.inference_mode():
+            expected = [out.numpy() for out in exported(x)]
+        found = run(x)
+        close = all(
+            np.allclose(theirs, ours, rtol=1e-3, atol=TOLERANCE)
+            for theirs, ours in zip(found[:2], expected[:2], strict=True)
+        )
+        if not close:
+            raise UserError(
+                f"The exported model differs from the trained one on {n} instances. Nothing was written. "
+                "Please report the backbone and the versions of torch and onnxruntime."
+            )
+
+
+class _quiet_loggers:
+    """Exporters tell at length what they do; nothing of it is for users."""
+
+    def __enter__(self) -> None:
+        self.before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+
+    def __exit__(self, *_: object) -> None:
+        logging.disable(self.before)

@@ -1,0 +1,141 @@
+"""`fgmix fit`: from a dataset to a model in use, with an honest estimate of what it does on a domain never seen.
+
+1. Every domain is held out in turn: a run trains on the others, selects its weights without looking at it, and predicts
+   all of it. Those predictions are the estimate, and calibrate the confidence.
+2. A run on all domains, with the same settings, makes the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import fgmix
+from fgmix.algorithms import get
+from fgmix.analysis.runs import OpenedRun, open_run
+from fgmix.data import DomainDataset
+from fgmix.deploy.card import model_card
+from fgmix.deploy.estimate import Estimate, estimate, familiar_to, hold_out, selected
+from fgmix.deploy.model import INFO, MIN_CONFIDENCE, DeployedModel, ModelInfo, Network, load_model, read_info
+from fgmix.errors import UserError, bad_value
+from fgmix.files import exclusive, make_folder, write_atomically
+from fgmix.records import RunRecord
+from fgmix.spec import RunSpec
+from fgmix.training import fit, load_dataset, name_run
+
+CARD = "card.md"
+RUNS = "runs"
+OWN = {INFO, CARD, RUNS, "weights.safetensors", ".lock"}
+
+
+def fit_model(
+    spec: RunSpec,
+    out: str | Path,
+    *,
+    dataset: DomainDataset | None = None,
+    estimated: bool = True,
+    min_confidence: float = MIN_CONFIDENCE,
+    device: str = "auto",
+    progress: bool = True,
+) -> DeployedModel:
+    """Train a model to be used; killed, it goes on when called again.
+
+    Args:
+        spec: how to train; without test domains.
+        out: the model's folder. Its runs are kept in it and may be deleted once the model is there.
+        dataset: the dataset, if it is loaded already.
+        estimated: hold every domain out once for the estimate; without it, the model knows nothing about unseen
+            domains and its confidence is not calibrated.
+        min_confidence: below it a prediction is not trusted.
+        device: as in `fgmix.fit`.
+        progress: show progress bars.
+    """
+    if spec.test_domains:
+        raise UserError(f"A model to be used is trained on all domains. Found {spec.test_domains} to hold out.")
+    if not 0 <= min_confidence <= 1:
+        raise bad_value("min_confidence", "between 0 and 1", min_confidence)
+    dataset = dataset or load_dataset(spec, progress=progress)
+    if estimated:
+        _check_domains(spec, dataset)
+    out = make_folder(Path(out))
+    with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
+        _check_own(out, spec, dataset)
+        held_out = dataset.domain_names if estimated else ()
+        runs = [_run(spec, (name,), out, dataset, device, progress) for name in held_out]
+        final = _run(spec, (), out, dataset, device, progress)
+        model = _model(final, estimate([hold_out(run) for run in runs]) if runs else None, min_confidence)
+        model.save(out)
+        card = model_card(model.info)
+        write_atomically(out / CARD, lambda file: file.write(card.encode()))
+    return load_model(out, device)
+
+
+def _check_domains(spec: RunSpec, dataset: DomainDataset) -> None:
+    """Holding one out must leave enough."""
+    needed = max(get(spec.algorithm).min_domains, 1) + 1
+    if len(dataset.domains) < needed:
+        raise UserError(
+            f"Holding a domain out for the estimate leaves {spec.algorithm} too few. Expected at least {needed} "
+            f"domains. Found {len(dataset.domains)}. Take a method that works on fewer (erm), or pass --no-estimate."
+        )
+
+
+def _check_own(out: Path, spec: RunSpec, dataset: DomainDataset) -> None:
+    """Never write over what is not this model."""
+    foreign = sorted(path.name for path in out.iterdir() if path.name not in OWN and not path.name.endswith(".onnx"))
+    if foreign and not (out / INFO).exists():
+        raise UserError(
+            f"Expected an empty folder or a model at {out}. Found {', '.join(foreign[:3])}. Choose another."
+        )
+    if (out / INFO).exists():
+        made = read_info(out)
+        same_data = made.data_fingerprint == dataset.fingerprint
+        if not same_data or name_run(made.spec, dataset) != name_run(spec, dataset):
+            raise UserError(
+                f"The folder {out} holds a model of other {'settings' if same_data else 'data'}. "
+                "Choose another --out, or delete it first."
+            )
+
+
+def _run(
+    spec: RunSpec, test_domains: tuple[str, ...], out: Path, dataset: DomainDataset, device: str, progress: bool
+) -> OpenedRun:
+    record = fit(
+        replace(spec, test_domains=test_domains), out / RUNS, dataset=dataset, device=device, progress=progress
+    )
+    _check_finished(record)
+    if record.folder is None:
+        raise AssertionError("a run that `fit` returns has a folder")
+    return open_run(record.folder, dataset=dataset, device=device)
+
+
+def _check_finished(record: RunRecord) -> None:
+    if record.status == "diverged":
+        raise UserError(
+            f"The run {record.folder} diverged at step {record.diverged_at}: its loss was not finite. "
+            "Lower the learning rate: --set lr=…"
+        )
+
+
+def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> DeployedModel:
+    record, dataset = run.record, run.prepared.dataset
+    algorithm = run.algorithm(*selected(record))
+    familiar = familiar_to(run, algorithm)
+    network = Network(algorithm.featurizer, algorithm.classifier, found.temperature if found else 1.0, familiar).eval()
+    _, model = selected(record)
+    info = ModelInfo(
+        spec=record.spec,
+        dataset=dataset.name,
+        data_fingerprint=dataset.fingerprint,
+        kind=dataset.kind,
+        input_shape=dataset.input_shape,
+        classes=dataset.classes,
+        domains=dataset.domain_names,
+        min_confidence=min_confidence,
+        estimate=found,
+        known_accuracy=record.best(model).validation(run.sources, model),
+        code_size=familiar.whitening.shape[0],
+        familiar_classes=len(familiar.means),
+        fgmix_version=fgmix.__version__,
+    )
+    return DeployedModel(info, network)

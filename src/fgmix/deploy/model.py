@@ -1,0 +1,252 @@
+"""A model in use: a folder with weights and what is known about them, and what it predicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from fgmix.data._dataset import ArrayInputs, Inputs, Kind
+from fgmix.deploy.estimate import Estimate
+from fgmix.deploy.trust import Familiar
+from fgmix.errors import UserError
+from fgmix.files import read_json, write_atomically, write_json
+from fgmix.spec import RunSpec
+from fgmix.training import new_algorithm, pick_device
+
+SCHEMA = 1
+MIN_CONFIDENCE = 0.5
+INFO, WEIGHTS = "model.json", "weights.safetensors"
+
+
+class Network(nn.Module):
+    """Inputs as evaluation sees them → calibrated probabilities (n, C) and novelty (n,).
+
+        p = softmax(h(g(x)) / T),    novelty = min_c ‖W (g(x) − center) − m_c‖² / limit
+
+    Args:
+        featurizer: g.
+        classifier: h.
+        temperature: T.
+        familiar: center, m_c, W and the limit; see `trust`.
+    """
+
+    temperature: Tensor
+    center: Tensor
+    means: Tensor
+    whitening: Tensor
+    limit: Tensor
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, temperature: float, familiar: Familiar) -> None:
+        super().__init__()
+        self.featurizer = featurizer
+        self.classifier = classifier
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
+        for name in ("center", "means", "whitening", "limit"):
+            self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.featurizer(x)
+        p = torch.softmax(self.classifier(z) / self.temperature, dim=1)
+        white = (z - self.center) @ self.whitening.T
+        distances = white.square().sum(1, keepdim=True) - 2 * white @ self.means.T + self.means.square().sum(1)
+        return p, distances.amin(1).clamp_min(0) / self.limit
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What is known about a model; `model.json`.
+
+    Args:
+        spec: the resolved spec of the run that made it.
+        dataset: name of its data.
+        data_fingerprint: digest of its data.
+        kind: images, small_images or features.
+        input_shape: what its network sees.
+        classes: names, in the order of probabilities.
+        domains: names of the domains that it was trained on.
+        min_confidence: below it a prediction is not trusted.
+        estimate: what to expect of an unseen domain; None if it was not asked for.
+        known_accuracy: on held-out instances of its own domains.
+        code_size: d.
+        familiar_classes: number of class means that novelty is measured from.
+        fgmix_version: the version that made it.
+    """
+
+    spec: RunSpec
+    dataset: str
+    data_fingerprint: str
+    kind: Kind
+    input_shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    min_confidence: float
+    estimate: Estimate | None
+    known_accuracy: float
+    code_size: int
+    familiar_classes: int
+    fgmix_version: str
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        estimate = self.estimate.as_dict() if self.estimate else None
+        return {**plain, "schema": SCHEMA, "spec": self.spec.as_dict(), "estimate": estimate}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> ModelInfo:
+        values = {name: value for name, value in content.items() if name != "schema"}
+        for name in ("input_shape", "classes", "domains"):
+            values[name] = tuple(values[name])
+        values["spec"] = RunSpec.from_dict(values["spec"])
+        values["estimate"] = Estimate.from_dict(values["estimate"]) if values["estimate"] else None
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says about n instances.
+
+    Args:
+        classes: names, in the order of `probabilities`.
+        probabilities: calibrated, (n, C).
+        novelty: (n,), above 1 where an instance looks unlike all that training has seen.
+        min_confidence: the model's.
+    """
+
+    classes: tuple[str, ...]
+    probabilities: npt.NDArray[np.float32]
+    novelty: npt.NDArray[np.float32]
+    min_confidence: float
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    @property
+    def labels(self) -> list[str]:
+        """The likeliest class of each."""
+        return [self.classes[i] for i in self.probabilities.argmax(axis=1)]
+
+    @property
+    def confidence(self) -> npt.NDArray[np.float32]:
+        """The likeliest class's probability."""
+        found: npt.NDArray[np.float32] = self.probabilities.max(axis=1)
+        return found
+
+    @property
+    def trusted(self) -> npt.NDArray[np.bool_]:
+        """Confident and familiar."""
+        return (self.confidence >= self.min_confidence) & (self.novelty <= 1)
+
+
+@dataclass(frozen=True)
+class DeployedModel:
+    """A model and what is known about it.
+
+    Args:
+        info: what is known.
+        network: in evaluation mode.
+    """
+
+    info: ModelInfo
+    network: Network
+
+    def predict(self, x: npt.ArrayLike, *, batch_size: int = 256) -> Predictions:
+        """Predict arrays: features (n, f) or images (n, c, h, w) as the model was trained on.
+
+        Args:
+            x: the instances.
+            batch_size: instances per forward pass.
+        """
+        x = np.asarray(x)
+        if x.ndim < 2 or x.shape[1:] != self.info.input_shape:
+            raise UserError(
+                f"Expected instances of shape {self.info.input_shape}. Found an array of shape {x.shape}. "
+                "Prepare them as the training data were."
+            )
+        return self.predict_inputs(ArrayInputs(x), batch_size=batch_size)
+
+    def predict_inputs(self, inputs: Inputs, *, batch_size: int = 256) -> Predictions:
+        """Predict all instances of `inputs`, cleanly."""
+        device = self.network.limit.device
+        found: list[tuple[Tensor, Tensor]] = []
+        with torch.inference_mode():
+            for indices in _batches(len(inputs), batch_size):
+                p, novelty = self.network(inputs.clean(indices).to(device))
+                found.append((p.float().cpu(), novelty.float().cpu()))
+        probabilities = torch.cat([p for p, _ in found]) if found else torch.zeros(0, len(self.info.classes))
+        novelties = torch.cat([novelty for _, novelty in found]) if found else torch.zeros(0)
+        return Predictions(
+            self.info.classes, probabilities.numpy(), novelties.numpy(), min_confidence=self.info.min_confidence
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write weights.safetensors and, last, model.json: its presence means whole."""
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
+        write_atomically(folder / WEIGHTS, lambda file: file.write(save(tensors)))
+        write_json(folder / INFO, self.info.as_dict())
+
+
+def build_network(info: ModelInfo) -> Network:
+    """The network of a model, with any weights."""
+    blank = replace(info.spec, pretrained=False, weights=None)  # every weight comes from the model's file
+    algorithm = new_algorithm(blank, info.input_shape, len(info.classes), len(info.domains))
+    d = info.code_size
+    blank_familiar = Familiar(np.zeros(d), np.zeros((info.familiar_classes, d)), np.eye(d), 1.0)
+    return Network(algorithm.featurizer, algorithm.classifier, 1.0, blank_familiar).eval()
+
+
+def load_model(folder: str | Path, device: str = "cpu") -> DeployedModel:
+    """A model that `fgmix fit` made.
+
+    Args:
+        folder: its folder.
+        device: where to put it: auto, cpu, cuda, …
+    """
+    folder = Path(folder)
+    info = read_info(folder)
+    try:
+        network = build_network(info)
+        network.load_state_dict(load_file(folder / WEIGHTS))
+    except (RuntimeError, OSError, SafetensorError) as error:
+        raise _broken(folder, error) from error
+    return DeployedModel(info, network.to(pick_device(device)))
+
+
+def read_info(folder: Path) -> ModelInfo:
+    """What is known about the model in a folder."""
+    if not (folder / INFO).is_file():
+        raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
+    content = read_json(folder / INFO)
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
+        raise UserError(f"Expected a model of schema {SCHEMA} at {folder}. Found {schema}. Make it again.")
+    try:
+        return ModelInfo.from_dict(content)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _broken(folder, error) from error
+
+
+def _broken(folder: Path, error: Exception) -> UserError:
+    return UserError(
+        f"Expected a whole model at {folder}. Found one that is not ({type(error).__name__}: {error}). "
+        f"Delete its {INFO} and run `fgmix fit` again: its runs are kept."
+    )
+
+
+def _batches(n: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
+    return (np.arange(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def listed_classes(classes: Sequence[str], most: int = 12) -> str:
+    """Class names for a sentence."""
+    more = f" and {len(classes) - most} more" if len(classes) > most else ""
+    return ", ".join(classes[:most]) + more

@@ -1,0 +1,45 @@
+"""Small data and models that the tests of this folder share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from fgmix.data import DomainDataset, from_arrays
+from fgmix.deploy import DeployedModel, fit_model
+from fgmix.spec import RunSpec
+
+
+def vectors(domains: int = 3, n: int = 60, *, shift: float = 0.5, seed: int = 0) -> DomainDataset:
+    """Three well-separated classes of five numbers, shifted a little from domain to domain."""
+    rng = np.random.default_rng(seed)
+    y, d = np.tile(np.arange(n) % 3, domains), np.repeat(np.arange(domains), n)
+    x = rng.normal(size=(domains * n, 5)) + 4 * np.eye(5)[y] + shift * d[:, None]
+    return from_arrays(x, np.array(["a", "b", "c"])[y], np.array(["north", "east", "south", "west"])[d])
+
+
+def vector_spec(**changes: object) -> RunSpec:
+    values: dict[str, object] = {"algorithm": "erm", "steps": 30, "eval_every": 10, "averaging_start": 10, **changes}
+    return RunSpec(dataset="arrays", test_domains=(), **values)  # type: ignore[arg-type]
+
+
+def vector_model(out: Path, **options: object) -> DeployedModel:
+    """A model of `vectors`, trained in a second."""
+    return fit_model(vector_spec(), out, dataset=vectors(), device="cpu", progress=False, **options)  # type: ignore[arg-type]
+
+
+def striped_folder(root: Path, domains: tuple[str, ...] = ("dark", "plain", "wide"), n: int = 8) -> Path:
+    """domain/stripes/image: the class is how stripes run, the domain their brightness and the image's form."""
+    rng = np.random.default_rng(0)
+    for k, domain in enumerate(domains):
+        height, width = 20 + 4 * k, 24 - 2 * k
+        down, across = np.mgrid[:height, :width] // 4 % 2
+        for name, pattern in {"columns": across, "none": 0 * down + 0.5, "rows": down}.items():
+            folder = root / domain / name
+            folder.mkdir(parents=True)
+            for i in range(n):
+                grey = (60 + 30 * k) * (1 + pattern) + rng.normal(0, 6, (height, width))
+                Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB").save(folder / f"{i}.png")
+    return root

@@ -1,0 +1,70 @@
+"""The honest number: what held-out domains say about one more."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fgmix.deploy.estimate import Estimate, HeldOut, estimate, prediction_interval
+from fgmix.deploy.trust import fit_temperature
+
+
+def held_out(domain: str, right: int, n: int, *, novel: int = 0, seed: int = 0) -> HeldOut:
+    """n instances of two classes, `right` of them right, the first `novel` novel; logits of any sureness."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    margin = rng.uniform(0.1, 4, n) * np.where(np.arange(n) < n - right, -1, 1)  # the first ones are wrong
+    logits = np.stack([np.where(y == c, margin, 0.0) for c in (0, 1)], axis=1)
+    return HeldOut(domain, logits, np.where(np.arange(n) < novel, 2.0, 0.5), y, known_accuracy=0.9)
+
+
+THREE = [held_out("x", 6, 10, novel=4), held_out("y", 16, 20, seed=1), held_out("z", 30, 30, novel=1, seed=2)]
+
+
+def test_accuracy_is_the_mean_over_domains_not_over_instances() -> None:
+    found = estimate(THREE)
+    assert [d.accuracy for d in found.domains] == [0.6, 0.8, 1.0]
+    assert found.accuracy == pytest.approx(0.8)
+    assert [d.instances for d in found.domains] == [10, 20, 30]
+
+
+def test_novel_instances_are_counted_and_scored() -> None:
+    x, y, z = estimate(THREE).domains
+    assert (x.novel, x.novel_accuracy) == (0.4, 0.0)
+    assert (y.novel, y.novel_accuracy) == (0.0, None)
+    assert (z.novel, z.novel_accuracy) == (pytest.approx(1 / 30), 1.0)
+
+
+def test_a_domain_does_not_calibrate_itself() -> None:
+    """Its confidence comes from a temperature of the other two."""
+    x = estimate(THREE).domains[0]
+    T = fit_temperature([h.logits for h in THREE[1:]], [h.y for h in THREE[1:]])
+    p = np.exp(THREE[0].logits / T)
+    assert x.confidence == pytest.approx((p / p.sum(1, keepdims=True)).max(1).mean())
+
+
+def test_trust_levels_leave_out_the_novel_and_the_unsure() -> None:
+    found = estimate(THREE)
+    any_level = found.levels[0]
+    assert any_level.confidence == 0
+    assert any_level.coverage == pytest.approx((6 / 10 + 20 / 20 + 29 / 30) / 3)
+    assert any_level.accuracy == pytest.approx((1 + 0.8 + 1) / 3)  # x's wrong ones are its novel ones
+    assert [level.coverage for level in found.levels] == sorted((lv.coverage for lv in found.levels), reverse=True)
+
+
+def test_interval_for_one_more_domain() -> None:
+    """k = 3, mean 0.8, s = 0.1: 0.8 ± 4.303 · 0.1 · √(4/3)."""
+    low, high = prediction_interval([0.7, 0.8, 0.9]) or (0, 0)
+    assert low == pytest.approx(0.8 - 4.302653 * 0.1 * (4 / 3) ** 0.5)
+    assert high == 1.0
+    assert prediction_interval([0.5, 0.9]) is None
+
+
+def test_survives_json() -> None:
+    found = estimate(THREE)
+    assert Estimate.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+    two = estimate(THREE[:2])
+    assert two.interval is None
+    assert Estimate.from_dict(json.loads(json.dumps(two.as_dict()))) == two

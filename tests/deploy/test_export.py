@@ -1,0 +1,97 @@
+"""Exported files: run by other software, they say what the model says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from deploy.made import vector_model
+from fgmix.deploy import DeployedModel
+from fgmix.deploy.export import export_model
+from fgmix.deploy.predicting import predict_paths
+from fgmix.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def vectors_model(tmp_path_factory: pytest.TempPathFactory) -> DeployedModel:
+    return vector_model(tmp_path_factory.mktemp("vectors") / "model")
+
+
+def test_onnx_of_images_takes_pixels_and_decides(image_model: DeployedModel, tmp_path: Path) -> None:
+    """Images of the network's own size need no resizing: then file and pixels must agree closely."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = export_model(image_model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8)
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+    p, novelty, trusted = session.run(None, {"x": pixels})
+    rows = list(predict_paths(image_model, [tmp_path / f"{i}.png" for i in range(5)], progress=False))
+    classes = image_model.info.classes
+    assert [classes[i] for i in p.argmax(1)] == [row["label"] for row in rows]
+    np.testing.assert_allclose(p.max(1), [float(row["confidence"]) for row in rows], atol=1e-3)
+    np.testing.assert_allclose(novelty, [float(row["novelty"]) for row in rows], rtol=1e-2, atol=1e-3)
+    assert ["yes" if t else "no" for t in trusted] == [row["trusted"] for row in rows]
+
+
+def test_onnx_carries_what_its_users_need(vectors_model: DeployedModel, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(str(export_model(vectors_model, tmp_path / "model.onnx")))
+    told = session.get_modelmeta().custom_metadata_map
+    info = vectors_model.info
+    assert json.loads(told["fgmix.classes"]) == list(info.classes)
+    assert json.loads(told["fgmix.domains"]) == list(info.domains)
+    assert info.estimate is not None
+    assert float(told["fgmix.unseen_accuracy"]) == pytest.approx(info.estimate.accuracy, abs=1e-4)
+    x = np.random.default_rng(1).normal(size=(700, 5)).astype(np.float32)
+    p, novelty, _ = session.run(None, {"x": x})
+    expected = vectors_model.predict(x)
+    np.testing.assert_allclose(p, expected.probabilities, atol=1e-5)
+    np.testing.assert_allclose(novelty, expected.novelty, rtol=1e-3, atol=1e-5)
+
+
+def test_torch_export(vectors_model: DeployedModel, tmp_path: Path) -> None:
+    path = export_model(vectors_model, tmp_path / "model.pt2", "pt2")
+    x = torch.randn(11, 5)
+    p, _, trusted = torch.export.load(path).module()(x)
+    expected = vectors_model.predict(x.numpy())
+    np.testing.assert_allclose(p.detach().numpy(), expected.probabilities, atol=1e-6)
+    assert trusted.tolist() == expected.trusted.tolist()
+
+
+def test_a_file_that_differs_is_not_handed_over(
+    vectors_model: DeployedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = torch.export.load
+
+    class Wrong:
+        def __init__(self, path: Path) -> None:
+            self.right = load(path).module()
+
+        def module(self) -> Wrong:
+            return self
+
+        def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            p, novelty, trusted = self.right(x)
+            return p + 0.01, novelty, trusted
+
+    monkeypatch.setattr(torch.export, "load", Wrong)
+    with pytest.raises(UserError, match="differs from the trained one"):
+        export_model(vectors_model, tmp_path / "model.pt2", "pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(vectors_model: DeployedModel, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_text("mine")
+    with pytest.raises(UserError, match="Found one"):
+        export_model(vectors_model, tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").read_text() == "mine"
+    with pytest.raises(UserError, match="Make it first"):
+        export_model(vectors_model, tmp_path / "no" / "model.onnx")
+    with pytest.raises(UserError, match="Did you mean 'onnx'"):
+        export_model(vectors_model, tmp_path / "m", "onx")  # type: ignore[arg-type]
