@@ -84,7 +84,8 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
         sweep = read_domainbed(folder)
         return Results(sweep.records, partial_trials=True, notes=sweep.notes)
     with _collector_paused():
-        records = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
+        found = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
+    records = [record for record in found if record.spec.test_domains]  # a model to be used holds none out
     cost = _read_cost(folder / COST_FILE) if (folder / COST_FILE).exists() else None
     if not records and cost is None:
         raise NothingFinished(

@@ -1,0 +1,105 @@
+"""fgmix fit, predict and export, as one types them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.test_cli import call
+from fgmix.benchmark.reporting import NothingFinished, collect
+
+
+def scans(path: Path) -> str:
+    """Features of three scanners as an .npz file."""
+    rng = np.random.default_rng(0)
+    y, domain = np.arange(120) % 3, np.arange(120) // 40
+    np.savez(path, X=rng.normal(size=(120, 4)) + 3 * np.eye(4)[y], y=y, domain=domain, classes=["low", "mid", "high"])
+    return str(path)
+
+
+FIT = ["--algorithm", "erm", "--steps", "20", "--device", "cpu", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    folder = tmp_path_factory.mktemp("cli")
+    data = scans(folder / "scans.npz")
+    with pytest.MonkeyPatch.context() as patch:
+        assert call(patch, "fit", data, "--out", str(folder / "model"), *FIT) == 0
+    return data, folder / "model"
+
+
+def test_fit_prints_the_card(
+    made: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, model = made
+    assert call(monkeypatch, "fit", data, "--out", str(model), *FIT) == 0
+    printed = capsys.readouterr().out
+    assert "On a domain that it has never seen: **" in printed
+    assert printed.endswith(f"Model: {model}\n")
+
+
+def test_predict_prints_a_line_each(
+    made: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, model = made
+    assert call(monkeypatch, "predict", str(model), data, "--probabilities", "--quiet") == 0
+    printed = capsys.readouterr().out
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    assert len(rows) == 120
+    assert np.mean([row["label"] == ("low", "mid", "high")[i % 3] for i, row in enumerate(rows)]) > 0.7
+    out = tmp_path / "said.csv"
+    assert call(monkeypatch, "predict", str(model), data, "--probabilities", "--out", str(out), "--quiet") == 0
+    assert out.read_text().splitlines() == printed.splitlines()
+    assert call(monkeypatch, "predict", str(model), data, "--out", str(out), "--quiet") == 2  # never written over
+
+
+def test_export_writes_one_file(
+    made: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, model = made
+    out = str(tmp_path / "m.pt2")
+    assert call(monkeypatch, "export", str(model), "--format", "pt2", "--out", out) == 0
+    assert capsys.readouterr().out.startswith(f"Written and checked: {out}")
+    assert call(monkeypatch, "export", str(model), "--format", "pt2", "--out", out) == 2
+    assert call(monkeypatch, "export", str(model), "--format", "tflite") == 2
+    assert "Unknown format 'tflite'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fit", "nowhere/at/all", "--out", "m"], "Found nothing there"),
+        (["fit", "DATA", "--out", "m", "--min-confidence", "2"], "`min_confidence` should be between 0 and 1"),
+        (["fit", "DATA", "--out", "m", "--algorithm", "fgmx"], "Did you mean 'fgmix'"),
+        (["predict", "nowhere", "DATA"], "Make one with `fgmix fit`"),
+        (["predict", "MODEL", "nowhere.png"], "takes features as arrays"),
+    ],
+)
+def test_mistakes_are_sentences(
+    made: tuple[str, Path],
+    tmp_path: Path,
+    arguments: list[str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data, model = made
+    monkeypatch.chdir(tmp_path)
+    places = {"DATA": data, "MODEL": str(model)}
+    assert call(monkeypatch, *(places.get(a, a) for a in arguments)) == 2
+    assert sentence in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reports_leave_out_runs_that_hold_nothing_out(made: tuple[str, Path]) -> None:
+    _, model = made
+    records = collect(model / "runs").records
+    assert sorted(record.spec.test_domains for record in records) == [("0",), ("1",), ("2",)]
+    (final,) = (model / "runs").glob("scans-erm-all-*")
+    with pytest.raises(NothingFinished):
+        collect(final)
