@@ -16,3 +16,10 @@ def test_plain_loop(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("loss ")
     assert found["mixed"].z.shape == (32, 32)
     assert 0 < found["loss"] < torch.log(torch.tensor(4.0))  # better than guessing one of four classes
+
+
+def test_estimator(capsys: pytest.CaptureFixture[str]) -> None:
+    found = runpy.run_path(str(EXAMPLES / "estimator.py"))
+    assert "scanner 4, never seen" in capsys.readouterr().out
+    low, high = found["expected"].interval
+    assert low <= found["found"] <= high  # what was said beforehand

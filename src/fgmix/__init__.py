@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fgmix.algorithms import register as register
     from fgmix.drop_in import FGMix as FGMix
     from fgmix.errors import UserError as UserError
+    from fgmix.estimator import DomainGeneralizer as DomainGeneralizer
     from fgmix.records import RunRecord as RunRecord
     from fgmix.records import read_record as read_record
     from fgmix.spec import RunSpec as RunSpec
@@ -28,6 +29,7 @@ _HOME = {
     "Algorithm": "fgmix.algorithms",
     "BaseConfig": "fgmix.algorithms",
     "register": "fgmix.algorithms",
+    "DomainGeneralizer": "fgmix.estimator",
     "FGMix": "fgmix.drop_in",
     "RunRecord": "fgmix.records",
     "RunSpec": "fgmix.spec",
