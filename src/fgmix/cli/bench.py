@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fgmix.errors import bad_value
 
 app = typer.Typer(help="Measure speed as ratios within one process.", no_args_is_help=True)
 
@@ -61,3 +64,62 @@ def policy(
             f"{size.code_size:5} {size.n_classes:4} {size.n_domains:2} {cost.literal:6.0f} ms {cost.fast:5.0f} ms "
             f"{cost.speed_up:6.1f}× {share:>22}"
         )
+
+
+@app.command()
+def data(
+    folder: Annotated[
+        Path | None, typer.Option(help="your own images, domain/class/image; made-up photographs by default")
+    ] = None,
+    image_sizes: Annotated[str, typer.Option(help="sides of the images that a network sees")] = "64,224",
+    images: Annotated[int, typer.Option(help="images per domain")] = 64,
+    batch_size: Annotated[int, typer.Option(help="instances per domain")] = 32,
+    rounds: Annotated[int, typer.Option(help="repeats")] = 9,
+    threads: Annotated[int, typer.Option(help="torch's threads, on both sides")] = 1,
+) -> None:
+    """Images per second from the decoded cache, against DomainBed's way: every file decoded every time."""
+    from fgmix.bench.data import measure_data
+
+    sizes = [_positive("image-sizes", size) for size in image_sizes.split(",")]
+    print(f"one process and {threads} thread(s) on both sides, the same images; per second, medians of {rounds} rounds")
+    print(
+        f"{'work':9} {'px':>4} {'DomainBed':>10} {'ours':>8} {'faster':>7} {'quartiles':>12} {'cache paid after':>18}"
+    )
+    for size in sizes:
+        for speed in measure_data(
+            folder, image_size=size, images=images, batch_size=batch_size, rounds=rounds, threads=threads
+        ):
+            low, high = speed.turns.quartiles
+            print(
+                f"{speed.work:9} {size:4} {speed.theirs:10.0f} {speed.ours:8.0f} {speed.turns.ratio:6.1f}× "
+                f"{low:5.1f}–{high:5.1f}× {speed.paid_after:12.1f} reads",
+                flush=True,
+            )
+
+
+@app.command()
+def sweep(
+    dataset: Annotated[str, typer.Option(help="name or path")] = "digits",
+    algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`")] = "erm",
+    runs: Annotated[int, typer.Option(help="runs of a sweep")] = 16,
+    steps: Annotated[int, typer.Option(help="steps of a run")] = 10,
+    workers: Annotated[int, typer.Option(help="processes at a time, on both sides")] = 2,
+    rounds: Annotated[int, typer.Option(help="repeats")] = 3,
+) -> None:
+    """Runs per minute on warm workers, against DomainBed's way: a fresh process for every run."""
+    from fgmix.bench.sweep import measure_sweep
+
+    speed = measure_sweep(dataset, algorithm, runs=runs, steps=steps, workers=workers, rounds=rounds)
+    low, high = speed.turns.quartiles
+    print(
+        f"{algorithm} on {dataset}, {speed.runs} runs of {steps} steps, {workers} at a time; medians of {rounds} rounds"
+    )
+    print(f"a process per run: {speed.theirs:6.1f} runs per minute")
+    print(f"warm workers:      {speed.ours:6.1f} runs per minute, {speed.turns.ratio:.2f}× ({low:.2f}–{high:.2f}×)")
+    print(f"a cold start:      {speed.cold_start:6.1f} s")
+
+
+def _positive(option: str, text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise bad_value(option, "positive integers such as 64,224", text)
+    return int(text)
