@@ -48,16 +48,16 @@ def remove_temporaries(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def make_folder(path: Path) -> Path:
-    """Create a folder one can write to, or say why not."""
+def make_folder(path: Path, option: str = "--out") -> Path:
+    """Create a folder one can write to, or say why not; `option` is where the user named it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (PermissionError, FileExistsError, NotADirectoryError, OSError) as error:
         raise UserError(
-            f"Expected a folder to write to at {path}. It cannot be made ({error.strerror}). Choose another --out."
+            f"Expected a folder to write to at {path}. It cannot be made ({error.strerror}). Choose another {option}."
         ) from error
     if not os.access(path, os.W_OK):
-        raise UserError(f"Expected a folder to write to at {path}. It is read-only. Choose another --out.")
+        raise UserError(f"Expected a folder to write to at {path}. It is read-only. Choose another {option}.")
     return path
 
 

@@ -1,0 +1,254 @@
+"""Fetch a benchmark, unpack it with distrust and put it under the data root: `fgmix data download NAME`.
+
+Everything happens in a hidden folder beside the target, `.PACS.download`: what is fetched is kept there until the end,
+what is unpacked is thrown away and unpacked again after a kill. The finished folder is moved into place in one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from fgmix.data.benchmarks import BENCHMARKS, Benchmark, differences
+from fgmix.data.fetch import Retry, fetch, require_space, sha256_of
+from fgmix.data.folders import scan_folder
+from fgmix.data.sources import PLAIN, SOURCES, Part, Source
+from fgmix.data.unpack import BadArchive, Limits, unpack
+from fgmix.errors import UserError, bad_value, unknown
+from fgmix.files import exclusive, make_folder
+
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """A benchmark that is in place.
+
+    Args:
+        benchmark: which.
+        folder: where.
+        counts: images of each domain.
+        notes: how it differs from what it should hold.
+        is_new: False if it was there before.
+    """
+
+    benchmark: Benchmark
+    folder: Path
+    counts: Mapping[str, int]
+    notes: tuple[str, ...]
+    is_new: bool
+
+    def lines(self) -> list[str]:
+        """What to tell the user."""
+        domains = ", ".join(f"{domain} {n:,}" for domain, n in self.counts.items())
+        there = "is at" if self.is_new else "was already at"
+        return [
+            f"{self.benchmark.name} {there} {self.folder}: {sum(self.counts.values()):,} images ({domains}).",
+            *self.notes,
+            f"To decode every image once: fgmix data check {self.folder}",
+        ]
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """A file with the benchmark, or part of it; `is_ours` if we fetched it and may delete it."""
+
+    path: Path
+    sha256: str | None
+    is_ours: bool
+
+
+def download(
+    name: str,
+    root: Path,
+    *,
+    urls: Sequence[str] = (),
+    archives: Sequence[Path] = (),
+    sha256: Sequence[str] = (),
+    max_gb: float | None = None,
+    retry: Retry | None = None,
+    progress: bool = True,
+) -> Downloaded:
+    """Put a benchmark under `root`; one that is there already is left as it is.
+
+    Args:
+        name: PACS, VLCS, OfficeHome, TerraIncognita or DomainNet.
+        root: the data root.
+        urls: addresses instead of the usual ones; a single one that ends in / is a folder with the usual files.
+        archives: files that are here already; nothing is fetched then.
+        sha256: digests of `archives` or `urls`, in their order.
+        max_gb: bound on what is unpacked, instead of the benchmark's.
+        retry: how to go on after a fault of the network.
+        progress: show bars.
+    """
+    if name not in BENCHMARKS:
+        raise unknown("benchmark", name, BENCHMARKS)
+    if max_gb is not None and not max_gb > 0:
+        raise bad_value("max_gb", "a positive number of gigabytes", max_gb)
+    benchmark, source = BENCHMARKS[name], SOURCES[name]
+    parts = _parts(source, urls, archives, sha256)
+    digests: Sequence[str | None] = sha256 or [None] * len(archives)
+    limits = Limits(int((max_gb or source.max_gb) * GB))
+    root = root.expanduser()
+    if present := _present(benchmark, root):
+        return _described(benchmark, present, is_new=False)
+    given = [_given(path, digest) for path, digest in zip(archives, digests)]
+    work = make_folder(root / f".{benchmark.folder}.download", option="--data-root")
+    busy = UserError(f"Expected to download {name} alone. Another process does so into {root}. Wait for it.")
+    with exclusive(work / "lock", busy):
+        if present := _present(benchmark, root):  # another process was quicker
+            shutil.rmtree(work)
+            return _described(benchmark, present, is_new=False)
+        _require_space(work, parts)
+        fetched = [_fetched(part, work, limits, retry, progress) for part in parts]
+        try:
+            arranged = _arranged(benchmark, source, given + fetched, work, limits, progress)
+            done = _described(benchmark, arranged, is_new=True)
+        except UserError:
+            _clear(work)
+            raise
+        target = root / benchmark.folder
+        os.rename(arranged, target)  # replaces an empty folder, fails on any other
+        shutil.rmtree(work)
+    return replace(done, folder=target)
+
+
+def _parts(source: Source, urls: Sequence[str], archives: Sequence[Path], sha256: Sequence[str]) -> tuple[Part, ...]:
+    """What is to be fetched."""
+    if urls and archives:
+        raise UserError("Expected --url or --archive. Found both: give the one that you want.")
+    for digest in sha256:
+        if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+            raise bad_value("sha256", "64 hexadecimal digits", digest)
+    mirror = len(urls) == 1 and urls[0].endswith("/")
+    n_files = len(archives) or (len(source.parts) if mirror or not urls else len(urls))
+    if len(sha256) not in (0, n_files):
+        raise UserError(f"Expected --sha256 once for each of the {n_files} files. Found {len(sha256)}.")
+    if archives:
+        return ()
+    if mirror:
+        parts = [replace(part, url=urls[0] + part.name) for part in source.parts]
+    elif urls:
+        parts = [Part(_file_name(url), url) for url in urls]
+    else:
+        parts = list(source.parts)
+    if sha256:
+        parts = [replace(part, sha256=digest) for part, digest in zip(parts, sha256)]
+    return tuple(parts)
+
+
+def _file_name(url: str) -> str:
+    """The last part of an address, as a name that is harmless on any disk.
+
+    >>> _file_name("https://example.org/sets/PACS%20small.zip?key=1")
+    'PACS_small.zip'
+    """
+    name = unquote(urlsplit(url).path).rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[-100:] or "archive"
+
+
+def _present(benchmark: Benchmark, root: Path) -> Path | None:
+    """The folder that holds the benchmark already; UserError if its place is taken by something else."""
+    for folder in (root / benchmark.folder, root / benchmark.name, root):  # where `find_folder` looks
+        if folder.is_dir() and all((folder / domain).is_dir() for domain in benchmark.domains):
+            return folder
+    target = root / benchmark.folder
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(
+            f"Expected nothing, or {benchmark.name} with {', '.join(benchmark.domains)}, at {target}. Found something "
+            "else. Move it away, or choose another --data-root."
+        )
+    return None
+
+
+def _described(benchmark: Benchmark, folder: Path, *, is_new: bool) -> Downloaded:
+    scan = scan_folder(folder)
+    notes = (*scan.notes, *differences(benchmark, scan.counts(), {file.label for file in scan.files}))
+    return Downloaded(benchmark, folder, scan.counts(), notes, is_new)
+
+
+def _require_space(work: Path, parts: Sequence[Part]) -> None:
+    """Before anything is fetched, as far as lengths are known: archives, and about as much again unpacked."""
+    known = [(part.bytes, _place(part, work)) for part in parts if part.bytes is not None]
+    missing = sum(size for size, place in known if not place.exists())
+    if known:
+        require_space(work, missing + sum(size for size, _ in known), "the archives and what they hold")
+
+
+def _place(part: Part, work: Path) -> Path:
+    """Where a file is fetched to: another place for another address, so that two are never mixed up."""
+    return work / "archives" / hashlib.sha256(part.url.encode()).hexdigest()[:12] / part.name
+
+
+def _given(path: Path, sha256: str | None) -> _Archive:
+    path = path.expanduser()
+    if not path.is_file():
+        raise UserError(f"Expected an archive at {path}. Found {'a folder' if path.is_dir() else 'nothing there'}.")
+    archive = _Archive(path, sha256, is_ours=False)
+    _check_digest(archive)
+    return archive
+
+
+def _fetched(part: Part, work: Path, limits: Limits, retry: Retry | None, progress: bool) -> _Archive:
+    place = _place(part, work)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    archive = _Archive(
+        fetch(part.url, place, most=limits.bytes, retry=retry, progress=progress), part.sha256, is_ours=True
+    )
+    _check_digest(archive)
+    return archive
+
+
+def _check_digest(archive: _Archive) -> None:
+    if archive.sha256 is None:
+        return
+    found = sha256_of(archive.path)
+    if found != archive.sha256.lower():
+        raise _spoilt(archive, f"Expected SHA-256 {archive.sha256.lower()} of {archive.path}. Found {found}.")
+
+
+def _spoilt(archive: _Archive, sentence: str) -> BadArchive:
+    """The error about a bad archive; one that we fetched is deleted, or no later start could get past it."""
+    if not archive.is_ours:
+        return BadArchive(sentence)
+    archive.path.unlink(missing_ok=True)
+    return BadArchive(f"{sentence} It is deleted: the same command fetches it again.")
+
+
+def _arranged(
+    benchmark: Benchmark, source: Source, archives: Sequence[_Archive], work: Path, limits: Limits, progress: bool
+) -> Path:
+    """Unpack everything and arrange it as domain/class/image; what a killed start left of this is thrown away."""
+    _clear(work)
+    unpacked, arranged = work / "unpacked", work / "arranged"
+    unpacked.mkdir()
+    arranged.mkdir()
+    left = limits.bytes  # the bound holds for all archives together
+    for number, archive in enumerate(archives):
+        folder = unpacked / str(number)  # of its own: two archives may use the same names
+        folder.mkdir()
+        try:
+            left -= _open_up(archive.path, folder, Limits(left), progress)
+        except BadArchive as error:
+            raise _spoilt(archive, str(error)) from error
+    source.arrange(benchmark, unpacked, arranged)
+    return arranged
+
+
+def _clear(work: Path) -> None:
+    """Delete all but what was fetched."""
+    for name in ("unpacked", "arranged"):
+        shutil.rmtree(work / name, ignore_errors=True)
+
+
+def _open_up(path: Path, folder: Path, limits: Limits, progress: bool) -> int:
+    """Put what is in a file into a folder; how many bytes that took."""
+    if path.suffix in PLAIN:
+        return Path(shutil.copyfile(path, folder / path.name)).stat().st_size
+    return unpack(path, folder, limits, progress=progress)

@@ -1,0 +1,322 @@
+"""Fetch a large file over HTTP: a broken transfer goes on where it stopped, and the file is whole or absent.
+
+Bytes are appended to `name.part`. Beside it, `name.part.json` notes the length and the version (ETag, else
+Last-Modified) that the server told, so that halves of two versions are never joined: the version goes back as
+`If-Range`, and a server that ignores ranges, or has another version by now, is read from the start.
+
+Google Drive shows a page instead of a file too large for its virus scan. The form on that page is followed once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urljoin, urlsplit
+
+from fgmix.errors import UserError
+from fgmix.files import write_json
+from fgmix.progress import Progress
+
+MB = 1_000_000
+CHUNK = 1 << 20
+PAGE = 1 << 20  # bytes read of an answer in HTML
+SILENCE = 60.0  # seconds without a byte before a connection counts as broken
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP answers that another try may better
+WAY_OUT = "Give another address with --url, or a file that you have with --archive."
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How a broken transfer is taken up again.
+
+    Args:
+        attempts: how many in a row may bring nothing new.
+        wait: seconds before the second attempt; each further wait is twice as long.
+    """
+
+    attempts: int = 5
+    wait: float = 1.0
+
+
+class _Broken(Exception):
+    """A fault of the network or the server that may pass."""
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """The bytes that are here so far, and the note about the version they belong to."""
+
+    path: Path
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    @property
+    def note_path(self) -> Path:
+        return self.path.with_name(self.path.name + ".json")
+
+    def note(self) -> dict[str, Any]:
+        """{"length", "version"}; empty where there is none, or a half-written one."""
+        try:
+            note = json.loads(self.note_path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return note if isinstance(note, dict) else {}
+
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.note_path.unlink(missing_ok=True)
+
+    def headers(self) -> dict[str, str]:
+        """What asks a server for the rest, of this version only."""
+        note = self.note()
+        version = note.get("version")
+        if not self.size or not (version or note.get("length")):  # nothing could tell another version
+            return {}
+        return {"Range": f"bytes={self.size}-"} | ({"If-Range": version} if version else {})
+
+
+def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, progress: bool = True) -> Path:
+    """Bring the file at `url` to `target`; one that is already there is kept as it is.
+
+    Args:
+        url: http or https.
+        target: where to; its folder exists. `target.part` and `target.part.json` are used on the way.
+        most: bytes; a longer file is refused.
+        retry: how to go on after a fault.
+        progress: show a bar.
+    """
+    if target.exists():
+        return target
+    retry = retry or Retry()
+    partial = _Partial(target.with_name(target.name + ".part"))
+    furthest, fruitless = partial.size, 0
+    while True:
+        try:
+            _transfer(url, partial, most, progress)
+            break
+        except _Broken as error:
+            # measured against the furthest point: a server without ranges starts over, and must not do so for ever
+            fruitless = 1 if partial.size > furthest else fruitless + 1
+            furthest = max(furthest, partial.size)
+            if fruitless >= retry.attempts:
+                raise UserError(_unreachable(url, str(error), partial.size)) from error
+            time.sleep(retry.wait * 2 ** (fruitless - 1))
+    os.replace(partial.path, target)
+    partial.discard()
+    return target
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal digest of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require_space(folder: Path, needed: int, what: str) -> None:
+    """UserError if the disk of `folder` has less than `needed` bytes left."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"Expected {needed / MB:,.0f} MB of free disk for {what}. Found {free / MB:,.0f} MB at {folder}. Make "
+            "room, or choose another --data-root."
+        )
+
+
+def _transfer(url: str, partial: _Partial, most: int, progress: bool) -> None:
+    """One connection: the rest of the file, or _Broken with what came kept."""
+    length = partial.note().get("length")
+    if length is not None and partial.size == length:
+        return  # killed between the last byte and the file's name
+    with _answer(url, partial) as response:
+        start = _start(response, partial)
+        total = _total(response, start)
+        if total is not None:
+            if total > most:
+                raise _too_long(url, most, f"The server announces {total / MB:,.0f} MB")
+            # pictures hardly shrink in an archive: what it holds takes about as much again
+            require_space(partial.path.parent, 2 * total - start, f"{url} and what it holds")
+        if start == 0:
+            partial.discard()
+            write_json(partial.note_path, {"length": total, "version": _version(response)})
+        _append(response, partial.path, start, total, most, progress)
+    if total is not None and partial.size < total:
+        raise _Broken("the connection closed early")
+
+
+def _answer(url: str, partial: _Partial) -> HTTPResponse:
+    """The server's answer that carries the file: what Google Drive's form leads to, if it shows one."""
+    response = _open(url, partial)
+    if not _is_html(response):
+        return response
+    with response:
+        page = _Page(response.read(PAGE).decode("utf-8", "replace"))
+    if page.action is not None:
+        action = urljoin(response.url, page.action)
+        joint = "&" if urlsplit(action).query else "?"
+        response = _open(action + joint + urlencode(page.fields), partial)
+        if not _is_html(response):
+            return response
+        response.close()
+    title = f" titled {page.title!r}" if page.title else ""
+    raise UserError(f"Expected an archive at {url}. Found a web page{title}. {WAY_OUT}")
+
+
+def _open(url: str, partial: _Partial) -> HTTPResponse:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UserError(
+            f"Expected an address http://… or https://…. Found {url!r}. For a file of your own use --archive."
+        )
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())  # Drive's form may come with a cookie
+    opener.addheaders = [("User-Agent", "fgmix")]
+    try:
+        response: HTTPResponse = opener.open(urllib.request.Request(url, headers=partial.headers()), timeout=SILENCE)
+        return response
+    except urllib.error.HTTPError as error:
+        with error:
+            raise _refusal(url, error, partial) from error
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise UserError(
+                f"Expected a valid certificate of {urlsplit(url).hostname}. It is not ({error.reason.verify_message}). "
+                "Set SSL_CERT_FILE to the certificates that your network uses."
+            ) from error
+        raise _Broken(str(error.reason)) from error
+    except (http.client.InvalidURL, UnicodeError) as error:
+        raise UserError(f"Expected an address http://… or https://…. Found {url!r}.") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _Broken(str(error) or type(error).__name__) from error
+
+
+def _refusal(url: str, error: urllib.error.HTTPError, partial: _Partial) -> Exception:
+    """What an HTTP error means: worth another try, or final."""
+    if error.code == 416:  # the part is longer than the file: it was another file
+        partial.discard()
+        return _Broken("the file has changed")
+    answer = f"{error.code} {error.reason}".strip()
+    if error.code in PASSING:
+        return _Broken(f"it answers {answer}")
+    return UserError(f"Expected an archive at {url}. The server answers {answer}. {WAY_OUT}")
+
+
+def _start(response: HTTPResponse, partial: _Partial) -> int:
+    """At which byte the answer begins."""
+    if response.status != 206:
+        return 0
+    start, total = _content_range(response)
+    length = partial.note().get("length")
+    if start != partial.size or (length is not None and total is not None and total != length):
+        partial.discard()
+        raise _Broken("the file has changed")
+    return start
+
+
+def _total(response: HTTPResponse, start: int) -> int | None:
+    """Length of the whole file, where the server tells it."""
+    if response.status == 206:
+        return _content_range(response)[1]
+    return start + response.length if response.length is not None else None
+
+
+def _content_range(response: HTTPResponse) -> tuple[int, int | None]:
+    """(first byte, length of the whole) of a partial answer."""
+    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip())
+    if match is None:
+        return -1, None  # no start that could fit
+    return int(match[1]), None if match[2] == "*" else int(match[2])
+
+
+def _version(response: HTTPResponse) -> str | None:
+    """A strong ETag, else the date of the last change; a weak ETag cannot vouch for bytes."""
+    etag = response.headers.get("ETag", "")
+    return etag if etag.startswith('"') else response.headers.get("Last-Modified")
+
+
+def _append(response: HTTPResponse, path: Path, start: int, total: int | None, most: int, progress: bool) -> None:
+    label = f"fetch {path.name.removesuffix('.part')} (MB)"
+    bar = Progress(label, -(-(total or 0) // MB), done=start // MB, show=progress and total is not None)
+    size = start
+    try:
+        with open(path, "ab") as file, bar:
+            for chunk in _chunks(response):
+                size += len(chunk)
+                if size > most:
+                    raise _too_long(response.url, most, "It sends more")
+                file.write(chunk)
+                if size // MB > bar.done:
+                    bar.advance(size // MB - bar.done)
+    except OSError as error:  # of the disk: those of the connection are _Broken
+        raise UserError(f"Expected to write to {path}. It is not possible ({error.strerror}).") from error
+
+
+def _chunks(response: HTTPResponse) -> Iterator[bytes]:
+    """The answer's body as it comes; only a fault of the connection becomes _Broken, one of our disk does not."""
+    while True:
+        try:
+            chunk = response.read1(CHUNK)
+        except (OSError, http.client.HTTPException) as error:
+            raise _Broken(str(error) or type(error).__name__) from error
+        if not chunk:
+            return
+        yield chunk
+
+
+def _is_html(response: HTTPResponse) -> bool:
+    return response.headers.get_content_type() == "text/html"
+
+
+class _Page(HTMLParser):
+    """Title of a page, and the form with which Google Drive asks whether to download all the same."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.action: str | None = None
+        self.fields: dict[str, str] = {}
+        self.title = ""
+        self._inside: set[str] = set()
+        self.feed(text)
+        self.title = " ".join(self.title.split())[:100]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        if tag == "form" and values.get("id") == "download-form":
+            self.action = values.get("action", "")
+            self._inside.add(tag)
+        elif tag == "title":
+            self._inside.add(tag)
+        elif tag == "input" and "form" in self._inside and values.get("name"):
+            self.fields[values["name"]] = values.get("value", "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside.discard(tag)
+
+    def handle_data(self, data: str) -> None:
+        if "title" in self._inside:
+            self.title += data
+
+
+def _too_long(url: str, most: int, found: str) -> UserError:
+    return UserError(f"Expected at most {most / MB:,.0f} MB at {url}. {found}. If that is right, raise --max-gb.")
+
+
+def _unreachable(url: str, reason: str, size: int) -> str:
+    kept = f" {size / MB:,.1f} MB are kept: the same command goes on from there." if size else ""
+    return (
+        f"Expected {url} to answer. It does not ({reason}).{kept} Is there a network, or a proxy to name in "
+        f"HTTPS_PROXY? {WAY_OUT}"
+    )

@@ -1,0 +1,233 @@
+"""Where each benchmark is published, and how what is unpacked becomes `domain/class/image`.
+
+Addresses are those of DomainBed's download script. DomainNet's lengths and SHA-256 are the ones that TensorFlow
+Datasets records; the others publish none. Which images of DomainNet count is said by its authors' lists of the cleaned
+version (`clipart_train.txt`, …: 586,575 of the 596,006 in the archives). TerraIncognita is one folder of pictures and
+COCO files that tell each picture's place and animal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fgmix.data.benchmarks import Benchmark
+from fgmix.data.folders import listed
+from fgmix.errors import UserError
+
+DEPTH = 4  # folders around the domains' that an archive may have
+PLAIN = (".json", ".txt")  # files that are taken as they are; all others are archives
+
+Arrange = Callable[
+    [Benchmark, Path, Path], None
+]  # benchmark, what was unpacked, the folder to fill with domain/class/image
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file to fetch.
+
+    Args:
+        name: of it here.
+        url: where it is.
+        bytes: its length, where known.
+        sha256: its digest, where known.
+    """
+
+    name: str
+    url: str
+    bytes: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A benchmark's files.
+
+    Args:
+        parts: all of them are needed.
+        max_gb: bound on what they unpack to, about twice the true size.
+        arrange: makes domain/class/image of what was unpacked.
+    """
+
+    parts: tuple[Part, ...]
+    max_gb: float
+    arrange: Arrange
+
+
+def arrange_domains(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
+    """Move the domains' folders to `arranged`, whatever folders the archive put around them."""
+    found = find_domains(unpacked, benchmark.domains)
+    missing = [domain for domain in benchmark.domains if domain not in found]
+    if missing:
+        tops = sorted({path.name for archive in unpacked.iterdir() for path in archive.iterdir()})
+        raise UserError(
+            f"Expected folders {', '.join(benchmark.domains)} in the archives of {benchmark.name}. Found no "
+            f"{listed(missing)} below {listed(tops) or 'nothing'}. Give archives with one folder per domain."
+        )
+    for domain, folder in found.items():
+        os.rename(folder, arranged / domain)
+
+
+def arrange_domain_net(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
+    """Move the domains' folders, then delete the images that a domain's lists do not name (duplicates)."""
+    lists = sorted(path for path in unpacked.glob("*/*.txt") if path.is_file())
+    arrange_domains(benchmark, unpacked, arranged)
+    kept = {line.rpartition(" ")[0] for path in lists for line in path.read_text("utf-8", "replace").splitlines()}
+    for domain in {name.partition("/")[0] for name in kept} & set(
+        benchmark.domains
+    ):  # a domain without a list stays whole
+        for path in _files(arranged / domain):
+            if path.relative_to(arranged).as_posix() not in kept:
+                path.unlink()
+
+
+def arrange_terra_incognita(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
+    """Sort the pictures of the four places by the animals that the COCO files name; one with two goes to both."""
+    if find_domains(unpacked, benchmark.domains):  # someone's archive of the finished folder
+        arrange_domains(benchmark, unpacked, arranged)
+    else:
+        _sort_pictures(benchmark, unpacked, arranged)
+
+
+def find_domains(unpacked: Path, domains: Sequence[str]) -> dict[str, Path]:
+    """The outermost folder of each domain's name, at most DEPTH below; UserError if it is not clear which."""
+    found: dict[str, Path] = {}
+    level = [unpacked]
+    for _ in range(DEPTH):
+        level = sorted(Path(entry) for folder in level for entry in os.scandir(folder) if entry.is_dir())
+        names = [folder.name for folder in level]
+        for domain in (set(domains) - found.keys()) & set(names):
+            if names.count(domain) > 1:
+                raise UserError(f"Expected one folder {domain!r} in the archives. Found {names.count(domain)}.")
+            found[domain] = level[names.index(domain)]
+        if len(found) == len(domains):
+            break
+    return found
+
+
+def _sort_pictures(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
+    files = list(_files(unpacked))
+    tables = [path for path in files if path.suffix == ".json"]
+    pictures = {path.name: path for path in files}  # only these are moved, whatever names the tables claim
+    if not tables:
+        raise UserError(
+            "Expected the annotations of TerraIncognita (.json) beside its images. Found none. Give --archive twice: "
+            "eccv_18_all_images_sm.tar.gz and eccv_18_annotations.tar.gz."
+        )
+    places: dict[str, set[tuple[str, str]]] = {}
+    for table in tables:
+        for name, domain, label in _sightings(table):
+            if domain in benchmark.domains and label in (benchmark.classes or ()):
+                places.setdefault(name, set()).add((domain, label))
+    for name in sorted(places.keys() & pictures.keys()):
+        _copy_to(pictures[name], [arranged / domain / label for domain, label in sorted(places[name])])
+
+
+def _sightings(table: Path) -> Iterator[tuple[str, str, str]]:
+    """(file name, domain, class) of every annotation in a COCO file with locations."""
+    try:
+        content = json.loads(table.read_bytes())
+        labels = {category["id"]: str(category["name"]) for category in content["categories"]}
+        images = {
+            image["id"]: (str(image["file_name"]), f"location_{image['location']}") for image in content["images"]
+        }
+        notes = [note for note in content["annotations"] if note["image_id"] in images]
+        rows = [(*images[note["image_id"]], labels[note["category_id"]]) for note in notes]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"Expected categories, images with a location, and annotations in {table.name}. It is not so ({error!r})."
+        ) from error
+    yield from rows
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for root, _, names in os.walk(folder):
+        yield from (Path(root, name) for name in names)
+
+
+def _copy_to(picture: Path, folders: Iterable[Path]) -> None:
+    """Put a picture into every folder; a link would tie the copies together, and not every disk has links."""
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(picture, folder / picture.name)
+    picture.unlink()
+
+
+def _drive(name: str, file_id: str) -> Part:
+    """A file on Google Drive; `confirm` answers its question about the virus scan beforehand."""
+    return Part(name, f"https://drive.usercontent.google.com/download?id={file_id}&export=download&confirm=t")
+
+
+_LILA = "https://storage.googleapis.com/public-datasets-lila/caltechcameratraps"
+_VISDA = "http://csr.bu.edu/ftp/visda/2019/multi-source"
+
+_Known = tuple[int, str]  # bytes, SHA-256
+
+# domain: folder of its archive; what is known of the archive and of its two lists
+_DOMAIN_NET: dict[str, tuple[str, _Known, _Known, _Known]] = {
+    "clipart": (
+        "groundtruth/",
+        (1_270_909_081, "f8f248a3e8bbc9868c523ae24e6601b4c2ad102afc60c0efeb4f3255df22354d"),
+        (1_443_819, "affdadf5f95a7583e6b98030a3d35007e2613ee4dd942393c5a705ec2b429312"),
+        (628_917, "62c8e36aaba1c41ad9e249099739707220a44c08f167b37ef420f34a31628a6b"),
+    ),
+    "infograph": (
+        "",
+        (4_338_659_804, "891e14f476317e97b6f06d6498c11d0a5b8d0c8b57210765ed9beb072da611fa"),
+        (1_683_098, "36b44cbd41a2915e0dc73b4f4be8862a6f3c220f93c8d63fb2439beeae3aefda"),
+        (728_028, "413cfa54ac92e7e6b242f4f09fbd9c8ace85c4deaf3cb6c81ff6b68264460136"),
+    ),
+    "painting": (
+        "groundtruth/",
+        (3_679_366_174, "fa47e6d405503ea0286cabd767f176bd30e988b63ddd7b9db16cf030c9770015"),
+        (2_241_901, "f1da38d50a702fddf1329f85bc607d7a2abcae7e6aec75e1fd49cc1bd340d47b"),
+        (971_888, "11472b13b5188e09f06918b12eebb660588c97a20e43e268d9b02e3e37eb8f97"),
+    ),
+    "quickdraw": (
+        "",
+        (459_920_701, "9f37df2a8c3733703dbb35ad9964202a65f675ca30137756457537536b485d84"),
+        (5_164_600, "3a5edd3bc215772010eebc87f158707703dd7e48091d13b816af81326a9d1c0f"),
+        (2_213_400, "2a00a60650a453c65c356da748fec54084a197272137c440e7d52d08947357bf"),
+    ),
+    "real": (
+        "",
+        (6_062_039_589, "d7fe010b430c5b510f85d657d38c4a1924822695fabea4fef57bd00dba251d63"),
+        (4_440_944, "19d483256d24aef19e581b65eda8333fd918aef3eb733fe499ff384120e3a289"),
+        (1_911_327, "2b3f75bcde309aeb5931292084b2162e936b5f189e3bb1ad716f0f74c460864c"),
+    ),
+    "sketch": (
+        "",
+        (2_633_992_926, "23a7dbae7016b343e934399beaa8a68728fb5e570ebe2c71df9b75cf91c499fc"),
+        (1_960_222, "72f4bc6afa5702a1ccba800d0053c1427de87439dfaf246dbc9a2e71abfec54f"),
+        (850_581, "3fb48fca18c507c4321f007c3f62b308ec232ff6928cbfe2af64e76ec366e840"),
+    ),
+}
+
+
+def _domain_net_parts() -> Iterator[Part]:
+    for domain, (folder, archive, train, test) in _DOMAIN_NET.items():
+        yield Part(f"{domain}.zip", f"{_VISDA}/{folder}{domain}.zip", *archive)
+        yield Part(f"{domain}_train.txt", f"{_VISDA}/domainnet/txt/{domain}_train.txt", *train)
+        yield Part(f"{domain}_test.txt", f"{_VISDA}/domainnet/txt/{domain}_test.txt", *test)
+
+
+SOURCES: dict[str, Source] = {
+    "PACS": Source((_drive("PACS.zip", "1JFr8f805nMUelQWWmfnJR3y4_SYoN5Pd"),), 1, arrange_domains),
+    "VLCS": Source((_drive("VLCS.tar.gz", "1skwblH1_okBwxWxmRsp9_qi15hyPpxg8"),), 8, arrange_domains),
+    "OfficeHome": Source((_drive("office_home.zip", "1uY0pj7oFsjMxRwaD3Sxy0jgel0fsYXLC"),), 4, arrange_domains),
+    "TerraIncognita": Source(
+        (
+            Part("eccv_18_all_images_sm.tar.gz", f"{_LILA}/eccv_18_all_images_sm.tar.gz", 6_492_615_601),
+            # these give the paper's 24,788 images; labels/caltech_camera_traps.json.zip, revised in 2021, gives 24,330
+            Part("eccv_18_annotations.tar.gz", f"{_LILA}/eccv_18_annotations.tar.gz", 2_997_071),
+        ),
+        16,
+        arrange_terra_incognita,
+    ),
+    "DomainNet": Source(tuple(_domain_net_parts()), 40, arrange_domain_net),
+}

@@ -1,0 +1,243 @@
+"""Unpack an archive that nobody vouches for: zip, tar, tar.gz.
+
+The whole list of members is checked before a byte is written: plain files and folders only, no way out of the target
+folder, bounded in number and size. While writing, no file may turn out longer than the list says, and none is written
+twice. Owners, modes and times of the archive are ignored.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from fgmix.data.fetch import require_space
+from fgmix.errors import UserError
+from fgmix.progress import Progress
+
+GB = 1_000_000_000
+CHUNK = 1 << 20
+LONGEST_READ = (
+    1 << 24
+)  # bytes that tarfile may ask for at once: it reads a header's long name whole, however long that claims to be
+LITTER = {"__MACOSX", ".DS_Store"}  # what macOS adds to archives, with files named ._x
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that an archive may hold.
+
+    Args:
+        bytes: of all files together, unpacked.
+        files: files and folders.
+    """
+
+    bytes: int
+    files: int = 2_000_000  # three times DomainNet
+
+
+class BadArchive(UserError):
+    """An archive that is broken, hostile, or none."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file or folder of an archive."""
+
+    path: PurePosixPath
+    size: int
+    is_folder: bool
+    open: Callable[[], IO[bytes]]
+
+
+def unpack(archive: Path, folder: Path, limits: Limits, *, progress: bool = True) -> int:
+    """Write the members of `archive` under `folder`; how many bytes that took.
+
+    Args:
+        archive: zip, tar or tar.gz, told by its content.
+        folder: exists, and is empty or new to the archive's names: nothing in it is overwritten.
+        limits: beyond which the archive is refused.
+        progress: show a bar.
+    """
+    n_members, size = inspect(archive, limits)
+    require_space(folder, size, f"what {archive.name} holds")
+    with (
+        _members(archive, limits) as members,
+        Progress(f"unpack {archive.name}", n_members, show=progress) as bar,
+    ):
+        for member in members:
+            _write(member, folder, archive)
+            bar.advance()
+    return size
+
+
+def inspect(archive: Path, limits: Limits) -> tuple[int, int]:
+    """(number of members, bytes unpacked) by the archive's own account; BadArchive if a member must not be unpacked."""
+    count = size = 0
+    with _members(archive, limits) as members:
+        for member in members:
+            count += 1
+            size += member.size
+            if size > limits.bytes:
+                raise _too_large(archive, limits)
+            if count > limits.files:
+                raise UserError(f"Expected at most {limits.files:,} files in {archive}. Found more.")
+    return count, size
+
+
+def safe_path(name: str, archive: Path) -> PurePosixPath:
+    """A member's name as a path that stays below the folder it is unpacked to.
+
+    >>> safe_path("./PACS/photo/dog/1.jpg", Path("PACS.zip"))
+    PurePosixPath('PACS/photo/dog/1.jpg')
+    """
+    path = PurePosixPath(name)
+    # a backslash or a drive letter would mean a folder on Windows
+    if path.is_absolute() or ".." in path.parts or re.search(r"[\\\0]|^[A-Za-z]:", name):
+        raise BadArchive(f"Expected names below a folder in {archive}. Found {name!r}: nothing of it is unpacked.")
+    return path
+
+
+def _write(member: Member, folder: Path, archive: Path) -> None:
+    path = folder / member.path
+    try:
+        if member.is_folder:
+            path.mkdir(parents=True, exist_ok=True)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "xb") as file, member.open() as source:  # x: a name that comes twice must not overwrite
+            written = _copy(source, file, member.size)
+    except gzip.BadGzipFile:  # an OSError, but the archive's
+        raise
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadArchive(f"Expected every name once in {archive}. Found {str(member.path)!r} twice.") from error
+    except OSError as error:
+        raise UserError(f"Expected to write to {path}. It is not possible ({error.strerror}).") from error
+    if written != member.size:
+        raise BadArchive(f"Expected {member.size:,} bytes of {str(member.path)!r} in {archive}. Found another number.")
+
+
+def _copy(source: IO[bytes], file: IO[bytes], most: int) -> int:
+    """Copy until the end, or until there are more than `most` bytes; how many there were."""
+    size = 0
+    while size <= most and (chunk := source.read(CHUNK)):
+        size += len(chunk)
+        file.write(chunk)
+    return size
+
+
+@contextmanager
+def _members(archive: Path, limits: Limits) -> Iterator[Iterator[Member]]:
+    """The members that are wanted, checked one by one; faults of the archive's format become BadArchive."""
+    try:
+        with open(archive, "rb") as file:
+            start = file.read(CHUNK)
+            file.seek(0)
+            if start.startswith(b"PK"):
+                with zipfile.ZipFile(file) as opened:
+                    yield _wanted(_zip_members(opened, archive))
+            elif start.startswith(b"\x1f\x8b"):
+                with gzip.GzipFile(fileobj=file) as plain:
+                    yield _wanted(_tar_members(plain, archive, limits))
+            elif start[257:262] == b"ustar":
+                yield _wanted(_tar_members(file, archive, limits))
+            else:
+                page = " Found a web page." if start.lstrip()[:1] == b"<" else " Found something else."
+                raise BadArchive(f"Expected a zip, tar or tar.gz archive at {archive}.{page}")
+    except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise BadArchive(f"Expected a whole archive at {archive}. It is broken ({error}).") from error
+    except NotImplementedError as error:
+        raise BadArchive(f"Expected an archive packed in a common way at {archive}. It is not ({error}).") from error
+
+
+def _wanted(members: Iterator[Member]) -> Iterator[Member]:
+    for member in members:
+        litter = any(part in LITTER or part.startswith("._") for part in member.path.parts)
+        if member.path.parts and not litter:
+            yield member
+
+
+def _zip_members(opened: zipfile.ZipFile, archive: Path) -> Iterator[Member]:
+    for info in opened.infolist():
+        path = safe_path(info.filename, archive)
+        kind = stat.S_IFMT(info.external_attr >> 16)  # zero where the archive was not made on Unix
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise _not_plain(info.filename, archive)
+        if info.flag_bits & 1:
+            raise BadArchive(f"Expected an archive without a password at {archive}. {info.filename!r} needs one.")
+        yield Member(path, info.file_size, info.is_dir(), lambda info=info: opened.open(info))  # type: ignore[misc]
+
+
+def _tar_members(file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits) -> Iterator[Member]:
+    guarded = _Guarded(file, archive, limits)
+    with tarfile.open(fileobj=guarded, mode="r:") as opened:  # type: ignore[call-overload]
+        for info in opened:
+            path = safe_path(info.name, archive)
+            if not (info.isreg() or info.isdir()) or info.issparse():
+                raise _not_plain(info.name, archive)
+            yield Member(path, info.size if info.isreg() else 0, info.isdir(), _opener(opened, info))
+            opened.members = []  # else tarfile keeps every header of a long archive
+        if guarded.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any nonsense for the end
+            raise tarfile.ReadError("it stops before its end mark")
+        while guarded.read(CHUNK):  # gzip compares its checksum at the very end
+            pass
+
+
+def _opener(opened: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], IO[bytes]]:
+    def open_() -> IO[bytes]:
+        source = opened.extractfile(info)
+        if source is None:
+            raise tarfile.ReadError(f"no content for {info.name!r}")
+        return source
+
+    return open_
+
+
+class _Guarded:
+    """What tarfile reads from, with bounds that it lacks: on a single read, and on the length of the stream."""
+
+    HEADERS = 4096  # bytes around a member: header, long name, padding
+
+    def __init__(self, file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits) -> None:
+        self._file, self._archive, self._limits = file, archive, limits
+        self._most = limits.bytes + limits.files * self.HEADERS
+        self.last = b""  # what the last read gave
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= LONGEST_READ:
+            raise BadArchive(f"Expected headers of some hundred bytes in {self._archive}. Found one of {size:,}.")
+        self._require(self._file.tell())
+        self.last = self._file.read(size)
+        return self.last
+
+    def seek(self, position: int) -> int:
+        self._require(position)
+        return self._file.seek(position)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def _require(self, position: int) -> None:
+        if position > self._most:
+            raise _too_large(self._archive, self._limits)
+
+
+def _too_large(archive: Path, limits: Limits) -> UserError:
+    return UserError(
+        f"Expected at most {limits.bytes / GB:g} GB unpacked in {archive}. It announces more. If that is right, raise "
+        "--max-gb."
+    )
+
+
+def _not_plain(name: str, archive: Path) -> BadArchive:
+    return BadArchive(
+        f"Expected files and folders alone in {archive}. Found a link or device, {name!r}: nothing of it is unpacked."
+    )
