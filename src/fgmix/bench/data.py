@@ -36,7 +36,7 @@ from fgmix.errors import bad_value
 Work = Literal["train", "evaluate"]
 Read = Callable[[int], list[tuple[Tensor, Tensor]]]  # batches (x, y) of the round with this number
 
-PHOTO = (500, 375)  # width and height of most photographs of VLCS
+PHOTO = (500, 375)  # width and height: more than PACS's 227×227, less than what cameras give
 DOMAINS = 3
 EVALUATED = 256  # images of a round of evaluation, which is one batch of `evaluation.score`
 THEIR_EVALUATION_BATCH = 64
