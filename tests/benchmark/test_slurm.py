@@ -75,14 +75,14 @@ def assert_undisturbed(sweep: Sweep, out: Path, tmp_path: Path) -> None:
 
 
 def test_a_share_skips_what_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[str] = []
-    monkeypatch.setattr(slurm, "execute", lambda name, *_: ran.append(name))
+    ran: list[tuple[str, str]] = []
+    monkeypatch.setattr(slurm, "execute", lambda name, _, __, device: ran.append((name, device)))
     for name, file in (("done", "record.json"), ("bad", "error.json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).touch()
-    share = Share([("done", {}), ("new", {}), ("bad", {})], str(tmp_path), 1)
+    share = Share([("done", {}), ("new", {}), ("bad", {})], str(tmp_path), 1, "cpu")
     share()
-    assert ran == ["new"]
+    assert ran == [("new", "cpu")]
     assert share.checkpoint().function is share  # what is queued again is the same
 
 

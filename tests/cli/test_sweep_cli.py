@@ -163,6 +163,7 @@ def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, t
         ([*ERM, "--device", "nosuch"], "Expected a device that torch can use here. Found 'nosuch'"),
         ([*ERM, "--device", "cpu,nosuch"], "Found 'nosuch'"),
         ([*ERM, "--device", ","], "`device` should be auto, cpu or names"),
+        ([*ERM, "--device", "cuda:1", "--launcher", "ray"], "ask for them with --gpus"),
         ([*ERM, "--scale", "small"], "Expected --scale with a --preset"),
         (["--preset", "paper-ablation", "--scale", "smal"], "Did you mean 'small'?"),
         ([*ERM, "--launcher", "slum"], "Did you mean 'slurm'?"),

@@ -181,18 +181,23 @@ def _launch(
         devices = _listed(device)
         check_devices(devices)
         return partial(run_local, workers=workers, devices=devices)
+    if launcher in launchers.NAMES and device not in ("auto", "cpu"):
+        raise UserError(
+            f"{launcher} hands GPUs out itself: ask for them with --gpus. Expected --device auto or cpu. Found {device!r}."
+        )
     if launcher == "ray":
         launchers.require("ray", "ray")
         from fgmix.benchmark.launchers.ray import run_ray
 
-        return partial(run_ray, address=address, cpus=cpus, gpus=gpus)
+        return partial(run_ray, address=address, cpus=cpus, gpus=gpus, device=device)
     if launcher == "slurm":
         launchers.require("submitit", "slurm")
         if gpus != int(gpus):
             raise bad_value("gpus", "a whole number for slurm", gpus, "Only ray shares a GPU out.")
         from fgmix.benchmark.launchers.slurm import run_slurm
 
-        return partial(run_slurm, jobs=workers, cpus=cpus, gpus=int(gpus), options=pairs_of(slurm or [], "--slurm"))
+        options = pairs_of(slurm or [], "--slurm")
+        return partial(run_slurm, jobs=workers, cpus=cpus, gpus=int(gpus), device=device, options=options)
     raise unknown("launcher", launcher, launchers.NAMES)
 
 

@@ -37,6 +37,7 @@ def run_ray(
     address: str | None = None,
     cpus: int = 1,
     gpus: float = 0,
+    device: str = "auto",
 ) -> list[Outcome]:
     """Execute runs as Ray tasks; returns their outcomes in order of completion.
 
@@ -47,11 +48,12 @@ def run_ray(
         address: of a running cluster, such as "10.0.0.1:6379" or "auto"; without it, one is started on this machine.
         cpus: cores of a run, and torch's threads in it.
         gpus: GPUs of a run; a fraction lets several runs share one.
+        device: "auto" is the GPU that Ray gives a run, if it gives one; or "cpu".
     """
     started = _connect(address)
     task = ray.remote(_task).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
     folder = str(out.resolve())
-    pending = {task.remote(run.name, _everywhere(run.spec).as_dict(), folder, cpus): run for run in runs}
+    pending = {task.remote(run.name, _everywhere(run.spec).as_dict(), folder, cpus, device): run for run in runs}
     outcomes = []
     try:
         while pending:
@@ -93,12 +95,12 @@ def _knock(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _task(name: str, spec: dict[str, Any], out: str, threads: int) -> Outcome:
+def _task(name: str, spec: dict[str, Any], out: str, threads: int, device: str) -> Outcome:
     """A run inside one of Ray's processes, which are kept for the next run: torch and the data stay loaded."""
     import torch
 
     torch.set_num_threads(threads)
-    return execute(name, spec, out)  # "auto" is the GPU that Ray made visible, if it gave one
+    return execute(name, spec, out, device)
 
 
 def _outcome(reference: Any, folder: Path) -> Outcome:

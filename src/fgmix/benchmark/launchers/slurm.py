@@ -32,8 +32,8 @@ SHARED_NAMES = ("timeout_min", "mem_gb", "nodes", "name")  # options that submit
 class Share:
     """What a job of the array does."""
 
-    def __init__(self, runs: Sequence[tuple[str, dict[str, Any]]], out: str, threads: int) -> None:
-        self.runs, self.out, self.threads = runs, out, threads
+    def __init__(self, runs: Sequence[tuple[str, dict[str, Any]]], out: str, threads: int, device: str) -> None:
+        self.runs, self.out, self.threads, self.device = runs, out, threads, device
 
     def __call__(self) -> None:
         import torch
@@ -41,7 +41,7 @@ class Share:
         torch.set_num_threads(self.threads)
         for name, spec in self.runs:
             if not is_settled(Path(self.out) / name):
-                execute(name, spec, self.out)
+                execute(name, spec, self.out, self.device)
 
     def checkpoint(self) -> DelayedSubmission:
         """What submitit queues again when the job is preempted or out of time: the same; what is done is skipped."""
@@ -56,6 +56,7 @@ def run_slurm(
     jobs: int = 1,
     cpus: int = 1,
     gpus: int = 0,
+    device: str = "auto",
     options: Mapping[str, str] | None = None,
     cluster: str = "slurm",
 ) -> list[Outcome]:
@@ -68,6 +69,7 @@ def run_slurm(
         jobs: jobs of the array.
         cpus: cores of a job, and torch's threads in it.
         gpus: GPUs of a job.
+        device: "auto" is the GPU that a job is given, if it is given one; or "cpu".
         options: Slurm's own, such as {"partition": "gpu", "timeout_min": "240"}.
         cluster: "slurm", or "local" for submitit's own processes on this machine.
     """
@@ -77,7 +79,7 @@ def run_slurm(
     count = min(jobs, len(runs))
     folder = str(out.resolve())
     shares = [
-        Share([*planned[i::count], *(run for j, run in enumerate(planned) if j % count != i)], folder, cpus)
+        Share([*planned[i::count], *(run for j, run in enumerate(planned) if j % count != i)], folder, cpus, device)
         for i in range(count)
     ]
     submitted = _submit(executor, shares)
