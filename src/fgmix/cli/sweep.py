@@ -183,7 +183,8 @@ def _launch(
         return partial(run_local, workers=workers, devices=devices)
     if launcher in launchers.NAMES and device not in ("auto", "cpu"):
         raise UserError(
-            f"{launcher} hands GPUs out itself: ask for them with --gpus. Expected --device auto or cpu. Found {device!r}."
+            f"Expected --device auto or cpu with --launcher {launcher}. Found {device!r}. It hands GPUs out itself: "
+            "ask for them with --gpus."
         )
     if launcher == "ray":
         launchers.require("ray", "ray")
