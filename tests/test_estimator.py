@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import fgmix
+import fgmix.estimator
 from fgmix import DomainGeneralizer, RunSpec, UserError
 from fgmix.analysis.runs import open_run
 from fgmix.data import from_arrays
@@ -52,9 +53,15 @@ def fitted() -> DomainGeneralizer:
 
 # scikit-learn's own checks give no domains: what they fit is ERM, and each fit says so.
 @pytest.mark.filterwarnings("ignore:fgmix learns from differences:UserWarning")
-@parametrize_with_checks([quick(steps=50)])
+@parametrize_with_checks([quick(steps=30)])
 def test_scikit_learn_conventions(estimator: DomainGeneralizer, check: Any) -> None:
     check(estimator)
+
+
+def test_the_example_of_the_docstring() -> None:
+    failed, tried = doctest.testmod(fgmix.estimator)
+    assert tried
+    assert not failed
 
 
 # What is learned

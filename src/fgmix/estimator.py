@@ -107,12 +107,12 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     Example:
         >>> rng = np.random.default_rng(0)
         >>> y, scanner = np.arange(120) % 2, np.arange(120) // 40
-        >>> X = rng.normal(size=(120, 4)) + 3 * y[:, None] + scanner[:, None]
+        >>> X = rng.normal(size=(120, 4)) + 5 * y[:, None] + scanner[:, None]
         >>> model = DomainGeneralizer("erm", steps=50).fit(X, y, domains=scanner)
         >>> model.predict(X[:4]).tolist()
         [0, 1, 0, 1]
-        >>> round(model.leave_one_domain_out(X, y, scanner).mean, 1)
-        0.9
+        >>> model.leave_one_domain_out(X, y, scanner).mean > 0.9
+        True
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return labels
 
     def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Probabilities (n, C) of the labels `classes_`. On a new domain they are too sure of themselves."""
+        """Probabilities (n, C) of the labels `classes_`, as the network gives them: not calibrated."""
         p: npt.NDArray[np.float32] = torch.softmax(self._logits(X), 1).numpy()
         return p
 
