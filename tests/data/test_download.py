@@ -361,7 +361,9 @@ def test_a_domain_that_comes_twice_is_told(tmp_path: Path) -> None:
 def test_a_class_named_like_a_domain_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "0" / "real" / "sketch").mkdir(parents=True)
     (tmp_path / "1" / "sketch" / "dog").mkdir(parents=True)
-    assert find_domains(tmp_path, ["real", "sketch"]) == {
+    (tmp_path / "2" / "wrapper" / "photo").mkdir(parents=True)  # as deep as the class is
+    assert find_domains(tmp_path, ["photo", "real", "sketch"]) == {
+        "photo": tmp_path / "2" / "wrapper" / "photo",
         "real": tmp_path / "0" / "real",
         "sketch": tmp_path / "1" / "sketch",
     }

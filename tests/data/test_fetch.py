@@ -87,15 +87,19 @@ def test_a_server_that_always_breaks_at_the_same_point_is_given_up(site: Site, t
     assert len(site.requests) == AT_ONCE.attempts  # the first brings 1000 bytes, two more bring none beyond them
 
 
-@pytest.mark.parametrize("etags", [('"1"', '"2"'), (None, None)], ids=["etag", "length alone"])
+@pytest.mark.parametrize(
+    ("etags", "other"),
+    [(('"1"', '"2"'), OTHER[:5000]), ((None, None), OTHER)],
+    ids=["same length", "no etag"],
+)
 def test_halves_of_two_versions_are_never_joined(
-    site: Site, tmp_path: Path, etags: tuple[str | None, str | None]
+    site: Site, tmp_path: Path, etags: tuple[str | None, str | None], other: bytes
 ) -> None:
     site.etag, site.cuts = etags[0], [1000]
     with pytest.raises(UserError):
         get(site, tmp_path, retry=Retry(attempts=1, wait=0))
-    site.etag, site.files["/a.zip"] = etags[1], OTHER
-    assert get(site, tmp_path) == OTHER
+    site.etag, site.files["/a.zip"] = etags[1], other
+    assert get(site, tmp_path) == other
 
 
 def test_a_part_longer_than_the_file_is_dropped(site: Site, tmp_path: Path) -> None:
@@ -178,6 +182,7 @@ def test_a_file_beyond_the_bound_is_refused(site: Site, tmp_path: Path, tell_len
     with pytest.raises(UserError, match=r"--max-gb"):
         get(site, tmp_path, most=4999)
     part = tmp_path / "a.zip.part"
+    assert part.exists() != tell_length  # announced, nothing of it is read
     assert not part.exists() or part.stat().st_size <= 4999
 
 

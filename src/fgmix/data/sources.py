@@ -50,7 +50,7 @@ class Source:
 
     Args:
         parts: all of them are needed.
-        max_gb: bound on what they unpack to, about twice the true size.
+        max_gb: bound on what they unpack to, well above the true size.
         arrange: makes domain/class/image of what was unpacked.
     """
 
@@ -223,7 +223,8 @@ SOURCES: dict[str, Source] = {
     "TerraIncognita": Source(
         (
             Part("eccv_18_all_images_sm.tar.gz", f"{_LILA}/eccv_18_all_images_sm.tar.gz", 6_492_615_601),
-            # these give the paper's 24,788 images; labels/caltech_camera_traps.json.zip, revised in 2021, gives 24,330
+            # DomainBed's choice since 2024, reported to give its paper's 24,788 images; what it used before,
+            # labels/caltech_camera_traps.json.zip, was revised in 2021 and gives 24,330
             Part("eccv_18_annotations.tar.gz", f"{_LILA}/eccv_18_annotations.tar.gz", 2_997_071),
         ),
         16,
