@@ -7,6 +7,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -167,6 +168,22 @@ def test_google_drives_question_is_answered_also_when_going_on(site: Site, tmp_p
     confirmed = "/download?id=a%26b&confirm=t"
     assert [path for path, _ in site.requests] == ["/a.zip", confirmed] * 2
     assert site.asked_ranges()[-1] == "bytes=1000-"
+
+
+def test_a_connection_that_breaks_within_the_question_is_tried_again(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.files = {"/a.zip": DRIVE, "/download": CONTENT}
+    read, faults = HTTPResponse.read, [ConnectionResetError("reset by peer")]
+
+    def reset_once(response: HTTPResponse, size: int | None = None) -> bytes:
+        if faults:
+            raise faults.pop()
+        return read(response, size)
+
+    monkeypatch.setattr(HTTPResponse, "read", reset_once)
+    assert get(site, tmp_path) == CONTENT
+    assert [path for path, _ in site.requests] == ["/a.zip", "/a.zip", "/download?id=a%26b&confirm=t"]
 
 
 def test_google_drives_question_is_answered_once(site: Site, tmp_path: Path) -> None:

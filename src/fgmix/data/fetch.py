@@ -20,6 +20,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from http.client import HTTPResponse
@@ -141,7 +142,7 @@ def require_space(folder: Path, needed: int, what: str) -> None:
 def _transfer(url: str, partial: _Partial, most: int, progress: bool) -> None:
     """One connection: the rest of the file, or _Broken with what came kept."""
     length = partial.note().get("length")
-    if length is not None and partial.size == length:
+    if length and partial.size == length:
         return  # killed between the last byte and the file's name
     with _answer(url, partial) as response:
         start = _start(response, partial)
@@ -164,7 +165,7 @@ def _answer(url: str, partial: _Partial) -> HTTPResponse:
     response = _open(url, partial)
     if not _is_html(response):
         return response
-    with response:
+    with response, _faults_of_the_connection():
         page = _Page(response.read(PAGE).decode("utf-8", "replace"))
     if page.action is not None:
         action = urljoin(response.url, page.action)
@@ -267,13 +268,19 @@ def _append(response: HTTPResponse, path: Path, start: int, total: int | None, m
 def _chunks(response: HTTPResponse) -> Iterator[bytes]:
     """The answer's body as it comes; only a fault of the connection becomes _Broken, one of our disk does not."""
     while True:
-        try:
+        with _faults_of_the_connection():
             chunk = response.read1(CHUNK)
-        except (OSError, http.client.HTTPException) as error:
-            raise _Broken(str(error) or type(error).__name__) from error
         if not chunk:
             return
         yield chunk
+
+
+@contextmanager
+def _faults_of_the_connection() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        raise _Broken(str(error) or type(error).__name__) from error
 
 
 def _is_html(response: HTTPResponse) -> bool:
