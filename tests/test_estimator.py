@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -56,12 +55,6 @@ def fitted() -> DomainGeneralizer:
 @parametrize_with_checks([quick(steps=30)])
 def test_scikit_learn_conventions(estimator: DomainGeneralizer, check: Any) -> None:
     check(estimator)
-
-
-def test_the_example_of_the_docstring() -> None:
-    failed, tried = doctest.testmod(fgmix.estimator)
-    assert tried
-    assert not failed
 
 
 # What is learned

@@ -94,14 +94,15 @@ def test_differences_name_domain_and_numbers() -> None:
 def test_terra_incognita_says_which_edition_it_is() -> None:
     paper, today = TERRA.editions.values()
     assert differences(TERRA, paper, TERRA.classes) == [
-        "TerraIncognita is as in DomainBed's paper (24,788 images), not today's download (24,330 images)."
+        "TerraIncognita is as in DomainBed's paper (24,788 images), not the labels revised in 2021 (24,330 images)."
     ]
     assert differences(TERRA, today, TERRA.classes) == [
-        "TerraIncognita is as in today's download (24,330 images), not DomainBed's paper (24,788 images)."
+        "TerraIncognita is as in the labels revised in 2021 (24,330 images), not DomainBed's paper (24,788 images)."
     ]
     assert differences(TERRA, {**today, "location_38": 1}, TERRA.classes) == [
         "Domain 'location_38' of TerraIncognita: expected 9736 images, found 1.",
-        "TerraIncognita is nearest to today's download (24,330 images), not DomainBed's paper (24,788 images).",
+        "TerraIncognita is nearest to the labels revised in 2021 (24,330 images), "
+        "not DomainBed's paper (24,788 images).",
     ]
 
 

@@ -34,7 +34,7 @@ class Algorithm(nn.Module):
         config: an instance of the class's own `Config`.
 
     Example:
-        >>> from torch import nn
+        >>> from fgmix.algorithms import create
         >>> erm = create("erm", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=1, lr=0.1)
         >>> sorted(erm.step([(torch.randn(8, 2, 2), torch.zeros(8, dtype=torch.long))]))
         ['loss']

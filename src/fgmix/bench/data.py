@@ -75,7 +75,7 @@ class DataSpeed:
         """How often an image is read until what the cache saves has paid for making it; never where it saves nothing.
 
         >>> turns = Turns(ours=(1.0, 1.0, 1.0), theirs=(3.0, 3.0, 3.0))
-        >>> DataSpeed("train", 224, 100, turns, decoding=0.05).paid_after
+        >>> round(DataSpeed("train", 224, 100, turns, decoding=0.05).paid_after, 6)
         2.5
         """
         saved = 1 / self.theirs - 1 / self.ours

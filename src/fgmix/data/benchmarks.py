@@ -90,8 +90,8 @@ _ALL = (
                 "location_43": 4020,
                 "location_46": 6122,
             },
-            # the camera traps' labels were revised in 2021: nobody can download the paper's edition any more
-            "today's download (24,330 images)": {
+            # from caltech_camera_traps.json.zip; eccv_18_annotations.tar.gz is reported to give the paper's
+            "the labels revised in 2021 (24,330 images)": {
                 "location_100": 4741,
                 "location_38": 9736,
                 "location_43": 3970,

@@ -114,7 +114,12 @@ def download(
             _clear(work)
             raise
         target = root / benchmark.folder
-        os.rename(arranged, target)  # replaces an empty folder, fails on any other
+        try:
+            os.rename(arranged, target)  # replaces an empty folder, fails on any other
+        except OSError as error:
+            raise UserError(
+                f"Expected nothing at {target}. It is taken by now ({error.strerror}). Move that away."
+            ) from error
         shutil.rmtree(work)
     return replace(done, folder=target)
 
