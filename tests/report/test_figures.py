@@ -16,7 +16,8 @@ from fgmix.analysis import arrays as kinds
 from fgmix.benchmark.selection import Method
 from fgmix.benchmark.statistics import Comparison
 from fgmix.report.charts import Cells, Chart, Line, Points, as_data
-from fgmix.report.figures import PICTURES_A_ROW, chart, differences, pictures
+from fgmix.report.figures import chart, differences
+from fgmix.report.figures.tsne import PICTURES_A_ROW, pictures
 from plots import made
 
 

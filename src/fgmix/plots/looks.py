@@ -63,3 +63,12 @@ def method_look(label: str) -> Look:
 def line_style(model: str) -> str:
     """Averaged weights are dashed."""
     return "-" if model == "raw" else "--"
+
+
+def p_text(p: float) -> str:
+    """A p value in a figure's cell.
+
+    >>> p_text(0.034), p_text(0.002)
+    ('p = 0.03', 'p < 0.01')
+    """
+    return "p < 0.01" if p < 0.01 else f"p = {p:.2f}"

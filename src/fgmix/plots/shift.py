@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Floats, Shift
+from fgmix.plots.looks import p_text
 from fgmix.plots.style import PAGE, panels, styled
 
 Label = Callable[[int, int], str]  # of a cell
@@ -28,7 +29,7 @@ def shift(arrays: Shift) -> Figure:
         arrays.mmd,
         0.0,
         max(float(arrays.mmd.max()), 1e-12),
-        lambda i, j: f"{arrays.mmd[i, j]:.3f}\n{_p_text(arrays.p[i, j])}",
+        lambda i, j: f"{arrays.mmd[i, j]:.3f}\n{p_text(arrays.p[i, j])}",
     )
     right.set_title("MMD² and its permutation p")
     figure.suptitle(
@@ -53,7 +54,3 @@ def _heat(figure: Figure, ax: Axes, arrays: Shift, values: Floats, low: float, h
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     figure.colorbar(image, ax=ax)
-
-
-def _p_text(p: float) -> str:
-    return "p < 0.01" if p < 0.01 else f"p = {p:.2f}"

@@ -1,0 +1,46 @@
+"""Arrays of any figure as a chart of the page, a kind a file; the same names, colours and markers as on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fgmix.analysis import arrays as kinds
+from fgmix.report.charts import Chart
+from fgmix.report.figures.ablation import ablation
+from fgmix.report.figures.cd import cd
+from fgmix.report.figures.cost import cost
+from fgmix.report.figures.curves import curves
+from fgmix.report.figures.differences import differences as differences
+from fgmix.report.figures.flatness import flatness
+from fgmix.report.figures.scores import scores
+from fgmix.report.figures.sensitivity import sensitivity
+from fgmix.report.figures.shift import shift
+from fgmix.report.figures.surface import surface
+from fgmix.report.figures.tsne import tsne
+from fgmix.report.figures.weights import weights
+
+_CHARTS: dict[type, Callable[[str, Any, str], Chart]] = {
+    kinds.Embedding: tsne,
+    kinds.Flatness: flatness,
+    kinds.Surface: surface,
+    kinds.Scores: scores,
+    kinds.WeightEffect: weights,
+    kinds.Curves: curves,
+    kinds.Sensitivity: sensitivity,
+    kinds.Ablation: ablation,
+    kinds.Cost: cost,
+    kinds.Ranks: cd,
+    kinds.Shift: shift,
+}
+
+
+def chart(id: str, arrays: Any, command: str = "") -> Chart:
+    """The chart of arrays of any kind.
+
+    Args:
+        id: for links to it.
+        arrays: one of `fgmix.analysis.arrays.KINDS`.
+        command: the command that draws the same for a paper.
+    """
+    return _CHARTS[type(arrays)](id, arrays, command)

@@ -1,0 +1,37 @@
+"""A run over its steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fgmix.analysis import arrays as kinds
+from fgmix.analysis.arrays import Floats
+from fgmix.plots.looks import domain_looks
+from fgmix.report.charts import Axis, Chart, Mark, Panel
+from fgmix.report.figures.shared import INK, ink, with_points
+
+
+def curves(id: str, arrays: kinds.Curves, command: str) -> Chart:
+    """Accuracy, loss and the method's own numbers."""
+    step = Axis("Step")
+    panels = [Panel("Holdout accuracy", step, Axis("%"), _by_domain(arrays, arrays.accuracy))]
+    if np.isfinite(arrays.loss).any():  # DomainBed's records hold none
+        panels.append(Panel("Holdout loss", step, Axis(""), _by_domain(arrays, arrays.loss)))
+    for name, values in zip(map(str, arrays.metrics), arrays.metric_values):
+        panels.append(Panel(name, step, Axis(""), with_points(name, arrays.steps, values, INK, "o", legend=False)))
+    caption = (
+        "Thick: the test domain. Dashed: averaged weights. The method's own numbers are means since the evaluation "
+        "before."
+    )
+    return Chart(id, arrays.title, caption, panels, command=command)
+
+
+def _by_domain(arrays: kinds.Curves, values: Floats) -> list[Mark]:
+    marks: list[Mark] = []
+    for d, (domain, look) in enumerate(domain_looks(arrays.domains.tolist()).items()):
+        for m, model in enumerate(map(str, arrays.models)):
+            test = bool(arrays.is_test[d])
+            name = domain + (" (test)" if test else "") + ("" if model == "raw" else f", {model.upper()}")
+            width = 2.5 if test else 1.2
+            marks += with_points(name, arrays.steps, values[m, d], ink(look.colour), look.marker, model != "raw", width)
+    return marks

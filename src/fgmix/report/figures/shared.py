@@ -1,0 +1,53 @@
+"""What several figures share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fgmix.analysis.arrays import Floats
+from fgmix.report.charts import Axis, Cells, Line, Mark, Points
+
+INK = "ink"  # the text's colour: black on paper, light on a dark screen
+
+
+def with_points(
+    name: str,
+    x: Any,
+    y: Any,
+    colour: str,
+    marker: str,
+    dashed: bool = False,
+    width: float = 1.5,
+    *,
+    legend: bool = True,
+) -> list[Mark]:
+    """A line whose points can be hovered over."""
+    texts = [f"{name}: {b:.4g} at {a:g}" for a, b in zip(x, y)]
+    shown = name if legend else ""
+    return [Line(shown, x, y, colour, dashed, width), Points(shown, x, y, colour, marker, texts)]
+
+
+def grid(
+    value: Floats, text: Sequence[Sequence[str]], low: float, high: float, written: Sequence[Sequence[str]]
+) -> Cells:
+    """A heat map of a table's cells."""
+    rows, columns = value.shape
+    return Cells(range(columns), range(rows), value, text, low, max(high, low + 1e-6), written=written)
+
+
+def names_axis(names: Sequence[str], label: str = "", *, flipped: bool = False) -> Axis:
+    """An axis of things."""
+    return Axis(label, tuple((float(i), name) for i, name in enumerate(names)), -0.5, len(names) - 0.5, flipped)
+
+
+def with_spread(value: float, spread: float) -> str:
+    """A number and its ±, where it has one."""
+    return f"{value:.1f}" + ("" if np.isnan(spread) else f" ± {spread:.1f}")
+
+
+def ink(colour: str) -> str:
+    """Black is the text's colour, so that it can be seen on a dark screen."""
+    return INK if colour == "#000000" else colour

@@ -1,0 +1,40 @@
+"""What λ does to the weights of a mixture."""
+
+from __future__ import annotations
+
+from fgmix.analysis import arrays as kinds
+from fgmix.analysis.arrays import Floats
+from fgmix.plots.looks import GREY, domain_looks, method_look
+from fgmix.report.charts import Axis, Chart, Line, Mark, Panel, Points
+from fgmix.report.figures.shared import ink
+
+
+def weights(id: str, arrays: kinds.WeightEffect, command: str) -> Chart:
+    """A panel for each vector a, and the toy example."""
+    panels = []
+    for a, a_tilde in zip(arrays.a, arrays.a_tilde):
+        looks = domain_looks([str(i) for i in range(len(a))])
+        lines = [
+            Line(f"ã{i + 1}", arrays.lam, a_tilde[:, i], ink(look.colour), text=f"ã{i + 1}, a{i + 1} = {a[i]:g}")
+            for i, look in enumerate(looks.values())
+        ]
+        zero = Line("", [arrays.lam[0], arrays.lam[-1]], [0, 0], GREY, dashed=True, width=1)
+        panels.append(Panel(f"a = ({', '.join(f'{v:g}' for v in a)})", Axis("λ"), Axis("ã"), [zero, *lines]))
+    caption = "Below zero a weight extrapolates. Toy: gradients of three instances in grey, updates in colour."
+    return Chart(id, "Effect of λ", caption, [*panels, _toy(arrays)], command=command)
+
+
+def _toy(arrays: kinds.WeightEffect) -> Panel:
+    """Arrows from the origin: the instances' gradients, and what each method makes of them."""
+    marks: list[Mark] = []
+
+    def arrow(name: str, to: Floats, colour: str, text: str, width: float) -> None:
+        marks.append(Line(name, [0.0, to[0]], [0.0, to[1]], colour, width=width, text=text))
+        marks.append(Points(name, [to[0]], [to[1]], colour, "D", [text]))
+
+    for i, (g, a) in enumerate(zip(arrays.gradients, arrays.weights), start=1):
+        arrow("", g, GREY, f"g{i} = ({g[0]:.2f}, {g[1]:.2f}), a = {a:.2f}", 1.5)
+    for name, update in zip(map(str, arrays.update_names), arrays.updates):
+        colour = ink(method_look(name).colour)
+        arrow(name, update, colour, f"{name}: ({update[0]:.2f}, {update[1]:.2f})", 2.5)
+    return Panel("Toy: gradients and updates", Axis(""), Axis(""), marks)
