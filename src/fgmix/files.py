@@ -61,6 +61,17 @@ def make_folder(path: Path, option: str = "--out") -> Path:
     return path
 
 
+def new_file(path: Path, option: str = "--out") -> Path:
+    """A file that can be made, or a sentence about why not; `option` is where the user named it."""
+    if path.exists():
+        raise UserError(f"Expected no file at {path}. Found one. Choose another {option}, or delete it.")
+    if not path.parent.is_dir():
+        raise UserError(f"Expected a folder at {path.parent}. Found none. Make it first.")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"Expected a folder to write to at {path.parent}. It is read-only. Choose another {option}.")
+    return path
+
+
 @contextmanager
 def exclusive(path: Path, busy: UserError) -> Iterator[None]:
     """Hold a lock that dies with the process; raise `busy` if another process holds it."""

@@ -53,7 +53,10 @@ def test_the_fingerprint_sees_every_number() -> None:
         (X, Y[:5], D, "one label and one domain id for each of the 8"),
         (X[:0], Y[:0], D[:0], "at least one instance"),
         (np.where(X == 5, np.nan, X), Y, D, "NaN or infinity in 1 rows, first in row 1"),
-        (X.astype(str), Y, D, "Expected numbers in x"),
+        (X.astype(str), Y, D, "Expected real numbers in x"),
+        (X.astype(complex), Y, D, "Expected real numbers in x"),
+        (X.astype(float) * 1e300, Y, D, "NaN or infinity in 8 rows"),
+        (X, np.where(Y == "a", "a\udcff", Y), D, "valid UTF-8"),
         (X, np.linspace(0, 1, 8), D, "Found fractions"),
     ],
 )
@@ -65,6 +68,8 @@ def test_mistakes_in_arrays(x: np.ndarray, y: np.ndarray, domain: np.ndarray, se
 def test_labels_beyond_the_names_are_refused() -> None:
     with pytest.raises(UserError, match=r"within 0…1.*Found 0…2"):
         from_arrays(X, np.arange(8) % 3, D, classes=["a", "b"])
+    with pytest.raises(UserError, match="Class names should differ"):
+        from_arrays(X, np.arange(8) % 2, D, classes=["a", "a"])
 
 
 def test_npz_round_trip(tmp_path: Path) -> None:
@@ -80,6 +85,12 @@ def test_npz_without_labels_or_with_objects_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", X=np.array([{}, {}]), y=Y, domain=D)
     with pytest.raises(UserError, match="pickled objects"):
         load(str(tmp_path / "b.npz"))
+    (tmp_path / "c.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:100])
+    with open(tmp_path / "d.npz", "wb") as file:
+        np.save(file, X)
+    for name in ("c.npz", "d.npz"):
+        with pytest.raises(UserError, match="broken file"):
+            load(str(tmp_path / name))
 
 
 @pytest.mark.shared

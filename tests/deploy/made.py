@@ -30,6 +30,19 @@ def vector_model(out: Path, **options: object) -> DeployedModel:
     return fit_model(vector_spec(), out, dataset=vectors(), device="cpu", progress=False, **options)  # type: ignore[arg-type]
 
 
+def small_images() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """X uint8 (60, 3, 16, 16) whose brightness is the class, y and domain."""
+    y, d = np.arange(60) % 3, np.arange(60) // 20
+    noise = np.random.default_rng(0).integers(0, 60, (60, 3, 16, 16))
+    return (noise + 60 * y[:, None, None, None]).astype(np.uint8), y, d
+
+
+def small_image_model(out: Path, algorithm: str = "erm", **changes: object) -> DeployedModel:
+    """A model of `small_images` after two steps."""
+    spec = vector_spec(algorithm=algorithm, steps=2, batch_size=6, averaging_start=1, **changes)
+    return fit_model(spec, out, dataset=from_arrays(*small_images()), estimated=False, device="cpu", progress=False)
+
+
 def striped_folder(root: Path, domains: tuple[str, ...] = ("dark", "plain", "wide"), n: int = 8) -> Path:
     """domain/stripes/image: the class is how stripes run, the domain their brightness and the image's form."""
     rng = np.random.default_rng(0)

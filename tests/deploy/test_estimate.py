@@ -50,8 +50,35 @@ def test_trust_levels_leave_out_the_novel_and_the_unsure() -> None:
     any_level = found.levels[0]
     assert any_level.confidence == 0
     assert any_level.coverage == pytest.approx((6 / 10 + 20 / 20 + 29 / 30) / 3)
-    assert any_level.accuracy == pytest.approx((1 + 0.8 + 1) / 3)  # x's wrong ones are its novel ones
+    right = (6 / 10 + 16 / 20 + 29 / 30) / 3  # x's wrong ones are its novel ones
+    assert any_level.accuracy == pytest.approx(right / any_level.coverage)
     assert [level.coverage for level in found.levels] == sorted((lv.coverage for lv in found.levels), reverse=True)
+
+
+def test_one_trusted_instance_does_not_weigh_as_much_as_a_domain_of_them() -> None:
+    """x: 1 of 10 familiar, and right; y: all 10 familiar, half right. Of what is trusted, 6 of 11 are right."""
+    x, y = held_out("x", 1, 10, novel=9), held_out("y", 5, 10, seed=1)
+    assert estimate([x, y]).levels[0].accuracy == pytest.approx(6 / 11)
+
+
+def test_levels_as_asked() -> None:
+    assert [level.confidence for level in estimate(THREE, (0.0, 0.8)).levels] == [0.0, 0.8]
+
+
+def test_instances_of_classes_that_no_other_domain_has() -> None:
+    three = [
+        HeldOut(name, np.eye(3)[y], np.zeros(4), np.array(y), known_accuracy=1.0)
+        for name, y in (("x", [0, 1, 2, 2]), ("y", [0, 1, 0, 1]), ("z", [0, 0, 0, 0]))
+    ]
+    assert [d.unknown for d in estimate(three).domains] == [0.5, 0.0, 0.0]
+
+
+def test_no_certainty_from_three_domains_that_happen_to_agree() -> None:
+    """All right in three domains of 20: s = 0, but 20 tosses say that little: a = 21/22."""
+    interval = estimate([held_out(name, 20, 20) for name in "xyz"]).interval
+    assert interval is not None
+    assert interval[0] == pytest.approx(1 - 4.302653 * (21 / 22 * 1 / 22 / 20) ** 0.5 * (4 / 3) ** 0.5)
+    assert interval[1] == 1.0
 
 
 def test_interval_for_one_more_domain() -> None:

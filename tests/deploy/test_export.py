@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from deploy.made import vector_model
+from deploy.made import small_image_model, small_images, vector_model
 from fgmix.deploy import DeployedModel
 from fgmix.deploy.export import export_model
 from fgmix.deploy.predicting import predict_paths
@@ -55,6 +55,17 @@ def test_onnx_carries_what_its_users_need(vectors_model: DeployedModel, tmp_path
     np.testing.assert_allclose(novelty, expected.novelty, rtol=1e-3, atol=1e-5)
 
 
+def test_onnx_of_bytes_takes_what_training_took(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = small_image_model(tmp_path / "model", channels_last=True)
+    session = onnxruntime.InferenceSession(str(export_model(model, tmp_path / "model.onnx")))
+    x = small_images()[0][:7]
+    p, novelty, _ = session.run(None, {"x": x})
+    expected = model.predict(x)
+    np.testing.assert_allclose(p, expected.probabilities, atol=1e-4)
+    np.testing.assert_allclose(novelty, expected.novelty, rtol=1e-2)
+
+
 def test_torch_export(vectors_model: DeployedModel, tmp_path: Path) -> None:
     path = export_model(vectors_model, tmp_path / "model.pt2", "pt2")
     x = torch.randn(11, 5)
@@ -95,3 +106,5 @@ def test_nothing_is_overwritten(vectors_model: DeployedModel, tmp_path: Path) ->
         export_model(vectors_model, tmp_path / "no" / "model.onnx")
     with pytest.raises(UserError, match="Did you mean 'onnx'"):
         export_model(vectors_model, tmp_path / "m", "onx")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"ends in \.onnx"):
+        export_model(vectors_model, tmp_path / "m.pt2")

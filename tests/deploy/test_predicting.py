@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from deploy.made import vector_model
 from fgmix.data import LoadOptions, load
-from fgmix.deploy import DeployedModel
+from fgmix.deploy import DeployedModel, Predictions
 from fgmix.deploy.predicting import image_files, predict_paths, write_csv
 from fgmix.errors import UserError
 
@@ -80,8 +82,11 @@ def test_arrays(tmp_path: Path, image_model: DeployedModel, pictures: Path) -> N
     assert [row["label"] for row in rows] == model.predict(x).labels
     assert [row["row"] for row in rows] == [0, 1, 2, 3]
     np.savez(tmp_path / "y.npz", features=x)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:200])
     for paths, expected in (
         ([tmp_path / "y.npz"], "Expected an array X"),
+        ([tmp_path / "cut.npz"], "Found pickled objects or a broken file"),
+        ([tmp_path / "no.npz"], "cannot be read"),
         ([tmp_path / "x.npz", tmp_path / "y.npz"], "Expected one .npz file"),
         ([pictures], "as arrays"),
     ):
@@ -89,3 +94,41 @@ def test_arrays(tmp_path: Path, image_model: DeployedModel, pictures: Path) -> N
             list(predict_paths(model, paths, progress=False))
     with pytest.raises(UserError, match="takes image files"):
         list(predict_paths(image_model, [tmp_path / "x.npz"], progress=False))
+    with pytest.raises(UserError, match="takes image files"):
+        image_model.predict(np.zeros((2, 3, 16, 16), np.uint8))
+
+
+def test_a_row_that_is_not_finite_costs_itself_only(tmp_path: Path) -> None:
+    model = vector_model(tmp_path / "model", estimated=False)
+    x = np.random.default_rng(0).normal(size=(4, 5))
+    x[1, 2] = np.nan
+    np.savez(tmp_path / "x.npz", X=x)
+    rows = list(predict_paths(model, [tmp_path / "x.npz"], progress=False))
+    assert [row["error"] for row in rows] == ["", "NaN or infinity", "", ""]
+    assert [row["label"] for row in rows] == [*model.predict(x[:1]).labels, "", *model.predict(x[2:]).labels]
+
+
+def test_many_rows_take_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels are made once, not once a row: 30,000 rows would take minutes."""
+    model = vector_model(tmp_path / "model", estimated=False)
+    np.savez(tmp_path / "x.npz", X=np.zeros((50, 5)))
+    made: list[int] = []
+    labels = Predictions.labels.fget
+    assert labels is not None
+    monkeypatch.setattr(Predictions, "labels", property(lambda said: (made.append(1), labels(said))[1]))
+    assert len(list(predict_paths(model, [tmp_path / "x.npz"], progress=False))) == 50
+    assert len(made) == 1
+
+
+def test_more_than_eight_bits_are_told_and_not_clipped(image_model: DeployedModel, tmp_path: Path) -> None:
+    Image.fromarray(np.full((20, 20), 4000, np.uint16)).save(tmp_path / "scan.png")
+    (row,) = predict_paths(image_model, [tmp_path], progress=False)
+    assert "more than 8 bits a channel" in row["error"]
+
+
+def test_names_of_any_bytes_can_be_written(image_model: DeployedModel, pictures: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(b"scan\xff.png")
+    (tmp_path / name).write_bytes((pictures / "dark" / "rows" / "0.png").read_bytes())
+    (row,) = predict_paths(image_model, [tmp_path], progress=False)
+    assert row["file"] == f"{tmp_path}/scan\\xff.png"
+    assert row["label"]

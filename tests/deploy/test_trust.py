@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from fgmix.deploy.model import Network
 from fgmix.deploy.trust import Floats, calibration_error, confidences, fit_familiar, fit_temperature, squared_distances
 
 RNG = np.random.default_rng(0)
@@ -59,6 +62,18 @@ def test_novelty_is_mahalanobis_distance_over_the_limit() -> None:
     found = familiar.novelty(points) * familiar.limit
     np.testing.assert_allclose(found, naive, rtol=0.15)  # estimated from 4,000 codes, shrunk a little
     assert (familiar.novelty(held_out) <= 1).mean() == pytest.approx(0.99, abs=0.002)
+
+
+def test_single_precision_keeps_the_novelty_of_classes_that_lie_far_apart() -> None:
+    """A well-trained network draws classes together: here, means are 1,000 times as far apart as codes from them."""
+    y = np.arange(300) % 3
+    means = 1000 * RNG.normal(size=(3, 16))
+    z, held_out, new = (means[y] + RNG.normal(size=(300, 16)) for _ in range(3))
+    familiar = fit_familiar(z, y, held_out)
+    network = Network(nn.Identity(), nn.Linear(16, 3), 1.0, familiar).eval()
+    with torch.no_grad():
+        _, novelty = network(torch.from_numpy(new).float())
+    np.testing.assert_allclose(novelty.numpy(), familiar.novelty(new), rtol=0.01)
 
 
 def test_codes_of_known_classes_only() -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fgmix.errors import UserError
+
 
 def fit(
     data: Annotated[str, typer.Argument(help="folder domain/class/image, .npz file with X, y, domain, or a name")],
@@ -18,6 +20,8 @@ def fit(
     image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
     steps: Annotated[int | None, typer.Option(help="optimisation steps of each run")] = None,
     batch_size: Annotated[int | None, typer.Option(help="instances per domain and step")] = None,
+    holdout_fraction: Annotated[float, typer.Option(help="share of each domain that selects weights")] = 0.2,
+    bf16: Annotated[bool, typer.Option(help="autocast to bfloat16")] = False,
     averaging: Annotated[str, typer.Option(help="swa, swad or none")] = "swa",
     set_: Annotated[list[str] | None, typer.Option("--set", help="name=value of a setting; repeat it")] = None,
     seed: Annotated[int, typer.Option(help="weights, batches, augmentation, the method's draws")] = 0,
@@ -35,17 +39,22 @@ def fit(
     from fgmix.deploy.fitting import CARD
     from fgmix.spec import RunSpec
 
+    pairs = pairs_of(set_ or [])
+    if "steps" in pairs:
+        raise UserError("The number of steps is given with --steps, not with --set.")
     spec = RunSpec(
         dataset=data,
         algorithm=algorithm,
         test_domains=(),
-        settings=get(algorithm).Config.parse(pairs_of(set_ or [])),
+        settings=get(algorithm).Config.parse(pairs),
         backbone=backbone,
         pretrained=pretrained,
         weights=weights,
         image_size=image_size,
         steps=steps,
         batch_size=batch_size,
+        holdout_fraction=holdout_fraction,
+        bf16=bf16,
         averaging=averaging,  # type: ignore[arg-type]  # checked by RunSpec
         seed=seed,
         data_root=data_root,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fgmix.errors import UserError
+from fgmix.files import new_file, write_atomically
 
 
 def predict(
@@ -23,14 +24,14 @@ def predict(
     from fgmix.deploy import load_model
     from fgmix.deploy.predicting import predict_paths, write_csv
 
-    if out is not None and out.exists():
-        raise UserError(f"Expected no file at {out}. Found one. Choose another --out, or delete it.")
+    if out is not None:
+        new_file(out)  # known before hours of predicting
     rows = predict_paths(load_model(model, device), images, probabilities=probabilities, progress=not quiet)
     if out is None:
         failed = write_csv(rows, sys.stdout)
     else:
-        rows = iter(list(rows))  # whole or absent: nothing is written before everything is predicted
-        with open(out, "x", encoding="utf-8", newline="") as file:
-            failed = write_csv(rows, file)
+        text = io.StringIO(newline="")
+        failed = write_csv(rows, text)
+        write_atomically(out, lambda file: file.write(text.getvalue().encode()))
     if failed:
-        print(f"note: {failed} of the files cannot be decoded; see the column error", file=sys.stderr)
+        print(f"note: {failed} cannot be predicted; see the column error", file=sys.stderr)

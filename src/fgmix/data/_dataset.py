@@ -85,6 +85,11 @@ class DomainDataset:
         names = self.domain_names
         if len(set(names)) != len(names):
             raise UserError(f"Domain names should differ. Found {', '.join(names)}.")
+        if len(set(self.classes)) != len(self.classes):
+            raise UserError(f"Class names should differ. Found {', '.join(self.classes)}.")
+        for name in (*names, *self.classes):
+            if name.encode(errors="replace").decode() != name:
+                raise UserError(f"Names of domains and classes should be valid UTF-8. Found {name!r}. Rename it.")
         for domain in self.domains:
             if len(domain) == 0:
                 raise UserError(f"Domain {domain.name!r} of {self.name} holds no instance. Remove it or fill it.")
@@ -112,7 +117,7 @@ def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any]]) -> str:
             digest.update(f"array {part.dtype.str} {part.shape}:".encode())
             digest.update(np.ascontiguousarray(part).data)
         else:
-            data = part.encode() if isinstance(part, str) else part
+            data = part.encode(errors="surrogateescape") if isinstance(part, str) else part  # paths may hold any byte
             digest.update(f"bytes {len(data)}:".encode())
             digest.update(data)
     return digest.hexdigest()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +43,9 @@ def from_arrays(
     _check(x, y, domain)
     labels, class_names = _numbered("y", y, classes)
     ids, domain_names = _numbered("domain", domain, domains)
-    if not np.issubdtype(x.dtype, np.uint8):
-        x = x.astype(np.float32)
+    if x.dtype != np.uint8:
+        x = as_floats(x)
+    check_finite(x)
     present = [d for d in range(len(domain_names)) if (ids == d).any()]
     parts = tuple(
         Domain(domain_names[d], ArrayInputs(np.ascontiguousarray(x[ids == d])), labels[ids == d]) for d in present
@@ -54,13 +57,7 @@ def from_arrays(
 
 def load_npz(path: Path) -> DomainDataset:
     """An .npz file with arrays X (or x), y and domain, and optionally the names `classes` and `domains`."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {key.lower(): archive[key] for key in archive.files if key.lower() in _KEYS}
-    except ValueError as error:
-        raise UserError(
-            f"Expected plain arrays in {path}. Found pickled objects or a broken file. Save numbers and texts."
-        ) from error
+    arrays = read_npz(path, ("x", "y", "domain", "classes", "domains"))
     missing = [key for key in ("x", "y", "domain") if key not in arrays]
     if missing:
         raise UserError(f"Expected the arrays X, y and domain in {path}. Found no {', '.join(missing)}. Add them.")
@@ -75,7 +72,44 @@ def load_npz(path: Path) -> DomainDataset:
     )
 
 
-_KEYS = ("x", "y", "domain", "classes", "domains")
+def read_npz(path: Path, keys: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Those arrays of an .npz file that are called as `keys`, in upper or lower case."""
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {key.lower(): archive[key] for key in archive.files if key.lower() in keys}
+    except OSError as error:
+        raise UserError(f"Expected an .npz file at {path}. It cannot be read ({error.strerror or error}).") from error
+    except (ValueError, TypeError, EOFError, BadZipFile, zlib.error) as error:  # TypeError: a single array, as .npy
+        raise UserError(
+            f"Expected plain arrays in {path}. Found pickled objects or a broken file. Save numbers and texts."
+        ) from error
+
+
+def check_numbers(x: npt.NDArray[Any]) -> None:
+    """Refuse instances that are not real numbers."""
+    if not (np.issubdtype(x.dtype, np.number) or x.dtype == bool) or np.iscomplexobj(x):
+        raise UserError(f"Expected real numbers in x. Found {x.dtype}. Encode texts and categories first.")
+
+
+def as_floats(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Single precision; what is too large for it becomes infinite."""
+    with np.errstate(over="ignore"):
+        return x.astype(np.float32)
+
+
+def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which instances (n,) hold neither NaN nor infinity."""
+    found: npt.NDArray[np.bool_] = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    return found
+
+
+def check_finite(x: npt.NDArray[Any]) -> None:
+    """Refuse NaN and infinity."""
+    rows = np.flatnonzero(~finite_rows(x))
+    if len(rows):
+        raise UserError(
+            f"Expected finite numbers in x. Found NaN or infinity in {len(rows)} rows, first in row {rows[0]}."
+        )
 
 
 def _check(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -> None:
@@ -88,13 +122,7 @@ def _check(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -
         )
     if len(x) == 0:
         raise UserError("Expected at least one instance. Found none.")
-    if not (np.issubdtype(x.dtype, np.number) or x.dtype == bool):
-        raise UserError(f"Expected numbers in x. Found {x.dtype}. Encode texts and categories first.")
-    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-        rows = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(1))
-        raise UserError(
-            f"Expected finite numbers in x. Found NaN or infinity in {len(rows)} rows, first in row {rows[0]}."
-        )
+    check_numbers(x)
 
 
 def _numbered(

@@ -110,8 +110,14 @@ def decoded_images(
 
 
 def decode(path: Path) -> Image.Image:
-    """An image file as RGB, the way ImageFolder's loader reads it."""
+    """An image file as RGB, the way ImageFolder's loader reads it.
+
+    But for images of more than 8 bits a channel (modes I, I;16, F), whose values Pillow would clip at 255: a scan of
+    12 bits would come out white without a word.
+    """
     with Image.open(path) as image:
+        if image.mode[0] in "IF":
+            raise ValueError(f"more than 8 bits a channel (mode {image.mode}); save it with 8, in the window you need")
         return image.convert("RGB")
 
 

@@ -10,7 +10,12 @@ def model_card(info: ModelInfo) -> str:
     """The card of a model."""
     return (
         "\n\n".join(
-            [f"# {info.dataset}: {len(info.classes)} classes", *_summary(info), *_expectation(info), *_origin(info)]
+            [
+                f"# {_plain(info.dataset)}: {len(info.classes)} classes",
+                *_summary(info),
+                *_expectation(info),
+                *_origin(info),
+            ]
         )
         + "\n"
     )
@@ -26,7 +31,10 @@ def _summary(info: ModelInfo) -> list[str]:
 
 
 def _expectation(info: ModelInfo) -> list[str]:
-    known = f"On new instances of the domains that it knows: {_percent(info.known_accuracy)} right."
+    known = (
+        f"On held-out instances of the domains that it knows, by which its step was selected: "
+        f"{_percent(info.known_accuracy)} right."
+    )
     found = info.estimate
     if found is None:
         return [
@@ -42,10 +50,20 @@ def _expectation(info: ModelInfo) -> list[str]:
         "Known: the same model on the domains it was trained on, which is what a usual test set would have promised. "
         "Confidence and calibration error: with a temperature fitted on the other domains. Novel: share of instances "
         "that look unlike all of the training data, and how many of those were right.",
+        *_unknown(found),
         "## When to distrust it",
         f"A prediction is marked as trusted if its confidence is at least {info.min_confidence:g} and the instance "
-        "does not look novel. On unseen domains (means over them):",
+        "does not look novel. On unseen domains, each weighing the same:",
         _level_table(found),
+    ]
+
+
+def _unknown(found: Estimate) -> list[str]:
+    return [
+        f"Of {_plain(d.domain)}, {_percent(d.unknown)} belong to classes that no other domain has. Held out, these "
+        "cannot be right. The model itself has seen them: expect more of it than the table says."
+        for d in found.domains
+        if d.unknown
     ]
 
 
@@ -86,6 +104,7 @@ def _origin(info: ModelInfo) -> list[str]:
         f"fgmix {info.fgmix_version}; backbone {spec.backbone}, {spec.steps} steps of {spec.batch_size} instances per "
         f"domain, averaging {spec.averaging}, seed {spec.seed}; {settings}. Data fingerprint {info.data_fingerprint}. "
         "The whole spec is in model.json.",
+        *(_plain(note) for note in info.notes),
     ]
 
 
@@ -94,7 +113,7 @@ def _percent(value: float | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Names are the user's: none may break out of a table or become markup."""
+    """Names are the user's: none may break out of a table, become markup or command a terminal."""
     for sign in "\\`*_[]<>|#":
         text = text.replace(sign, f"\\{sign}")
-    return " ".join(text.split())
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))

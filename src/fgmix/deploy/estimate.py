@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.stats import t as student
+from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.analysis.runs import OpenedRun, Sample, Which
@@ -54,6 +55,7 @@ class UnseenDomain:
         instances: how many it has.
         accuracy: on all of them.
         known_accuracy: of the same network on the domains it knows: what one would have believed.
+        unknown: share of instances of classes that no other domain has: a network trained on the others must fail.
         confidence: mean calibrated confidence; as high as the accuracy if the calibration is honest.
         calibration_error: expected calibration error, with a temperature fitted on the other domains.
         novel: share of instances that look novel.
@@ -64,6 +66,7 @@ class UnseenDomain:
     instances: int
     accuracy: float
     known_accuracy: float
+    unknown: float
     confidence: float
     calibration_error: float
     novel: float
@@ -72,12 +75,12 @@ class UnseenDomain:
 
 @dataclass(frozen=True)
 class TrustLevel:
-    """Familiar instances of unseen domains that are predicted with at least this confidence; means over domains.
+    """Familiar instances of unseen domains that are predicted with at least this confidence.
 
     Args:
         confidence: the level.
-        coverage: share of all instances.
-        accuracy: on those; None where no domain has any.
+        coverage: share of all instances, each domain weighing the same.
+        accuracy: share of those that are right, likewise; None where there are none.
     """
 
     confidence: float
@@ -119,33 +122,55 @@ class Estimate:
         )
 
 
-def estimate(held_out: Sequence[HeldOut]) -> Estimate:
-    """Summarise the domains that were held out, at least two of them."""
+def estimate(held_out: Sequence[HeldOut], levels: Iterable[float] = LEVELS) -> Estimate:
+    """Summarise the domains that were held out, at least two of them; `levels` are those of confidence."""
     probabilities = [confidences(h.logits, _temperature_without(held_out, h)) for h in held_out]
-    domains = tuple(_unseen(h, p) for h, p in zip(held_out, probabilities, strict=True))
+    domains = tuple(
+        _unseen(h, p, known=np.concatenate([other.y for other in held_out if other is not h]))
+        for h, p in zip(held_out, probabilities, strict=True)
+    )
     accuracies = [domain.accuracy for domain in domains]
     return Estimate(
         domains=domains,
         accuracy=float(np.mean(accuracies)),
-        interval=prediction_interval(accuracies),
+        interval=prediction_interval(accuracies, floor=_counting_variance(held_out)),
         temperature=fit_temperature([h.logits for h in held_out], [h.y for h in held_out]),
-        levels=tuple(_level(level, held_out, probabilities) for level in LEVELS),
+        levels=tuple(_level(level, held_out, probabilities) for level in levels),
     )
 
 
-def prediction_interval(values: Sequence[float], share: float = 0.95) -> tuple[float, float] | None:
+def prediction_interval(
+    values: Sequence[float], share: float = 0.95, *, floor: float = 0.0
+) -> tuple[float, float] | None:
     """Where one more value of the same kind lies: m ± t·s·√(1 + 1/k), within [0, 1]. None for fewer than three.
 
-    >>> low, high = prediction_interval([0.7, 0.8, 0.9])
-    >>> round(low, 3), high
-    (0.303, 1.0)
+    Args:
+        values: k of them.
+        share: how often it should hold.
+        floor: what s² is at least.
+
+    Example:
+        >>> low, high = prediction_interval([0.7, 0.8, 0.9])
+        >>> round(low, 3), high
+        (0.303, 1.0)
     """
     k = len(values)
     if k < 3:
         return None
-    half = float(student.ppf((1 + share) / 2, k - 1)) * float(np.std(values, ddof=1)) * (1 + 1 / k) ** 0.5
+    s = max(float(np.var(values, ddof=1)), floor) ** 0.5
+    half = float(student.ppf((1 + share) / 2, k - 1)) * s * (1 + 1 / k) ** 0.5
     mean = float(np.mean(values))
     return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def _counting_variance(held_out: Sequence[HeldOut]) -> float:
+    """Variance that accuracies have from counting n instances alone, a(1 − a)/n; mean over domains.
+
+    Three domains with 20 right of 20 have s = 0, and nobody would bet on 100 % for the next: a is (right + 1)/(n + 2).
+    """
+    n = np.array([len(h.y) for h in held_out])
+    a = (np.array([h.right.sum() for h in held_out]) + 1) / (n + 2)
+    return float(np.mean(a * (1 - a) / n))
 
 
 def _temperature_without(held_out: Sequence[HeldOut], one: HeldOut) -> float:
@@ -154,13 +179,14 @@ def _temperature_without(held_out: Sequence[HeldOut], one: HeldOut) -> float:
     return fit_temperature([h.logits for h in others], [h.y for h in others])
 
 
-def _unseen(held_out: HeldOut, probabilities: Floats) -> UnseenDomain:
+def _unseen(held_out: HeldOut, probabilities: Floats, known: Indices) -> UnseenDomain:
     novel = held_out.novelty > 1
     return UnseenDomain(
         domain=held_out.domain,
         instances=len(held_out.y),
         accuracy=float(held_out.right.mean()),
         known_accuracy=held_out.known_accuracy,
+        unknown=float(1 - np.isin(held_out.y, known).mean()),
         confidence=float(probabilities.max(axis=1).mean()),
         calibration_error=calibration_error(probabilities, held_out.y),
         novel=float(novel.mean()),
@@ -170,9 +196,10 @@ def _unseen(held_out: HeldOut, probabilities: Floats) -> UnseenDomain:
 
 def _level(level: float, held_out: Sequence[HeldOut], probabilities: Sequence[Floats]) -> TrustLevel:
     trusted = [(p.max(axis=1) >= level) & (h.novelty <= 1) for h, p in zip(held_out, probabilities, strict=True)]
-    accuracies = [float(h.right[chosen].mean()) for h, chosen in zip(held_out, trusted, strict=True) if chosen.any()]
     coverage = float(np.mean([chosen.mean() for chosen in trusted]))
-    return TrustLevel(level, coverage, float(np.mean(accuracies)) if accuracies else None)
+    # Not the mean of the domains' accuracies: a single trusted instance of one would weigh as much as all of another.
+    right = float(np.mean([(chosen & h.right).mean() for h, chosen in zip(held_out, trusted, strict=True)]))
+    return TrustLevel(level, coverage, right / coverage if coverage else None)
 
 
 def selected(record: RunRecord) -> tuple[Which, Model]:
@@ -183,34 +210,34 @@ def selected(record: RunRecord) -> tuple[Which, Model]:
 
 def hold_out(run: OpenedRun) -> HeldOut:
     """Predict the domain that a finished run has held out."""
-    algorithm = run.algorithm(*selected(run.record))
+    which, model = selected(run.record)
+    algorithm = run.algorithm(which, model)
+    familiar = familiar_to(run, algorithm)
     (domain,) = run.test_domains
     parts = [run.sample([domain], part) for part in ("train", "holdout")]
-    z, y = _codes(parts, algorithm)
-    _, model = selected(run.record)
+    said = [_say(algorithm, familiar, x) for part in parts for x in part.inputs()]
     return HeldOut(
         domain=domain,
-        logits=_logits(algorithm, z),
-        novelty=familiar_to(run, algorithm).novelty(z),
-        y=y,
+        logits=np.concatenate([logits for logits, _ in said]),
+        novelty=np.concatenate([novelty for _, novelty in said]),
+        y=np.concatenate([part.y.numpy() for part in parts]),
         known_accuracy=run.record.best(model).validation(run.sources, model),
     )
 
 
 def familiar_to(run: OpenedRun, algorithm: Algorithm) -> Familiar:
     """What the run's source domains look like to its network."""
-    z, y = _codes([run.sample(run.sources, "train", limit=CODES)], algorithm)
-    known, _ = _codes([run.sample(run.sources, "holdout", limit=CODES)], algorithm)
-    return fit_familiar(z, y, known)
+    seen, new = (run.sample(run.sources, part, limit=CODES) for part in ("train", "holdout"))
+    return fit_familiar(_codes(seen, algorithm), seen.y.numpy(), _codes(new, algorithm))
 
 
-def _codes(samples: Sequence[Sample], algorithm: Algorithm) -> tuple[Floats, Indices]:
-    z = np.concatenate([sample.codes(algorithm).cpu().double().numpy() for sample in samples])
-    return z, np.concatenate([sample.y.numpy() for sample in samples])
+def _codes(sample: Sample, algorithm: Algorithm) -> Floats:
+    codes: Floats = sample.codes(algorithm).cpu().double().numpy()
+    return codes
 
 
-def _logits(algorithm: Algorithm, z: Floats) -> Floats:
-    with torch.no_grad():
-        device = next(algorithm.parameters()).device
-        logits: Floats = algorithm.classifier(torch.from_numpy(z).float().to(device)).double().cpu().numpy()
-    return logits
+@torch.no_grad()
+def _say(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
+    """Logits and novelty of a batch. Codes are not kept: 2,048 numbers of 170,000 images are gigabytes."""
+    z = algorithm.featurizer(x.to(next(algorithm.parameters()).device)).float()
+    return algorithm.classifier(z).cpu().double().numpy(), familiar.novelty(z.cpu().double().numpy())

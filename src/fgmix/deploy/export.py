@@ -3,7 +3,7 @@
 The exported graph takes what the network sees and does the rest itself, calibration and novelty included:
 
     images     x: uint8 (n, S, S, 3), RGB pixels of the image squashed to S×S (bilinear)
-    others     x: float32 (n, …), as in training
+    others     x: uint8 or float32 (n, …), as in training; uint8 is scaled to [0, 1]
     outputs    probabilities (n, C), novelty (n,), trusted (n,)
 
 The file is written only after it has been run and has given what the model gives.
@@ -11,6 +11,7 @@ The file is written only after it has been run and has given what the model give
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from fgmix.data.augment import MEAN, STD
 from fgmix.deploy.model import DeployedModel, ModelInfo, Network
 from fgmix.errors import UserError, unknown
+from fgmix.files import new_file
 
 Format = Literal["onnx", "pt2"]
 INPUT, OUTPUTS = "x", ("probabilities", "novelty", "trusted")
@@ -44,7 +46,7 @@ class Exported(nn.Module):
     def __init__(self, network: Network, info: ModelInfo) -> None:
         super().__init__()
         self.network = network
-        self.pixels = info.kind == "images"
+        self.pixels, self.bytes = info.kind == "images", info.dtype == "uint8"
         self.min_confidence = info.min_confidence
         self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1))
         self.register_buffer("std", torch.tensor(STD).view(3, 1, 1))
@@ -53,8 +55,10 @@ class Exported(nn.Module):
     std: Tensor
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.bytes:
+            x = x.float() / 255
         if self.pixels:
-            x = (x.permute(0, 3, 1, 2).float() / 255 - self.mean) / self.std
+            x = (x.permute(0, 3, 1, 2) - self.mean) / self.std
         p, novelty = self.network(x)
         return p, novelty, (p.amax(1) >= self.min_confidence) & (novelty <= 1)
 
@@ -69,14 +73,15 @@ def export_model(model: DeployedModel, path: Path, format: Format = "onnx") -> P
     """
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
-    if path.exists():
-        raise UserError(f"Expected no file at {path}. Found one. Choose another --out, or delete it.")
-    if not path.parent.is_dir():
-        raise UserError(f"Expected a folder at {path.parent}. Found none. Make it first.")
-    exported = Exported(model.network.cpu(), model.info).eval()
+    if path.suffix != f".{format}":
+        raise UserError(f"Expected a name that ends in .{format}. Found {path.name}. Rename it, or give its --format.")
+    new_file(path)
+    exported = Exported(copy.deepcopy(model.network).cpu(), model.info).eval()  # the model stays on its device
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp{path.suffix}")
     try:
-        {"onnx": _write_onnx, "pt2": _write_pt2}[format](exported, model.info, temporary)
+        with warnings.catch_warnings(), _quiet_loggers():
+            warnings.simplefilter("ignore")
+            {"onnx": _write_onnx, "pt2": _write_pt2}[format](exported, model.info, temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -86,10 +91,11 @@ def export_model(model: DeployedModel, path: Path, format: Format = "onnx") -> P
 def example_inputs(info: ModelInfo, n: int) -> Tensor:
     """Noise of the form that an exported model takes."""
     generator = torch.Generator().manual_seed(n)
-    if info.kind == "images":
-        size = info.input_shape[-1]
-        return torch.randint(0, 256, (n, size, size, 3), generator=generator, dtype=torch.uint8)
-    return torch.randn(n, *info.input_shape, generator=generator)
+    size = info.input_shape[-1]
+    shape = (size, size, 3) if info.kind == "images" else info.input_shape
+    if info.dtype == "uint8":
+        return torch.randint(0, 256, (n, *shape), generator=generator, dtype=torch.uint8)
+    return torch.randn(n, *shape, generator=generator)
 
 
 def _write_onnx(exported: Exported, info: ModelInfo, path: Path) -> None:
@@ -103,18 +109,16 @@ def _write_onnx(exported: Exported, info: ModelInfo, path: Path) -> None:
             "Install them: pip install 'fgmix[export]'."
         ) from error
     batch = torch.export.Dim("n", min=1, max=2**16)
-    with warnings.catch_warnings(), _quiet_loggers():
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            exported,
-            (example_inputs(info, 2),),
-            input_names=[INPUT],
-            output_names=list(OUTPUTS),
-            dynamic_shapes={INPUT: {0: batch}},
-            opset_version=OPSET,
-            dynamo=True,
-            verbose=False,
-        )
+    program = torch.onnx.export(
+        exported,
+        (example_inputs(info, 2),),
+        input_names=[INPUT],
+        output_names=list(OUTPUTS),
+        dynamic_shapes={INPUT: {0: batch}},
+        opset_version=OPSET,
+        dynamo=True,
+        verbose=False,
+    )
     if program is None:
         raise AssertionError("torch.onnx.export(dynamo=True) returns a program")
     proto = program.model_proto

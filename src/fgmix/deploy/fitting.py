@@ -10,22 +10,34 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 import fgmix
 from fgmix.algorithms import get
 from fgmix.analysis.runs import OpenedRun, open_run
-from fgmix.data import DomainDataset
+from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.deploy.card import model_card
-from fgmix.deploy.estimate import Estimate, estimate, familiar_to, hold_out, selected
-from fgmix.deploy.model import INFO, MIN_CONFIDENCE, DeployedModel, ModelInfo, Network, load_model, read_info
+from fgmix.deploy.estimate import LEVELS, Estimate, estimate, familiar_to, hold_out, selected
+from fgmix.deploy.model import (
+    INFO,
+    MIN_CONFIDENCE,
+    WEIGHTS,
+    DeployedModel,
+    Dtype,
+    ModelInfo,
+    Network,
+    load_model,
+    read_info,
+)
 from fgmix.errors import UserError, bad_value
-from fgmix.files import exclusive, make_folder, write_atomically
+from fgmix.files import exclusive, make_folder, remove_temporaries, write_atomically
 from fgmix.records import RunRecord
 from fgmix.spec import RunSpec
-from fgmix.training import fit, load_dataset, name_run
+from fgmix.training import PreparedRun, fit, prepare
 
 CARD = "card.md"
 RUNS = "runs"
-OWN = {INFO, CARD, RUNS, "weights.safetensors", ".lock"}
+OWN = (INFO, CARD, RUNS, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")  # patterns of a model's own files
 
 
 def fit_model(
@@ -54,47 +66,59 @@ def fit_model(
         raise UserError(f"A model to be used is trained on all domains. Found {spec.test_domains} to hold out.")
     if not 0 <= min_confidence <= 1:
         raise bad_value("min_confidence", "between 0 and 1", min_confidence)
-    dataset = dataset or load_dataset(spec, progress=progress)
-    if estimated:
-        _check_domains(spec, dataset)
+    final = prepare(spec, dataset, progress=progress)
+    dataset = final.dataset
+    _check_data(final, estimated)
     out = make_folder(Path(out))
+    _check_foreign(out)
     with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
-        _check_own(out, spec, dataset)
+        remove_temporaries(out)
+        _check_same(out, final, estimated, min_confidence)
         held_out = dataset.domain_names if estimated else ()
         runs = [_run(spec, (name,), out, dataset, device, progress) for name in held_out]
-        final = _run(spec, (), out, dataset, device, progress)
-        model = _model(final, estimate([hold_out(run) for run in runs]) if runs else None, min_confidence)
+        run = _run(spec, (), out, dataset, device, progress)
+        levels = sorted({*LEVELS, min_confidence})
+        model = _model(run, estimate([hold_out(r) for r in runs], levels) if runs else None, min_confidence)
         model.save(out)
         card = model_card(model.info)
         write_atomically(out / CARD, lambda file: file.write(card.encode()))
     return load_model(out, device)
 
 
-def _check_domains(spec: RunSpec, dataset: DomainDataset) -> None:
-    """Holding one out must leave enough."""
-    needed = max(get(spec.algorithm).min_domains, 1) + 1
-    if len(dataset.domains) < needed:
+def _check_data(run: PreparedRun, estimated: bool) -> None:
+    """There must be something to tell apart, and holding a domain out must leave enough."""
+    algorithm, dataset = run.spec.algorithm, run.dataset
+    if len(dataset.classes) < 2:
+        raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
+    needed = get(algorithm).min_domains + 1
+    if estimated and len(dataset.domains) < needed:
         raise UserError(
-            f"Holding a domain out for the estimate leaves {spec.algorithm} too few. Expected at least {needed} "
+            f"Holding a domain out for the estimate leaves {algorithm} too few. Expected at least {needed} "
             f"domains. Found {len(dataset.domains)}. Take a method that works on fewer (erm), or pass --no-estimate."
         )
 
 
-def _check_own(out: Path, spec: RunSpec, dataset: DomainDataset) -> None:
-    """Never write over what is not this model."""
-    foreign = sorted(path.name for path in out.iterdir() if path.name not in OWN and not path.name.endswith(".onnx"))
+def _check_foreign(out: Path) -> None:
+    """Never write among what is not a model's: the rest of a kill is, and what was exported is."""
+    own = [path for name in OWN for path in out.glob(name)]
+    foreign = sorted(path.name for path in out.iterdir() if path not in own)
     if foreign and not (out / INFO).exists():
         raise UserError(
             f"Expected an empty folder or a model at {out}. Found {', '.join(foreign[:3])}. Choose another."
         )
-    if (out / INFO).exists():
-        made = read_info(out)
-        same_data = made.data_fingerprint == dataset.fingerprint
-        if not same_data or name_run(made.spec, dataset) != name_run(spec, dataset):
-            raise UserError(
-                f"The folder {out} holds a model of other {'settings' if same_data else 'data'}. "
-                "Choose another --out, or delete it first."
-            )
+
+
+def _check_same(out: Path, run: PreparedRun, estimated: bool, min_confidence: float) -> None:
+    """Never write over another model: it may be in use, and exported."""
+    if not (out / INFO).exists():
+        return
+    made = read_info(out)
+    same_data = made.data_fingerprint == run.dataset.fingerprint
+    if (made.run, made.estimate is not None, made.min_confidence) != (run.name, estimated, min_confidence):
+        raise UserError(
+            f"The folder {out} holds a model of other {'settings' if same_data else 'data'}. Choose another --out, or "
+            f"delete its {INFO}: its runs are kept."
+        )
 
 
 def _run(
@@ -125,17 +149,24 @@ def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> Dep
     _, model = selected(record)
     info = ModelInfo(
         spec=record.spec,
+        run=run.folder.name,
         dataset=dataset.name,
         data_fingerprint=dataset.fingerprint,
         kind=dataset.kind,
         input_shape=dataset.input_shape,
+        dtype=_dtype(dataset),
         classes=dataset.classes,
         domains=dataset.domain_names,
         min_confidence=min_confidence,
         estimate=found,
         known_accuracy=record.best(model).validation(run.sources, model),
-        code_size=familiar.whitening.shape[0],
-        familiar_classes=len(familiar.means),
+        notes=dataset.notes,
         fgmix_version=fgmix.__version__,
     )
     return DeployedModel(info, network)
+
+
+def _dtype(dataset: DomainDataset) -> Dtype:
+    """What the instances were before they were prepared."""
+    plain = [d.inputs for d in dataset.domains if isinstance(d.inputs, ArrayInputs) and d.inputs.x.dtype != np.uint8]
+    return "float32" if plain else "uint8"

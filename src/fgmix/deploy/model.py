@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,15 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from fgmix.data._dataset import ArrayInputs, Inputs, Kind
+from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.trust import Familiar
 from fgmix.errors import UserError
 from fgmix.files import read_json, write_atomically, write_json
 from fgmix.spec import RunSpec
 from fgmix.training import new_algorithm, pick_device
+
+Dtype = Literal["uint8", "float32"]
 
 SCHEMA = 1
 MIN_CONFIDENCE = 0.5
@@ -58,8 +61,9 @@ class Network(nn.Module):
         z = self.featurizer(x)
         p = torch.softmax(self.classifier(z) / self.temperature, dim=1)
         white = (z - self.center) @ self.whitening.T
-        distances = white.square().sum(1, keepdim=True) - 2 * white @ self.means.T + self.means.square().sum(1)
-        return p, distances.amin(1).clamp_min(0) / self.limit
+        nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
+        # Of differences: where classes lie far apart, the squares above leave no digit of single precision for them.
+        return p, (white - self.means[nearest]).square().sum(1) / self.limit
 
 
 @dataclass(frozen=True)
@@ -68,32 +72,34 @@ class ModelInfo:
 
     Args:
         spec: the resolved spec of the run that made it.
+        run: that run's name, a digest of its content.
         dataset: name of its data.
         data_fingerprint: digest of its data.
         kind: images, small_images or features.
         input_shape: what its network sees.
+        dtype: of the instances that it was trained on; uint8 is scaled to [0, 1], other numbers are taken as they are.
         classes: names, in the order of probabilities.
         domains: names of the domains that it was trained on.
         min_confidence: below it a prediction is not trusted.
         estimate: what to expect of an unseen domain; None if it was not asked for.
         known_accuracy: on held-out instances of its own domains.
-        code_size: d.
-        familiar_classes: number of class means that novelty is measured from.
+        notes: what was left out of its data, or is missing in them.
         fgmix_version: the version that made it.
     """
 
     spec: RunSpec
+    run: str
     dataset: str
     data_fingerprint: str
     kind: Kind
     input_shape: tuple[int, ...]
+    dtype: Dtype
     classes: tuple[str, ...]
     domains: tuple[str, ...]
     min_confidence: float
     estimate: Estimate | None
     known_accuracy: float
-    code_size: int
-    familiar_classes: int
+    notes: tuple[str, ...]
     fgmix_version: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,8 +110,9 @@ class ModelInfo:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> ModelInfo:
         values = {name: value for name, value in content.items() if name != "schema"}
-        for name in ("input_shape", "classes", "domains"):
+        for name in ("input_shape", "classes", "domains", "notes"):
             values[name] = tuple(values[name])
+        values["min_confidence"] = float(values["min_confidence"])
         values["spec"] = RunSpec.from_dict(values["spec"])
         values["estimate"] = Estimate.from_dict(values["estimate"]) if values["estimate"] else None
         return cls(**values)
@@ -160,19 +167,31 @@ class DeployedModel:
     network: Network
 
     def predict(self, x: npt.ArrayLike, *, batch_size: int = 256) -> Predictions:
-        """Predict arrays: features (n, f) or images (n, c, h, w) as the model was trained on.
+        """Predict arrays: features (n, f) or images (n, c, h, w), prepared as the training data were.
 
         Args:
-            x: the instances.
+            x: the instances; uint8 if and only if training had uint8, which is scaled to [0, 1].
             batch_size: instances per forward pass.
         """
-        x = np.asarray(x)
+        x = self.as_trained(np.asarray(x))
+        check_finite(x)
+        return self.predict_inputs(ArrayInputs(x), batch_size=batch_size)
+
+    def as_trained(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Arrays with the type that training had, if they can be taken for such at all."""
+        if self.info.kind == "images":
+            raise UserError("This model takes image files. Found an array. Save it as an image, or export the model.")
         if x.ndim < 2 or x.shape[1:] != self.info.input_shape:
             raise UserError(
                 f"Expected instances of shape {self.info.input_shape}. Found an array of shape {x.shape}. "
                 "Prepare them as the training data were."
             )
-        return self.predict_inputs(ArrayInputs(x), batch_size=batch_size)
+        check_numbers(x)
+        if self.info.dtype == "float32":
+            return as_floats(x)  # bytes too, else they would be scaled, as they were not in training
+        if x.dtype != np.uint8:
+            raise UserError(f"Expected uint8, as in training. Found {x.dtype}. Pass the same bytes 0…255 as uint8.")
+        return x
 
     def predict_inputs(self, inputs: Inputs, *, batch_size: int = 256) -> Predictions:
         """Predict all instances of `inputs`, cleanly."""
@@ -195,15 +214,6 @@ class DeployedModel:
         write_json(folder / INFO, self.info.as_dict())
 
 
-def build_network(info: ModelInfo) -> Network:
-    """The network of a model, with any weights."""
-    blank = replace(info.spec, pretrained=False, weights=None)  # every weight comes from the model's file
-    algorithm = new_algorithm(blank, info.input_shape, len(info.classes), len(info.domains))
-    d = info.code_size
-    blank_familiar = Familiar(np.zeros(d), np.zeros((info.familiar_classes, d)), np.eye(d), 1.0)
-    return Network(algorithm.featurizer, algorithm.classifier, 1.0, blank_familiar).eval()
-
-
 def load_model(folder: str | Path, device: str = "cpu") -> DeployedModel:
     """A model that `fgmix fit` made.
 
@@ -214,11 +224,23 @@ def load_model(folder: str | Path, device: str = "cpu") -> DeployedModel:
     folder = Path(folder)
     info = read_info(folder)
     try:
-        network = build_network(info)
-        network.load_state_dict(load_file(folder / WEIGHTS))
-    except (RuntimeError, OSError, SafetensorError) as error:
+        network = _network(info, load_file(folder / WEIGHTS))
+    except UserError:
+        raise
+    except (RuntimeError, OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise _broken(folder, error) from error
     return DeployedModel(info, network.to(pick_device(device)))
+
+
+def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
+    """The network of a model with its weights."""
+    blank = replace(info.spec, pretrained=False, weights=None)  # every weight comes from the model's file
+    algorithm = new_algorithm(blank, info.input_shape, len(info.classes), len(info.domains))
+    center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
+    familiar = Familiar(center, means, whitening, float(tensors["limit"]))
+    network = Network(algorithm.featurizer, algorithm.classifier, float(tensors["temperature"]), familiar)
+    network.load_state_dict(tensors)
+    return network.eval()
 
 
 def read_info(folder: Path) -> ModelInfo:
@@ -231,13 +253,14 @@ def read_info(folder: Path) -> ModelInfo:
         raise UserError(f"Expected a model of schema {SCHEMA} at {folder}. Found {schema}. Make it again.")
     try:
         return ModelInfo.from_dict(content)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise _broken(folder, error) from error
 
 
 def _broken(folder: Path, error: Exception) -> UserError:
+    reason = str(error).partition("\n")[0]  # torch goes on for a page
     return UserError(
-        f"Expected a whole model at {folder}. Found one that is not ({type(error).__name__}: {error}). "
+        f"Expected a whole model at {folder}. Found one that is not ({type(error).__name__}: {reason}). "
         f"Delete its {INFO} and run `fgmix fit` again: its runs are kept."
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fgmix.data.arrays import finite_rows, read_npz
 from fgmix.data.augment import ImageInputs
 from fgmix.data.decoded import DecodedImages, Unreadable, quiet_decoding, reduced
 from fgmix.data.folders import EXTENSIONS
@@ -24,7 +26,7 @@ Row = dict[str, Any]
 def predict_paths(
     model: DeployedModel, paths: Sequence[Path], *, probabilities: bool = False, progress: bool = True
 ) -> Iterator[Row]:
-    """A row for every image or array row, in order; a file that cannot be decoded gets one with the reason.
+    """A row for every image or array row, in order; what cannot be predicted gets one with the reason.
 
     Args:
         model: the model.
@@ -32,7 +34,7 @@ def predict_paths(
         probabilities: also give every class's.
         progress: show a bar.
     """
-    if any(path.suffix == ".npz" for path in paths):
+    if any(path.suffix.lower() == ".npz" for path in paths):
         if len(paths) > 1:
             raise UserError(f"Expected one .npz file, or images. Found {len(paths)} paths with an .npz among them.")
         yield from _array_rows(model, paths[0], probabilities)
@@ -80,16 +82,9 @@ def _image_rows(model: DeployedModel, files: Sequence[Path], probabilities: bool
     with quiet_decoding(), ThreadPoolExecutor() as pool:
         decoded = list(pool.map(lambda path: reduced(path, size), files))
     pixels = [np.asarray(image) for image in decoded if not isinstance(image, Unreadable)]
-    predictions = model.predict_inputs(_inputs(pixels, size))
-    rows: list[Row] = []
-    taken = 0
-    for path, image in zip(files, decoded, strict=True):
-        if isinstance(image, Unreadable):
-            rows.append(_row({"file": str(path)}, predictions, None, probabilities, error=image.reason))
-        else:
-            rows.append(_row({"file": str(path)}, predictions, taken, probabilities))
-            taken += 1
-    return rows
+    errors = [image.reason if isinstance(image, Unreadable) else "" for image in decoded]
+    names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8
+    return list(_rows(names, errors, model.predict_inputs(_inputs(pixels, size)), probabilities))
 
 
 def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) -> ImageInputs:
@@ -106,31 +101,25 @@ def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) ->
 
 
 def _array_rows(model: DeployedModel, path: Path, probabilities: bool) -> Iterator[Row]:
-    if model.info.kind == "images":
-        raise UserError(f"This model takes image files. Found {path}. Pass images or a folder of them.")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            x = archive[next(key for key in archive.files if key.lower() == "x")]
-    except (OSError, ValueError, StopIteration) as error:
-        raise UserError(
-            f"Expected an array X in {path}. Found none that can be read. Save one with numpy.savez."
-        ) from error
-    predictions = model.predict(x)
-    for i in range(len(predictions)):
-        yield _row({"row": i}, predictions, i, probabilities)
+    arrays = read_npz(path, ("x",))
+    if "x" not in arrays:
+        raise UserError(f"Expected an array X in {path}. Found none. Save one with numpy.savez.")
+    x = model.as_trained(arrays["x"])
+    finite = finite_rows(x)
+    errors = ["" if ok else "NaN or infinity" for ok in finite]
+    names = [{"row": i} for i in range(len(x))]
+    yield from _rows(names, errors, model.predict(x[finite]), probabilities)
 
 
-def _row(named: Row, predictions: Predictions, i: int | None, probabilities: bool, error: str = "") -> Row:
-    """One row; every row of a file has the same columns."""
-    row = {**named, "label": "", "confidence": "", "novelty": "", "trusted": "", "error": error}
-    shares = {f"p({name})": "" for name in predictions.classes} if probabilities else {}
-    if i is not None:
-        row |= {
-            "label": predictions.labels[i],
-            "confidence": f"{predictions.confidence[i]:.4f}",
-            "novelty": f"{predictions.novelty[i]:.4f}",
-            "trusted": "yes" if predictions.trusted[i] else "no",
-        }
-        if probabilities:
-            shares = {name: f"{p:.4f}" for name, p in zip(shares, predictions.probabilities[i], strict=True)}
-    return {**row, **shares}
+def _rows(names: Sequence[Row], errors: Sequence[str], said: Predictions, probabilities: bool) -> Iterator[Row]:
+    """A row for each name, all with the same columns; `said` is about those without an error, in order."""
+    shares = [f"p({name})" for name in said.classes] if probabilities else []
+    blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *shares], "")
+    found = zip(said.labels, said.confidence, said.novelty, said.trusted, said.probabilities, strict=True)
+    for name, error in zip(names, errors, strict=True):
+        row = {**name, **blank, "error": error}
+        if not error:
+            label, confidence, novelty, trusted, p = next(found)
+            row |= {"label": label, "confidence": f"{confidence:.4f}", "novelty": f"{novelty:.4f}"}
+            row |= {"trusted": "yes" if trusted else "no", **{c: f"{v:.4f}" for c, v in zip(shares, p)}}
+        yield row
