@@ -283,7 +283,9 @@ def test_leave_one_domain_out_is_a_run_for_each_domain() -> None:
     assert found.accuracy["c"] == alone.score(X[~others], Y[~others])
     accuracies = list(found.accuracy.values())
     assert found.mean == pytest.approx(np.mean(accuracies))
-    assert found.interval == prediction_interval(accuracies)
+    without_counting = prediction_interval(accuracies) or (0.0, 0.0)  # domains of so few instances vary by chance, too
+    assert found.interval is not None
+    assert found.interval[0] <= without_counting[0] <= without_counting[1] <= found.interval[1]
     assert found.estimate.domains[2].known_accuracy == alone.record_.best().validation(("a", "b"))
 
 

@@ -266,3 +266,11 @@ def test_every_method_makes_a_model_that_is_read_back_as_it_was(
     before, after = saved[0].predict(x), model.predict(x)
     np.testing.assert_array_equal(after.probabilities, before.probabilities)
     np.testing.assert_array_equal(after.novelty, before.novelty)
+
+
+def test_loading_a_model_leaves_the_callers_draws_alone(folder: Path) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    load_model(folder)
+    assert torch.equal(torch.rand(3), expected)

@@ -27,6 +27,12 @@ def test_codes_have_the_width_that_is_declared(name: str, shape: tuple[int, ...]
     assert featurizer(torch.randn(2, *shape)).shape == (2, featurizer.out_features)
 
 
+def test_vision_transformers_are_built_for_the_images_at_hand() -> None:
+    """timm's are made for 224 px and refuse others unless told."""
+    featurizer = build_featurizer("vit_tiny_patch16_224", (3, 32, 32))
+    assert featurizer(torch.randn(2, 3, 32, 32)).shape == (2, 192)
+
+
 def test_small_cnn_is_sized_for_a_cpu() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -235,7 +235,8 @@ def load_model(folder: str | Path, device: str = "cpu") -> DeployedModel:
 def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     """The network of a model with its weights."""
     blank = replace(info.spec, pretrained=False, weights=None)  # every weight comes from the model's file
-    algorithm = new_algorithm(blank, info.input_shape, len(info.classes), len(info.domains))
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and thrown away: the caller's draws go on
+        algorithm = new_algorithm(blank, info.input_shape, len(info.classes), len(info.domains))
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     familiar = Familiar(center, means, whitening, float(tensors["limit"]))
     network = Network(algorithm.featurizer, algorithm.classifier, float(tensors["temperature"]), familiar)

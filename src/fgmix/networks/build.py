@@ -100,11 +100,15 @@ def _timm_backbone(name: str, input_shape: tuple[int, ...], pretrained: bool) ->
     if not timm.is_model(name.split(".")[0]):
         raise unknown("backbone", name, [*OWN_BACKBONES, *timm.list_models(f"*{name[:6]}*")])
     options = {} if input_shape[0] == 3 else {"in_chans": input_shape[0]}
+    if getattr(timm.get_pretrained_cfg(name), "fixed_input_size", False):  # vision transformers are built for a size
+        options["img_size"] = input_shape[-1]
     try:
         net = timm.create_model(name, pretrained=pretrained, num_classes=0, **options)
     except Exception as error:
         if not pretrained:
-            raise
+            raise UserError(
+                f"Expected a backbone for images of shape {input_shape}. {name} cannot be built for them ({error})."
+            ) from error
         raise UserError(
             f"Expected to fetch timm's weights of {name}. Its hub could not be reached ({type(error).__name__}). "
             "Pass a local file with --weights PATH."
