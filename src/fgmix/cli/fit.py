@@ -7,46 +7,58 @@ from typing import Annotated
 
 import typer
 
-from fgmix.errors import UserError
+from fgmix.cli.options import (
+    Averaging,
+    Backbone,
+    BatchSize,
+    Bf16,
+    DataRoot,
+    Device,
+    HoldoutFraction,
+    ImageSize,
+    Pretrained,
+    Quiet,
+    Seed,
+    Set,
+    SkipUnreadable,
+    Steps,
+    Weights,
+    settings_of,
+)
 
 
 def fit(
     data: Annotated[str, typer.Argument(help="folder domain/class/image, .npz file with X, y, domain, or a name")],
     out: Annotated[Path, typer.Option(help="folder of the model")],
     algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`")] = "fgmix",
-    backbone: Annotated[str | None, typer.Option(help="see `fgmix list backbones`")] = None,
-    pretrained: Annotated[bool | None, typer.Option(help="start from timm's published weights")] = None,
-    weights: Annotated[str | None, typer.Option(help="weights file for the backbone")] = None,
-    image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
-    steps: Annotated[int | None, typer.Option(help="optimisation steps of each run")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="instances per domain and step")] = None,
-    holdout_fraction: Annotated[float, typer.Option(help="share of each domain that selects weights")] = 0.2,
-    bf16: Annotated[bool, typer.Option(help="autocast to bfloat16")] = False,
-    averaging: Annotated[str, typer.Option(help="swa, swad or none")] = "swa",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="name=value of a setting; repeat it")] = None,
-    seed: Annotated[int, typer.Option(help="weights, batches, augmentation, the method's draws")] = 0,
+    backbone: Backbone = None,
+    pretrained: Pretrained = None,
+    weights: Weights = None,
+    image_size: ImageSize = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    holdout_fraction: HoldoutFraction = 0.2,
+    bf16: Bf16 = False,
+    averaging: Averaging = "swa",
+    set_: Set = None,
+    seed: Seed = 0,
     estimate: Annotated[bool, typer.Option(help="hold every domain out once, for the honest number")] = True,
     min_confidence: Annotated[float, typer.Option(help="below it a prediction is not trusted")] = 0.5,
-    data_root: Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")] = None,
-    skip_unreadable: Annotated[bool, typer.Option(help="leave undecodable images out")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = "auto",
-    quiet: Annotated[bool, typer.Option(help="no progress bar")] = False,
+    data_root: DataRoot = None,
+    skip_unreadable: SkipUnreadable = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
 ) -> None:
     """Train a model on all domains, and measure by holding each out what to expect of a new one."""
-    from fgmix.algorithms import get
-    from fgmix.cli.train import pairs_of
     from fgmix.deploy import fit_model
     from fgmix.deploy.fitting import CARD
     from fgmix.spec import RunSpec
 
-    pairs = pairs_of(set_ or [])
-    if "steps" in pairs:
-        raise UserError("The number of steps is given with --steps, not with --set.")
     spec = RunSpec(
         dataset=data,
         algorithm=algorithm,
         test_domains=(),
-        settings=get(algorithm).Config.parse(pairs),
+        settings=settings_of(algorithm, set_),
         backbone=backbone,
         pretrained=pretrained,
         weights=weights,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fgmix.cli.options import Device
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ Out = Annotated[Path, typer.Option(help="folder for the figure")]
 Rule = Annotated[str, typer.Option(help="training_domain, leave_one_out or oracle")]
 Data = Annotated[str | None, typer.Option(help="where the dataset lies now, if it moved")]
 Root = Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets, if it moved")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")]
 Which = Annotated[str, typer.Option(help="weights after the last step, or the best: last or best")]
 Model = Annotated[str, typer.Option(help="raw, swa or swad")]
 Instances = Annotated[int, typer.Option(help="instances of each domain, at most")]

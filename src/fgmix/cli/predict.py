@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fgmix.cli.options import Device, Quiet
 from fgmix.files import new_file, write_atomically
 
 
@@ -17,8 +18,8 @@ def predict(
     images: Annotated[list[Path], typer.Argument(help="images, folders of images, or an .npz file with X")],
     out: Annotated[Path | None, typer.Option(help="CSV file; by default printed")] = None,
     probabilities: Annotated[bool, typer.Option(help="also the probability of every class")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = "auto",
-    quiet: Annotated[bool, typer.Option(help="no progress bar")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
 ) -> None:
     """A CSV line each: label, calibrated confidence, novelty (above 1: unlike the training data), trusted or not."""
     from fgmix.deploy import load_model

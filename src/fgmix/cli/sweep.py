@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fgmix.cli.options import pairs_of
 from fgmix.errors import UserError, bad_value, unknown
 
 if TYPE_CHECKING:
@@ -173,7 +174,6 @@ def _launch(
     slurm: list[str] | None,
 ) -> Launch:
     from fgmix.benchmark import launchers
-    from fgmix.cli.train import pairs_of
 
     if launcher == "local":
         from fgmix.benchmark.launchers.local import check_devices, run_local
@@ -208,15 +208,11 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 def _settings(algorithms: set[str], texts: list[str]) -> dict[str, Any]:
     """Settings from texts "name=value"."""
-    from fgmix.cli.train import pairs_of
-
     return {name: _setting(algorithms, name, text) for name, text in pairs_of(texts).items()}
 
 
 def _grid(algorithms: set[str], texts: list[str]) -> dict[str, tuple[Any, ...]]:
     """A grid from texts "name=value,value,…"."""
-    from fgmix.cli.train import pairs_of
-
     values = {name: _listed(text) for name, text in pairs_of(texts, "--grid").items()}
     for name, listed in values.items():
         if not listed:
@@ -240,7 +236,6 @@ def run_options(texts: list[str]) -> dict[str, Any]:
     import dataclasses
     import json
 
-    from fgmix.cli.train import pairs_of
     from fgmix.spec import RunSpec
 
     taken = {"dataset", "algorithm", "test_domains", "settings", "trial_seed", "hparams_seed", "data_root"}

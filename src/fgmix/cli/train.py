@@ -7,7 +7,24 @@ from typing import Annotated
 
 import typer
 
-from fgmix.errors import UserError
+from fgmix.cli.options import (
+    Averaging,
+    Backbone,
+    BatchSize,
+    Bf16,
+    DataRoot,
+    Device,
+    HoldoutFraction,
+    ImageSize,
+    Pretrained,
+    Quiet,
+    Seed,
+    Set,
+    SkipUnreadable,
+    Steps,
+    Weights,
+    settings_of,
+)
 from fgmix.records import RunRecord
 
 
@@ -16,48 +33,44 @@ def train(
     algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`")],
     test_domain: Annotated[list[str], typer.Option(help="domain to hold out; twice for a pair")],
     out: Annotated[Path, typer.Option(help="folder in which the run's folder is made")],
-    backbone: Annotated[str | None, typer.Option(help="see `fgmix list backbones`")] = None,
-    pretrained: Annotated[bool | None, typer.Option(help="start from timm's published weights")] = None,
-    weights: Annotated[str | None, typer.Option(help="weights file for the backbone")] = None,
+    backbone: Backbone = None,
+    pretrained: Pretrained = None,
+    weights: Weights = None,
     head: Annotated[str, typer.Option(help="linear or mlp")] = "linear",
     dropout: Annotated[float, typer.Option(help="on the latent code")] = 0.0,
     freeze_bn: Annotated[bool | None, typer.Option(help="batch-norm in evaluation mode")] = None,
-    image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
-    steps: Annotated[int | None, typer.Option(help="optimisation steps")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="instances per source domain and step")] = None,
+    image_size: ImageSize = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
     eval_every: Annotated[int | None, typer.Option(help="steps between evaluations")] = None,
     checkpoint_every: Annotated[int | None, typer.Option(help="steps between checkpoints")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="name=value of a setting; repeat it")] = None,
-    seed: Annotated[int, typer.Option(help="weights, batches, augmentation, the method's draws")] = 0,
+    set_: Set = None,
+    seed: Seed = 0,
     trial_seed: Annotated[int, typer.Option(help="split of every domain")] = 0,
     hparams_seed: Annotated[int, typer.Option(help="which draw of a search this is; a label")] = 0,
-    holdout_fraction: Annotated[float, typer.Option(help="share of each domain held out")] = 0.2,
+    holdout_fraction: HoldoutFraction = 0.2,
     classes_per_batch: Annotated[int | None, typer.Option(help="class-aware batches of so many classes")] = None,
     protocol: Annotated[str, typer.Option(help="clean, or domainbed (augmented validation)")] = "clean",
-    averaging: Annotated[str, typer.Option(help="swa, swad or none")] = "swa",
+    averaging: Averaging = "swa",
     averaging_start: Annotated[int, typer.Option(help="first step that enters the average")] = 100,
     evaluate_train: Annotated[bool, typer.Option(help="also score the training parts")] = False,
     snapshots: Annotated[int, typer.Option(help="weights to keep on the way, for surface plots")] = 0,
-    bf16: Annotated[bool, typer.Option(help="autocast to bfloat16")] = False,
+    bf16: Bf16 = False,
     channels_last: Annotated[bool | None, typer.Option(help="memory layout of images")] = None,
-    data_root: Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")] = None,
-    skip_unreadable: Annotated[bool, typer.Option(help="leave undecodable images out")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")] = "auto",
-    quiet: Annotated[bool, typer.Option(help="no progress bar")] = False,
+    data_root: DataRoot = None,
+    skip_unreadable: SkipUnreadable = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
 ) -> None:
     """Train one run. Killed, it goes on when the same command is given again; done, it is not run twice."""
-    from fgmix.algorithms import get
     from fgmix.spec import RunSpec
     from fgmix.training import fit
 
-    pairs = pairs_of(set_ or [])
-    if "steps" in pairs:
-        raise UserError("The number of steps is given with --steps, not with --set.")
     spec = RunSpec(
         dataset=dataset,
         algorithm=algorithm,
         test_domains=tuple(test_domain),
-        settings=get(algorithm).Config.parse(pairs),
+        settings=settings_of(algorithm, set_),
         backbone=backbone,
         pretrained=pretrained,
         weights=weights,
@@ -86,17 +99,6 @@ def train(
     )
     record = fit(spec, out, device=device, progress=not quiet)
     print("\n".join(summary(record)))
-
-
-def pairs_of(texts: list[str], option: str = "--set") -> dict[str, str]:
-    """["gamma=10"] → {"gamma": "10"}; `option` is what the user typed before them."""
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise UserError(f"Expected {option} name=value. Found {text!r}.")
-        pairs[name.strip()] = value
-    return pairs
 
 
 def summary(record: RunRecord) -> list[str]:
