@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +61,19 @@ def test_our_adam_moves_weights_as_torchs_plain_one_does(layout: torch.memory_fo
             optimizer.step()
     for plain, ours in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
         torch.testing.assert_close(ours, plain)
+
+
+def test_moments_keep_their_layout_through_a_checkpoint(tmp_path: Path) -> None:
+    """Moments that came back in another order of memory would move the wrong numbers."""
+    batches = toy_batches(1, b=4, shape=(3, 8, 8), classes=2)
+    through, resumed = assigning(torch.channels_last), assigning(torch.channels_last)
+    for _ in range(2):
+        through.step(batches)
+    torch.save(through.state_dict(), tmp_path / "state.pt")
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for method in (through, resumed):
+        method.step(batches)
+    assert torch.equal(through.featurizer[0].weight, resumed.featurizer[0].weight)
 
 
 class TwoUpdates(Algorithm):
