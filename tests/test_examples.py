@@ -23,3 +23,11 @@ def test_estimator(capsys: pytest.CaptureFixture[str]) -> None:
     assert "scanner 4, never seen" in capsys.readouterr().out
     low, high = found["expected"].interval
     assert low <= found["found"] <= high  # what was said beforehand
+
+
+def test_your_data(capsys: pytest.CaptureFixture[str]) -> None:
+    found = runpy.run_path(str(EXAMPLES / "your_data.py"))
+    assert capsys.readouterr().out.startswith("on a scanner never seen: ")
+    assert (found["folder"] / "card.md").exists()
+    assert found["expected"].accuracy > 0.5
+    assert found["said"].labels == ["none", "benign", "malignant", "none", "benign"]

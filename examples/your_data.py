@@ -1,0 +1,29 @@
+"""From arrays of four scanners to a model in a folder, with what to expect of a fifth: `fgmix fit` from Python."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from fgmix import RunSpec
+from fgmix.data import from_arrays
+from fgmix.deploy import fit_model, load_model
+
+rng = np.random.default_rng(0)
+y = np.arange(400) % 3  # three findings
+scanner = np.arange(400) // 100
+shift = rng.normal(size=(4, 8))[scanner]  # every scanner has its own offset
+X = rng.normal(size=(400, 8)) + 3 * np.eye(8)[y] + shift
+names = np.array(["none", "benign", "malignant"])
+data = from_arrays(X, names[y], np.array(["A", "B", "C", "D"])[scanner], name="scans")
+
+folder = Path(tempfile.mkdtemp()) / "model"
+fit_model(RunSpec(dataset="scans", algorithm="erm", test_domains=(), steps=60), folder, dataset=data, progress=False)
+
+model = load_model(folder)  # later, elsewhere: the folder is all that is needed
+expected = model.info.estimate
+print(f"on a scanner never seen: {expected.accuracy:.0%}; on those it knows: {model.info.known_accuracy:.0%}")
+
+said = model.predict(rng.normal(size=(5, 8)) + 3 * np.eye(8)[[0, 1, 2, 0, 1]])
+for label, confidence, trusted in zip(said.labels, said.confidence, said.trusted):
+    print(f"{label:10} {confidence:.2f} {'' if trusted else 'do not rely on it'}")
