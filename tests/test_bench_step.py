@@ -21,6 +21,6 @@ def test_ratio_is_the_median_of_rounds() -> None:
 
 
 def test_every_name_gets_its_cost() -> None:
-    found = list(measure_steps(["erm", "erm + swa"], backbone="small_cnn", image_size=8, batch_size=2, rounds=2))
+    found = list(measure_steps(["erm", "erm + swa"], backbone="small_cnn", image_size=8, batch_size=2, rounds=3))
     assert [cost.name for cost in found] == ["erm", "erm + swa"]
     assert all(cost.low <= cost.ratio <= cost.high and cost.milliseconds > 0 for cost in found)

@@ -370,3 +370,12 @@ def test_nothing_is_left_on_the_disk() -> None:
     quick(steps=2).fit(X, Y, domains=SCANNER)
     with pytest.raises(UserError):
         quick(settings={"gama": 1}).fit(X, Y, domains=SCANNER)
+
+
+def test_images_must_be_of_the_type_that_was_trained_on() -> None:
+    """Bytes are scaled to [0, 1] and floats are not: the other kind would be another picture."""
+    pictures = np.random.default_rng(0).integers(0, 256, (30, 3, 8, 8), dtype=np.uint8)
+    model = quick("erm", steps=2).fit(pictures, np.arange(30) % 2, domains=np.arange(30) // 15)
+    model.predict(pictures)
+    with pytest.raises(UserError, match="Expected images of uint8"):
+        model.predict(pictures.astype(float))

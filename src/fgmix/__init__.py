@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fgmix import algorithms as algorithms
     from fgmix import data as data
+    from fgmix import deploy as deploy
     from fgmix.algorithms import Algorithm as Algorithm
     from fgmix.algorithms import BaseConfig as BaseConfig
     from fgmix.algorithms import register as register
@@ -38,6 +39,7 @@ _HOME = {
     "read_record": "fgmix.records",
     "algorithms": "",
     "data": "",
+    "deploy": "",
 }
 
 __all__ = ["__version__", *_HOME]

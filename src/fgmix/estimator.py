@@ -159,7 +159,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             self.algorithm_ = run.algorithm(*selected(run.record))
             self.record_ = replace(run.record, folder=None)  # the folder is gone when this returns
         self.classes_, self.domains_, self.scaler_ = data.classes, data.domains, scaler
-        self._input_shape = x.shape[1:]
+        self._input_shape, self._scaled_bytes = x.shape[1:], _scales_bytes(x)
         return self
 
     def predict(self, X: npt.ArrayLike) -> Array:
@@ -238,6 +238,9 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         x: Array = validate_data(self, X, reset=False, **ARRAYS)
         if x.shape[1:] != self._input_shape:
             raise UserError(f"Expected instances of shape {self._input_shape}. Found {x.shape[1:]}.")
+        if _scales_bytes(x) != self._scaled_bytes:  # uint8 is taken as [0, 1], other types as they are
+            expected = "uint8" if self._scaled_bytes else "numbers other than uint8"
+            raise UserError(f"Expected images of {expected}, as in training. Found {x.dtype}. Convert them.")
         inputs = ArrayInputs(_prepared(x, self.scaler_))
         device = pick_device(self.device)
         algorithm = self.algorithm_.to(device)
@@ -343,6 +346,11 @@ def _prepared(x: Array, scaler: StandardScaler | None) -> Array:
         return x
     scaled: Array = _numbers(x) if scaler is None else scaler.transform(_numbers(x))
     return scaled
+
+
+def _scales_bytes(x: Array) -> bool:
+    """Whether the engine takes x for images of bytes."""
+    return x.ndim == 4 and x.dtype == np.uint8
 
 
 def _numbers(x: Array) -> Array:

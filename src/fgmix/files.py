@@ -44,7 +44,7 @@ def read_json(path: Path) -> Any:
 
 def remove_temporaries(folder: Path) -> None:
     """Delete what a killed process left half-written; call it under the folder's lock."""
-    for path in folder.glob(".*.tmp"):
+    for path in folder.glob(".*.tmp*"):
         path.unlink(missing_ok=True)
 
 

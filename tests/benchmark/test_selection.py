@@ -90,6 +90,18 @@ def test_leave_one_out_takes_the_step_from_the_pairs() -> None:
     assert [(c.record, c.step) for c in chosen.runners_up] == [(SINGLES[0], 10), (SINGLES[2], 20)]
 
 
+def test_leave_one_out_takes_swad_at_its_end() -> None:
+    """SWAD chooses its window by itself: the model is the one after the last step, whatever was better on the way."""
+
+    def averaged(record: RunRecord) -> RunRecord:
+        evaluations = [replace(e, accuracy={**e.accuracy, "swad": e.accuracy["raw"]}) for e in record.evaluations]
+        return replace(record, evaluations=tuple(evaluations), spec=replace(record.spec, averaging="swad"))
+
+    selection = select([averaged(record) for record in (*SINGLES, *PAIRS)], "leave_one_out")
+    assert found(selection).step == 10  # the raw model, as above
+    assert found(selection, CELL._replace(model="swad")).step == 20
+
+
 def test_pairs_do_not_enter_the_other_rules() -> None:
     for rule in ("training_domain", "oracle"):
         assert select([*SINGLES, *PAIRS], rule).cells[CELL] == select(SINGLES, rule).cells[CELL]

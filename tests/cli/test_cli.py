@@ -117,3 +117,20 @@ def test_the_installed_command_prints_its_version() -> None:
     command = Path(sys.executable).with_name("fgmix")
     done = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"fgmix {fgmix.__version__}\n"
+
+
+def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fgmix.algorithms.names", interrupted)
+    assert call(monkeypatch, "list", "algorithms") == 130
+    assert "Run the same command again" in capsys.readouterr().err
+
+
+def test_a_reader_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("fgmix.algorithms.names", closed)
+    assert call(monkeypatch, "list", "algorithms") == 0

@@ -274,3 +274,14 @@ def test_loading_a_model_leaves_the_callers_draws_alone(folder: Path) -> None:
     torch.manual_seed(1)
     load_model(folder)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_model_without_its_runs_is_read_not_made_again(tmp_path: Path) -> None:
+    vector_model(tmp_path / "model", estimated=False)
+    shutil.rmtree(tmp_path / "model" / "runs")
+    (tmp_path / "model" / "card.md").unlink()
+    before = (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns
+    vector_model(tmp_path / "model", estimated=False)
+    assert (tmp_path / "model" / "card.md").exists()
+    assert (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns == before
+    assert not (tmp_path / "model" / "runs").exists()

@@ -102,6 +102,17 @@ class TestWeights:
         loaded = build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "w.pt")).net.state_dict()
         assert all(torch.equal(loaded[name], donor[name]) for name in donor)
 
+    def test_safetensors_is_never_taken_by_order(self, tmp_path: Path) -> None:
+        """It keeps tensors sorted by name: a batch-norm's bias would become its weight, silently."""
+        from safetensors.torch import save_file
+
+        donor = {f"other.{k}": v for k, v in build_featurizer("small_cnn", (3, 8, 8)).net.state_dict().items()}
+        save_file(donor, tmp_path / "w.safetensors")
+        with pytest.raises(UserError, match="does not keep the order"):
+            build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "w.safetensors"))
+        torch.save(donor, tmp_path / "w.pt")
+        build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "w.pt"))
+
     def test_safetensors(self, tmp_path: Path) -> None:
         from safetensors.torch import save_file
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm, Batches, create, names
 from fgmix.averaging import RunningMean
+from fgmix.bench.turns import check_rounds
 from fgmix.networks import build_classifier, build_featurizer
 
 # What each method does once all of its parts are at work: no warm-up, no annealing, no pre-training.
@@ -68,8 +69,10 @@ def measure_steps(
         n_classes: classes.
         rounds: repeats.
     """
+    check_rounds(rounds)
     chosen = list(algorithms or [*names(), *EXACT, *AVERAGED])
-    batches = _batches(image_size, batch_size, n_domains, n_classes)
+    layout = torch.channels_last if _channels_last(backbone) else torch.contiguous_format
+    batches = _batches(image_size, batch_size, n_domains, n_classes, layout)
     erm = _build("erm", backbone, image_size, n_domains, n_classes).step
     for name in chosen:
         method = _step(name, _build(name.removesuffix(SWA), backbone, image_size, n_domains, n_classes))
@@ -90,8 +93,8 @@ def _cost(name: str, times: list[tuple[float, float]]) -> StepCost:
 def _build(name: str, backbone: str, image_size: int, n_domains: int, n_classes: int) -> Algorithm:
     name, exact = EXACT.get(name, (name, {}))
     torch.manual_seed(0)
-    channels_last = backbone not in ("small_cnn", "mnist_cnn")  # as runs have it
-    featurizer = build_featurizer(backbone, (3, image_size, image_size), freeze_bn=True, channels_last=channels_last)
+    shape = (3, image_size, image_size)
+    featurizer = build_featurizer(backbone, shape, freeze_bn=True, channels_last=_channels_last(backbone))
     classifier = build_classifier("linear", featurizer.out_features, n_classes)
     settings = {**AT_WORK.get(name, {}), **exact}
     return create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings).train()
@@ -110,12 +113,17 @@ def _step(name: str, algorithm: Algorithm) -> Step:
     return averaged
 
 
-def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int) -> Batches:
+def _channels_last(backbone: str) -> bool:
+    """As runs have it."""
+    return backbone not in ("small_cnn", "mnist_cnn")
+
+
+def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int, layout: torch.memory_format) -> Batches:
     g = torch.Generator().manual_seed(0)
 
     def batch() -> tuple[Tensor, Tensor]:
         x = torch.randn(batch_size, 3, image_size, image_size, generator=g)
-        return x.contiguous(memory_format=torch.channels_last), torch.arange(batch_size) % n_classes
+        return x.contiguous(memory_format=layout), torch.arange(batch_size) % n_classes
 
     return [batch() for _ in range(n_domains)]
 

@@ -295,7 +295,7 @@ def _cross_validated(runs: _Runs, record: RunRecord, domain: str, draw: int, mod
             _reported(evaluation, domain, model),
             tuple(pairs.values()),
         )
-        for evaluation in record.evaluations
+        for evaluation in (record.evaluations[-1:] if model == "swad" else record.evaluations)  # as `RunRecord.best`
         if all(evaluation.step in steps for steps in found.values())
     ]
     if not candidates:

@@ -10,6 +10,8 @@ from fgmix.cli import bench, data, demo, export, fit, plot, predict, report, sta
 from fgmix.cli import list as list_
 from fgmix.errors import UserError
 
+INTERRUPTED = 130  # exit code of Ctrl-C, as in shells
+
 app = typer.Typer(
     name="fgmix",
     help="Domain generalization: train on several domains, work on one never seen.",
@@ -48,9 +50,9 @@ def main() -> None:
     except UserError as error:
         print(f"fgmix: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("fgmix: stopped. Run the same command again to go on.", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # `fgmix list | head`: the reader is gone, and that is fine
-        sys.exit(0)
+    except SystemExit as stop:  # what typer makes of an interruption and of a reader that is gone
+        if stop.code == INTERRUPTED:
+            print("fgmix: stopped. Run the same command again: it goes on where it can.", file=sys.stderr)
+        elif isinstance(stop.__context__, BrokenPipeError):  # `fgmix list | head`: that is fine
+            sys.exit(0)
+        raise

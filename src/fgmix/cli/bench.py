@@ -99,7 +99,7 @@ def data(
 
 @app.command()
 def sweep(
-    dataset: Annotated[str, typer.Option(help="name or path")] = "digits",
+    dataset: Annotated[str, typer.Option(help="digits, a folder or an .npz file")] = "digits",
     algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`")] = "erm",
     runs: Annotated[int, typer.Option(help="runs of a sweep")] = 16,
     steps: Annotated[int, typer.Option(help="steps of a run")] = 10,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fgmix.errors import unknown
+from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from fgmix.report.page import Choices
@@ -40,6 +40,10 @@ def report(
         raise unknown("selection rule", selection, RULES)
     if spread not in SPREADS:
         raise unknown("spread", spread, SPREADS)
+    if out is not None and format != "html":
+        raise UserError("Expected --out with --format html. Tables are printed: redirect them to a file with >.")
+    if serve and (from_domainbed or to_domainbed or explain):
+        raise UserError("Expected --serve without --from-domainbed, --to-domainbed or --explain: it follows a sweep.")
     choices = Choices(selection, spread, published)
     if serve:
         _serve(folder, choices, port)

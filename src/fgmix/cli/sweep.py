@@ -140,7 +140,8 @@ def _wanted(
     chosen = tuple(names()) if algorithms == "all" else _listed(algorithms)
     if preset is None:
         if not datasets or not chosen:
-            raise UserError("Expected --datasets and --algorithms, or a --preset. Found neither.")
+            missing = " and ".join(["--datasets"] * (not datasets) + ["--algorithms"] * (not chosen))
+            raise UserError(f"Expected --datasets and --algorithms, or a --preset. Found no {missing}.")
         if scale is not None:
             raise UserError(f"Expected --scale with a --preset, whose size it is. Found --scale {scale} alone.")
         base = presets.Preset("", (Sweep(datasets=_listed(datasets), algorithms=chosen),))

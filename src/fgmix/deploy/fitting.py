@@ -74,15 +74,23 @@ def fit_model(
     with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
         remove_temporaries(out)
         _check_same(out, final, estimated, min_confidence)
+        if (out / INFO).exists():  # done before; its runs may be deleted by now
+            model = load_model(out, device)
+            _write_card(out, model.info)
+            return model
         held_out = dataset.domain_names if estimated else ()
         runs = [_run(spec, (name,), out, dataset, device, progress) for name in held_out]
         run = _run(spec, (), out, dataset, device, progress)
         levels = sorted({*LEVELS, min_confidence})
         model = _model(run, estimate([hold_out(r) for r in runs], levels) if runs else None, min_confidence)
         model.save(out)
-        card = model_card(model.info)
-        write_atomically(out / CARD, lambda file: file.write(card.encode()))
+        _write_card(out, model.info)
     return load_model(out, device)
+
+
+def _write_card(out: Path, info: ModelInfo) -> None:
+    card = model_card(info)
+    write_atomically(out / CARD, lambda file: file.write(card.encode()))
 
 
 def _check_data(run: PreparedRun, estimated: bool) -> None:

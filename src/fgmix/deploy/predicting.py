@@ -105,6 +105,8 @@ def _array_rows(model: DeployedModel, path: Path, probabilities: bool) -> Iterat
     if "x" not in arrays:
         raise UserError(f"Expected an array X in {path}. Found none. Save one with numpy.savez.")
     x = model.as_trained(arrays["x"])
+    if not len(x):
+        raise UserError(f"Expected rows in the array X of {path}. Found none.")
     finite = finite_rows(x)
     errors = ["" if ok else "NaN or infinity" for ok in finite]
     names = [{"row": i} for i in range(len(x))]

@@ -39,12 +39,18 @@ def load_weights(net: nn.Module, path: str | Path) -> None:
 
     By order, because the same network published by another library has the same tensors under other names. Tensors
     of the file that are left over at its end (a classifier's) are ignored; a tensor of `net` left without one is an
-    error.
+    error. A .safetensors file is taken by name alone: it keeps its tensors sorted, not in the network's order.
     """
     state, own = read_weights(path), net.state_dict()
     if set(own) <= set(state) and all(own[name].shape == state[name].shape for name in own):
         net.load_state_dict({name: state[name] for name in own})
         return
+
+    if Path(path).suffix == ".safetensors":
+        raise UserError(
+            f"Expected tensors named as this backbone names them in {path}. Found other names, and a .safetensors file "
+            "does not keep the order by which they could be matched. Rename them, or save them with torch.save."
+        )
 
     def counted(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: t for name, t in tensors.items() if not name.endswith("num_batches_tracked")}
