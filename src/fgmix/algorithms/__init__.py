@@ -26,6 +26,11 @@ from fgmix.algorithms import vrex as vrex
 from fgmix.algorithms._base import Algorithm as Algorithm
 from fgmix.algorithms._base import Batches as Batches
 from fgmix.algorithms._config import BaseConfig as BaseConfig
+from fgmix.algorithms._config import choice as choice
+from fgmix.algorithms._config import log_uniform as log_uniform
+from fgmix.algorithms._config import search as search
+from fgmix.algorithms._config import setting as setting
+from fgmix.algorithms._config import uniform as uniform
 from fgmix.algorithms._registry import create as create
 from fgmix.algorithms._registry import get as get
 from fgmix.algorithms._registry import names as names

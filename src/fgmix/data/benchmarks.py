@@ -144,7 +144,8 @@ def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
         return root
     raise UserError(
         f"Expected {benchmark.name} at {root / benchmark.folder}, a folder {holds}. Found nothing there. "
-        f"Pass --data-root with the folder that contains {benchmark.folder}."
+        f"Pass --data-root (or set FGMIX_DATA) with the folder that contains {benchmark.folder}, or fetch it: "
+        f"fgmix data download {benchmark.name}."
     )
 
 
