@@ -8,7 +8,10 @@ import typer
 
 from fgmix.errors import UserError
 
-Backbone = Annotated[str | None, typer.Option(help="see `fgmix list backbones`; one that is named starts from random weights unless told")]
+Backbone = Annotated[
+    str | None,
+    typer.Option(help="see `fgmix list backbones`; one that is named starts from random weights unless told"),
+]
 Pretrained = Annotated[bool | None, typer.Option(help="start from timm's published weights")]
 Weights = Annotated[str | None, typer.Option(help="weights file for the backbone")]
 ImageSize = Annotated[int | None, typer.Option(help="side of the square that the network sees")]
