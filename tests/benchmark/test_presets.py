@@ -190,7 +190,7 @@ def test_a_sensitivity_sweep_becomes_the_papers_table(tmp_path: Path) -> None:
 
 def test_cost_is_measured_and_reported(tmp_path: Path) -> None:
     methods = ("erm", "coral", "coral + swa")
-    bench = {"algorithms": methods, "backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 2}
+    bench = {"algorithms": methods, "backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 3}
     measure_cost(bench, tmp_path)
     rows = [line.split(" | ") for line in report_text(collect(tmp_path)).splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows[2:]] == ["| ERM", "| CORAL", "| CORAL + SWA"]
