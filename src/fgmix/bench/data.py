@@ -24,7 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 from fgmix.bench.per_image import ImageFiles, evaluation_transform, read, training_transform
-from fgmix.bench.turns import Turns, by_turns, check_rounds
+from fgmix.bench.turns import Turns, by_turns, check_rounds, torch_threads
 from fgmix.data._dataset import Domain
 from fgmix.data.augment import ImageInputs
 from fgmix.data.decoded import decoded_images
@@ -105,7 +105,7 @@ def measure_data(
     for name, value in (("image_size", image_size), ("images", images), ("batch_size", batch_size)):
         if value < 1:
             raise bad_value(name, "a positive integer", value)
-    with TemporaryDirectory() as temporary, _threads(threads), _cache_at(Path(temporary) / "cache"):
+    with TemporaryDirectory() as temporary, torch_threads(threads), _cache_at(Path(temporary) / "cache"):
         root = folder or make_photos(Path(temporary) / "photos", images)
         files = spread(scan_folder(root).files, images)
         started = time.process_time()
@@ -206,18 +206,6 @@ def _samples(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
     return [
         [(file.path, number[file.label]) for file in group] for _, group in groupby(files, lambda file: file.domain)
     ]
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    if count < 1:
-        raise bad_value("threads", "a positive integer", count)
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import torch
 
 from fgmix.errors import bad_value
 
@@ -58,3 +61,16 @@ def check_rounds(rounds: int) -> None:
     """Refuse what has no quartiles before anything is prepared for it."""
     if rounds < 3:
         raise bad_value("rounds", "at least 3, which quartiles need", rounds)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Within the block torch takes so many threads."""
+    if count < 1:
+        raise bad_value("threads", "a positive integer", count)
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

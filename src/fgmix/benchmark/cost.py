@@ -6,14 +6,14 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fgmix.averaging import predictor_tensors
+from fgmix.bench.turns import torch_threads
 from fgmix.benchmark.durations import readable_duration
 from fgmix.benchmark.sweep import PlannedRun, Sweep
 from fgmix.data import DomainDataset
@@ -113,21 +113,10 @@ def cost(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> 
 def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, workers: int) -> Calibration | UserError:
     """With a worker's share of the threads; the error where the method cannot run on the dataset."""
     try:
-        with _threads(max(1, torch.get_num_threads() // workers)):
+        with torch_threads(max(1, torch.get_num_threads() // workers)):
             return calibrate(spec, dataset, device=device)
     except UserError as error:
         return error
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Within the block torch takes so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def calibrate(spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2) -> Calibration:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fgmix.deploy.estimate import Estimate
-from fgmix.deploy.model import ModelInfo, listed_classes
+from fgmix.deploy.model import ModelInfo
 
 
 def model_card(info: ModelInfo) -> str:
@@ -25,7 +27,7 @@ def _summary(info: ModelInfo) -> list[str]:
     what = {"images": "RGB images", "small_images": "small images", "features": "feature vectors"}[info.kind]
     size = " × ".join(map(str, info.input_shape))
     return [
-        f"Classifies {what} ({size}) as one of: {_plain(listed_classes(info.classes))}.",
+        f"Classifies {what} ({size}) as one of: {_plain(_listed(info.classes))}.",
         f"Trained by {info.spec.algorithm} on the domains {_plain(', '.join(info.domains))}.",
     ]
 
@@ -117,3 +119,9 @@ def _plain(text: str) -> str:
     for sign in "\\`*_[]<>|#":
         text = text.replace(sign, f"\\{sign}")
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+
+
+def _listed(classes: Sequence[str], most: int = 12) -> str:
+    """Class names for a sentence."""
+    more = f" and {len(classes) - most} more" if len(classes) > most else ""
+    return ", ".join(classes[:most]) + more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -268,9 +268,3 @@ def _broken(folder: Path, error: Exception) -> UserError:
 
 def _batches(n: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
     return (np.arange(start, min(start + size, n)) for start in range(0, n, size))
-
-
-def listed_classes(classes: Sequence[str], most: int = 12) -> str:
-    """Class names for a sentence."""
-    more = f" and {len(classes) - most} more" if len(classes) > most else ""
-    return ", ".join(classes[:most]) + more
