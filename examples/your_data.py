@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fgmix import RunSpec
+from fgmix import RunSpec, fit, load_model
 from fgmix.data import from_arrays
-from fgmix.deploy import fit_model, load_model
 
 rng = np.random.default_rng(0)
 y = np.arange(400) % 3  # three findings
@@ -18,7 +17,7 @@ names = np.array(["none", "benign", "malignant"])
 data = from_arrays(X, names[y], np.array(["A", "B", "C", "D"])[scanner], name="scans")
 
 folder = Path(tempfile.mkdtemp()) / "model"
-fit_model(RunSpec(dataset="scans", algorithm="erm", test_domains=(), steps=60), folder, dataset=data, progress=False)
+fit(RunSpec(dataset="scans", algorithm="erm", test_domains=(), steps=60), folder, dataset=data, progress=False)
 
 model = load_model(folder)  # later, elsewhere: the folder is all that is needed
 expected = model.info.estimate

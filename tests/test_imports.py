@@ -61,7 +61,7 @@ def loaded_after(statement: str) -> set[str]:
 
 def test_import_is_light() -> None:
     """Half a second beyond torch: none of the slow libraries is touched until it is needed."""
-    modules = loaded_after("import fgmix, fgmix.cli, fgmix.records, fgmix.spec")
+    modules = loaded_after("import fgmix, fgmix.cli, fgmix.runs.record, fgmix.runs.spec")
     assert not modules & {"torch", "timm", "sklearn", "matplotlib", "pandas", "scipy"}
 
 

@@ -14,32 +14,37 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fgmix import algorithms as algorithms
     from fgmix import data as data
-    from fgmix import deploy as deploy
     from fgmix.algorithms import Algorithm as Algorithm
     from fgmix.algorithms import BaseConfig as BaseConfig
     from fgmix.algorithms import register as register
-    from fgmix.drop_in import FGMix as FGMix
+    from fgmix.deploy.estimator import DomainGeneralizer as DomainGeneralizer
+    from fgmix.deploy.fit import fit as fit
+    from fgmix.deploy.model import Model as Model
+    from fgmix.deploy.model import load_model as load_model
     from fgmix.errors import UserError as UserError
-    from fgmix.estimator import DomainGeneralizer as DomainGeneralizer
-    from fgmix.records import RunRecord as RunRecord
-    from fgmix.records import read_record as read_record
-    from fgmix.spec import RunSpec as RunSpec
-    from fgmix.training import fit as fit
+    from fgmix.mixing.fgmix import FGMix as FGMix
+    from fgmix.runs.loop import train as train
+    from fgmix.runs.record import RunRecord as RunRecord
+    from fgmix.runs.record import read_record as read_record
+    from fgmix.runs.spec import RunSpec as RunSpec
 
 _HOME = {
     "Algorithm": "fgmix.algorithms",
     "BaseConfig": "fgmix.algorithms",
     "register": "fgmix.algorithms",
-    "DomainGeneralizer": "fgmix.estimator",
-    "FGMix": "fgmix.drop_in",
-    "RunRecord": "fgmix.records",
-    "RunSpec": "fgmix.spec",
+    "DomainGeneralizer": "fgmix.deploy.estimator",
+    "FGMix": "fgmix.mixing.fgmix",
+    "Model": "fgmix.deploy.model",
+    "RunRecord": "fgmix.runs.record",
+    "RunSpec": "fgmix.runs.spec",
     "UserError": "fgmix.errors",
-    "fit": "fgmix.training",
-    "read_record": "fgmix.records",
+    "fit": "fgmix.deploy.fit",
+    "load_model": "fgmix.deploy.model",
+    "read_record": "fgmix.runs.record",
+    "train": "fgmix.runs.loop",
     "algorithms": "",
     "data": "",
-    "deploy": "",
+    "testing": "",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -6,17 +6,17 @@ import os
 from functools import partial
 from pathlib import Path
 
-from fgmix.benchmark.formats import markdown
-from fgmix.benchmark.launchers.local import run_local
-from fgmix.benchmark.reporting import collect
-from fgmix.benchmark.running import run_sweeps
-from fgmix.benchmark.selection import select
-from fgmix.benchmark.sweep import Sweep
-from fgmix.benchmark.tables import dataset_table
 from fgmix.errors import UserError
 from fgmix.files import write_atomically
-from fgmix.records import RunRecord, read_record
 from fgmix.report.page import Choices, write_report
+from fgmix.results.formats import markdown
+from fgmix.results.reporting import collect
+from fgmix.results.selection import select
+from fgmix.results.tables import dataset_table
+from fgmix.runs.record import RunRecord, read_record
+from fgmix.sweeps.launchers.local import run_local
+from fgmix.sweeps.running import run_sweeps
+from fgmix.sweeps.sweep import Sweep
 
 ALGORITHMS = ("erm", "fgmix_a", "fgmix")
 SHOWN = "photo"  # the held-out domain that figures are drawn for: the hardest
@@ -56,10 +56,10 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
     from fgmix.analysis.embeddings import mixing_embedding
     from fgmix.analysis.flatness import flatness
     from fgmix.analysis.resumable import remove_partial
-    from fgmix.analysis.runs import open_run
     from fgmix.analysis.shift import shift
     from fgmix.plots.draw import draw
     from fgmix.plots.style import save_figure
+    from fgmix.runs.opening import open_run
 
     folders = {r.spec.algorithm: r.folder for r in records if r.spec.test_domains == (SHOWN,) and r.folder}
     first, *others = (folders[name] for name in ALGORITHMS)

@@ -13,10 +13,10 @@ from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
 from fgmix.algorithms._config import choice, log_uniform
-from fgmix.bench.literal import gradients_by_loop, pair_scores
 from fgmix.errors import UserError
 from fgmix.mixing import draw_tuples
 from fgmix.networks import build_classifier, build_featurizer
+from fgmix.timing.literal import gradients_by_loop, pair_scores
 
 VARIANTS = ["fgmix", *(f"fgmix_{v}" for v in "abcdef")]
 LEARNED = ["fgmix", "fgmix_e", "fgmix_f"]

@@ -9,8 +9,8 @@ import pytest
 
 from fgmix import algorithms
 from fgmix.data import DomainDataset, load
-from fgmix.spec import RunSpec
-from fgmix.training import fit
+from fgmix.runs.loop import train
+from fgmix.runs.spec import RunSpec
 
 
 @cache
@@ -22,6 +22,6 @@ def digits() -> DomainDataset:
 @pytest.mark.parametrize("name", algorithms.names())
 def test_300_steps_with_defaults_reach_60_percent_on_the_sources(name: str, tmp_path: Path) -> None:
     spec = RunSpec(dataset="digits", algorithm=name, test_domains=("photo",), steps=300, eval_every=300)
-    record = fit(spec, tmp_path, dataset=digits(), device="cpu", progress=False)
+    record = train(spec, tmp_path, dataset=digits(), device="cpu", progress=False)
     assert record.status == "done"
     assert record.evaluations[-1].validation(record.sources) > 0.6

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fgmix.analysis.runs import OpenedRun, open_run
-from fgmix.training import fit
-from killed_run import toy_data, toy_spec
+from fgmix.runs.loop import train
+from fgmix.runs.opening import OpenedRun, open_run
+from runs.killed_run import toy_data, toy_spec
 
 SETTINGS = {"fgmix": {"tau": 0.2, "n": 8, "directions": 5, "eta2": 1e-2}}
 
 
 def make(algorithm: str, out: Path) -> OpenedRun:
     spec = replace(toy_spec(algorithm), settings=SETTINGS.get(algorithm, {}))
-    record = fit(spec, out, dataset=toy_data(), device="cpu", progress=False)
+    record = train(spec, out, dataset=toy_data(), device="cpu", progress=False)
     assert record.folder is not None
     return open_run(record.folder, dataset=toy_data())
 

@@ -8,9 +8,9 @@ import torch
 
 from fgmix.analysis.compatibility import _draw_pairs, compatibility, spearman
 from fgmix.analysis.mixtures import mixer_of
-from fgmix.analysis.runs import OpenedRun
 from fgmix.errors import UserError
 from fgmix.mixing import classifier_gradients
+from fgmix.runs.opening import OpenedRun
 
 
 def test_spearman_by_hand() -> None:

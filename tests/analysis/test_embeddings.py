@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fgmix.analysis.embeddings import code_embedding, mixing_embedding, plane, thumbnails
-from fgmix.analysis.runs import OpenedRun, Sample
 from fgmix.data import Domain
 from fgmix.data._dataset import ArrayInputs
 from fgmix.errors import UserError
+from fgmix.runs.opening import OpenedRun, Sample
 
 
 def test_panels_of_a_mixing_run(mixing: OpenedRun) -> None:

@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fgmix.analysis.flatness import filter_direction, flatness, squared_gaps, unit_direction
-from fgmix.analysis.runs import OpenedRun
 from fgmix.errors import UserError
+from fgmix.runs.opening import OpenedRun
 from fgmix.seeding import torch_generator
 
 

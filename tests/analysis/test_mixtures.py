@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, random_mixer, training_loss
-from fgmix.analysis.runs import OpenedRun
 from fgmix.errors import UserError
+from fgmix.runs.opening import OpenedRun
 
 
 def test_random_interpolation_stays_between_its_codes() -> None:

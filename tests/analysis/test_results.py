@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from benchmark.made import sweep
 from fgmix.analysis.results import (
     grid_sensitivities,
     method_ranks,
@@ -17,11 +16,12 @@ from fgmix.analysis.results import (
     step_cost,
     variant_ablation,
 )
-from fgmix.analysis.runs import OpenedRun
-from fgmix.benchmark.grids import Grid
-from fgmix.benchmark.selection import Method, select
-from fgmix.benchmark.statistics import rank_methods
 from fgmix.errors import UserError
+from fgmix.results.grids import Grid
+from fgmix.results.selection import Method, select
+from fgmix.results.statistics import rank_methods
+from fgmix.runs.opening import OpenedRun
+from results.made import sweep
 
 TRIALS = {
     "erm": [[0.5, 0.6, 0.7], [0.52, 0.6, 0.7]],

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fgmix.analysis.runs import OpenedRun
 from fgmix.analysis.shift import SCALES, domain_accuracy, shift, two_sample
 from fgmix.errors import UserError
 from fgmix.functional.kernels import mmd
+from fgmix.runs.opening import OpenedRun
 
 
 def normal(n: int, mean: float = 0.0, seed: int = 0) -> np.ndarray:

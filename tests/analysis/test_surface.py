@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from fgmix.analysis.runs import OpenedRun
 from fgmix.analysis.surface import Plane, combined, grid, surface, vector
-from fgmix.averaging import predictor_tensors
 from fgmix.errors import UserError
+from fgmix.runs.averaging import predictor_tensors
+from fgmix.runs.opening import OpenedRun
 
 
 def test_known_points_give_their_plane() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cli.test_cli import call
-from fgmix.bench import data, sweep
-from fgmix.bench.data import DataSpeed
-from fgmix.bench.sweep import SweepSpeed
-from fgmix.bench.turns import Turns
+from fgmix.timing import data, sweep
+from fgmix.timing.data import DataSpeed
+from fgmix.timing.sweep import SweepSpeed
+from fgmix.timing.turns import Turns
 
 TURNS = Turns(ours=(1.0, 1.0, 1.0), theirs=(3.0, 4.0, 5.0))
 

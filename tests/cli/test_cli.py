@@ -11,7 +11,7 @@ import pytest
 
 import fgmix
 from fgmix.cli import main
-from fgmix.records import read_record
+from fgmix.runs.record import read_record
 
 
 @pytest.fixture

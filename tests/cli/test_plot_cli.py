@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmark.made import run
 from fgmix.analysis.arrays import load_arrays
-from fgmix.benchmark.sweep_folder import Plan, write_plan
 from fgmix.cli import main
-from fgmix.training import fit
-from killed_run import toy_spec
+from fgmix.runs.loop import train
+from fgmix.sweeps.folder import Plan, write_plan
+from results.made import run
+from runs.killed_run import toy_spec
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         spec = replace(toy_spec(algorithm), dataset=str(place / "scans.npz"), settings=chosen, steps=6, eval_every=3)
         for test in ("1", "2"):  # ranks need two
             spec = replace(spec, test_domains=(test,), averaging_start=2)
-            found[algorithm] = str(fit(spec, place / "runs", device="cpu", progress=False).folder)
+            found[algorithm] = str(train(spec, place / "runs", device="cpu", progress=False).folder)
     (place / "times").mkdir()
     (place / "times" / "cost.json").write_text('{"milliseconds": {"erm": 20.0, "fgmix": 23.0}}')
     made = [

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.sweeps import Here, make_data
-from fgmix.benchmark.launchers import local
 from fgmix.cli import main
+from fgmix.sweeps.launchers import local
+from sweeps.toys import Here, make_data
 
 Fgmix = Callable[..., tuple[int, str, str]]
 QUICK = [
@@ -122,7 +122,7 @@ def test_domainbeds_folders_out_and_in(fgmix: Fgmix, data: str, tmp_path: Path) 
 
 
 def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fgmix.benchmark import running
+    from fgmix.sweeps import running
 
     given: list[Any] = []
 
@@ -195,7 +195,7 @@ def test_a_launcher_that_is_not_installed_says_how_to_get_it(
     fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, launcher: tuple[str, str]
 ) -> None:
     name, module = launcher
-    monkeypatch.setattr("fgmix.benchmark.launchers.find_spec", lambda _: None)
+    monkeypatch.setattr("fgmix.sweeps.launchers.find_spec", lambda _: None)
     what = ["--datasets", "digits", "--algorithms", "erm", "--out", str(tmp_path)]
     code, _, errors = fgmix("sweep", *what, "--launcher", name)
     assert code == 2

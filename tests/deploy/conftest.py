@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.made import striped_folder
-from fgmix.deploy import DeployedModel, fit_model, load_model
-from fgmix.spec import RunSpec
+from fgmix import Model, fit, load_model
+from fgmix.runs.spec import RunSpec
 
 
 @pytest.fixture(scope="session")
@@ -34,10 +34,10 @@ def image_model_folder(tmp_path_factory: pytest.TempPathFactory, pictures: Path)
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FGMIX_CACHE", str(tmp_path_factory.mktemp("cache")))
-        fit_model(spec, out, device="cpu", progress=False)
+        fit(spec, out, device="cpu", progress=False)
     return out
 
 
 @pytest.fixture
-def image_model(image_model_folder: Path) -> DeployedModel:
+def image_model(image_model_folder: Path) -> Model:
     return load_model(image_model_folder)

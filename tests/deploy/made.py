@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from fgmix import Model, fit
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.deploy import DeployedModel, fit_model
-from fgmix.spec import RunSpec
+from fgmix.runs.spec import RunSpec
 
 
 def vectors(domains: int = 3, n: int = 60, *, shift: float = 0.5, seed: int = 0) -> DomainDataset:
@@ -25,9 +25,9 @@ def vector_spec(**changes: object) -> RunSpec:
     return RunSpec(dataset="arrays", test_domains=(), **values)  # type: ignore[arg-type]
 
 
-def vector_model(out: Path, **options: object) -> DeployedModel:
+def vector_model(out: Path, **options: object) -> Model:
     """A model of `vectors`, trained in a second."""
-    return fit_model(vector_spec(), out, dataset=vectors(), device="cpu", progress=False, **options)  # type: ignore[arg-type]
+    return fit(vector_spec(), out, dataset=vectors(), device="cpu", progress=False, **options)  # type: ignore[arg-type]
 
 
 def small_images() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -37,10 +37,10 @@ def small_images() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return (noise + 60 * y[:, None, None, None]).astype(np.uint8), y, d
 
 
-def small_image_model(out: Path, algorithm: str = "erm", **changes: object) -> DeployedModel:
+def small_image_model(out: Path, algorithm: str = "erm", **changes: object) -> Model:
     """A model of `small_images` after two steps."""
     spec = vector_spec(algorithm=algorithm, steps=2, batch_size=6, averaging_start=1, **changes)
-    return fit_model(spec, out, dataset=from_arrays(*small_images()), estimated=False, device="cpu", progress=False)
+    return fit(spec, out, dataset=from_arrays(*small_images()), estimated=False, device="cpu", progress=False)
 
 
 def striped_folder(root: Path, domains: tuple[str, ...] = ("dark", "plain", "wide"), n: int = 8) -> Path:

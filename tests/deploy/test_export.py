@@ -11,18 +11,18 @@ import torch
 from PIL import Image
 
 from deploy.made import small_image_model, small_images, vector_model
-from fgmix.deploy import DeployedModel
+from fgmix.deploy.model import Model
 from fgmix.deploy.export import export_model
-from fgmix.deploy.predicting import predict_paths
+from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 
 
 @pytest.fixture(scope="module")
-def vectors_model(tmp_path_factory: pytest.TempPathFactory) -> DeployedModel:
+def vectors_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return vector_model(tmp_path_factory.mktemp("vectors") / "model")
 
 
-def test_onnx_of_images_takes_pixels_and_decides(image_model: DeployedModel, tmp_path: Path) -> None:
+def test_onnx_of_images_takes_pixels_and_decides(image_model: Model, tmp_path: Path) -> None:
     """Images of the network's own size need no resizing: then file and pixels must agree closely."""
     onnxruntime = pytest.importorskip("onnxruntime")
     path = export_model(image_model, tmp_path / "model.onnx")
@@ -39,7 +39,7 @@ def test_onnx_of_images_takes_pixels_and_decides(image_model: DeployedModel, tmp
     assert ["yes" if t else "no" for t in trusted] == [row["trusted"] for row in rows]
 
 
-def test_onnx_carries_what_its_users_need(vectors_model: DeployedModel, tmp_path: Path) -> None:
+def test_onnx_carries_what_its_users_need(vectors_model: Model, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(str(export_model(vectors_model, tmp_path / "model.onnx")))
     told = session.get_modelmeta().custom_metadata_map
@@ -66,7 +66,7 @@ def test_onnx_of_bytes_takes_what_training_took(tmp_path: Path) -> None:
     np.testing.assert_allclose(novelty, expected.novelty, rtol=1e-2)
 
 
-def test_torch_export(vectors_model: DeployedModel, tmp_path: Path) -> None:
+def test_torch_export(vectors_model: Model, tmp_path: Path) -> None:
     path = export_model(vectors_model, tmp_path / "model.pt2", "pt2")
     x = torch.randn(11, 5)
     p, _, trusted = torch.export.load(path).module()(x)
@@ -76,7 +76,7 @@ def test_torch_export(vectors_model: DeployedModel, tmp_path: Path) -> None:
 
 
 def test_a_file_that_differs_is_not_handed_over(
-    vectors_model: DeployedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vectors_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = torch.export.load
 
@@ -97,7 +97,7 @@ def test_a_file_that_differs_is_not_handed_over(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_overwritten(vectors_model: DeployedModel, tmp_path: Path) -> None:
+def test_nothing_is_overwritten(vectors_model: Model, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_text("mine")
     with pytest.raises(UserError, match="Found one"):
         export_model(vectors_model, tmp_path / "model.onnx")

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fgmix.bench.literal import flat_loss_along
 from fgmix.mixing import flatness, mixing_matrix
 from fgmix.mixing.flatness import draw_steps, flat_loss, linear_gaps
+from fgmix.timing.literal import flat_loss_along
 
 C = 3
 

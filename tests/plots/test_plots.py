@@ -16,11 +16,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import KINDS, load_arrays, save_arrays
-from fgmix.benchmark.labels import METHODS
 from fgmix.plots.draw import draw
 from fgmix.plots.looks import domain_looks, method_look
 from fgmix.plots.style import save_figure
 from fgmix.plots.surface import loss_levels
+from fgmix.results.labels import METHODS
 from plots import made
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmark.made import finished
 from fgmix.analysis.arrays import save_arrays
-from fgmix.benchmark.sweep_folder import Plan, write_plan
-from fgmix.records import RunRecord
+from fgmix.runs.record import RunRecord
+from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
+from results.made import finished
 
 NASTY = "<img src=x onerror=alert(1)>&\"'</script>"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fgmix.benchmark.reporting import collect
 from fgmix.report.page import Choices, write_report
+from fgmix.results.reporting import collect
 from report import folders
 from report.test_serve import served
 
@@ -106,7 +106,7 @@ def test_tables_sort_both_ways_and_filter(page: Any) -> None:
 
 
 def test_tables_of_many_rows_filter_and_sort_by_words(browser: Any, tmp_path: Path) -> None:
-    from benchmark.made import sweep
+    from results.made import sweep
 
     names = ("erm", "mixup", "coral", "fish", "fgmix")
     found = sweep({name: [[0.5 + 0.01 * i] * 3] * 2 for i, name in enumerate(names)})
@@ -227,7 +227,7 @@ def test_dark_is_dark_and_print_is_light(page: Any) -> None:
 
 
 def test_nasty_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
-    from benchmark.made import finished
+    from results.made import finished
 
     nasty = [finished("a", 0.5, dataset=folders.NASTY, algorithm=name) for name in ("erm", folders.NASTY)]
     folder = folders.write(tmp_path / "runs", nasty)

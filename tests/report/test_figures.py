@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 
 from fgmix.analysis import arrays as kinds
-from fgmix.benchmark.selection import Method
-from fgmix.benchmark.statistics import Comparison
 from fgmix.report.charts import Cells, Chart, Line, Points, as_data
 from fgmix.report.figures import chart, differences
 from fgmix.report.figures.tsne import PICTURES_A_ROW, pictures
+from fgmix.results.selection import Method
+from fgmix.results.statistics import Comparison
 from plots import made
 
 

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.made import finished, run
 from fgmix.analysis.arrays import save_arrays
-from fgmix.benchmark.grids import Grid
-from fgmix.benchmark.reporting import Results, collect
-from fgmix.benchmark.sweep_folder import Plan, write_plan
 from fgmix.cli import main
 from fgmix.errors import UserError
 from fgmix.report.page import Choices, report_page, saved_figures, write_report
+from fgmix.results.grids import Grid
+from fgmix.results.reporting import Results, collect
+from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
 from report import folders
 from report.folders import NASTY
 from report.test_html import Seen
+from results.made import finished, run
 
 
 def block(page: str, id: str) -> list[dict[str, object]]:

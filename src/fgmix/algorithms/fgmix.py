@@ -25,8 +25,8 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.drop_in import FGMix
 from fgmix.errors import UserError, bad_value
+from fgmix.mixing.fgmix import FGMix
 
 
 class MixingConfig(BaseConfig):

@@ -11,12 +11,12 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Floats, Ints, Scores
 from fgmix.analysis.mixtures import mixer_of
-from fgmix.analysis.runs import OpenedRun, Which
-from fgmix.drop_in import FGMix
 from fgmix.errors import UserError
+from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients
 from fgmix.progress import track
-from fgmix.records import Model
+from fgmix.runs.opening import OpenedRun, Which
+from fgmix.runs.record import Model
 from fgmix.seeding import numpy_generator
 
 

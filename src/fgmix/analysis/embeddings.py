@@ -18,9 +18,9 @@ import torch
 from fgmix.analysis.arrays import Bytes, Embedding, Floats, Ints
 from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
 from fgmix.analysis.resumable import compute_rows, partial_file
-from fgmix.analysis.runs import OpenedRun, Sample, Which, check_alike
 from fgmix.errors import UserError
-from fgmix.records import Model
+from fgmix.runs.opening import OpenedRun, Sample, Which, check_alike
+from fgmix.runs.record import Model
 
 THUMBNAIL = 40  # pixels: enough to see what is in a picture
 LARGEST = 50  # dimensions that t-SNE sees: more are reduced by principal components first, which takes nothing visible

@@ -28,9 +28,9 @@ from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Flatness, Floats
 from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, training_loss
 from fgmix.analysis.resumable import compute_rows, partial_file
-from fgmix.analysis.runs import OpenedRun, Which
 from fgmix.errors import unknown
-from fgmix.records import Model
+from fgmix.runs.opening import OpenedRun, Which
+from fgmix.runs.record import Model
 from fgmix.seeding import torch_generator
 
 Scope = Literal["classifier", "network"]

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm
-from fgmix.analysis.runs import OpenedRun
-from fgmix.drop_in import FGMix
 from fgmix.errors import UserError
+from fgmix.mixing.fgmix import FGMix
+from fgmix.runs.opening import OpenedRun
 
 
 @dataclass(frozen=True)

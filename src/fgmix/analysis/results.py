@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from fgmix.analysis.arrays import Ablation, Cost, Curves, Floats, Ranks, Sensitivity
-from fgmix.benchmark.grids import PAPER_DATASET, Grid, grid_tables
-from fgmix.benchmark.labels import method_label
-from fgmix.benchmark.published import beside, sensitivity, step_milliseconds
-from fgmix.benchmark.selection import Method, Rule, Selection
-from fgmix.benchmark.statistics import Ranking
-from fgmix.benchmark.tables import Spread, Table, dataset_table
 from fgmix.errors import UserError
-from fgmix.records import RunRecord, Scores
+from fgmix.results.grids import PAPER_DATASET, Grid, grid_tables
+from fgmix.results.labels import method_label
+from fgmix.results.published import beside, sensitivity, step_milliseconds
+from fgmix.results.selection import Method, Rule, Selection
+from fgmix.results.statistics import Ranking
+from fgmix.results.tables import Spread, Table, dataset_table
+from fgmix.runs.record import RunRecord, Scores
 
 VARIANTS = ("erm", *(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
 PAPER = "(paper)"

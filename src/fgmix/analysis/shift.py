@@ -20,10 +20,10 @@ import torch
 
 from fgmix.analysis.arrays import Floats, Shift
 from fgmix.analysis.resumable import compute_rows, partial_file
-from fgmix.analysis.runs import OpenedRun, Which
 from fgmix.errors import UserError
 from fgmix.functional.kernels import rbf_kernel
-from fgmix.records import Model
+from fgmix.runs.opening import OpenedRun, Which
+from fgmix.runs.record import Model
 from fgmix.seeding import numpy_generator
 
 FOLDS = 5

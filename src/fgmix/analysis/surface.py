@@ -27,11 +27,11 @@ from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Floats, Surface
 from fgmix.analysis.mixtures import mixed_per_code, mixer_of, training_loss
 from fgmix.analysis.resumable import compute_rows, partial_file
-from fgmix.analysis.runs import OpenedRun, Sample, check_alike
-from fgmix.averaging import predictor_tensors
 from fgmix.errors import UserError
 from fgmix.progress import Progress
-from fgmix.records import Model
+from fgmix.runs.averaging import predictor_tensors
+from fgmix.runs.opening import OpenedRun, Sample, check_alike
+from fgmix.runs.record import Model
 
 Tensors = Mapping[str, Tensor]
 RAW: Model = "raw"

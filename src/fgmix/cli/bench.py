@@ -25,9 +25,9 @@ def step(
     rounds: Annotated[int, typer.Option(help="repeats")] = 15,
 ) -> None:
     """Time of a training step over ERM's, beside the paper's figure."""
-    from fgmix.bench.step import SWA, measure_steps
-    from fgmix.benchmark.published import step_milliseconds
-    from fgmix.benchmark.selection import Method
+    from fgmix.results.published import step_milliseconds
+    from fgmix.results.selection import Method
+    from fgmix.timing.step import SWA, measure_steps
 
     costs = measure_steps(
         algorithms,
@@ -54,7 +54,7 @@ def policy(
     memory: Annotated[bool, typer.Option(help="also measure the peak memory, each in a process of its own")] = True,
 ) -> None:
     """FGMix's policy step against the literal one: gradients, pairs and directions written out."""
-    from fgmix.bench.policy import measure_policy
+    from fgmix.timing.policy import measure_policy
 
     print(f"{'d':>5} {'C':>4} {'k':>2} {'literal':>9} {'ours':>8} {'faster':>7} {'memory of the literal':>22}")
     for cost in measure_policy(rounds=rounds, memory=memory):
@@ -78,7 +78,7 @@ def data(
     threads: Annotated[int, typer.Option(help="torch's threads, on both sides")] = 1,
 ) -> None:
     """Images per second from the decoded cache, against DomainBed's way: every file decoded every time."""
-    from fgmix.bench.data import measure_data
+    from fgmix.timing.data import measure_data
 
     sizes = [_positive("image-sizes", size) for size in image_sizes.split(",")]
     print(f"one process and {threads} thread(s) on both sides, the same images; per second, medians of {rounds} rounds")
@@ -107,7 +107,7 @@ def sweep(
     rounds: Annotated[int, typer.Option(help="repeats")] = 3,
 ) -> None:
     """Runs per minute on warm workers, against DomainBed's way: a fresh process for every run."""
-    from fgmix.bench.sweep import measure_sweep
+    from fgmix.timing.sweep import measure_sweep
 
     speed = measure_sweep(dataset, algorithm, runs=runs, steps=steps, workers=workers, rounds=rounds)
     low, high = speed.turns.quartiles

@@ -50,9 +50,8 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Train a model on all domains, and measure by holding each out what to expect of a new one."""
-    from fgmix.deploy import fit_model
-    from fgmix.deploy.fitting import CARD
-    from fgmix.spec import RunSpec
+    from fgmix.deploy.fit import CARD, fit
+    from fgmix.runs.spec import RunSpec
 
     spec = RunSpec(
         dataset=data,
@@ -72,6 +71,6 @@ def fit(
         data_root=data_root,
         skip_unreadable=skip_unreadable,
     )
-    fit_model(spec, out, estimated=estimate, min_confidence=min_confidence, device=device, progress=not quiet)
+    fit(spec, out, estimated=estimate, min_confidence=min_confidence, device=device, progress=not quiet)
     print((out / CARD).read_text(encoding="utf-8"), end="")
     print(f"\nModel: {out}")

@@ -11,8 +11,8 @@ from fgmix.cli.options import Device
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from fgmix.analysis.runs import OpenedRun
-    from fgmix.benchmark.selection import Selection
+    from fgmix.results.selection import Selection
+    from fgmix.runs.opening import OpenedRun
 
 app = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def weights(out: Out = FIGURES) -> None:
 def curves(runs: Runs, out: Out = FIGURES) -> None:
     """Accuracy, losses, λ and extrapolated share over the steps of each run."""
     from fgmix.analysis.results import run_curves
-    from fgmix.records import read_record
+    from fgmix.runs.record import read_record
 
     for folder in runs:
         _finish(run_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")
@@ -57,7 +57,7 @@ def cd(
 ) -> None:
     """Critical-difference diagram of a sweep's methods."""
     from fgmix.analysis.results import method_ranks
-    from fgmix.benchmark.statistics import rank_methods
+    from fgmix.results.statistics import rank_methods
 
     name = f"cd-{_slug(dataset)}" if dataset else "cd"
     _finish(method_ranks(rank_methods(_selected(folder, selection), dataset=dataset)), out, name)
@@ -72,7 +72,7 @@ def sensitivity(
 ) -> None:
     """Heat map of accuracy by two settings, such as α and λ₀."""
     from fgmix.analysis.results import grid_sensitivities, paper_sensitivity
-    from fgmix.benchmark.reporting import collect
+    from fgmix.results.reporting import collect
 
     found = [] if folder is None else collect(folder).grids
     if not found and not published:
@@ -104,7 +104,7 @@ def ablation(
 def cost(folder: Sweep, out: Out = FIGURES) -> None:
     """Time of a step over ERM's, ours and the paper's."""
     from fgmix.analysis.results import step_cost
-    from fgmix.benchmark.reporting import collect
+    from fgmix.results.reporting import collect
 
     measured = collect(folder).step_milliseconds
     if measured is None:
@@ -276,7 +276,7 @@ def _finish(arrays: Any, out: Path, name: str) -> None:
 
 def _opened(folders: list[Path], dataset: str | None, data_root: str | None, device: str) -> list[OpenedRun]:
     """The runs, with the dataset that they share loaded once."""
-    from fgmix.analysis.runs import open_run
+    from fgmix.runs.opening import open_run
 
     first = open_run(folders[0], dataset=dataset, data_root=data_root, device=device)
     return [first, *(open_run(folder, dataset=first.prepared.dataset, device=device) for folder in folders[1:])]
@@ -295,7 +295,7 @@ def _which(name: str) -> Any:
 
 
 def _rule(name: str) -> Any:
-    from fgmix.benchmark.selection import RULES
+    from fgmix.results.selection import RULES
 
     if name not in RULES:
         raise unknown("selection rule", name, RULES)
@@ -303,8 +303,8 @@ def _rule(name: str) -> Any:
 
 
 def _selected(folder: Path, rule: str) -> Selection:
-    from fgmix.benchmark.reporting import collect
-    from fgmix.benchmark.selection import select
+    from fgmix.results.reporting import collect
+    from fgmix.results.selection import select
 
     return select(collect(folder).records, _rule(rule))
 

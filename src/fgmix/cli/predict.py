@@ -22,8 +22,8 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """A CSV line each: label, calibrated confidence, novelty (above 1: unlike the training data), trusted or not."""
-    from fgmix.deploy import load_model
-    from fgmix.deploy.predicting import predict_paths, write_csv
+    from fgmix.deploy.model import load_model
+    from fgmix.deploy.predict import predict_paths, write_csv
 
     if out is not None:
         new_file(out)  # known before hours of predicting

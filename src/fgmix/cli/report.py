@@ -31,10 +31,10 @@ def report(
     ] = None,
 ) -> None:
     """Tables per dataset and overall, and whether differences from ERM are real."""
-    from fgmix.benchmark.reporting import collect, explained, report_text
-    from fgmix.benchmark.selection import RULES
-    from fgmix.benchmark.tables import SPREADS
     from fgmix.report.page import Choices, write_report
+    from fgmix.results.reporting import collect, explained, report_text
+    from fgmix.results.selection import RULES
+    from fgmix.results.tables import SPREADS
 
     if selection not in RULES:
         raise unknown("selection rule", selection, RULES)
@@ -52,7 +52,7 @@ def report(
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)
     if to_domainbed is not None:
-        from fgmix.benchmark.domainbed import to_domainbed as write
+        from fgmix.results.domainbed import to_domainbed as write
 
         for apart, records in results.groups():
             write(records, to_domainbed, apart)

@@ -17,7 +17,7 @@ def status(
     """Runs done, running, failed and waiting, the rate, and the time left."""
     from rich.console import Console
 
-    from fgmix.benchmark.status import read_status
+    from fgmix.sweeps.status import read_status
 
     found = read_status(out)
     while True:

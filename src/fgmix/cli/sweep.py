@@ -12,8 +12,8 @@ from fgmix.cli.options import pairs_of
 from fgmix.errors import UserError, bad_value, unknown
 
 if TYPE_CHECKING:
-    from fgmix.benchmark.presets import Preset
-    from fgmix.benchmark.running import Launch
+    from fgmix.sweeps.presets import Preset
+    from fgmix.sweeps.running import Launch
 
 Preset_ = Annotated[str | None, typer.Option("--preset", help="a table of the paper: paper-overall, -ablation, …")]
 Scale = Annotated[str | None, typer.Option(help="of the preset: paper (default), or small for an hour on two cores")]
@@ -59,8 +59,8 @@ def sweep(
     retry_failed: Annotated[bool, typer.Option(help="run those again that failed before")] = False,
 ) -> None:
     """Run datasets × algorithms × test domains × draws × trials. Start it again, and only what is missing runs."""
-    from fgmix.benchmark.presets import measure_cost
-    from fgmix.benchmark.running import run_sweeps
+    from fgmix.sweeps.presets import measure_cost
+    from fgmix.sweeps.running import run_sweeps
 
     launch = _launch(launcher, workers, device, address, cpus, gpus, slurm)
     wanted = _wanted(
@@ -99,9 +99,9 @@ def plan(
     out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
 ) -> None:
     """How many runs a sweep has, how long and how much disk it takes, from a calibration of a few steps."""
-    from fgmix.benchmark.cost import cost, summary
-    from fgmix.benchmark.durations import parse_duration
-    from fgmix.benchmark.sweep_folder import is_settled
+    from fgmix.sweeps.durations import parse_duration
+    from fgmix.sweeps.folder import is_settled
+    from fgmix.sweeps.plan import cost, summary
 
     seconds = parse_duration(budget) if budget else None
     wanted = _wanted(
@@ -134,8 +134,8 @@ def _wanted(
 ) -> Preset:
     """The preset, or a sweep over the datasets and algorithms named, with everything that the user says beside."""
     from fgmix.algorithms import names
-    from fgmix.benchmark import presets
-    from fgmix.benchmark.sweep import Sweep
+    from fgmix.sweeps import presets
+    from fgmix.sweeps.sweep import Sweep
 
     chosen = tuple(names()) if algorithms == "all" else _listed(algorithms)
     if preset is None:
@@ -174,10 +174,10 @@ def _launch(
     gpus: float,
     slurm: list[str] | None,
 ) -> Launch:
-    from fgmix.benchmark import launchers
+    from fgmix.sweeps import launchers
 
     if launcher == "local":
-        from fgmix.benchmark.launchers.local import check_devices, run_local
+        from fgmix.sweeps.launchers.local import check_devices, run_local
 
         devices = _listed(device)
         check_devices(devices)
@@ -189,14 +189,14 @@ def _launch(
         )
     if launcher == "ray":
         launchers.require("ray", "ray")
-        from fgmix.benchmark.launchers.ray import run_ray
+        from fgmix.sweeps.launchers.ray import run_ray
 
         return partial(run_ray, address=address, cpus=cpus, gpus=gpus, device=device)
     if launcher == "slurm":
         launchers.require("submitit", "slurm")
         if gpus != int(gpus):
             raise bad_value("gpus", "a whole number for slurm", gpus, "Only ray shares a GPU out.")
-        from fgmix.benchmark.launchers.slurm import run_slurm
+        from fgmix.sweeps.launchers.slurm import run_slurm
 
         options = pairs_of(slurm or [], "--slurm")
         return partial(run_slurm, jobs=workers, cpus=cpus, gpus=int(gpus), device=device, options=options)
@@ -237,7 +237,7 @@ def run_options(texts: list[str]) -> dict[str, Any]:
     import dataclasses
     import json
 
-    from fgmix.spec import RunSpec
+    from fgmix.runs.spec import RunSpec
 
     taken = {"dataset", "algorithm", "test_domains", "settings", "trial_seed", "hparams_seed", "data_root"}
     fields = {f.name: f.type for f in dataclasses.fields(RunSpec) if f.name not in taken}

@@ -25,7 +25,7 @@ from fgmix.cli.options import (
     Weights,
     settings_of,
 )
-from fgmix.records import RunRecord
+from fgmix.runs.record import RunRecord
 
 
 def train(
@@ -63,8 +63,8 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train one run. Killed, it goes on when the same command is given again; done, it is not run twice."""
-    from fgmix.spec import RunSpec
-    from fgmix.training import fit
+    from fgmix.runs.loop import train
+    from fgmix.runs.spec import RunSpec
 
     spec = RunSpec(
         dataset=dataset,
@@ -97,7 +97,7 @@ def train(
         data_root=data_root,
         skip_unreadable=skip_unreadable,
     )
-    record = fit(spec, out, device=device, progress=not quiet)
+    record = train(spec, out, device=device, progress=not quiet)
     print("\n".join(summary(record)))
 
 

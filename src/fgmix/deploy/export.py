@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from fgmix.data.augment import MEAN, STD
-from fgmix.deploy.model import DeployedModel, ModelInfo, Network
+from fgmix.deploy.model import Model, ModelInfo, Network
 from fgmix.errors import UserError, unknown
 from fgmix.files import new_file
 
@@ -63,7 +63,7 @@ class Exported(nn.Module):
         return p, novelty, (p.amax(1) >= self.min_confidence) & (novelty <= 1)
 
 
-def export_model(model: DeployedModel, path: Path, format: Format = "onnx") -> Path:
+def export_model(model: Model, path: Path, format: Format = "onnx") -> Path:
     """Write a model as one file; never over an existing one.
 
     Args:

@@ -21,8 +21,9 @@ from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.trust import Familiar
 from fgmix.errors import UserError
 from fgmix.files import read_json, write_atomically, write_json
-from fgmix.spec import RunSpec
-from fgmix.training import new_algorithm, pick_device
+from fgmix.runs.devices import pick_device
+from fgmix.runs.prepared import new_algorithm
+from fgmix.runs.spec import RunSpec
 
 Dtype = Literal["uint8", "float32"]
 
@@ -155,7 +156,7 @@ class Predictions:
 
 
 @dataclass(frozen=True)
-class DeployedModel:
+class Model:
     """A model and what is known about it.
 
     Args:
@@ -214,7 +215,7 @@ class DeployedModel:
         write_json(folder / INFO, self.info.as_dict())
 
 
-def load_model(folder: str | Path, device: str = "cpu") -> DeployedModel:
+def load_model(folder: str | Path, device: str = "cpu") -> Model:
     """A model that `fgmix fit` made.
 
     Args:
@@ -229,7 +230,7 @@ def load_model(folder: str | Path, device: str = "cpu") -> DeployedModel:
         raise
     except (RuntimeError, OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise _broken(folder, error) from error
-    return DeployedModel(info, network.to(pick_device(device)))
+    return Model(info, network.to(pick_device(device)))
 
 
 def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fgmix.benchmark.labels import METHODS
+from fgmix.results.labels import METHODS
 from fgmix.seeding import seed_hash
 
 GREY = "#999999"

@@ -20,12 +20,6 @@ from pathlib import Path
 import fgmix
 from fgmix.analysis.arrays import load_arrays
 from fgmix.analysis.results import VARIANTS, grid_sensitivities, method_ranks, step_cost, variant_ablation
-from fgmix.benchmark.labels import method_label
-from fgmix.benchmark.reporting import Results, all_tables, compared
-from fgmix.benchmark.selection import RULES, Rule, Selection, select
-from fgmix.benchmark.statistics import ERM, rank_methods
-from fgmix.benchmark.status import ORDER, Status, read_status
-from fgmix.benchmark.tables import Spread
 from fgmix.errors import UserError
 from fgmix.files import make_folder, write_atomically
 from fgmix.report.charts import Chart, as_data
@@ -33,6 +27,12 @@ from fgmix.report.figures import chart, differences
 from fgmix.report.html import Html, data_block, element, join
 from fgmix.report.runs import run_rows
 from fgmix.report.tables import table_html
+from fgmix.results.labels import method_label
+from fgmix.results.reporting import Results, all_tables, compared
+from fgmix.results.selection import RULES, Rule, Selection, select
+from fgmix.results.statistics import ERM, rank_methods
+from fgmix.results.tables import Spread
+from fgmix.sweeps.status import ORDER, Status, read_status
 
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
 GENERATOR = "fgmix report"

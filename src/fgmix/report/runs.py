@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fgmix.analysis.results import run_curves
-from fgmix.benchmark.labels import METHODS, method_label
-from fgmix.benchmark.reporting import origin
-from fgmix.benchmark.selection import Selected, Selection
-from fgmix.records import Model, RunRecord
 from fgmix.report.charts import as_data
 from fgmix.report.figures import chart
+from fgmix.results.labels import METHODS, method_label
+from fgmix.results.reporting import origin
+from fgmix.results.selection import Selected, Selection
+from fgmix.runs.record import Model, RunRecord
 
 CURVES = 400  # runs whose curves the page holds: 5 kB each
 

@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fgmix.benchmark.reporting import NothingFinished, Results, collect
-from fgmix.benchmark.status import ORDER, Status, read_status
 from fgmix.errors import UserError
-from fgmix.records import RunRecord
 from fgmix.report.page import Choices, report_page, saved_figures
+from fgmix.results.reporting import NothingFinished, Results, collect
+from fgmix.runs.record import RunRecord
+from fgmix.sweeps.status import ORDER, Status, read_status
 
 HOST = "127.0.0.1"  # nobody else's business
 

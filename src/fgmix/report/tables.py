@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fgmix.benchmark.formats import footnotes
-from fgmix.benchmark.tables import AVERAGE, Entry, Row, Table
 from fgmix.report.html import Html, element
+from fgmix.results.formats import footnotes
+from fgmix.results.tables import AVERAGE, Entry, Row, Table
 
 
 def table_html(table: Table) -> Html:

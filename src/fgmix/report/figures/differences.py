@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgmix.benchmark.statistics import Comparison
 from fgmix.plots.looks import GREY, method_look
 from fgmix.report.charts import Axis, Chart, Line, Mark, Panel, Points
 from fgmix.report.figures.shared import ink, names_axis
+from fgmix.results.statistics import Comparison
 
 
 def differences(id: str, comparisons: Sequence[Comparison], labels: Sequence[str]) -> Chart:

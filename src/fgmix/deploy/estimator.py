@@ -1,0 +1,398 @@
+"""`DomainGeneralizer`: the engine behind `fgmix.fit` as a scikit-learn classifier over arrays.
+
+`fit` is one run on all domains, in a temporary folder, and keeps the weights that validation selects.
+`leave_one_domain_out` is one run for each domain, held out: what to expect of a domain that nobody has seen.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state, check_X_y
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fgmix.algorithms import get
+from fgmix.data import ArrayInputs, DomainDataset, from_arrays
+from fgmix.data._dataset import Indices
+from fgmix.data.splits import split_indices
+from fgmix.deploy.estimate import Estimate, HeldOut, estimate, hold_out, selected
+from fgmix.errors import UserError, bad_value
+from fgmix.runs.devices import pick_device
+from fgmix.runs.loop import train
+from fgmix.runs.opening import OpenedRun, open_run
+from fgmix.runs.prepared import name_run
+from fgmix.runs.spec import RunSpec
+
+Array = npt.NDArray[Any]
+ARRAYS = {"dtype": "numeric", "allow_nd": True}  # what scikit-learn checks: finite numbers; images have four axes
+BATCH = 256  # instances per forward pass of a prediction
+
+
+@dataclass(frozen=True)
+class UnseenDomains:
+    """What was measured on each domain by a model that had never seen it; `print` shows it as a table.
+
+    Args:
+        accuracy: by domain id.
+        estimate: the same with calibration and novelty.
+    """
+
+    accuracy: dict[Hashable, float]
+    estimate: Estimate
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy over the domains."""
+        return self.estimate.accuracy
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % prediction interval for the accuracy on one more domain; None with fewer than three domains."""
+        return self.estimate.interval
+
+    def __str__(self) -> str:
+        width = max(len("held out"), *(len(d.domain) for d in self.estimate.domains))
+        head = f"{'held out':{width}}  instances   right   known"
+        rows = [
+            f"{d.domain:{width}}  {d.instances:9d}  {d.accuracy:6.1%}  {d.known_accuracy:6.1%}"
+            for d in self.estimate.domains
+        ]
+        if self.interval is None:
+            expected = "too few domains for an interval"
+        else:
+            expected = f"one more domain: {self.interval[0]:.1%} to {self.interval[1]:.1%} (95 %)"
+        return "\n".join([head, *rows, f"mean {self.mean:.1%}; {expected}"])
+
+
+class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Classifier of features (n, f) or images (n, c, h, w) that come from several domains, for use on another one.
+
+    Args:
+        algorithm: a registered method (`fgmix list algorithms`).
+        settings: its settings, such as {"lr": 1e-3, "gamma": 10}; None for its defaults.
+        backbone: "mlp", "identity" (a linear model), "small_cnn" or any timm model; None for mlp on features and
+            small_cnn on images.
+        steps: length of the training; None for 1000 on features, 300 on images.
+        batch_size: instances per domain and step; None for 32.
+        averaging: "swa" predicts with the running mean of the weights, "swad" with the overfit-aware one, "none" with
+            the weights as they were.
+        holdout_fraction: share of each domain that is not trained on and selects the weights.
+        standardize: features to mean 0 and variance 1 over what is trained on. Images are taken as they are (uint8
+            as [0, 1]).
+        random_state: int for the same model every time; a RandomState or None for a new one at every fit.
+        device: "auto", "cpu", "cuda", "cuda:1", "mps".
+        verbose: show a progress bar.
+
+    Attributes:
+        classes_: labels, in the order of `predict_proba`.
+        domains_: domain ids, in the order that the algorithm numbers them.
+        n_features_in_: f (channels, for images).
+        feature_names_in_: column names, if X had any.
+        scaler_: the StandardScaler of the features; None without.
+        algorithm_: the trained `Algorithm`, in evaluation mode.
+        record_: the `RunRecord` of the training; `record_.spec` says what ran.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> y, scanner = np.arange(120) % 2, np.arange(120) // 40
+        >>> X = rng.normal(size=(120, 4)) + 5 * y[:, None] + scanner[:, None]
+        >>> model = DomainGeneralizer("erm", steps=50).fit(X, y, domains=scanner)
+        >>> model.predict(X[:4]).tolist()
+        [0, 1, 0, 1]
+        >>> model.leave_one_domain_out(X, y, scanner).mean > 0.9
+        True
+    """
+
+    def __init__(
+        self,
+        algorithm: str = "fgmix",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        backbone: str | None = None,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        averaging: str = "swa",
+        holdout_fraction: float = 0.2,
+        standardize: bool = True,
+        random_state: int | np.random.RandomState | None = 0,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.algorithm = algorithm
+        self.settings = settings
+        self.backbone = backbone
+        self.steps = steps
+        self.batch_size = batch_size
+        self.averaging = averaging
+        self.holdout_fraction = holdout_fraction
+        self.standardize = standardize
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable] | None = None) -> Self:
+        """Train on all domains.
+
+        Args:
+            X: features (n, f) or images (n, c, h, w).
+            y: n labels.
+            domains: n domain ids of any hashable kind. None takes all instances as one domain; a method that needs
+                several is then replaced by ERM, with a warning.
+        """
+        x, labels = validate_data(self, X, y, **ARRAYS)
+        data = _instances(x, labels, domains)
+        spec = self._spec() if domains is not None else _for_one_domain(self._spec())
+        scaler = data.scaler(spec) if self.standardize else None
+        with self._trained(spec, data.dataset(scaler)) as run:
+            self.algorithm_ = run.algorithm(*selected(run.record))
+            self.record_ = replace(run.record, folder=None)  # the folder is gone when this returns
+        self.classes_, self.domains_, self.scaler_ = data.classes, data.domains, scaler
+        self._input_shape, self._scaled_bytes = x.shape[1:], _scales_bytes(x)
+        return self
+
+    def predict(self, X: npt.ArrayLike) -> Array:
+        """The likeliest label of each instance."""
+        likeliest = self._logits(X).argmax(1).numpy()
+        labels: Array = self.classes_[likeliest]
+        return labels
+
+    def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Probabilities (n, C) of the labels `classes_`, as the network gives them: not calibrated."""
+        p: npt.NDArray[np.float32] = torch.softmax(self._logits(X), 1).numpy()
+        return p
+
+    def leave_one_domain_out(self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable]) -> UnseenDomains:
+        """What to expect of a new domain: each known one is held out in turn and predicted by the others.
+
+        Scaling, training and the selection of weights see nothing of the domain held out. The estimator itself stays
+        as it was, fitted or not.
+
+        Args:
+            X: features (n, f) or images (n, c, h, w).
+            y: n labels.
+            domains: n domain ids.
+        """
+        x, labels = check_X_y(X, y, **ARRAYS)
+        data, spec = _instances(x, labels, domains), self._spec()
+        _check_enough(spec, data)
+        held_out: list[HeldOut] = []
+        for name in data.names:
+            one_out = replace(spec, test_domains=(name,))
+            scaler = data.scaler(one_out) if self.standardize else None
+            with self._trained(one_out, data.dataset(scaler)) as run:
+                held_out.append(hold_out(run))
+        found = estimate(held_out)
+        accuracies = [domain.accuracy for domain in found.domains]
+        return UnseenDomains(dict(zip(data.domains, accuracies, strict=True)), found)
+
+    def _spec(self) -> RunSpec:
+        """The run that the parameters ask for."""
+        if not isinstance(self.settings, Mapping | None):
+            raise bad_value("settings", "a dictionary or None", self.settings)
+        if not isinstance(self.algorithm, str):
+            raise bad_value("algorithm", "the name of a method", self.algorithm)
+        seed = _seed(self.random_state)
+        return RunSpec(
+            dataset="arrays",
+            algorithm=self.algorithm,
+            test_domains=(),
+            settings={name: _plain(value) for name, value in (self.settings or {}).items()},
+            backbone=self.backbone,
+            steps=_plain(self.steps),
+            batch_size=_plain(self.batch_size),
+            averaging=self.averaging,  # type: ignore[arg-type]  # checked by the spec
+            holdout_fraction=_plain(self.holdout_fraction),
+            seed=seed,
+            trial_seed=seed,
+        )
+
+    @contextmanager
+    def _trained(self, spec: RunSpec, dataset: DomainDataset) -> Iterator[OpenedRun]:
+        """A finished run; its folder lives as long as the block."""
+        # The engine seeds torch's generators: the caller's go on as if nothing had happened.
+        gpus = range(torch.cuda.device_count())
+        with TemporaryDirectory(prefix="fgmix-") as folder, torch.random.fork_rng(gpus):
+            record = train(spec, folder, dataset=dataset, device=self.device, progress=self.verbose)
+            if record.status == "diverged":
+                raise UserError(
+                    f"Training diverged at step {record.diverged_at}: its loss was not finite. Lower the learning "
+                    'rate: settings={"lr": …}.'
+                )
+            yield open_run(Path(folder) / name_run(spec, dataset), dataset=dataset, device=self.device)
+
+    def _logits(self, X: npt.ArrayLike) -> torch.Tensor:
+        """h(g(x)) of all instances (n, C), on the CPU."""
+        check_is_fitted(self)
+        x: Array = validate_data(self, X, reset=False, **ARRAYS)
+        if x.shape[1:] != self._input_shape:
+            raise UserError(f"Expected instances of shape {self._input_shape}. Found {x.shape[1:]}.")
+        if _scales_bytes(x) != self._scaled_bytes:  # uint8 is taken as [0, 1], other types as they are
+            expected = "uint8" if self._scaled_bytes else "numbers other than uint8"
+            raise UserError(f"Expected images of {expected}, as in training. Found {x.dtype}. Convert them.")
+        inputs = ArrayInputs(_prepared(x, self.scaler_))
+        device = pick_device(self.device)
+        algorithm = self.algorithm_.to(device)
+        batches = np.array_split(np.arange(len(x)), math.ceil(len(x) / BATCH))
+        with torch.inference_mode():
+            return torch.cat([algorithm.predict(inputs.clean(batch).to(device)).float().cpu() for batch in batches])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: the network on the CPU, so that a machine without this one's GPU can load it."""
+        state = {**super().__getstate__()}
+        if "algorithm_" in state:
+            state["algorithm_"] = copy.deepcopy(state["algorithm_"]).cpu()
+        return state
+
+
+@dataclass(frozen=True)
+class _Instances:
+    """Checked arrays, with labels and domains numbered.
+
+    Args:
+        x: features or images.
+        y: numbers of the classes.
+        classes: labels.
+        ids: numbers of the domains.
+        domains: domain ids.
+    """
+
+    x: Array
+    y: Indices
+    classes: Array
+    ids: Indices
+    domains: tuple[Hashable, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """A text for each domain; 1 and "1" are different domains."""
+        texts = [str(domain) for domain in self.domains]
+        return texts if len(set(texts)) == len(texts) else [repr(domain) for domain in self.domains]
+
+    def scaler(self, spec: RunSpec) -> StandardScaler | None:
+        """Mean and scale of the features over what a run trains on; None for images."""
+        if self.x.ndim != 2:
+            return None
+        sources = [d for d, name in enumerate(self.names) if name not in spec.test_domains]
+        rows = np.concatenate([self._training_rows(d, spec) for d in sources])
+        return StandardScaler().fit(_numbers(self.x)[rows])
+
+    def _training_rows(self, d: int, spec: RunSpec) -> Indices:
+        rows = np.flatnonzero(self.ids == d)
+        return rows[split_indices(len(rows), spec.holdout_fraction, spec.trial_seed, d).train]
+
+    def dataset(self, scaler: StandardScaler | None) -> DomainDataset:
+        """The instances as the engine takes them."""
+        classes = [str(label) for label in self.classes.tolist()]
+        return from_arrays(_prepared(self.x, scaler), self.y, self.ids, classes=classes, domains=self.names)
+
+
+def _instances(x: Array, y: Array, domains: Sequence[Hashable] | None) -> _Instances:
+    """Number labels and domains, and refuse what no method could learn from."""
+    check_classification_targets(y)
+    classes, labels = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise UserError(f"Expected at least two classes in y. Found one class, {classes.tolist()[0]!r}.")
+    ids = _domain_ids(domains, len(x)) if domains is not None else ["all"] * len(x)
+    distinct = _sorted(set(ids))
+    number = {domain: d for d, domain in enumerate(distinct)}
+    numbers = np.array([number[domain] for domain in ids], dtype=np.int64)
+    return _Instances(x, labels.astype(np.int64), classes, numbers, tuple(distinct))
+
+
+def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
+    """One hashable id for each instance, none of them missing."""
+    if not isinstance(domains, Iterable):
+        raise bad_value("domains", "a sequence of ids", domains)
+    ids = domains.tolist() if hasattr(domains, "tolist") else list(domains)
+    if len(ids) != n:
+        raise UserError(f"Expected one domain id for each of the {n} instances. Found {len(ids)} in `domains`.")
+    for row, domain in enumerate(ids):
+        if not isinstance(domain, Hashable):
+            raise bad_value("domains", "one id for each instance, such as a text or a number", domain)
+        if _is_missing(domain):
+            raise UserError(f"Expected a domain id for each instance. Found {domain!r} in row {row} of `domains`.")
+    return ids
+
+
+def _is_missing(domain: Hashable) -> bool:
+    """None, NaN, NaT or pandas' NA, which is equal to nothing, not even to itself."""
+    same = domain == domain
+    return domain is None or not isinstance(same, bool | np.bool_) or not same
+
+
+def _sorted(domains: set[Hashable]) -> list[Hashable]:
+    """An order that does not depend on that of the instances, of ids that may not be comparable."""
+    try:
+        return sorted(domains)  # type: ignore[type-var]
+    except TypeError:
+        return sorted(domains, key=lambda domain: (type(domain).__name__, repr(domain)))
+
+
+def _prepared(x: Array, scaler: StandardScaler | None) -> Array:
+    """Instances as the network sees them: images as they are, features as numbers, scaled if there is a scaler."""
+    if x.ndim != 2:
+        return x
+    scaled: Array = _numbers(x) if scaler is None else scaler.transform(_numbers(x))
+    return scaled
+
+
+def _scales_bytes(x: Array) -> bool:
+    """Whether the engine takes x for images of bytes."""
+    return x.ndim == 4 and x.dtype == np.uint8
+
+
+def _numbers(x: Array) -> Array:
+    """Floating point, precise enough to subtract a mean from."""
+    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
+
+
+def _plain(value: Any) -> Any:
+    """Python's own number for numpy's, which parameter grids are full of."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    """An integer as it is; a generator, or numpy's own for None, gives its next number."""
+    if not isinstance(random_state, int | np.integer):
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    if random_state < 0:
+        raise bad_value("random_state", "zero or a positive integer, a RandomState or None", random_state)
+    return int(random_state)
+
+
+def _for_one_domain(spec: RunSpec) -> RunSpec:
+    """The spec itself, or ERM in place of a method that needs several domains."""
+    if get(spec.algorithm).min_domains < 2:
+        return spec
+    warnings.warn(
+        f"{spec.algorithm} learns from differences between domains and none were given: training ERM instead. Call "
+        "fit(X, y, domains=…).",
+        UserWarning,
+        stacklevel=3,
+    )
+    known = get("erm").Config.names()
+    return replace(spec, algorithm="erm", settings={k: v for k, v in spec.settings.items() if k in known})
+
+
+def _check_enough(spec: RunSpec, data: _Instances) -> None:
+    """Holding one domain out must leave enough."""
+    needed = get(spec.algorithm).min_domains + 1
+    if len(data.domains) < needed:
+        raise UserError(
+            f"Holding a domain out leaves {spec.algorithm} too few: expected at least {needed} domains. "
+            f"Found {len(data.domains)}. Add domains, or take a method that works on fewer, such as erm."
+        )

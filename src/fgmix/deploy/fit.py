@@ -1,0 +1,181 @@
+"""`fgmix fit`: from a dataset to a model in use, with an honest estimate of what it does on a domain never seen.
+
+1. Every domain is held out in turn: a run trains on the others, selects its weights without looking at it, and predicts
+   all of it. Those predictions are the estimate, and calibrate the confidence.
+2. A run on all domains, with the same settings, makes the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import fgmix
+from fgmix.algorithms import get
+from fgmix.data import ArrayInputs, DomainDataset
+from fgmix.deploy.card import model_card
+from fgmix.deploy.estimate import LEVELS, Estimate, estimate, familiar_to, hold_out, selected
+from fgmix.deploy.model import (
+    INFO,
+    MIN_CONFIDENCE,
+    WEIGHTS,
+    Dtype,
+    Model,
+    ModelInfo,
+    Network,
+    load_model,
+    read_info,
+)
+from fgmix.errors import UserError, bad_value
+from fgmix.files import exclusive, make_folder, remove_temporaries, write_atomically
+from fgmix.runs.loop import train
+from fgmix.runs.opening import OpenedRun, open_run
+from fgmix.runs.prepared import PreparedRun, prepare
+from fgmix.runs.record import RunRecord
+from fgmix.runs.spec import RunSpec
+
+CARD = "card.md"
+RUNS = "runs"
+OWN = (INFO, CARD, RUNS, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")  # patterns of a model's own files
+
+
+def fit(
+    spec: RunSpec,
+    out: str | Path,
+    *,
+    dataset: DomainDataset | None = None,
+    estimated: bool = True,
+    min_confidence: float = MIN_CONFIDENCE,
+    device: str = "auto",
+    progress: bool = True,
+) -> Model:
+    """Train a model to be used; killed, it goes on when called again.
+
+    Args:
+        spec: how to train; without test domains.
+        out: the model's folder. Its runs are kept in it and may be deleted once the model is there.
+        dataset: the dataset, if it is loaded already.
+        estimated: hold every domain out once for the estimate; without it, the model knows nothing about unseen
+            domains and its confidence is not calibrated.
+        min_confidence: below it a prediction is not trusted.
+        device: as in `fgmix.fit`.
+        progress: show progress bars.
+    """
+    if spec.test_domains:
+        raise UserError(f"A model to be used is trained on all domains. Found {spec.test_domains} to hold out.")
+    if not 0 <= min_confidence <= 1:
+        raise bad_value("min_confidence", "between 0 and 1", min_confidence)
+    final = prepare(spec, dataset, progress=progress)
+    dataset = final.dataset
+    _check_data(final, estimated)
+    out = make_folder(Path(out))
+    _check_foreign(out)
+    with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
+        remove_temporaries(out)
+        _check_same(out, final, estimated, min_confidence)
+        if (out / INFO).exists():  # done before; its runs may be deleted by now
+            model = load_model(out, device)
+            _write_card(out, model.info)
+            return model
+        held_out = dataset.domain_names if estimated else ()
+        runs = [_run(spec, (name,), out, dataset, device, progress) for name in held_out]
+        run = _run(spec, (), out, dataset, device, progress)
+        levels = sorted({*LEVELS, min_confidence})
+        model = _model(run, estimate([hold_out(r) for r in runs], levels) if runs else None, min_confidence)
+        model.save(out)
+        _write_card(out, model.info)
+    return load_model(out, device)
+
+
+def _write_card(out: Path, info: ModelInfo) -> None:
+    card = model_card(info)
+    write_atomically(out / CARD, lambda file: file.write(card.encode()))
+
+
+def _check_data(run: PreparedRun, estimated: bool) -> None:
+    """There must be something to tell apart, and holding a domain out must leave enough."""
+    algorithm, dataset = run.spec.algorithm, run.dataset
+    if len(dataset.classes) < 2:
+        raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
+    needed = get(algorithm).min_domains + 1
+    if estimated and len(dataset.domains) < needed:
+        raise UserError(
+            f"Holding a domain out for the estimate leaves {algorithm} too few. Expected at least {needed} "
+            f"domains. Found {len(dataset.domains)}. Take a method that works on fewer (erm), or pass --no-estimate."
+        )
+
+
+def _check_foreign(out: Path) -> None:
+    """Never write among what is not a model's: the rest of a kill is, and what was exported is."""
+    own = [path for name in OWN for path in out.glob(name)]
+    foreign = sorted(path.name for path in out.iterdir() if path not in own)
+    if foreign and not (out / INFO).exists():
+        raise UserError(
+            f"Expected an empty folder or a model at {out}. Found {', '.join(foreign[:3])}. Choose another."
+        )
+
+
+def _check_same(out: Path, run: PreparedRun, estimated: bool, min_confidence: float) -> None:
+    """Never write over another model: it may be in use, and exported."""
+    if not (out / INFO).exists():
+        return
+    made = read_info(out)
+    same_data = made.data_fingerprint == run.dataset.fingerprint
+    if (made.run, made.estimate is not None, made.min_confidence) != (run.name, estimated, min_confidence):
+        raise UserError(
+            f"The folder {out} holds a model of other {'settings' if same_data else 'data'}. Choose another --out, or "
+            f"delete its {INFO}: its runs are kept."
+        )
+
+
+def _run(
+    spec: RunSpec, test_domains: tuple[str, ...], out: Path, dataset: DomainDataset, device: str, progress: bool
+) -> OpenedRun:
+    record = train(
+        replace(spec, test_domains=test_domains), out / RUNS, dataset=dataset, device=device, progress=progress
+    )
+    _check_finished(record)
+    if record.folder is None:
+        raise AssertionError("a run that `fit` returns has a folder")
+    return open_run(record.folder, dataset=dataset, device=device)
+
+
+def _check_finished(record: RunRecord) -> None:
+    if record.status == "diverged":
+        raise UserError(
+            f"The run {record.folder} diverged at step {record.diverged_at}: its loss was not finite. "
+            "Lower the learning rate: --set lr=…"
+        )
+
+
+def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> Model:
+    record, dataset = run.record, run.prepared.dataset
+    algorithm = run.algorithm(*selected(record))
+    familiar = familiar_to(run, algorithm)
+    network = Network(algorithm.featurizer, algorithm.classifier, found.temperature if found else 1.0, familiar).eval()
+    _, model = selected(record)
+    info = ModelInfo(
+        spec=record.spec,
+        run=run.folder.name,
+        dataset=dataset.name,
+        data_fingerprint=dataset.fingerprint,
+        kind=dataset.kind,
+        input_shape=dataset.input_shape,
+        dtype=_dtype(dataset),
+        classes=dataset.classes,
+        domains=dataset.domain_names,
+        min_confidence=min_confidence,
+        estimate=found,
+        known_accuracy=record.best(model).validation(run.sources, model),
+        notes=dataset.notes,
+        fgmix_version=fgmix.__version__,
+    )
+    return Model(info, network)
+
+
+def _dtype(dataset: DomainDataset) -> Dtype:
+    """What the instances were before they were prepared."""
+    plain = [d.inputs for d in dataset.domains if isinstance(d.inputs, ArrayInputs) and d.inputs.x.dtype != np.uint8]
+    return "float32" if plain else "uint8"

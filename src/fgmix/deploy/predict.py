@@ -1,0 +1,127 @@
+"""`fgmix predict`: rows about images in files and folders, or about arrays in an .npz file."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from fgmix.data.arrays import finite_rows, read_npz
+from fgmix.data.augment import ImageInputs
+from fgmix.data.decoded import DecodedImages, Unreadable, quiet_decoding, reduced
+from fgmix.data.folders import EXTENSIONS
+from fgmix.deploy.model import Model, Predictions
+from fgmix.errors import UserError
+from fgmix.progress import Progress
+
+BATCH = 64  # images decoded and predicted at a time: a bound on memory
+Row = dict[str, Any]
+
+
+def predict_paths(
+    model: Model, paths: Sequence[Path], *, probabilities: bool = False, progress: bool = True
+) -> Iterator[Row]:
+    """A row for every image or array row, in order; what cannot be predicted gets one with the reason.
+
+    Args:
+        model: the model.
+        paths: image files and folders of them, or one .npz file with X.
+        probabilities: also give every class's.
+        progress: show a bar.
+    """
+    if any(path.suffix.lower() == ".npz" for path in paths):
+        if len(paths) > 1:
+            raise UserError(f"Expected one .npz file, or images. Found {len(paths)} paths with an .npz among them.")
+        yield from _array_rows(model, paths[0], probabilities)
+        return
+    if model.info.kind != "images":
+        raise UserError(f"This model takes {model.info.kind} as arrays. Found images. Pass an .npz file with X.")
+    files = image_files(paths)
+    with Progress("predict", len(files), show=progress) as bar:
+        for start in range(0, len(files), BATCH):
+            rows = _image_rows(model, files[start : start + BATCH], probabilities)
+            yield from rows
+            bar.advance(len(rows))
+
+
+def image_files(paths: Sequence[Path]) -> list[Path]:
+    """Files as given, folders as all images below them in sorted order."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS and p.is_file())
+            if not below:
+                raise UserError(f"Expected images under {path}. Found none.")
+            found += below
+        elif path.exists():
+            found.append(path)
+        else:
+            raise UserError(f"Expected an image or a folder at {path}. Found nothing there.")
+    return found
+
+
+def write_csv(rows: Iterator[Row], file: IO[str]) -> int:
+    """Write rows as they come; returns how many could not be predicted."""
+    writer, failed = None, 0
+    for row in rows:
+        if writer is None:
+            writer = csv.DictWriter(file, list(row))
+            writer.writeheader()
+        writer.writerow(row)
+        failed += bool(row["error"])
+    return failed
+
+
+def _image_rows(model: Model, files: Sequence[Path], probabilities: bool) -> list[Row]:
+    size = model.info.input_shape[-1]
+    with quiet_decoding(), ThreadPoolExecutor() as pool:
+        decoded = list(pool.map(lambda path: reduced(path, size), files))
+    pixels = [np.asarray(image) for image in decoded if not isinstance(image, Unreadable)]
+    errors = [image.reason if isinstance(image, Unreadable) else "" for image in decoded]
+    names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8
+    return list(_rows(names, errors, model.predict_inputs(_inputs(pixels, size)), probabilities))
+
+
+def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) -> ImageInputs:
+    """Decoded images in memory, prepared exactly as evaluation prepares those of the cache."""
+    lengths = np.array([image.size for image in pixels], dtype=np.int64)
+    images = DecodedImages(
+        key="",
+        pixels=np.concatenate([image.ravel() for image in pixels]) if pixels else np.empty(0, np.uint8),
+        offsets=np.cumsum(lengths) - lengths,
+        heights=np.array([image.shape[0] for image in pixels], dtype=np.int64),
+        widths=np.array([image.shape[1] for image in pixels], dtype=np.int64),
+    )
+    return ImageInputs(images, images.readable, size)
+
+
+def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
+    arrays = read_npz(path, ("x",))
+    if "x" not in arrays:
+        raise UserError(f"Expected an array X in {path}. Found none. Save one with numpy.savez.")
+    x = model.as_trained(arrays["x"])
+    if not len(x):
+        raise UserError(f"Expected rows in the array X of {path}. Found none.")
+    finite = finite_rows(x)
+    errors = ["" if ok else "NaN or infinity" for ok in finite]
+    names = [{"row": i} for i in range(len(x))]
+    yield from _rows(names, errors, model.predict(x[finite]), probabilities)
+
+
+def _rows(names: Sequence[Row], errors: Sequence[str], said: Predictions, probabilities: bool) -> Iterator[Row]:
+    """A row for each name, all with the same columns; `said` is about those without an error, in order."""
+    shares = [f"p({name})" for name in said.classes] if probabilities else []
+    blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *shares], "")
+    found = zip(said.labels, said.confidence, said.novelty, said.trusted, said.probabilities, strict=True)
+    for name, error in zip(names, errors, strict=True):
+        row = {**name, **blank, "error": error}
+        if not error:
+            label, confidence, novelty, trusted, p = next(found)
+            row |= {"label": label, "confidence": f"{confidence:.4f}", "novelty": f"{novelty:.4f}"}
+            row |= {"trusted": "yes" if trusted else "no", **{c: f"{v:.4f}" for c, v in zip(shares, p)}}
+        yield row

@@ -1,0 +1,189 @@
+"""Declared fields: one declaration gives a value's type, default, bounds, help, and how it is read from text.
+
+Settings of a method (`algorithms.setting`, `algorithms.search`) and options of a run (`runs.spec.option`) are such
+fields. What a command line shows, what is checked and what is recorded comes from the declaration alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from os import PathLike
+from typing import Any
+
+from fgmix.errors import UserError, bad_value, unknown
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Limits of a number.
+
+    >>> str(Bounds(ge=0, lt=1)), 1.0 in Bounds(ge=0, lt=1)
+    ('at least 0 and below 1', False)
+    """
+
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            (self.gt is None or value > self.gt)
+            and (self.ge is None or value >= self.ge)
+            and (self.lt is None or value < self.lt)
+            and (self.le is None or value <= self.le)
+        )
+
+    def __str__(self) -> str:
+        if self.ge is not None and self.le is not None:
+            return f"between {self.ge:g} and {self.le:g}"
+        limits = {"greater than": self.gt, "at least": self.ge, "below": self.lt, "at most": self.le}
+        return " and ".join(f"{word} {limit:g}" for word, limit in limits.items() if limit is not None)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A declared field of a class.
+
+    Args:
+        name: of the attribute.
+        kind: its type: int, float, bool, str, a Literal of texts, or one of them or None.
+        default: `dataclasses.MISSING` where there is none.
+        help: one line.
+        bounds: limits, of a number.
+        metadata: what the declaring function keeps besides.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    help: str
+    bounds: Bounds
+    metadata: Mapping[str, Any]
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The types that a value may have: int | None → (int, NoneType)."""
+        if self.choices:
+            return (str, type(None)) if self.optional else (str,)
+        return _parts(self.kind)
+
+    @property
+    def optional(self) -> bool:
+        return type(None) in _parts(self.kind)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts that a Literal allows; empty for other types."""
+        literals = [part for part in _parts(self.kind) if typing.get_origin(part) is typing.Literal]
+        return tuple(choice for literal in literals for choice in typing.get_args(literal))
+
+    @property
+    def expected(self) -> str:
+        """What a value should be, in words."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices) + (" or none" if self.optional else "")
+        words = _POSITIVE.get((self.types[0], self.bounds)) or f"{_WORDS[self.types[0]]} {self.bounds}".strip()
+        return f"{words} or none" if self.optional else words
+
+    def checked(self, value: Any) -> Any:
+        """The value, with an integer made a float where a float is declared, so that 1 and 1.0 are one spec."""
+        if isinstance(value, PathLike) and str in self.types:
+            value = str(value)
+        if value is None and self.optional:
+            return None
+        if float in self.types and type(value) is int:
+            value = float(value)
+        if not isinstance(value, self.types) or (isinstance(value, bool) and bool not in self.types):
+            raise bad_value(self.name, self.expected, value)
+        if self.choices and value not in self.choices:
+            raise unknown(f"`{self.name}`", value, self.choices)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise bad_value(self.name, "finite", value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value not in self.bounds:
+            raise bad_value(self.name, self.expected, value)
+        return value
+
+    def parsed(self, text: str) -> Any:
+        """The value that a text such as "10", "true" or "none" stands for."""
+        lowered = text.strip().lower()
+        if self.optional and lowered in ("none", ""):
+            return None
+        if bool in self.types and lowered in ("true", "false"):
+            return lowered == "true"
+        for number in (int, float):
+            if number in self.types:
+                try:
+                    return self.checked(number(text))
+                except UserError:
+                    raise
+                except (ValueError, OverflowError):
+                    continue
+        if str in self.types:
+            return self.checked(text)
+        raise UserError(f"Parameter `{self.name}` should be {self.expected}. Found {text!r}.")
+
+
+_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
+_POSITIVE = {  # bounds that have a name
+    (int, Bounds(ge=1)): "a positive integer",
+    (int, Bounds(ge=0)): "zero or a positive integer",
+    (float, Bounds(gt=0)): "a positive number",
+    (float, Bounds(ge=0)): "zero or a positive number",
+}
+
+
+def declare(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    gt: float | None = None,
+    ge: float | None = None,
+    lt: float | None = None,
+    le: float | None = None,
+    **metadata: Any,
+) -> Any:
+    """A field of a dataclass with help and bounds.
+
+    Args:
+        default: its default; without one the field must be given.
+        help: one line, for help texts and docs.
+        gt: the value should be greater.
+        ge: … greater or equal.
+        lt: … less.
+        le: … less or equal.
+        metadata: anything that the caller needs to know of the field.
+    """
+    bounds = Bounds(gt, ge, lt, le)
+    return dataclasses.field(default=default, metadata={"help": help, "bounds": bounds, **metadata})
+
+
+@cache  # a report reads thousands of specs
+def fields_of(cls: type) -> dict[str, Field]:
+    """The declared fields of a dataclass by name, inherited ones included."""
+    hints = typing.get_type_hints(cls)
+    return {
+        f.name: Field(f.name, hints[f.name], f.default, f.metadata["help"], f.metadata["bounds"], f.metadata)
+        for f in dataclasses.fields(cls)
+        if "help" in f.metadata
+    }
+
+
+def check_fields(instance: Any) -> None:
+    """Check every declared field of a frozen dataclass, and store it in its own type; call it in `__post_init__`."""
+    for name, field in fields_of(type(instance)).items():
+        value = getattr(instance, name)
+        checked = field.checked(value)
+        if checked is not value:
+            object.__setattr__(instance, name, checked)
+
+
+def _parts(kind: Any) -> tuple[Any, ...]:
+    """int | None → (int, NoneType); int → (int,)."""
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)

@@ -1,0 +1,1 @@
+"""From records to tables: selection, statistics, formats. No module here imports torch."""

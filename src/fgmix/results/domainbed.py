@@ -1,0 +1,237 @@
+"""DomainBed's own sweep folders, read as our records and written from them.
+
+A sweep is a folder of runs; a run is a folder with `results.jsonl`, a line per evaluation, and `done`, written last.
+A line holds "step", "env{i}_in_acc" and "env{i}_out_acc" of every domain i, the loss and its terms, "hparams", and
+"args" with the dataset, the algorithm, the test domains' numbers, and the seeds. "in" is our "train", "out" our
+"holdout". DomainBed's report reads every run's lines whether or not it is done, and so does this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fgmix.errors import UserError
+from fgmix.files import make_folder, write_atomically
+from fgmix.results.labels import (
+    from_domainbed_dataset,
+    from_domainbed_method,
+    known_domains,
+    method_label,
+    to_domainbed_dataset,
+    to_domainbed_method,
+)
+from fgmix.runs.record import Evaluation, Model, RunRecord
+from fgmix.runs.spec import RunSpec
+
+_ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
+_PARTS = {"in": "train", "out": "holdout"}
+_NEEDED_ARGS = {"dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed"}
+# Keys of a line that are neither accuracies nor metrics of training.
+_NOT_METRICS = {"args", "hparams", "step", "epoch", "step_time", "mem_gb"}
+_MAKER = "DomainBed"  # stands where our records have fgmix's version and the data's digest
+
+
+@dataclass(frozen=True)
+class DomainBedSweep:
+    """What was read.
+
+    Args:
+        records: the runs.
+        notes: what a reader should know: lines that were skipped, runs that are not done.
+    """
+
+    records: tuple[RunRecord, ...]
+    notes: tuple[str, ...]
+
+
+def from_domainbed(folder: str | Path) -> DomainBedSweep:
+    """Read a DomainBed sweep.
+
+    Lines that are not whole (a run killed while writing) are skipped, keys that are not known ignored.
+
+    Args:
+        folder: the sweep's folder, DomainBed's --output_dir.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"Expected a folder with DomainBed's runs at {folder}. Found none.")
+    records, notes = [], []
+    for run in sorted(path.parent for path in folder.glob("*/results.jsonl")):
+        lines, broken = _lines(run / "results.jsonl")
+        if broken:
+            notes.append(f"{run.name}: skipped {broken} line{'s' if broken > 1 else ''} that cannot be read")
+        if not lines:
+            notes.append(f"{run.name}: no evaluation")
+            continue
+        if not (run / "done").exists():
+            notes.append(f"{run.name}: not done; its {len(lines)} evaluations are used as they are")
+        records.append(_record(run, lines))
+    if not records:
+        raise UserError(
+            f"Expected DomainBed's runs in {folder}, each with a results.jsonl. Found none. "
+            "Give the folder that was its sweep's --output_dir."
+        )
+    return DomainBedSweep(tuple(records), tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One evaluation, with the domains by number."""
+
+    step: int
+    args: dict[str, Any]
+    hparams: dict[str, Any]
+    accuracy: dict[int, dict[str, float]]
+    metrics: dict[str, float]
+
+
+def _lines(file: Path) -> tuple[list[_Line], int]:
+    """The whole lines of a file in order of steps, and how many are not whole."""
+    lines, broken = [], 0
+    for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            lines.append(_parse(json.loads(text)))
+        except (ValueError, KeyError, TypeError, AttributeError):  # cut off, or not what selection needs
+            broken += 1
+    return sorted(lines, key=lambda line: line.step), broken
+
+
+def _parse(content: dict[str, Any]) -> _Line:
+    accuracy: dict[int, dict[str, float]] = defaultdict(dict)
+    metrics = {}
+    for key, value in content.items():
+        if match := _ACCURACY.fullmatch(key):
+            accuracy[int(match[1])][_PARTS[match[2]]] = float(value)
+        elif key not in _NOT_METRICS and isinstance(value, int | float):
+            metrics[key] = float(value)
+    args = content["args"]
+    needed = [accuracy[env][part] for env in args["test_envs"] for part in _PARTS.values()]
+    needed += [parts["holdout"] for parts in accuracy.values()]
+    by_number = dict(sorted(accuracy.items()))
+    numbered = list(by_number) == list(range(len(by_number)))
+    if not (args["test_envs"] and args.keys() >= _NEEDED_ARGS and numbered and all(map(math.isfinite, needed))):
+        raise ValueError("not a whole line")
+    return _Line(int(content["step"]), args, dict(content.get("hparams") or {}), by_number, metrics)
+
+
+def _record(run: Path, lines: list[_Line]) -> RunRecord:
+    args, hparams = lines[0].args, dict(lines[0].hparams)
+    dataset = from_domainbed_dataset(args["dataset"])
+    names = _domain_names(dataset, len(lines[0].accuracy))
+    test_domains = tuple(names[env] for env in args["test_envs"])
+    spec = RunSpec(
+        dataset=dataset,
+        algorithm=from_domainbed_method(args["algorithm"]),
+        test_domains=test_domains,
+        batch_size=hparams.pop("batch_size", None),
+        dropout=float(hparams.pop("resnet_dropout", 0.0)),
+        settings=hparams,  # under DomainBed's names
+        steps=args.get("steps"),
+        eval_every=args.get("checkpoint_freq"),
+        holdout_fraction=args.get("holdout_fraction", 0.2),
+        seed=args.get("seed", 0),
+        trial_seed=args["trial_seed"],
+        hparams_seed=args["hparams_seed"],
+        protocol="domainbed",
+        averaging="none",
+    )
+    evaluations = [
+        Evaluation(line.step, {"raw": {names[env]: parts for env, parts in line.accuracy.items()}}, {}, line.metrics)
+        for line in lines
+    ]
+    return RunRecord(
+        spec=spec,
+        status="done",
+        fgmix_version=_MAKER,
+        dataset=dataset,
+        data_fingerprint=_MAKER,
+        domains=names,
+        evaluations=tuple(evaluations),
+        folder=run,
+    )
+
+
+def _domain_names(dataset: str, count: int) -> tuple[str, ...]:
+    """The dataset's own names if it is known and has that many, else env0, env1, …"""
+    names = known_domains(dataset)
+    return names if len(names) == count else tuple(f"env{i}" for i in range(count))
+
+
+def is_domainbeds(record: RunRecord) -> bool:
+    """Whether a record was read from a DomainBed sweep."""
+    return record.fgmix_version == _MAKER
+
+
+def hparams_of(spec: RunSpec) -> dict[str, Any]:
+    """What DomainBed calls hyper-parameters; settings keep the names they have."""
+    return {**spec.settings, "batch_size": spec.batch_size, "resnet_dropout": spec.dropout}
+
+
+def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str = "") -> list[Path]:
+    """Write records as a DomainBed sweep that its `collect_results` reads; returns the runs' folders.
+
+    The averaged model of a run becomes a run of its own, of the algorithm "ERM + SWA". Hyper-parameters keep our names;
+    DomainBed's report does not read them. A run that diverged has its
+    lines but no `done`; DomainBed's report then reads its last line as the last step. DomainBed's report lists only
+    the datasets that it knows.
+
+    Args:
+        records: the runs.
+        folder: where to write; made if it does not exist.
+        variant: what sets these runs apart from others of the same methods and draws, such as a point of a grid; it
+            becomes part of the algorithm's name, by which alone DomainBed tells them apart.
+    """
+    folder = make_folder(Path(folder))
+    return [_write(record, model, folder, variant) for record in records for model in record.models]
+
+
+def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
+    spec, names = record.spec, record.domains
+    algorithm = to_domainbed_method(spec.algorithm) if model == "raw" else method_label(spec.algorithm, model)
+    args = {
+        "dataset": to_domainbed_dataset(record.dataset),
+        "algorithm": f"{algorithm} ({variant})" if variant else algorithm,
+        "test_envs": sorted(names.index(name) for name in spec.test_domains),
+        "holdout_fraction": spec.holdout_fraction,
+        "hparams_seed": spec.hparams_seed,
+        "task": "domain_generalization",
+        "trial_seed": spec.trial_seed,
+        "seed": spec.seed,
+        "steps": spec.steps,
+    }
+    # DomainBed names a run by its arguments; hyper-parameters too, so that no two of our runs share a folder.
+    hparams = hparams_of(spec)
+    digest = hashlib.md5(json.dumps([args, hparams], sort_keys=True).encode()).hexdigest()
+    run = make_folder(folder / digest)
+    lines = [
+        {
+            "args": {**args, "output_dir": str(run)},
+            "hparams": hparams,
+            "step": evaluation.step,
+            **evaluation.metrics,
+            **_keys(evaluation, model, names),
+        }
+        for evaluation in record.evaluations
+    ]
+    text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
+    write_atomically(run / "results.jsonl", lambda file: file.write(text.encode()))
+    if record.status == "done":
+        write_atomically(run / "done", lambda file: file.write(b"done"))
+    return run
+
+
+def _keys(evaluation: Evaluation, model: Model, names: tuple[str, ...]) -> dict[str, float]:
+    theirs = {ours: part for part, ours in _PARTS.items()}
+    return {
+        f"env{names.index(name)}_{theirs[part]}_acc": value
+        for name, parts in evaluation.accuracy[model].items()
+        for part, value in parts.items()
+    }

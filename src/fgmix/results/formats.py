@@ -1,0 +1,129 @@
+"""Tables as text: Markdown, LaTeX (booktabs), CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+
+from fgmix.errors import unknown
+from fgmix.results.tables import Entry, Table
+
+
+def render(tables: Sequence[Table], format: str) -> str:
+    """Tables as "md", "latex" or "csv"."""
+    if format not in FORMATS:
+        raise unknown("table format", format, FORMATS)
+    return FORMATS[format](tables)
+
+
+def markdown(table: Table) -> str:
+    """A Markdown table, the best of each column in bold, footnotes beneath."""
+    notes = footnotes(table)
+    head = [table.corner, *table.columns]
+    lines = [f"### {table.title}", "", _line(head), _line(["---", *["---:"] * len(table.columns)])]
+    for row in table.rows:
+        cells = [
+            ("**{}**" if table.is_best(row, i) else "{}").format(entry.shown) + _mark(entry, notes, " [{}]")
+            for i, entry in enumerate(row.entries)
+        ]
+        lines.append(_line([row.label, *cells]))
+    lines += ["", table.caption]
+    for text, number in notes.items():
+        lines += ["", f"[{number}] {text}"]
+    return "\n".join(lines) + "\n"
+
+
+def latex(table: Table) -> str:
+    r"""A LaTeX `table` that needs \usepackage{booktabs}, the best of each column in bold, footnotes beneath."""
+    notes = footnotes(table)
+    head = [table.corner, *table.columns]
+    body = []
+    for row in table.rows:
+        cells = [
+            (r"\textbf{{{}}}" if table.is_best(row, i) else "{}").format(escape(entry.shown))
+            + _mark(entry, notes, r"\textsuperscript{{{}}}")
+            for i, entry in enumerate(row.entries)
+        ]
+        body.append(" & ".join([escape(row.label), *cells]) + r" \\")
+    beneath = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape(text)}" for text, number in notes.items()]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escape(table.title)}. {escape(table.caption)}}}",
+        rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
+        r"\toprule",
+        " & ".join(map(escape, head)) + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *beneath,
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(tables: Sequence[Table]) -> str:
+    """One line an entry of any table, nothing rounded: table, row, column, value, spread, trials, shown, note."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["table", "row", "column", "value", "spread", "trials", "shown", "note"])
+    for table in tables:
+        for row in table.rows:
+            for column, entry in zip(table.columns, row.entries):
+                numbers = ["" if x is None else repr(x) for x in (entry.value, entry.spread, entry.trials)]
+                writer.writerow([table.title, row.label, column, *numbers, entry.shown, entry.note])
+    return out.getvalue()
+
+
+FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
+    "md": lambda tables: "\n".join(map(markdown, tables)),
+    "latex": lambda tables: "\n".join(map(latex, tables)),
+    "csv": comma_separated,
+}
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "÷": r"$\div$",
+    "√": r"$\surd$",
+    "≈": r"$\approx$",
+    "λ": r"$\lambda$",
+    "α": r"$\alpha$",
+    "₀": r"$_0$",
+    "χ": r"$\chi$",
+    "²": r"$^2$",
+    "−": "$-$",
+    "≤": r"$\leq$",
+}
+
+
+def escape(text: str) -> str:
+    r"""Text with LaTeX's special characters, and the symbols of our captions, as LaTeX writes them.
+
+    >>> print(escape("+90% of l2a_ot"))
+    +90\% of l2a\_ot
+    """
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def footnotes(table: Table) -> dict[str, int]:
+    """Every different note, numbered in the order of reading."""
+    notes = dict.fromkeys(entry.note for row in table.rows for entry in row.entries if entry.note)
+    return {note: number for number, note in enumerate(notes, start=1)}
+
+
+def _mark(entry: Entry, notes: dict[str, int], template: str) -> str:
+    return template.format(notes[entry.note]) if entry.note else ""
+
+
+def _line(cells: list[str]) -> str:
+    # A bar inside a cell would end it.
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

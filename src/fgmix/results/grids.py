@@ -1,0 +1,168 @@
+"""Grids of settings: every combination is selected by itself, and the accuracies stand side by side.
+
+A table has the last setting's values as columns and the combinations of the others as rows, which is how the paper
+prints its sensitivity to α and λ₀.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fgmix.results.labels import method_label
+from fgmix.results.published import sensitivity
+from fgmix.results.selection import Method, Rule, Selection, select
+from fgmix.results.tables import Entry, Row, Spread, Table, overall_caption, overall_table
+from fgmix.runs.record import RunRecord
+from fgmix.sweeps.folder import Plan
+
+SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's, where a setting has one
+PAPER_DATASET = "TerraIncognita"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The finished runs of a grid.
+
+    Args:
+        values: of each setting.
+        records: the runs, of all combinations.
+    """
+
+    values: Mapping[str, tuple[Any, ...]]
+    records: tuple[RunRecord, ...]
+
+    def points(self) -> list[tuple[Any, ...]]:
+        """Every combination of the values."""
+        return list(product(*self.values.values()))
+
+    def at(self, point: tuple[Any, ...]) -> list[RunRecord]:
+        """The runs of a combination; a method without one of the settings has the same runs at all of its values."""
+        return [
+            record
+            for record in self.records
+            if all(record.spec.settings.get(name, value) == value for name, value in zip(self.values, point))
+        ]
+
+    def label(self, point: tuple[Any, ...]) -> str:
+        """A combination in words: "λ₀ = 3, α = 0.1"."""
+        return ", ".join(f"{symbol(name)} = {_text(value)}" for name, value in zip(self.values, point))
+
+
+def split_grids(
+    records: Sequence[RunRecord], plans: Mapping[Path, Sequence[Plan]]
+) -> tuple[list[RunRecord], list[Grid]]:
+    """The records that do not belong to a grid alone, and the grids; sweeps over the same grid are one.
+
+    Args:
+        records: finished runs.
+        plans: what the sweeps on each folder wanted.
+    """
+    plain: set[Path] = set()
+    members: dict[tuple[tuple[str, tuple[Any, ...]], ...], set[Path]] = {}
+    for folder, on_folder in plans.items():
+        for plan in on_folder:
+            wanted = members.setdefault(tuple(plan.grid.items()), set()) if plan.grid else plain
+            wanted.update(folder / name for name in plan.runs)
+    only_in_grids = set().union(*members.values()) - plain
+    grids = [
+        Grid(dict(values), tuple(record for record in records if record.folder in wanted))
+        for values, wanted in members.items()
+    ]
+    return [record for record in records if record.folder not in only_in_grids], [
+        grid for grid in grids if grid.records
+    ]
+
+
+def symbol(setting: str) -> str:
+    """How a table calls a setting."""
+    return SYMBOLS.get(setting, setting)
+
+
+def grid_tables(
+    grid: Grid, *, rule: Rule = "training_domain", spread: Spread = "stderr", published: bool = False
+) -> list[Table]:
+    """A table for each dataset and method that has the grid's settings.
+
+    Args:
+        grid: the runs.
+        rule: how a run is selected within each combination.
+        spread: "stderr" or "std" over the trials, each the mean over its test domains.
+        published: put the paper's sensitivity beside ours, on whatever dataset ours is.
+    """
+    selections = {point: _of_held_out(select(grid.at(point), rule), grid) for point in grid.points()}
+    tables = []
+    for dataset in dict.fromkeys(record.dataset for record in grid.records):
+        for method in _methods(grid, selections):
+            table = _table(grid, selections, dataset, method, spread)
+            tables.append(_beside(table, grid, dataset) if published and method == Method("fgmix") else table)
+    return tables
+
+
+def _of_held_out(selection: Selection, grid: Grid) -> Selection:
+    """The selection without the domains that the whole grid holds out nowhere: its means are over the others."""
+    held_out = {(record.dataset, *record.spec.test_domains) for record in grid.records}
+    domains = {
+        dataset: tuple(name for name in names if (dataset, name) in held_out)
+        for dataset, names in selection.domains.items()
+    }
+    return replace(selection, domains=domains)
+
+
+def _methods(grid: Grid, selections: Mapping[tuple[Any, ...], Selection]) -> list[Method]:
+    """Methods with at least one of the settings, raw before averaged."""
+    having = {record.spec.algorithm for record in grid.records if set(grid.values) & set(record.spec.settings)}
+    found = dict.fromkeys(method for selection in selections.values() for method in selection.methods())
+    return sorted((method for method in found if method.algorithm in having), key=lambda method: method.model != "raw")
+
+
+def _table(
+    grid: Grid, selections: Mapping[tuple[Any, ...], Selection], dataset: str, method: Method, spread: Spread
+) -> Table:
+    *leading, last = grid.values
+    any_run = next(selection for selection in selections.values() if dataset in selection.domains)
+    overall = {point: overall_table(selection, spread=spread) for point, selection in selections.items()}
+    rows = tuple(
+        Row(
+            ", ".join(map(_text, first)) or method_label(*method),
+            tuple(_entry(overall[*first, value], dataset, method) for value in grid.values[last]),
+            method,
+        )
+        for first in product(*(grid.values[name] for name in leading))
+    )
+    return Table(
+        f"{dataset}: {method_label(*method)} by {' and '.join(map(symbol, grid.values))}",
+        f"{overall_caption(any_run, spread)} Test domains: {', '.join(any_run.domains[dataset])}.",
+        tuple(f"{symbol(last)} = {_text(value)}" for value in grid.values[last]),
+        rows,
+        best=False,
+        corner=", ".join(map(symbol, leading)) or "Method",
+    )
+
+
+def _entry(table: Table, dataset: str, method: Method) -> Entry:
+    for row in table.rows:
+        if row.method == method and dataset in table.columns:
+            return row.entries[table.columns.index(dataset)]
+    return Entry(note="not run")
+
+
+def _beside(table: Table, grid: Grid, dataset: str) -> Table:
+    """The paper's row under each of ours, where the grid is the paper's."""
+    theirs = sensitivity()
+    if tuple(grid.values) != ("lam", "alpha"):
+        return table
+    rows: list[Row] = []
+    for lam, row in zip(grid.values["lam"], table.rows):
+        numbers = [theirs.get((PAPER_DATASET, lam, alpha)) for alpha in grid.values["alpha"]]
+        where = "paper" if dataset == PAPER_DATASET else f"paper, {PAPER_DATASET}"
+        rows += [row, Row(f"{row.label} ({where})", tuple(map(Entry, numbers)))]
+    caption = f"{table.caption} Rows marked (paper) are the paper's, without a spread."
+    return replace(table, rows=tuple(rows), caption=caption)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

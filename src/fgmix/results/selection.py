@@ -1,0 +1,318 @@
+"""Which run is reported, and at which step: pure functions of records.
+
+For every dataset, method, trial and test domain t, a rule gives each draw a validation value at a step, and the draw
+with the highest value is reported:
+
+    training_domain   value = mean over sources e of acc(e, holdout) in the run {t};             the best step
+    leave_one_out     value = mean over v ≠ t of acc(v, train) in the run {t, v};                the best step
+    oracle            value = acc(t, holdout) in the run {t};                                    the last step
+
+Of equal steps the earliest wins, of equal draws the one with the highest number. The number reported is always
+acc(t, train) of the run {t}: DomainBed's "in" part, which no rule but the oracle has touched.
+
+Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021. Variant: DomainBed's code, ties included.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal, NamedTuple, get_args
+
+from fgmix.errors import unknown
+from fgmix.runs.record import Evaluation, Model, RunRecord
+
+Rule = Literal["training_domain", "leave_one_out", "oracle"]
+RULES: dict[Rule, str] = {
+    "training_domain": "training-domain validation",
+    "leave_one_out": "leave-one-domain-out cross-validation",
+    "oracle": "test-domain validation (oracle)",
+}
+
+
+class Method(NamedTuple):
+    """A row of a table: an algorithm, and which of its two models."""
+
+    algorithm: str
+    model: Model = "raw"
+
+
+class Cell(NamedTuple):
+    """What one number is about."""
+
+    dataset: str
+    algorithm: str
+    model: Model
+    trial_seed: int
+    test_domain: str
+
+    @property
+    def method(self) -> Method:
+        return Method(self.algorithm, self.model)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A number and where it comes from.
+
+    Args:
+        record: the run that is reported.
+        step: the step at which its model was taken.
+        validation: the value by which the rule chose it.
+        accuracy: the number: accuracy on the test domain's train part, between 0 and 1.
+        validated_by: the other runs that `validation` was computed from (the pairs of leave-one-domain-out).
+        runners_up: the best of every other draw, best first.
+    """
+
+    record: RunRecord
+    step: int
+    validation: float
+    accuracy: float
+    validated_by: tuple[RunRecord, ...] = ()
+    runners_up: tuple[Selected, ...] = ()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why there is no number."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One cell for each dataset, method, trial and test domain that any record speaks of.
+
+    Args:
+        rule: the rule that selected.
+        cells: numbers, or reasons why there is none.
+        domains: domains of each dataset, in the dataset's order.
+    """
+
+    rule: Rule
+    cells: Mapping[Cell, Selected | Missing]
+    domains: Mapping[str, tuple[str, ...]]
+
+    def methods(self) -> list[Method]:
+        """Methods of all datasets, in order of appearance."""
+        return list(dict.fromkeys(cell.method for cell in self.cells))
+
+    def trials(self, dataset: str) -> list[int]:
+        """Trial seeds of a dataset."""
+        return sorted({cell.trial_seed for cell in self.cells if cell.dataset == dataset})
+
+    def accuracies(self) -> dict[Cell, float]:
+        """The numbers alone."""
+        return {cell: found.accuracy for cell, found in self.cells.items() if isinstance(found, Selected)}
+
+
+def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Selection:
+    """Apply a selection rule to every cell.
+
+    A run that diverged counts with what it had reached: its evaluations compete, but it has no last step.
+
+    Args:
+        records: runs of any datasets and algorithms, mixed.
+        rule: "training_domain", "leave_one_out" or "oracle".
+    """
+    if rule not in get_args(Rule):
+        raise unknown("selection rule", rule, get_args(Rule))
+    by_dataset: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in records:
+        by_dataset[record.dataset].append(record)
+    cells: dict[Cell, Selected | Missing] = {}
+    domains = {}
+    for dataset, its_records in sorted(by_dataset.items()):
+        domains[dataset] = its_records[0].domains
+        cells |= _select_dataset(dataset, domains[dataset], its_records, rule)
+    return Selection(rule, cells, domains)
+
+
+class _NoNumber(Exception):
+    """Carries the reason to the cell."""
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The runs of one dataset, algorithm and trial, by the set of domains they hold out, then by draw.
+
+    `difference` says in what the algorithm's runs of all trials differ that should not; empty if in nothing.
+    """
+
+    domains: tuple[str, ...]
+    by_held_out: Mapping[frozenset[str], Mapping[int, list[RunRecord]]]
+    difference: str
+
+    def holding_out(self, *held_out: str) -> dict[int, RunRecord]:
+        """The runs that hold out exactly these domains, by draw."""
+        if self.difference:
+            raise _NoNumber(self.difference)
+        found = self.by_held_out.get(frozenset(held_out), {})
+        for draw, records in found.items():
+            if len(records) > 1:
+                names = " and ".join(held_out)
+                raise _NoNumber(f"{len(records)} runs of draw {draw} hold out {names}: keep one of them")
+        return {draw: record for draw, (record,) in found.items()}
+
+    def evaluated(self, domain: str, model: Model) -> dict[int, RunRecord]:
+        """The runs that hold out `domain` alone and have evaluations of `model`, by draw; at least one."""
+        found = self.holding_out(domain)
+        if not found:
+            raise _NoNumber(f"no run holds out {domain}")
+        evaluated = {draw: record for draw, record in found.items() if record.evaluations}
+        if not evaluated:
+            raise _NoNumber(f"{_all(len(found))} diverged before the first evaluation")
+        of_model = {draw: record for draw, record in evaluated.items() if model in record.models}
+        if not of_model:
+            raise _NoNumber(f"no run that holds out {domain} averaged its weights")
+        return of_model
+
+
+def _select_dataset(
+    dataset: str, domains: tuple[str, ...], records: list[RunRecord], rule: Rule
+) -> dict[Cell, Selected | Missing]:
+    by_algorithm: dict[str, dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        by_algorithm[record.spec.algorithm][record.spec.trial_seed].append(record)
+    trials = sorted({record.spec.trial_seed for record in records})
+    different_data = _different_data(records)
+    cells: dict[Cell, Selected | Missing] = {}
+    for algorithm, by_trial in by_algorithm.items():
+        its_records = [record for found in by_trial.values() for record in found]
+        difference = different_data or _difference(its_records)
+        models = {"raw", *(model for record in its_records for model in record.models)}
+        for trial in trials:
+            runs = _index(domains, by_trial.get(trial, []), difference)
+            for model in sorted(models):  # raw, swa, swad
+                for domain in domains:
+                    cells[Cell(dataset, algorithm, model, trial, domain)] = _outcome(rule, runs, domain, model)
+    return cells
+
+
+def _index(domains: tuple[str, ...], records: list[RunRecord], difference: str) -> _Runs:
+    index: dict[frozenset[str], dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        index[frozenset(record.spec.test_domains)][record.spec.hparams_seed].append(record)
+    return _Runs(domains, index, difference)
+
+
+# What a search may not vary: runs of one method that differ here answer different questions. Methods may differ from
+# each other (DDG trains longer).
+_FIXED = (
+    "backbone",
+    "pretrained",
+    "weights",
+    "head",
+    "freeze_bn",
+    "image_size",
+    "steps",
+    "eval_every",
+    "holdout_fraction",
+    "classes_per_batch",
+    "protocol",
+    "averaging",
+    "averaging_start",
+    "bf16",
+)
+
+
+def _difference(records: list[RunRecord]) -> str:
+    """The first thing, other than hyper-parameters, in which the runs of one method differ, in whatever trial."""
+    found = set(map(attrgetter(*(f"spec.{name}" for name in _FIXED)), records))
+    for name, *values in zip(_FIXED, *found):
+        if len(set(values)) > 1:
+            return f"the runs differ in {name} ({', '.join(sorted(map(str, set(values))))}): report them apart"
+    return ""
+
+
+def _different_data(records: list[RunRecord]) -> str:
+    """Whether runs of any methods saw different data."""
+    if len({record.data_fingerprint for record in records}) > 1:
+        return "the runs saw different data under one name: report them apart"
+    return ""
+
+
+def _outcome(rule: Rule, runs: _Runs, domain: str, model: Model) -> Selected | Missing:
+    try:
+        candidates = _CANDIDATES[rule](runs, domain, model)
+    except _NoNumber as error:
+        return Missing(str(error))
+    best, *others = sorted(candidates, key=lambda c: (c.validation, c.record.spec.hparams_seed), reverse=True)
+    return Selected(best.record, best.step, best.validation, best.accuracy, best.validated_by, tuple(others))
+
+
+def _training_domain(runs: _Runs, domain: str, model: Model) -> list[Selected]:
+    candidates = []
+    for record in runs.evaluated(domain, model).values():
+        best = record.best(model)
+        value = best.validation(record.sources, model)
+        candidates.append(Selected(record, best.step, value, _reported(best, domain, model)))
+    return candidates
+
+
+def _oracle(runs: _Runs, domain: str, model: Model) -> list[Selected]:
+    found = runs.evaluated(domain, model)
+    candidates = []
+    for record in found.values():
+        if record.status == "done":
+            last = record.evaluations[-1]
+            value = last.accuracy[model][domain]["holdout"]
+            candidates.append(Selected(record, last.step, value, _reported(last, domain, model)))
+    if not candidates:
+        raise _NoNumber(f"{_all(len(found))} diverged before the last step, which the oracle reads")
+    return candidates
+
+
+def _leave_one_out(runs: _Runs, domain: str, model: Model) -> list[Selected]:
+    candidates, reasons = [], []
+    for draw, record in runs.evaluated(domain, model).items():
+        try:
+            candidates.append(_cross_validated(runs, record, domain, draw, model))
+        except _NoNumber as error:
+            reasons.append(str(error))
+    if not candidates:
+        raise _NoNumber(reasons[0])
+    return candidates
+
+
+def _cross_validated(runs: _Runs, record: RunRecord, domain: str, draw: int, model: Model) -> Selected:
+    """The best step of one draw: each other domain v was held out beside `domain` and stands for an unseen one."""
+    others = [name for name in runs.domains if name != domain]
+    pairs: dict[str, RunRecord] = {}
+    for v in others:
+        pair = runs.holding_out(domain, v).get(draw)
+        if pair is None or model not in pair.models:
+            raise _NoNumber(f"no evaluated run of draw {draw} holds out {domain} and {v}")
+        pairs[v] = pair
+    found = {v: {e.step: e for e in pair.evaluations} for v, pair in pairs.items()}
+    candidates = [
+        Selected(
+            record,
+            evaluation.step,
+            sum(found[v][evaluation.step].accuracy[model][v]["train"] for v in others) / len(others),
+            _reported(evaluation, domain, model),
+            tuple(pairs.values()),
+        )
+        for evaluation in (record.evaluations[-1:] if model == "swad" else record.evaluations)  # as `RunRecord.best`
+        if all(evaluation.step in steps for steps in found.values())
+    ]
+    if not candidates:
+        raise _NoNumber(f"the runs of draw {draw} that hold out {domain} share no evaluated step")
+    return max(candidates, key=lambda c: (c.validation, -c.step))
+
+
+_CANDIDATES: dict[Rule, Callable[[_Runs, str, Model], list[Selected]]] = {
+    "training_domain": _training_domain,
+    "leave_one_out": _leave_one_out,
+    "oracle": _oracle,
+}
+
+
+def _reported(evaluation: Evaluation, domain: str, model: Model) -> float:
+    return evaluation.accuracy[model][domain]["train"]
+
+
+def _all(count: int) -> str:
+    return "the only run" if count == 1 else f"all {count} runs"

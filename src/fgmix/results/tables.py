@@ -1,0 +1,229 @@
+"""Tables of selected accuracies: one a dataset, and one over all of them.
+
+With a_{t,r} the accuracy on test domain t in trial r, in percent, and R trials:
+
+    a dataset's table:   mean_r a_{t,r} ± std_r(a_{t,r}) / √R for each t;   Avg = mean over t of these means
+    the overall table:   the same of the trials' means, mean_t a_{t,r};     Avg = mean over datasets
+
+std divides by R, as DomainBed's does. On request ± is std itself; the caption says which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fgmix.errors import unknown
+from fgmix.results.labels import METHODS, method_label
+from fgmix.results.selection import RULES, Cell, Method, Missing, Selected, Selection
+
+Spread = Literal["stderr", "std"]
+SPREADS: dict[Spread, str] = {
+    "stderr": "standard error (standard deviation over trials ÷ √trials)",
+    "std": "standard deviation over trials",
+}
+AVERAGE = "Avg"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a table.
+
+    Args:
+        value: the number; None where there is none.
+        spread: what stands after ±.
+        text: what to print instead of "value ± spread".
+        note: why there is no number, or what it lacks; printed as a footnote.
+        trials: how many trials it is the mean of.
+    """
+
+    value: float | None = None
+    spread: float | None = None
+    text: str = ""
+    note: str = ""
+    trials: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """The entry as it is printed, with one decimal; a dash where there is no number."""
+        if self.text or self.value is None:
+            return self.text or "–"
+        return f"{self.value:.1f}" if self.spread is None else f"{self.value:.1f} ± {self.spread:.1f}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: its label, its entries, and the method it is about.
+
+    Args:
+        label: the first column.
+        entries: one for each column.
+        method: the method; None for rows that are not ours to rank, such as published ones.
+    """
+
+    label: str
+    entries: tuple[Entry, ...]
+    method: Method | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows and columns of numbers, and what a reader must know of them.
+
+    Args:
+        title: a few words.
+        caption: which rule selected, what ± is, what the marks mean.
+        columns: the header, without the first column.
+        rows: in the order of printing.
+        dataset: the dataset whose domains the columns are; None where the columns are something else.
+        best: whether the highest value of each column is set in bold.
+        corner: the header of the first column.
+    """
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    dataset: str | None = None
+    best: bool = True
+    corner: str = "Method"
+
+    def is_best(self, row: Row, column: int) -> bool:
+        """Whether an entry is the highest of its column as printed, among two or more; equals are all the highest."""
+        value = row.entries[column].value
+        ranked = [each.entries[column].value for each in self.rows if each.method is not None]
+        values = [each for each in ranked if each is not None]
+        if not self.best or row.method is None or value is None or len(values) < 2:
+            return False
+        return f"{value:.1f}" == f"{max(values):.1f}"
+
+
+def dataset_table(
+    selection: Selection, dataset: str, *, algorithms: Sequence[str] = (), spread: Spread = "stderr"
+) -> Table:
+    """Methods by test domains, and their average.
+
+    Args:
+        selection: what was selected.
+        dataset: which dataset's table.
+        algorithms: order of the rows after ERM; any others follow in the paper's order.
+        spread: "stderr" or "std".
+    """
+    if dataset not in selection.domains:
+        raise unknown("dataset of these records", dataset, selection.domains)
+    domains = selection.domains[dataset]
+    trials = selection.trials(dataset)
+    rows = []
+    for method in _ordered(selection, algorithms, dataset):
+        entries = [
+            _over_trials({r: _number(selection, Cell(dataset, *method, r, t)) for r in trials}, spread) for t in domains
+        ]
+        rows.append(Row(method_label(*method), (*entries, _average(entries, domains)), method))
+    caption = _caption(selection, spread, len(trials), f"{AVERAGE}: mean over the test domains.")
+    return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), dataset)
+
+
+def overall_table(
+    selection: Selection,
+    *,
+    algorithms: Sequence[str] = (),
+    spread: Spread = "stderr",
+    partial_trials: bool = False,
+) -> Table:
+    """Methods by datasets, and their average.
+
+    Args:
+        selection: what was selected.
+        algorithms: order of the rows after ERM; any others follow in the paper's order.
+        spread: "stderr" or "std".
+        partial_trials: average a trial over the domains it has, as DomainBed does. By default a trial that lacks a
+            domain is left out: a mean without the hardest domain is no mean of the dataset.
+    """
+    trials = {dataset: selection.trials(dataset) for dataset in selection.domains}
+    rows = []
+    for method in _ordered(selection, algorithms):
+        entries = [
+            _over_trials({r: _trial_mean(selection, dataset, method, r, partial_trials) for r in of_dataset}, spread)
+            for dataset, of_dataset in trials.items()
+        ]
+        rows.append(Row(method_label(*method), (*entries, _average(entries, list(trials))), method))
+    caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
+    return Table("Overall", caption, (*trials, AVERAGE), tuple(rows))
+
+
+def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:
+    """What a reader must know of numbers that are means over the test domains of a dataset."""
+    trials = max((len(selection.trials(dataset)) for dataset in selection.domains), default=0)
+    partial = " A trial that lacks a domain is averaged over those it has, as in DomainBed." if partial_trials else ""
+    return _caption(selection, spread, trials, f"A trial is the mean over its test domains.{partial}")
+
+
+def _ordered(selection: Selection, algorithms: Sequence[str], dataset: str | None = None) -> list[Method]:
+    """ERM, the caller's order, the paper's, then the rest as they come; all raw rows before all averaged ones."""
+    order = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *METHODS]))}
+    known = {cell.method for cell in selection.cells if dataset in (None, cell.dataset)}
+    methods = [method for method in selection.methods() if method in known]
+    return sorted(methods, key=lambda m: (m.model != "raw", order.get(m.algorithm, len(order))))
+
+
+def _number(selection: Selection, cell: Cell) -> float | Missing:
+    outcome = selection.cells.get(cell, Missing("not run"))
+    return outcome.accuracy if isinstance(outcome, Selected) else outcome
+
+
+def _trial_mean(
+    selection: Selection, dataset: str, method: Method, trial: int, partial_trials: bool
+) -> float | Missing:
+    found = [_number(selection, Cell(dataset, *method, trial, domain)) for domain in selection.domains[dataset]]
+    values = [each for each in found if not isinstance(each, Missing)]
+    if not values or (len(values) < len(found) and not partial_trials):
+        return Missing("; ".join(dict.fromkeys(each.reason for each in found if isinstance(each, Missing))))
+    return sum(values) / len(values)
+
+
+def _over_trials(found: dict[int, float | Missing], spread: Spread) -> Entry:
+    """Mean and spread over the trials that have a number; the note says what the others lack."""
+    values = [100 * each for each in found.values() if not isinstance(each, Missing)]
+    note = _reasons({trial: each.reason for trial, each in found.items() if isinstance(each, Missing)})
+    if not values:
+        return Entry(note=note, trials=0)
+    if note:
+        note = f"{len(values)} of {len(found)} trials; {note}"
+    return Entry(sum(values) / len(values), _deviation(values, spread), note=note, trials=len(values))
+
+
+def _deviation(values: list[float], spread: Spread) -> float | None:
+    """What stands after ±; None for one trial, which says nothing about how trials differ."""
+    if spread not in SPREADS:
+        raise unknown("spread", spread, SPREADS)
+    if len(values) < 2:
+        return None
+    mean = sum(values) / len(values)
+    std = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+    return std / math.sqrt(len(values)) if spread == "stderr" else std
+
+
+def _reasons(lacking: dict[int, str]) -> str:
+    """Each reason once, with the trials it is about."""
+    trials: dict[str, list[str]] = {}
+    for trial, reason in lacking.items():
+        trials.setdefault(reason, []).append(str(trial))
+    return "; ".join(
+        f"trial{'s' if len(which) > 1 else ''} {', '.join(which)}: {reason}" for reason, which in trials.items()
+    )
+
+
+def _average(entries: Sequence[Entry], names: Sequence[str]) -> Entry:
+    """Mean of a row's means: without ±, as in DomainBed, and without a number if one of them is missing."""
+    values = [entry.value for entry in entries if entry.value is not None]
+    if len(values) == len(entries) > 0:
+        return Entry(sum(values) / len(values))
+    lacking = [name for name, entry in zip(names, entries) if entry.value is None]
+    return Entry(note=f"no number for {', '.join(lacking)}")
+
+
+def _caption(selection: Selection, spread: Spread, trials: int, average: str) -> str:
+    over = f"{trials} trials; ± {SPREADS[spread]}" if trials > 1 else "One trial, hence no ±"
+    return f"Accuracy in percent on the test domain. Selected by {RULES[selection.rule]}. {over}. {average}"

@@ -1,0 +1,137 @@
+"""Weight averaging beside training: "X" and "X + SWA" (or "X + SWAD") from one run.
+
+The average holds what makes a prediction, the featurizer and the classifier; no algorithm needs to know of it.
+Floating-point buffers, such as running statistics of batch-norm, are averaged as the weights are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from fgmix.algorithms import Algorithm
+from fgmix.runs.spec import RunSpec
+from fgmix.runs.swad import SWAD, Mean
+
+
+def predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
+    """Parameters and buffers of featurizer and classifier: what a prediction depends on."""
+    state = {}
+    for part in ("featurizer", "classifier"):
+        module = getattr(algorithm, part)
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        state.update({f"{part}.{name}": tensor.detach() for name, tensor in tensors.items()})
+    return state
+
+
+class WeightAverage:
+    """An average of the weights that a run passes through."""
+
+    def update(self, algorithm: Algorithm, step: int) -> None:
+        """Take in the weights after step `step` (counted from 1)."""
+        raise NotImplementedError
+
+    def evaluated(self, validation_loss: float) -> None:
+        """Take note of an evaluation of the raw model: its mean loss on the sources' holdouts."""
+
+    def average(self) -> dict[str, Tensor]:
+        """The averaged tensors, as they are now."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    @contextmanager
+    def applied_to(self, algorithm: Algorithm) -> Iterator[None]:
+        """Within the block the algorithm predicts with the average."""
+        live = predictor_tensors(algorithm)
+        raw = {name: tensor.clone() for name, tensor in live.items()}
+        _copy(self.average(), live)
+        try:
+            yield
+        finally:
+            _copy(raw, live)
+
+
+class RunningMean(WeightAverage):
+    """SWA: the mean of the weights from step t₀ on.
+
+        θ̄_t = θ_t for t < t₀;   θ̄_t = mean of θ_{t₀} … θ_t for t ≥ t₀
+
+    Arpit et al., "Ensemble of Averages", 2022 (t₀ = 100; their code starts one step earlier); Izmailov et al., 2018.
+
+    Args:
+        algorithm: what is averaged.
+        start: t₀, the first step that enters.
+
+    Example:
+        >>> from torch import nn
+        >>> from fgmix.algorithms import create
+        >>> erm = create("erm", featurizer=nn.Identity(), classifier=nn.Linear(1, 2), n_domains=1)
+        >>> mean = RunningMean(erm, start=1)
+        >>> for t in (1, 2, 3):
+        ...     _ = nn.init.constant_(erm.classifier.weight, t)
+        ...     mean.update(erm, t)
+        >>> with mean.applied_to(erm):
+        ...     erm.classifier.weight.flatten().tolist()
+        [2.0, 2.0]
+    """
+
+    def __init__(self, algorithm: Algorithm, start: int) -> None:
+        self.start = start
+        self.mean = Mean(predictor_tensors(algorithm))
+
+    def update(self, algorithm: Algorithm, step: int) -> None:
+        if step <= self.start:
+            self.mean.count = 0  # the next one replaces what was there
+        self.mean.add(predictor_tensors(algorithm))
+
+    def average(self) -> dict[str, Tensor]:
+        return self.mean.tensors
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"tensors": self.mean.tensors, "count": self.mean.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.mean = Mean(**state)
+
+
+class OverfitAware(WeightAverage):
+    """SWAD: the mean over the flat stretch of the validation loss. `fgmix.runs.swad` has the rule."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.swad = SWAD()
+        self.initial = Mean(predictor_tensors(algorithm)).tensors
+
+    def update(self, algorithm: Algorithm, step: int) -> None:  # noqa: ARG002 (SWAD counts evaluations)
+        self.swad.update(predictor_tensors(algorithm))
+
+    def evaluated(self, validation_loss: float) -> None:
+        self.swad.close_segment(validation_loss)
+
+    def average(self) -> dict[str, Tensor]:
+        return self.swad.average() if self.swad.closed or self.swad.open else self.initial
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.swad.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.swad.load_state_dict(state)
+
+
+def build_average(spec: RunSpec, algorithm: Algorithm) -> WeightAverage | None:
+    """The average that a spec asks for."""
+    if spec.averaging == "swa":
+        return RunningMean(algorithm, spec.averaging_start)
+    return OverfitAware(algorithm) if spec.averaging == "swad" else None
+
+
+def _copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
+    for name, tensor in target.items():
+        tensor.copy_(source[name])

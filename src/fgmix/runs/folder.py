@@ -1,0 +1,124 @@
+"""A run is a folder: spec.json, metrics.jsonl, checkpoint.pt, weights, and at last record.json, which means done."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fgmix
+from fgmix.errors import UserError
+from fgmix.files import exclusive, make_folder, read_json, remove_temporaries, write_json
+from fgmix.runs.record import Evaluation, RunRecord, read_record
+
+
+class RunBusy(UserError):
+    """Another process works on the run."""
+
+
+class RunFolder:
+    """The files of one run.
+
+    Args:
+        path: the folder; it is made when the run is opened.
+
+    Files:
+        spec.json: the resolved spec, its identity, and the environment that started it.
+        metrics.jsonl: a line per evaluation. A resumed run cuts it back to what its checkpoint knows of.
+        checkpoint.pt: everything a killed run needs to go on; removed when the run is done.
+        last.pt, best.pt, best_swa.pt, last_swa.pt: weights after the last and at the selected step.
+        sessions.jsonl: when and where the run was worked on, and how long; not part of the result.
+        record.json: the result.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoint = path / "checkpoint.pt"
+        self.record = path / "record.json"
+
+    @contextmanager
+    def opened(self, identity: dict[str, Any], spec: dict[str, Any]) -> Iterator[None]:
+        """Hold the folder for this process; it must be new, or made from the same content by the same version."""
+        make_folder(self.path)
+        busy = f"The run {self.path} is being worked on by another process. Wait for it, or stop it."
+        with exclusive(self.path / ".lock", RunBusy(busy)):
+            remove_temporaries(self.path)
+            self._check_or_write_spec(identity, spec)
+            yield
+
+    def _check_or_write_spec(self, identity: dict[str, Any], spec: dict[str, Any]) -> None:
+        file = self.path / "spec.json"
+        if not file.exists():
+            write_json(
+                file, {"fgmix": fgmix.__version__, "identity": identity, "spec": spec, "environment": environment()}
+            )
+            return
+        made = read_json(file)
+        if made.get("fgmix") != fgmix.__version__:
+            raise UserError(
+                f"The run {self.path} was made by fgmix {made.get('fgmix')}. This is {fgmix.__version__}: results "
+                "may differ. Choose another --out, or finish it with that version."
+            )
+        if made.get("identity") != identity:
+            raise UserError(
+                f"The run {self.path} was made from another spec. Its spec.json was changed, or two specs share a "
+                "digest. Choose another --out."
+            )
+
+    def finished(self) -> RunRecord | None:
+        """The record, if the run is done."""
+        return read_record(self.path) if self.record.exists() else None
+
+    def append(self, evaluation: Evaluation) -> int:
+        """Add a line to metrics.jsonl; returns the file's length, which the checkpoint remembers."""
+        with open(self.metrics, "a", encoding="utf-8") as file:
+            file.write(json.dumps(evaluation.as_dict(), sort_keys=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return self.metrics.stat().st_size
+
+    def cut_metrics(self, length: int) -> None:
+        """Drop lines written after the checkpoint that the run goes on from: they will be made again."""
+        if self.metrics.exists():
+            with open(self.metrics, "r+b") as file:
+                file.truncate(length)
+
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """The lines of metrics.jsonl."""
+        if not self.metrics.exists():
+            return ()
+        lines = self.metrics.read_text(encoding="utf-8").splitlines()
+        return tuple(Evaluation(**json.loads(line)) for line in lines)
+
+    @contextmanager
+    def session(self, first_step: int) -> Iterator[dict[str, Any]]:
+        """Note in sessions.jsonl how long this process worked on the run; the block fills in "last_step"."""
+        note: dict[str, Any] = {"first_step": first_step, "last_step": first_step, "pid": os.getpid()}
+        started, clock = time.time(), time.monotonic()
+        try:
+            yield note
+        finally:
+            line = {**note, "host": platform.node(), "started": started, "seconds": time.monotonic() - clock}
+            with open(self.path / "sessions.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine: what a reader needs to make the run again."""
+    import numpy as np
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+    }

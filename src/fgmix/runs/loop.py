@@ -1,0 +1,234 @@
+"""The only loop: `train(spec)` takes data on disk to a finished, resumable run."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+import fgmix
+from fgmix.data import DomainDataset
+from fgmix.progress import Progress as ProgressBar
+from fgmix.runs import checkpoint
+from fgmix.runs.averaging import build_average
+from fgmix.runs.devices import pick_device
+from fgmix.runs.evaluation import Score, evaluating, score
+from fgmix.runs.folder import RunFolder
+from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, prepare
+from fgmix.runs.record import Evaluation, Model, RunRecord, Scores
+from fgmix.runs.spec import RunSpec
+from fgmix.seeding import seed_torch, torch_generator
+
+CHECK_EVERY = 10  # steps between looks at the loss: each look waits for the device
+
+
+def train(
+    spec: RunSpec,
+    out: str | Path = "runs",
+    *,
+    dataset: DomainDataset | None = None,
+    device: str = "auto",
+    progress: bool = True,
+) -> RunRecord:
+    """Train one run and return its record; a run that was killed goes on, a run that is done is read.
+
+    Args:
+        spec: what to run.
+        out: the folder in which the run's own folder is made, named by the content of the spec.
+        dataset: the dataset, if it is loaded already; else `spec.dataset` is.
+        device: "auto", "cpu", "cuda", "cuda:1", "mps".
+        progress: show a progress bar.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from fgmix.data import from_arrays
+        >>> rng = np.random.default_rng(0)
+        >>> y, d = np.arange(90) % 3, np.arange(90) // 30
+        >>> data = from_arrays(rng.normal(size=(90, 4)) + y[:, None], y, d)
+        >>> spec = RunSpec(dataset="arrays", algorithm="erm", test_domains=("2",), steps=20)
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     train(spec, out, dataset=data, progress=False).status
+        'done'
+    """
+    run = prepare(spec, dataset, progress=progress)
+    folder = RunFolder(Path(out) / run.name)
+    with folder.opened(run.identity, run.spec.as_dict()):
+        return folder.finished() or _Loop(run, folder, pick_device(device), progress).run_to_end()
+
+
+class _Loop:
+    """One run in progress: algorithm, average, and where it stands."""
+
+    def __init__(self, run: PreparedRun, folder: RunFolder, device: torch.device, show: bool) -> None:
+        self.run, self.spec, self.folder, self.device, self.show = run, run.spec, folder, device, show
+        self.algorithm = build_algorithm(run).to(device).train()
+        self.average = build_average(self.spec, self.algorithm)
+        self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
+        self.at = checkpoint.Progress()
+        self.pending: list[Tensor] = []  # losses of the steps since the last look
+        if folder.checkpoint.exists():
+            self.at = checkpoint.load(folder.checkpoint, self.algorithm, self.average)
+        folder.cut_metrics(self.at.metrics_length)
+
+    @property
+    def total(self) -> int:
+        return self.spec.steps or 0
+
+    def run_to_end(self) -> RunRecord:
+        diverged_at = None
+        source = batch_source(self.run)
+        title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
+        with (
+            self.folder.session(self.at.step) as session,
+            ProgressBar(title, self.total, done=self.at.step, show=self.show) as bar,
+        ):
+            self._snapshot()
+            for batches in source.ahead(self.at.step, self.total):
+                self._step(batches)
+                diverged_at = self._look(bar)
+                session["last_step"] = self.at.step
+                if diverged_at:
+                    break
+                self._snapshot()
+                evaluate = self._due(self.spec.eval_every) or self.at.step == self.total
+                if evaluate and not self._evaluate():
+                    diverged_at = self.at.step
+                    break
+                if evaluate or self._due(self.spec.checkpoint_every):
+                    checkpoint.save(self.folder.checkpoint, self.algorithm, self.average, self.at)
+        return self._finish(diverged_at)
+
+    def _due(self, every: int | None) -> bool:
+        return every is not None and self.at.step % every == 0
+
+    def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        moved = [(self._place(x), y.to(self.device, non_blocking=True)) for x, y in batches]
+        seed_torch("step", self.spec.seed, self.at.step)
+        with torch.autocast(self.device.type, torch.bfloat16) if self.spec.bf16 else nullcontext():
+            metrics = self.algorithm.step(moved)
+        self.at.step += 1
+        self.at.counted += 1
+        for name, value in metrics.items():
+            self.at.sums[name] = self.at.sums.get(name, 0) + value.float()
+        self.pending.append(metrics["loss"])
+        if self.average:
+            self.average.update(self.algorithm, self.at.step)
+
+    def _place(self, x: Tensor) -> Tensor:
+        x = x.to(self.device, non_blocking=True)
+        return x.contiguous(memory_format=torch.channels_last) if self.spec.channels_last and x.ndim == 4 else x
+
+    def _look(self, bar: ProgressBar) -> int | None:
+        """Fetch the losses now and then: show the last one, and find the first that is not finite."""
+        at_boundary = self._due(self.spec.eval_every) or self._due(self.spec.checkpoint_every)
+        if not (self.at.step % CHECK_EVERY == 0 or at_boundary or self.at.step == self.total):
+            bar.advance()
+            return None
+        losses = torch.stack(self.pending)
+        self.pending.clear()
+        bar.advance(note=f"loss {float(losses[-1]):.3f}{self._accuracy_note}")
+        broken = (~torch.isfinite(losses)).nonzero()
+        return self.at.step - len(losses) + int(broken[0]) + 1 if len(broken) else None
+
+    @property
+    def _accuracy_note(self) -> str:
+        return f", holdout {100 * self.at.best['raw']:.1f} % at best" if "raw" in self.at.best else ""
+
+    def _evaluate(self) -> bool:
+        """Score the raw and the averaged model, keep the best weights of each, write the line.
+
+        False, and nothing written, when a loss is not finite: the step before broke the weights.
+        """
+        scores: dict[Model, dict[str, dict[str, Score]]] = {"raw": self._scores()}
+        if self.average:
+            self.average.evaluated(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
+            with self.average.applied_to(self.algorithm):
+                scores[self.models[-1]] = self._scores()
+        evaluation = Evaluation(
+            step=self.at.step,
+            accuracy={model: _pick(found, 0) for model, found in scores.items()},
+            loss={model: _pick(found, 1) for model, found in scores.items()},
+            metrics={name: float(value) / self.at.counted for name, value in self.at.sums.items()},
+        )
+        if not all(math.isfinite(v) for parts in evaluation.loss["raw"].values() for v in parts.values()):
+            return False
+        self.at.sums, self.at.counted = {}, 0
+        for model in self.models:
+            self._keep_best(evaluation, model)
+        self.at.metrics_length = self.folder.append(evaluation)
+        return True
+
+    def _scores(self) -> dict[str, dict[str, Score]]:
+        """Source holdouts, both parts of the test domains, and the sources' training parts on request."""
+        found: dict[str, dict[str, Score]] = {}
+        with evaluating(self.algorithm):
+            for name, split in self.run.splits.items():
+                parts = {"train": split.train, "holdout": split.holdout}
+                is_source = name in self.run.sources
+                if is_source and not self.spec.evaluate_train:
+                    del parts["train"]
+                domain = self.run.dataset.domains[self.run.dataset.index(name)]
+                augment = is_source and self.spec.protocol == "domainbed"
+                found[name] = {
+                    part: score(
+                        self.algorithm,
+                        domain,
+                        indices,
+                        generator=torch_generator("evaluate", self.spec.seed, name, part, self.at.step)
+                        if augment
+                        else None,
+                    )
+                    for part, indices in parts.items()
+                }
+        return found
+
+    def _keep_best(self, evaluation: Evaluation, model: Model) -> None:
+        """Weights of the highest validation accuracy; written before the checkpoint that knows of them."""
+        value = evaluation.validation(self.run.sources, model)
+        if value > self.at.best.get(model, -1.0):
+            self.at.best[model] = value
+            self._save_weights("best", model)
+
+    def _save_weights(self, which: str, model: Model, *, model_only: bool = False) -> None:
+        path = self.folder.path / (f"{which}.pt" if model == "raw" else f"{which}_{model}.pt")
+        with self.average.applied_to(self.algorithm) if self.average and model != "raw" else nullcontext():
+            checkpoint.save_weights(path, self.algorithm, model_only=model_only)
+
+    def _snapshot(self) -> None:
+        """Weights on the way, evenly spaced from the initial to the last, for paths on loss surfaces."""
+        if self.spec.snapshots and self.at.step in _evenly(self.total, self.spec.snapshots):
+            (self.folder.path / "snapshots").mkdir(exist_ok=True)
+            for model in self.models:
+                self._save_weights(f"snapshots/{self.at.step:07d}", model, model_only=True)
+
+    def _finish(self, diverged_at: int | None) -> RunRecord:
+        if diverged_at is None:
+            for model in self.models:
+                self._save_weights("last", model)
+        record = RunRecord(
+            spec=self.spec,
+            status="done" if diverged_at is None else "diverged",
+            fgmix_version=fgmix.__version__,
+            dataset=self.run.dataset.name,
+            data_fingerprint=self.run.dataset.fingerprint,
+            domains=self.run.dataset.domain_names,
+            evaluations=self.folder.evaluations(),
+            diverged_at=diverged_at,
+            folder=self.folder.path,
+        )
+        record.write(self.folder.record)
+        self.folder.checkpoint.unlink(missing_ok=True)
+        return record
+
+
+def _pick(found: dict[str, dict[str, Score]], which: int) -> Scores:
+    return {name: {part: value[which] for part, value in parts.items()} for name, parts in found.items()}
+
+
+def _evenly(total: int, count: int) -> set[int]:
+    """`count` + 1 steps from 0 to `total`, evenly spaced."""
+    return {round(i * total / count) for i in range(count + 1)}

@@ -1,0 +1,196 @@
+"""Finished runs, opened again: the data they saw, and their weights at any moment that was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fgmix.runs import checkpoint
+from fgmix.algorithms import Algorithm
+from fgmix.results.labels import method_label
+from fgmix.data import Domain, DomainDataset, split_dataset
+from fgmix.data._dataset import Indices
+from fgmix.errors import UserError, unknown
+from fgmix.files import read_json
+from fgmix.runs.record import Model, RunRecord, read_record
+from fgmix.seeding import numpy_generator
+from fgmix.runs.prepared import PreparedRun, build_algorithm, load_dataset
+from fgmix.runs.devices import pick_device
+
+Which = Literal["best", "last"]
+Part = Literal["train", "holdout"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some instances of some domains, in the domains' order.
+
+    Args:
+        domains: the domains.
+        ids: their numbers in the dataset.
+        indices: which instances of each.
+    """
+
+    domains: tuple[Domain, ...]
+    ids: tuple[int, ...]
+    indices: tuple[Indices, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.indices))
+
+    @property
+    def y(self) -> Tensor:
+        """Classes (N,)."""
+        return torch.cat([torch.from_numpy(d.y[indices]) for d, indices in zip(self.domains, self.indices)])
+
+    @property
+    def domain(self) -> Tensor:
+        """Numbers of the domains (N,)."""
+        return torch.cat([torch.full((len(indices),), i) for i, indices in zip(self.ids, self.indices)])
+
+    def inputs(self, batch_size: int = 256) -> Iterator[Tensor]:
+        """The instances as evaluation sees them, in batches."""
+        for domain, indices in zip(self.domains, self.indices):
+            for start in range(0, len(indices), batch_size):
+                yield domain.inputs.clean(indices[start : start + batch_size])
+
+    def codes(self, algorithm: Algorithm) -> Tensor:
+        """z = g_θ(x) of all instances (N, d)."""
+        device = next(algorithm.parameters()).device
+        with torch.no_grad():
+            return torch.cat([algorithm.featurizer(x.to(device)).float() for x in self.inputs()])
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A finished run with its data.
+
+    Args:
+        record: what it measured.
+        prepared: its spec, dataset and splits.
+        folder: where its weights are.
+        device: where its models are put.
+    """
+
+    record: RunRecord
+    prepared: PreparedRun
+    folder: Path
+    device: torch.device
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.prepared.sources
+
+    @property
+    def test_domains(self) -> tuple[str, ...]:
+        return self.record.spec.test_domains
+
+    def label(self, model: Model = "raw") -> str:
+        """The method as tables call it."""
+        return method_label(self.record.spec.algorithm, model)
+
+    def algorithm(self, which: Which = "last", model: Model = "raw") -> Algorithm:
+        """The method with its weights after the last or at the selected step, in evaluation mode."""
+        return self.at(self.folder / (f"{which}.pt" if model == "raw" else f"{which}_{model}.pt"))
+
+    def at(self, path: Path) -> Algorithm:
+        """The method with the weights of a file of the run, in evaluation mode; a snapshot holds the model's alone."""
+        if not path.exists():
+            kept = sorted(file.stem for file in self.folder.glob("*.pt"))
+            raise unknown(f"weights of {self.folder}", path.stem, kept)
+        # What the network started from is not read: every weight comes from the file.
+        blank = replace(self.prepared, spec=replace(self.prepared.spec, pretrained=False, weights=None))
+        algorithm = build_algorithm(blank)
+        checkpoint.load_weights(path, algorithm, model_only=path.parent.name == "snapshots")
+        return algorithm.to(self.device).eval()
+
+    def snapshots(self, model: Model = "raw") -> dict[int, Path]:
+        """Weights kept on the way, by step."""
+        suffix = "" if model == "raw" else f"_{model}"
+        found = {
+            int(path.stem.removesuffix(suffix)): path
+            for path in sorted((self.folder / "snapshots").glob(f"*{suffix}.pt"))
+            if path.stem.removesuffix(suffix).isdigit()
+        }
+        if not found:
+            raise UserError(
+                f"Expected snapshots of the weights in {self.folder}. Found none. Train it with --snapshots 20 (and "
+                "with averaging, for the averaged path)."
+            )
+        return found
+
+    def sample(self, names: Sequence[str], part: Part = "train", limit: int | None = None, seed: int = 0) -> Sample:
+        """Instances of the named domains.
+
+        Args:
+            names: which domains.
+            part: "train" or "holdout".
+            limit: at most so many of each domain, drawn without replacement; None for all.
+            seed: of the draw.
+        """
+        dataset = self.prepared.dataset
+        ids = tuple(map(dataset.index, names))
+        indices = []
+        for name in names:
+            pool: Indices = getattr(self.prepared.splits[name], part)
+            if limit is not None and limit < len(pool):
+                pool = numpy_generator("sample", seed, name, part).choice(pool, limit, replace=False)
+            indices.append(pool)
+        return Sample(tuple(dataset.domains[i] for i in ids), ids, tuple(indices))
+
+
+def open_run(
+    folder: str | Path,
+    *,
+    dataset: DomainDataset | str | None = None,
+    data_root: str | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+) -> OpenedRun:
+    """Open a finished run; the data must be what it was trained on.
+
+    Args:
+        folder: the run's folder.
+        dataset: the dataset, or where it lies now; None for where the run had it.
+        data_root: the folder of the datasets, where it moved.
+        device: as in `fit`.
+        progress: show a bar while the dataset is decoded.
+    """
+    folder = Path(folder)
+    if not (folder / "record.json").exists():
+        raise UserError(f"Expected a finished run at {folder}. It holds no record.json. Name a run's own folder.")
+    record = read_record(folder)
+    spec = record.spec
+    if not isinstance(dataset, DomainDataset):
+        found_at = replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
+        dataset = load_dataset(found_at, progress=progress)
+    if dataset.fingerprint != record.data_fingerprint:
+        raise UserError(
+            f"Expected the data that {folder.name} was trained on ({record.data_fingerprint}). Found other data "
+            f"({dataset.fingerprint}). Name the right dataset with --dataset."
+        )
+    splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
+    identity = read_json(folder / "spec.json")["identity"]
+    return OpenedRun(record, PreparedRun(spec, dataset, splits, identity), folder, pick_device(device))
+
+
+def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:
+    """Refuse two runs that differ in what a figure of both needs to be equal.
+
+    Args:
+        first: a run.
+        second: another.
+        names: fields of their specs.
+        reason: what runs that agree in these do.
+    """
+    for name in names:
+        values = [getattr(run.record.spec, name) for run in (first, second)]
+        if values[0] != values[1]:
+            raise UserError(f"Expected runs with the same {name}, which {reason}. Found {values[0]} and {values[1]}.")
+    if first.record.data_fingerprint != second.record.data_fingerprint:
+        raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")

@@ -1,0 +1,1 @@
+"""Many runs: search spaces, presets, plans, execution on any launcher, status."""

@@ -1,0 +1,69 @@
+"""One run of a sweep, wherever it is executed: the same function under every launcher."""
+
+from __future__ import annotations
+
+import traceback
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fgmix.data import DomainDataset, LoadOptions, load
+from fgmix.errors import UserError
+from fgmix.files import exclusive, make_folder
+from fgmix.runs.folder import RunBusy
+from fgmix.runs.loop import train
+from fgmix.runs.prepared import name_run
+from fgmix.runs.spec import RunSpec
+from fgmix.sweeps.folder import Outcome, failed, has_failed, read_error
+
+
+def execute(name: str, spec: dict[str, Any], out: str, device: str = "auto") -> Outcome:
+    """Run (or go on with, or read) one planned run; an error is recorded in its folder, not raised.
+
+    A run that has failed, here or in another process, is not tried again while its error.json is there.
+
+    Args:
+        name: the folder's name, as planned.
+        spec: the run's spec as plain values.
+        out: the sweep's folder.
+        device: see `fit`.
+    """
+    folder = Path(out) / name
+    try:
+        if has_failed(folder):  # a first look spares the loading
+            return Outcome(name, "failed", read_error(folder))
+        run = RunSpec.from_dict(spec)
+        data = _dataset(run.dataset, run.data_root, run.image_size, run.trial_seed, run.skip_unreadable)
+        if name_run(run, data) != name:
+            raise UserError(f"Expected the data that {name} was planned for. Found others. Plan the sweep again.")
+        # `fit` lets go of the run's own lock before its error is known: this one is held until that is recorded.
+        with exclusive(make_folder(folder) / ".attempt", RunBusy(f"Another process tries {name}.")):
+            return _attempt(run, data, folder, device)
+    except RunBusy:
+        return Outcome(name, "busy")
+    except Exception as error:
+        return _failed(folder, error)
+
+
+def _attempt(run: RunSpec, data: DomainDataset, folder: Path, device: str) -> Outcome:
+    if has_failed(folder):  # in another process, since the first look
+        return Outcome(folder.name, "failed", read_error(folder))
+    try:
+        train(run, folder.parent, dataset=data, device=device, progress=False)
+    except RunBusy:
+        raise
+    except Exception as error:
+        return _failed(folder, error)
+    return Outcome(folder.name, "done")
+
+
+def _failed(folder: Path, error: Exception) -> Outcome:
+    return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+@lru_cache(maxsize=4)  # a worker keeps what it has loaded: hundreds of runs share it
+def _dataset(
+    dataset: str, data_root: str | None, image_size: int | None, trial_seed: int, skip_unreadable: bool
+) -> DomainDataset:
+    root = Path(data_root) if data_root else None
+    return load(dataset, LoadOptions(root, image_size, trial_seed, skip_unreadable, progress=False))

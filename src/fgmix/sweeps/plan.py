@@ -1,0 +1,259 @@
+"""What a sweep will cost: a few steps of each algorithm on each dataset, on this machine, before anything runs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fgmix.data import DomainDataset
+from fgmix.data._registry import cache_dir
+from fgmix.errors import UserError
+from fgmix.runs.averaging import predictor_tensors
+from fgmix.runs.devices import pick_device, torch_threads
+from fgmix.runs.evaluation import evaluating, score
+from fgmix.runs.prepared import batch_source, build_algorithm, name_run, prepare
+from fgmix.runs.spec import RunSpec, resolve
+from fgmix.seeding import seed_torch
+from fgmix.sweeps.durations import readable_duration
+from fgmix.sweeps.sweep import PlannedRun, Sweep
+
+PHASES = (0.1, 0.5, 0.9)  # of a run: methods that change over a run (warm-up, annealing) are measured in each
+AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most
+EVALUATED = 128  # instances scored to time an evaluation
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured.
+
+    Args:
+        step_seconds: one training step, mean over the phases of a run.
+        batch_size: of that step, per domain.
+        score_seconds: scoring one instance.
+        weights_bytes: one file of weights: all of the algorithm's tensors.
+        model_bytes: featurizer and classifier, which a snapshot and an average hold.
+        state_bytes: what a checkpoint holds of the algorithm, optimisers included.
+    """
+
+    step_seconds: float
+    batch_size: int
+    score_seconds: float
+    weights_bytes: int
+    model_bytes: int
+    state_bytes: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Time and disk of a run, or of many."""
+
+    runs: int
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CostedRun:
+    """A run and what it will cost.
+
+    Args:
+        run: the run.
+        dataset: name of its dataset.
+        estimate: time, and the disk it takes for good.
+        checkpoint_bytes: the disk it takes besides while it runs.
+        decoded: whether its dataset has a cache of decoded images.
+    """
+
+    run: PlannedRun
+    dataset: str
+    estimate: Estimate
+    checkpoint_bytes: int
+    decoded: bool = False
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What sweeps will cost: their runs, and why methods cannot run on a dataset, by dataset and algorithm."""
+
+    runs: list[CostedRun]
+    impossible: Mapping[tuple[str, str], str]
+
+
+def cost(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> Costs:
+    """Every run of the sweeps with its cost; the first run of each algorithm on each dataset is calibrated.
+
+    Args:
+        sweeps: what to run.
+        device: see `fit`.
+        workers: processes that share out torch's threads: a run is calibrated with the threads that it will have.
+    """
+    pick_device(device)  # a wrong name is the user's mistake, not a method that cannot run
+    calibrations: dict[tuple[str, str], Calibration | UserError] = {}
+    costed: dict[str, CostedRun] = {}
+    for sweep in sweeps:
+        for spec, data in sweep.runs():
+            run = PlannedRun(name_run(spec, data), spec)
+            key = (data.name, spec.algorithm)
+            if key not in calibrations:
+                calibrations[key] = _try_to_calibrate(spec, data, device, workers)
+            if not isinstance(found := calibrations[key], UserError):
+                disk = checkpoint_bytes(spec, found)
+                costed[run.name] = CostedRun(run, data.name, estimate(spec, data, found), disk, data.kind == "images")
+    impossible = {key: str(found) for key, found in calibrations.items() if isinstance(found, UserError)}
+    return Costs(list(costed.values()), impossible)
+
+
+def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, workers: int) -> Calibration | UserError:
+    """With a worker's share of the threads; the error where the method cannot run on the dataset."""
+    try:
+        with torch_threads(max(1, torch.get_num_threads() // workers)):
+            return calibrate(spec, dataset, device=device)
+    except UserError as error:
+        return error
+
+
+def calibrate(spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2) -> Calibration:
+    """Time steps in three phases of a run and the scoring of a few instances; nothing is written."""
+    run = prepare(spec, dataset, progress=False)
+    algorithm = build_algorithm(run).to(pick_device(device)).train()
+    where = next(algorithm.parameters()).device
+    source = batch_source(run)
+    times = []
+    for phase in PHASES:
+        algorithm.updates = int(phase * (run.spec.steps or 1))
+        taken = []
+        for step in range(repeats + 1):
+            started = time.perf_counter()
+            batches = [(x.to(where), y.to(where)) for x, y in source.at(step)]
+            seed_torch("calibration", step)
+            float(algorithm.step(batches)["loss"])  # fetched: a device's work counts, too
+            taken.append(time.perf_counter() - started)
+        times.append(statistics.median(taken[1:]))
+    domain, split = run.dataset.domains[0], run.splits[run.dataset.domain_names[0]]
+    some = split.train[:EVALUATED]
+    started = time.perf_counter()
+    with evaluating(algorithm):
+        score(algorithm, domain, some)
+    score_seconds = (time.perf_counter() - started) / len(some)
+    state = algorithm.state_dict()
+    return Calibration(
+        step_seconds=statistics.mean(times),
+        batch_size=run.spec.batch_size or 1,
+        score_seconds=score_seconds,
+        weights_bytes=sum(tensor.nbytes for tensor in state.values() if isinstance(tensor, Tensor)),
+        model_bytes=_bytes_of(predictor_tensors(algorithm)),
+        state_bytes=_bytes_of(state),
+    )
+
+
+def _bytes_of(state: object) -> int:
+    """Of all tensors within a state, however deep."""
+    if isinstance(state, Tensor):
+        return int(state.nbytes)
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
+    return sum(_bytes_of(part) for part in parts)
+
+
+def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration) -> Estimate:
+    """Time and disk of one run, by its steps, batch and evaluations; a step's time is taken to grow with its batch."""
+    spec = resolve(spec, dataset)
+    steps, every, batch_size = spec.steps or 1, spec.eval_every or 1, spec.batch_size or 1
+    models = 1 if spec.averaging == "none" else 2
+    evaluations = math.ceil(steps / every)
+    seconds = steps * calibration.step_seconds * batch_size / calibration.batch_size
+    seconds += evaluations * models * _scored(spec, dataset) * calibration.score_seconds
+    snapshots = spec.snapshots + 1 if spec.snapshots else 0
+    each = 2 * calibration.weights_bytes + snapshots * calibration.model_bytes  # best and last, and the snapshots
+    return Estimate(1, seconds, models * each)
+
+
+def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
+    """Disk of a run's checkpoint at most, which the run removes at its end."""
+    size = calibration.state_bytes + AVERAGES[spec.averaging] * calibration.model_bytes
+    return 2 * size  # the old one is there until the new one is whole
+
+
+def _scored(spec: RunSpec, dataset: DomainDataset) -> int:
+    """Instances in one evaluation of one model: the sources' holdouts, and all of the test domains."""
+    return sum(
+        len(domain)
+        if spec.evaluate_train or domain.name in spec.test_domains
+        else int(len(domain) * spec.holdout_fraction)
+        for domain in dataset.domains
+    )
+
+
+def total(estimates: Iterable[Estimate]) -> Estimate:
+    """The sum."""
+    runs, seconds, size = 0, 0.0, 0
+    for each in estimates:
+        runs, seconds, size = runs + each.runs, seconds + each.seconds, size + each.bytes
+    return Estimate(runs, seconds, size)
+
+
+def fitting(runs: Sequence[CostedRun], budget_seconds: float, workers: int = 1) -> list[CostedRun]:
+    """The first runs, in the sweep's order, that end within the budget on so many workers."""
+    free_at = [0.0] * workers
+    fit = []
+    for run in runs:
+        first = free_at.index(min(free_at))  # the worker that is free first takes the next run
+        free_at[first] += run.estimate.seconds
+        if free_at[first] > budget_seconds:
+            break
+        fit.append(run)
+    return fit
+
+
+def summary(
+    runs: Sequence[CostedRun],
+    workers: int = 1,
+    budget: float | None = None,
+    impossible: Mapping[tuple[str, str], str] | None = None,
+) -> list[str]:
+    """Runs, time and disk in words, by dataset and algorithm and in all; what fits into a budget of seconds.
+
+    Args:
+        runs: what to run.
+        workers: processes.
+        budget: seconds.
+        impossible: why methods cannot run, by dataset and algorithm.
+    """
+    by_method: dict[tuple[str, str], list[Estimate]] = {}
+    for each in runs:
+        by_method.setdefault((each.dataset, each.run.spec.algorithm), []).append(each.estimate)
+    lines = []
+    for (dataset, algorithm), estimates in by_method.items():
+        part = total(estimates)
+        time_of_part = readable_duration(part.seconds / workers)
+        size = _gigabytes(part.bytes)
+        lines.append(f"{dataset:16} {algorithm:16} {part.runs:6} runs {time_of_part:>14} {size:>10}")
+    lines += [
+        f"{dataset:16} {algorithm:16} cannot run: {reason}"
+        for (dataset, algorithm), reason in (impossible or {}).items()
+    ]
+    whole = total(each.estimate for each in runs)
+    checkpoints = sum(sorted((each.checkpoint_bytes for each in runs), reverse=True)[:workers])
+    lines.append(
+        f"{whole.runs} runs, about {readable_duration(whole.seconds / workers)} on {workers} "
+        f"worker{'s' if workers > 1 else ''}, {_gigabytes(whole.bytes)} of weights and, on the way, "
+        f"{_gigabytes(checkpoints)} of checkpoints."
+    )
+    if decoded := dict.fromkeys(each.dataset for each in runs if each.decoded):
+        lines.append(f"The decoded images of {', '.join(decoded)} come on top, in {cache_dir()}: `du -sh` tells.")
+    if budget is not None:
+        fit = fitting(runs, budget, workers)
+        trials = Counter(each.run.spec.trial_seed for each in fit)
+        by_trial = "".join(f", {count} of trial {trial}" for trial, count in sorted(trials.items()))
+        lines.append(f"Into {readable_duration(budget)} fit the first {len(fit)} of {whole.runs} runs{by_trial}.")
+    return lines
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"

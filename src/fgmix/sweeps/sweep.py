@@ -1,0 +1,138 @@
+"""A sweep: datasets × algorithms × test domains × draws × trials, as a list of runs that is the same every time.
+
+Nothing about progress is stored but the runs' own folders: what is done has a record, what is being worked on holds its
+lock, what failed has an error.json. Start a sweep twice, kill it, add an algorithm: only what is missing runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import combinations, product
+from typing import Any
+
+from fgmix.data import DomainDataset
+from fgmix.errors import UserError, bad_value, unknown
+from fgmix.runs.prepared import load_dataset, name_run
+from fgmix.runs.spec import RunSpec
+from fgmix.seeding import seed_hash
+from fgmix.sweeps.search import Space, draw
+
+Point = dict[str, Any]  # one combination of a grid's settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What to run.
+
+    Args:
+        datasets: names or paths.
+        algorithms: registered names.
+        test_domains: domains to hold out, where a dataset has them; all of each dataset's by default.
+        pairs: also hold out every pair of domains, which leave-one-domain-out selection needs.
+        trials: how many trials; trial t splits the domains by seed t.
+        hparams: draws per trial; draw 0 is the defaults.
+        space: "domainbed" or "paper".
+        common: fields of RunSpec that all runs share, such as steps or backbone. A field that the search draws is
+            fixed by naming it here (or, for settings, in `settings`).
+        settings: settings that every algorithm having them takes.
+        grid: settings and their values; every combination is run, and reported by itself.
+    """
+
+    datasets: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    test_domains: tuple[str, ...] | None = None
+    pairs: bool = False
+    trials: int = 3
+    hparams: int = 20
+    space: Space = "domainbed"
+    common: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "hparams"):
+            if getattr(self, name) < 1:
+                raise bad_value(name, "a positive integer", getattr(self, name))
+        if not self.datasets or not self.algorithms:
+            raise UserError("Expected at least one dataset and one algorithm to sweep over. Found none.")
+
+    def runs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
+        """Every run with its dataset, trial by trial: an interrupted sweep has whole trials first."""
+        seen: set[str] = set()
+        for dataset in self.datasets:
+            for trial_seed in range(self.trials):
+                data = self._load(dataset, trial_seed)
+                seen |= set(data.domain_names)
+                for hparams_seed, held_out, algorithm, point in product(
+                    range(self.hparams), self._held_out(data), self.algorithms, self.points()
+                ):
+                    yield self._run(dataset, data, algorithm, held_out, hparams_seed, trial_seed, point), data
+        for name in self.test_domains or ():
+            if name not in seen:
+                raise unknown("test domain", name, seen)
+
+    def points(self) -> list[Point]:
+        """Every combination of the grid's values; one empty one without a grid."""
+        return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
+
+    def _load(self, dataset: str, trial_seed: int) -> DomainDataset:
+        """The dataset of a trial; the first trial tells its notes and shows progress, which the others would repeat."""
+        domains_unknown = RunSpec(
+            dataset=dataset, algorithm=self.algorithms[0], test_domains=("?",), trial_seed=trial_seed, **self.common
+        )
+        return load_dataset(domains_unknown, progress=trial_seed == 0)
+
+    def _held_out(self, data: DomainDataset) -> list[tuple[str, ...]]:
+        chosen = [name for name in data.domain_names if self.test_domains is None or name in self.test_domains]
+        if not chosen:
+            raise UserError(
+                f"Expected a domain of {data.name} among the test domains {', '.join(self.test_domains or ())}. "
+                f"Found none; it has {', '.join(data.domain_names)}."
+            )
+        singles = [(name,) for name in chosen]
+        pairs = [pair for pair in combinations(data.domain_names, 2) if set(pair) & set(chosen)]
+        return [*singles, *pairs] if self.pairs else [*singles]
+
+    def _run(
+        self,
+        dataset: str,
+        data: DomainDataset,
+        algorithm: str,
+        held_out: tuple[str, ...],
+        hparams_seed: int,
+        trial_seed: int,
+        point: Point,
+    ) -> RunSpec:
+        from fgmix.algorithms import get
+
+        drawn = draw(algorithm, data.name, data.kind, hparams_seed, trial_seed, self.space)
+        known = get(algorithm).Config.names()
+        fixed = {name: value for name, value in {**self.settings, **point}.items() if name in known}
+        spec = RunSpec(
+            dataset=dataset,
+            algorithm=algorithm,
+            test_domains=held_out,
+            settings={**drawn["settings"], **fixed},
+            batch_size=drawn["batch_size"],
+            dropout=drawn["dropout"],
+            trial_seed=trial_seed,
+            hparams_seed=hparams_seed,
+            # Not of the algorithm: methods are compared from the same weights on the same batches.
+            seed=seed_hash(data.name, held_out, hparams_seed, trial_seed),
+        )
+        return replace(spec, **self.common)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a sweep and the name of its folder."""
+
+    name: str
+    spec: RunSpec
+
+
+def plan(sweep: Sweep) -> list[PlannedRun]:
+    """All runs of a sweep, each once."""
+    named = {name_run(spec, data): spec for spec, data in sweep.runs()}
+    return [PlannedRun(name, spec) for name, spec in named.items()]

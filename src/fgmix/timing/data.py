@@ -1,0 +1,223 @@
+"""Images per second: our decoded cache and batched augmentation against DomainBed's way, file by file.
+
+Both sides run in this process on the same number of torch's threads and read the same images in the same order, from
+memory: the files and the cache are there after the first round, so no disk is measured. It is work that is compared,
+not how many cores do it: DomainBed shares its way out between loader processes, ours runs in a thread beside the step.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from fgmix.data._dataset import Domain
+from fgmix.data.augment import ImageInputs
+from fgmix.data.decoded import decoded_images
+from fgmix.data.folders import ImageFile, scan_folder
+from fgmix.data.loading import BatchSource
+from fgmix.data.sampling import UniformSampler
+from fgmix.errors import bad_value
+from fgmix.runs.devices import torch_threads
+from fgmix.timing.per_image import ImageFiles, evaluation_transform, read, training_transform
+from fgmix.timing.turns import Turns, by_turns, check_rounds
+
+Work = Literal["train", "evaluate"]
+Read = Callable[[int], list[tuple[Tensor, Tensor]]]  # batches (x, y) of the round with this number
+
+PHOTO = (500, 375)  # width and height: more than PACS's 227×227, less than what cameras give
+DOMAINS = 3
+EVALUATED = 256  # images of a round of evaluation, which is one batch of `evaluation.score`
+THEIR_EVALUATION_BATCH = 64
+
+
+@dataclass(frozen=True)
+class DataSpeed:
+    """How fast images are read.
+
+    Args:
+        work: "train" (augmented) or "evaluate" (clean).
+        image_size: side of the square that a network sees.
+        images: how many a round reads.
+        turns: seconds of the rounds.
+        decoding: seconds of a core that the cache takes for an image, once.
+    """
+
+    work: Work
+    image_size: int
+    images: int
+    turns: Turns
+    decoding: float
+
+    @property
+    def ours(self) -> float:
+        """Images per second, median of the rounds."""
+        return self.images / statistics.median(self.turns.ours)
+
+    @property
+    def theirs(self) -> float:
+        """Images per second, median of the rounds."""
+        return self.images / statistics.median(self.turns.theirs)
+
+    @property
+    def paid_after(self) -> float:
+        """How often an image is read until what the cache saves has paid for making it; never where it saves nothing.
+
+        >>> turns = Turns(ours=(1.0, 1.0, 1.0), theirs=(3.0, 3.0, 3.0))
+        >>> round(DataSpeed("train", 224, 100, turns, decoding=0.05).paid_after, 6)
+        2.5
+        """
+        saved = 1 / self.theirs - 1 / self.ours
+        return self.decoding / saved if saved > 0 else float("inf")
+
+
+def measure_data(
+    folder: Path | None = None,
+    *,
+    image_size: int = 224,
+    images: int = 64,
+    batch_size: int = 32,
+    rounds: int = 9,
+    threads: int = 1,
+) -> list[DataSpeed]:
+    """Speed of reading for training and for evaluation, by turns; nothing is left on the disk.
+
+    Args:
+        folder: images domain/class/image; made-up photographs where none is given.
+        image_size: side of the square that a network sees.
+        images: how many of each domain, evenly spread over its files.
+        batch_size: instances per domain; a round of training reads a batch of every domain.
+        rounds: repeats.
+        threads: torch's, for both sides.
+    """
+    check_rounds(rounds)
+    for name, value in (("image_size", image_size), ("images", images), ("batch_size", batch_size)):
+        if value < 1:
+            raise bad_value(name, "a positive integer", value)
+    with TemporaryDirectory() as temporary, torch_threads(threads), _cache_at(Path(temporary) / "cache"):
+        root = folder or make_photos(Path(temporary) / "photos", images)
+        files = spread(scan_folder(root).files, images)
+        started = time.process_time()
+        domains = cached_domains(files, image_size)
+        decoding = (time.process_time() - started) / len(files)
+        ways: dict[Work, tuple[Read, Read]] = {
+            "train": training(domains, files, image_size, batch_size),
+            "evaluate": evaluation(domains, files, image_size),
+        }
+        return [_measure(work, image_size, ways[work], rounds, decoding) for work in ways]
+
+
+def training(
+    domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int, batch_size: int
+) -> tuple[Read, Read]:
+    """Our way and theirs to read a training step: a batch of every domain, of the same images."""
+    pools = tuple(np.arange(len(domain)) for domain in domains)
+    source = BatchSource(tuple(domains), UniformSampler(0, pools, batch_size), seed=0)
+    transform = training_transform(image_size)
+    datasets = [ImageFiles(samples, transform) for samples in _samples(files)]
+
+    def theirs(step: int) -> list[tuple[Tensor, Tensor]]:
+        drawn = source.sampler.draw(step)
+        return [batch for dataset, indices in zip(datasets, drawn) for batch in read(dataset, [indices])]
+
+    return source.at, theirs
+
+
+def evaluation(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int) -> tuple[Read, Read]:
+    """Our way and theirs to read clean images of the first domain, each in batches of its own size."""
+    domain, dataset = domains[0], ImageFiles(_samples(files)[0], evaluation_transform(image_size))
+    indices = np.arange(EVALUATED) % len(domain)
+    parts = [indices[start : start + THEIR_EVALUATION_BATCH] for start in range(0, EVALUATED, THEIR_EVALUATION_BATCH)]
+
+    def ours(_: int) -> list[tuple[Tensor, Tensor]]:
+        return [(domain.inputs.clean(indices), torch.from_numpy(domain.y[indices]))]
+
+    def theirs(_: int) -> list[tuple[Tensor, Tensor]]:
+        return read(dataset, parts)
+
+    return ours, theirs
+
+
+def cached_domains(files: Sequence[ImageFile], image_size: int) -> list[Domain]:
+    """The files as domains over the decoded cache, which is made if it is not there."""
+    cached = decoded_images([file.path for file in files], image_size, progress=False)
+    domains, start = [], 0
+    for samples, (name, _) in zip(_samples(files), groupby(files, lambda file: file.domain)):
+        rows = np.arange(start, start := start + len(samples))
+        y = np.array([label for _, label in samples], dtype=np.int64)
+        domains.append(Domain(name, ImageInputs(cached, rows, image_size), y))
+    return domains
+
+
+def spread(files: Sequence[ImageFile], per_domain: int) -> list[ImageFile]:
+    """At most `per_domain` files of each domain, evenly spread over them: classes come one after the other."""
+    chosen: list[ImageFile] = []
+    for _, group in groupby(files, lambda file: file.domain):
+        members = list(group)
+        kept = min(per_domain, len(members))
+        chosen += [members[i * len(members) // kept] for i in range(kept)]
+    return chosen
+
+
+def make_photos(root: Path, per_domain: int) -> Path:
+    """A folder of made-up JPEG photographs, the same every time."""
+    rng = np.random.default_rng(0)
+    for domain in range(DOMAINS):
+        folder = root / f"domain{domain}" / "photo"
+        folder.mkdir(parents=True)
+        for i in range(per_domain):
+            photograph(rng, *PHOTO).save(folder / f"{i:04d}.jpg")
+    return root
+
+
+def photograph(rng: np.random.Generator, width: int, height: int) -> Image.Image:
+    """Noise with amplitudes of 1/f, which photographs have: it costs a decoder what they do.
+
+    White noise would be too dear, smooth shapes too cheap.
+    """
+    f = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    f[0, 0] = np.inf  # no constant part: the mean is set below
+    grey, *tints = np.fft.irfft2(np.fft.rfft2(rng.normal(size=(4, height, width))) / f, s=(height, width))
+    planes = np.stack([grey + 0.3 * tint for tint in tints], axis=-1)  # colours that mostly rise and fall together
+    return Image.fromarray(np.clip(128 + 50 * planes / planes.std(), 0, 255).astype(np.uint8))
+
+
+def _measure(work: Work, image_size: int, ways: tuple[Read, Read], rounds: int, decoding: float) -> DataSpeed:
+    ours, theirs = ways
+    theirs(0)
+    images = sum(len(y) for _, y in ours(0))  # also the warm-up
+    return DataSpeed(work, image_size, images, by_turns(ours, theirs, rounds), decoding)
+
+
+def _samples(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
+    """Path and label of every file, domain by domain."""
+    number = {label: i for i, label in enumerate(sorted({file.label for file in files}))}
+    return [
+        [(file.path, number[file.label]) for file in group] for _, group in groupby(files, lambda file: file.domain)
+    ]
+
+
+@contextmanager
+def _cache_at(folder: Path) -> Iterator[None]:
+    """Keep decoded images in `folder` meanwhile: a measurement must neither find a cache nor leave one."""
+    before = os.environ.get("FGMIX_CACHE")
+    os.environ["FGMIX_CACHE"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["FGMIX_CACHE"]
+        else:
+            os.environ["FGMIX_CACHE"] = before

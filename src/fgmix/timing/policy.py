@@ -1,0 +1,156 @@
+"""FGMix's policy step, factored against literal: time as a ratio in one process, memory as peaks of two processes.
+
+A policy step is everything that ω, λ and d need once the codes of a batch are there: tuples, per-instance gradients,
+scores, weights, L_flat over 100 directions, both losses, both Adam updates.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fgmix.mixing import draw_tuples
+from fgmix.mixing.fgmix import FGMix
+from fgmix.timing.literal import LiteralPolicy
+
+PER_DOMAIN = 32
+DIRECTIONS = 100
+CLASSES_IN_BATCH = 7  # as the class-aware sampler does it: a batch from 345 classes would share none
+
+
+@dataclass(frozen=True)
+class Size:
+    """d, C and k of a policy step."""
+
+    code_size: int
+    n_classes: int
+    n_domains: int
+
+
+SIZES = (Size(2048, 7, 3), Size(2048, 65, 3), Size(2048, 345, 5))
+
+
+@dataclass(frozen=True)
+class PolicyCost:
+    """Medians of a policy step in milliseconds, and megabytes that it adds at its peak."""
+
+    size: Size
+    fast: float
+    literal: float
+    fast_memory: float
+    literal_memory: float
+
+    @property
+    def speed_up(self) -> float:
+        return self.literal / self.fast
+
+    @property
+    def memory_share(self) -> float:
+        return self.fast_memory / self.literal_memory
+
+
+def measure_policy(sizes: Sequence[Size] = SIZES, *, rounds: int = 5, memory: bool = True) -> list[PolicyCost]:
+    """Time and memory of the factored policy step beside the literal one.
+
+    The two are timed by turns, `rounds` times after a warm-up, in this process. The literal step at 345 classes takes
+    10 GB; leave that size out where there is less.
+
+    Args:
+        sizes: which sizes.
+        rounds: repeats behind a median.
+        memory: measure peaks too, in a process for each size and kind; zero where not.
+    """
+    costs = []
+    for size in sizes:
+        steps = {kind: policy_step(kind, size) for kind in ("fast", "literal")}
+        times: dict[str, list[float]] = {kind: [] for kind in steps}
+        for step in steps.values():
+            step()
+        for _ in range(rounds):
+            for kind, step in steps.items():
+                times[kind].append(_seconds(step))
+        fast, literal = (1000 * statistics.median(times[kind]) for kind in ("fast", "literal"))
+        del steps, step  # the optimisers' states of one size would count against the next
+        peaks = [peak_memory(kind, size) if memory else 0.0 for kind in ("fast", "literal")]
+        costs.append(PolicyCost(size, fast, literal, *peaks))
+    return costs
+
+
+def policy_step(kind: str, size: Size) -> Callable[[], None]:
+    """A function that does one policy step, "fast" or "literal", on the codes of one batch."""
+    torch.manual_seed(0)
+    z, y, domains = _batch(size)
+    classifier = nn.Linear(size.code_size, size.n_classes)
+    if kind == "fast":
+        fgmix = FGMix(size.code_size, classifier, directions=DIRECTIONS, lr=1e-3)
+
+        def fast() -> None:
+            fgmix(z, y, domains, classifier)
+
+        return fast
+
+    P = sum(p.numel() for p in classifier.parameters())
+    policy = LiteralPolicy(P, size.code_size)
+
+    def literal() -> None:
+        index, labels = draw_tuples(y, domains, 32)
+        z_prior = z.mean(0) + z.std(0, correction=0) * torch.randn(32, size.code_size)
+        policy.step(classifier, z[index], labels, DIRECTIONS, z_prior)
+
+    return literal
+
+
+def peak_memory(kind: str, size: Size) -> float:
+    """Megabytes that two policy steps add to the peak of a fresh process: policy, optimiser's state and all.
+
+    The process first imports everything and makes a step of the smallest size, so that what remains is the policy's.
+    """
+    code = f"from fgmix.timing.policy import Size, print_peak; print_peak({kind!r}, {size!r})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(result.stdout)
+
+
+def print_peak(kind: str, size: Size) -> None:
+    """What `peak_memory` runs in its process."""
+    policy_step(kind, Size(8, 2, 2))()
+    before = _peak()
+    step = policy_step(kind, size)
+    step()
+    step()  # the first one made the optimiser's state; only the second one finds it beside everything else
+    print(_peak() - before)
+
+
+def _peak() -> float:
+    """Peak resident megabytes of this process so far.
+
+    From the kernel's own count where there is one: `ru_maxrss` starts at the size of the process that started this one.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    unit = 1024**2 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _batch(size: Size) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes as after a ReLU and a pool, classes, domain ids."""
+    n = size.n_domains * PER_DOMAIN
+    z = torch.randn(n, size.code_size).relu()
+    y = torch.arange(n) % min(size.n_classes, CLASSES_IN_BATCH)
+    return z, y, torch.arange(size.n_domains).repeat_interleave(PER_DOMAIN)
+
+
+def _seconds(step: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start

@@ -1,0 +1,134 @@
+"""Cost of a training step of every method, as a ratio to ERM's in the same process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fgmix.algorithms import Algorithm, Batches, create, names
+from fgmix.networks import build_classifier, build_featurizer
+from fgmix.runs.averaging import RunningMean
+from fgmix.timing.turns import check_rounds
+
+# What each method does once all of its parts are at work: no warm-up, no annealing, no pre-training.
+AT_WORK: dict[str, dict[str, Any]] = {
+    **{name: {"tau": 0.0} for name in ("fgmix", *(f"fgmix_{v}" for v in "abcdef"))},
+    "fishr": {"anneal": 0},
+    "irm": {"anneal": 0},
+    "vrex": {"anneal": 0},
+    "ddg": {"stage0": 0.0},
+    "l2a_ot": {"pretrain": 0.0},
+}
+# Exact forms that are dearer than the default; the table shows both.
+EXACT: dict[str, tuple[str, dict[str, Any]]] = {"metamixup (exact)": ("metamixup", {"look_ahead": "network"})}
+SWA = " + swa"  # after a method's name: its step and the running mean's update
+AVERAGED = tuple(f"{name}{SWA}" for name in ("erm", "selfreg", "coral", "fgmix"))  # those that the paper times, too
+
+Step = Callable[[Batches], object]
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Time of a step over ERM's: median and quartiles of the rounds."""
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+    milliseconds: float
+
+
+def measure_steps(
+    algorithms: Sequence[str] | None = None,
+    *,
+    backbone: str = "resnet18",
+    image_size: int = 64,
+    batch_size: int = 32,
+    n_domains: int = 3,
+    n_classes: int = 7,
+    rounds: int = 15,
+) -> Iterator[StepCost]:
+    """Time one step of each method and one of ERM by turns, `rounds` times; the ratio is the median of the rounds'.
+
+    A method's cost is given as soon as it is measured: all of them take minutes.
+
+    Args:
+        algorithms: names (all registered ones, and `AVERAGED`, by default); a name of `EXACT` takes that form, one that
+            ends in " + swa" averages its weights.
+        backbone: the network.
+        image_size: side of the images, which are noise: a step's time does not depend on what they show.
+        batch_size: instances per domain.
+        n_domains: source domains.
+        n_classes: classes.
+        rounds: repeats.
+    """
+    check_rounds(rounds)
+    chosen = list(algorithms or [*names(), *EXACT, *AVERAGED])
+    layout = torch.channels_last if _channels_last(backbone) else torch.contiguous_format
+    batches = _batches(image_size, batch_size, n_domains, n_classes, layout)
+    erm = _build("erm", backbone, image_size, n_domains, n_classes).step
+    for name in chosen:
+        method = _step(name, _build(name.removesuffix(SWA), backbone, image_size, n_domains, n_classes))
+        for warm_up in (erm, method, method):
+            warm_up(batches)
+        pairs = [(_seconds(erm, batches), _seconds(method, batches)) for _ in range(rounds)]
+        yield _cost(name, [*pairs, (_seconds(erm, batches), 0.0)])
+
+
+def _cost(name: str, times: list[tuple[float, float]]) -> StepCost:
+    """From seconds of ERM and the method by turns, ERM first and last."""
+    # A step over the mean of ERM's before and after it: a machine that slows down for a while slows all three.
+    ratios = [2 * method / (before + after) for (before, method), (after, _) in pairwise(times)]
+    low, ratio, high = statistics.quantiles(ratios, n=4)
+    return StepCost(name, ratio, low, high, 1000 * statistics.median(method for _, method in times[:-1]))
+
+
+def _build(name: str, backbone: str, image_size: int, n_domains: int, n_classes: int) -> Algorithm:
+    name, exact = EXACT.get(name, (name, {}))
+    torch.manual_seed(0)
+    shape = (3, image_size, image_size)
+    featurizer = build_featurizer(backbone, shape, freeze_bn=True, channels_last=_channels_last(backbone))
+    classifier = build_classifier("linear", featurizer.out_features, n_classes)
+    settings = {**AT_WORK.get(name, {}), **exact}
+    return create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings).train()
+
+
+def _step(name: str, algorithm: Algorithm) -> Step:
+    """What a step of the named method is: the algorithm's own, and the update of the average if there is one."""
+    if not name.endswith(SWA):
+        return algorithm.step
+    mean = RunningMean(algorithm, start=1)
+
+    def averaged(batches: Batches) -> None:
+        algorithm.step(batches)
+        mean.update(algorithm, algorithm.updates)
+
+    return averaged
+
+
+def _channels_last(backbone: str) -> bool:
+    """As runs have it."""
+    return backbone not in ("small_cnn", "mnist_cnn")
+
+
+def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int, layout: torch.memory_format) -> Batches:
+    g = torch.Generator().manual_seed(0)
+
+    def batch() -> tuple[Tensor, Tensor]:
+        x = torch.randn(batch_size, 3, image_size, image_size, generator=g)
+        return x.contiguous(memory_format=layout), torch.arange(batch_size) % n_classes
+
+    return [batch() for _ in range(n_domains)]
+
+
+def _seconds(step: Step, batches: Batches) -> float:
+    started = time.perf_counter()
+    step(batches)
+    return time.perf_counter() - started

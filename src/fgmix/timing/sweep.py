@@ -1,0 +1,147 @@
+"""Runs per minute: warm workers against a fresh process for every run, which is DomainBed's way.
+
+The same runs by the same function with the same number of processes at a time and of threads in each: only what a
+process loads before its first step differs. That is a cost per run, so it weighs the more the shorter the runs are.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from fgmix.data import load
+from fgmix.errors import UserError, bad_value
+from fgmix.sweeps.execute import execute
+from fgmix.sweeps.folder import has_failed, read_error
+from fgmix.sweeps.launchers.local import run_local
+from fgmix.sweeps.sweep import PlannedRun, Sweep, plan
+from fgmix.timing.turns import Turns, by_turns, check_rounds
+
+START = "import sys; from fgmix.timing import sweep; getattr(sweep, sys.argv[1])(*sys.argv[2:])"
+
+
+@dataclass(frozen=True)
+class SweepSpeed:
+    """How fast small runs end.
+
+    Args:
+        runs: how many a sweep has.
+        turns: seconds of a whole sweep in each round; ours includes the start of the workers.
+        cold_start: seconds until a fresh process has torch, the package and the data.
+    """
+
+    runs: int
+    turns: Turns
+    cold_start: float
+
+    @property
+    def ours(self) -> float:
+        """Runs per minute, median of the rounds."""
+        return 60 * self.runs / statistics.median(self.turns.ours)
+
+    @property
+    def theirs(self) -> float:
+        """Runs per minute, median of the rounds."""
+        return 60 * self.runs / statistics.median(self.turns.theirs)
+
+
+def measure_sweep(
+    dataset: str = "digits",
+    algorithm: str = "erm",
+    *,
+    runs: int = 16,
+    steps: int = 10,
+    workers: int = 2,
+    rounds: int = 3,
+) -> SweepSpeed:
+    """Time a sweep of `runs` small runs on warm workers and on a process for each, by turns.
+
+    Args:
+        dataset: name or path.
+        algorithm: a registered name.
+        runs: how many.
+        steps: of each, with one evaluation at the end.
+        workers: processes at a time, on both sides.
+        rounds: repeats.
+    """
+    check_rounds(rounds)
+    for name, value in (("runs", runs), ("workers", workers)):
+        if value < 1:
+            raise bad_value(name, "a positive integer", value)
+    planned = small_runs(dataset, algorithm, runs, steps)
+    threads = max(1, torch.get_num_threads() // workers)  # as `run_local` shares them out
+
+    def warm(_: int) -> None:
+        with TemporaryDirectory() as out:
+            run_local(planned, Path(out), workers=workers, devices=["cpu"])
+            require_done(planned, Path(out))
+
+    def cold(_: int) -> None:
+        with TemporaryDirectory() as out:
+            one_process_each(planned, Path(out), workers=workers, threads=threads)
+            require_done(planned, Path(out))
+
+    starts = [cold_start(dataset) for _ in range(rounds)]
+    return SweepSpeed(len(planned), by_turns(warm, cold, rounds), statistics.median(starts))
+
+
+def small_runs(dataset: str, algorithm: str, runs: int, steps: int) -> list[PlannedRun]:
+    """The first `runs` of a sweep with the defaults, over as many trials as that takes."""
+    domains = len(load(dataset).domains)
+    sweep = Sweep(
+        datasets=(dataset,), algorithms=(algorithm,), trials=-(-runs // domains), hparams=1, common={"steps": steps}
+    )
+    return plan(sweep)[:runs]
+
+
+def one_process_each(runs: Sequence[PlannedRun], out: Path, *, workers: int, threads: int) -> None:
+    """Execute every run in a process of its own, `workers` of them at a time."""
+
+    def start(run: PlannedRun) -> None:
+        _process("run_alone", run.name, json.dumps(run.spec.as_dict()), str(out), str(threads))
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(start, runs))
+
+
+def cold_start(dataset: str) -> float:
+    """Seconds of a process that gets ready for a run and ends."""
+    started = time.perf_counter()
+    _process("get_ready", dataset)
+    return time.perf_counter() - started
+
+
+def get_ready(dataset: str) -> None:
+    """What `cold_start` runs in its process: the imports above, and the data."""
+    load(dataset)
+
+
+def run_alone(name: str, spec: str, out: str, threads: str) -> None:
+    """What `one_process_each` runs in its processes."""
+    torch.set_num_threads(int(threads))
+    execute(name, json.loads(spec), out, "cpu")
+
+
+def require_done(runs: Sequence[PlannedRun], out: Path) -> None:
+    """A sweep whose runs fail would be a fast one."""
+    missing = [run.name for run in runs if not (out / run.name / "record.json").exists()]
+    if missing:
+        reason = f" ({read_error(out / missing[0])})" if has_failed(out / missing[0]) else ""
+        raise UserError(
+            f"Expected {len(runs)} runs to end. Found {len(missing)} that did not, such as {missing[0]}{reason}. "
+            "Try one with `fgmix train`."
+        )
+
+
+def _process(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-c", START, *arguments], check=False)

@@ -1,0 +1,287 @@
+"""fit: from data to a folder that holds a model, an estimate and a card."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from deploy.made import small_image_model, small_images, vector_model, vector_spec, vectors
+from fgmix import Model, fit, load_model
+from fgmix.algorithms import names
+from fgmix.data import ArrayInputs, DomainDataset
+from fgmix.deploy.card import model_card
+from fgmix.errors import UserError
+from fgmix.runs.opening import open_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("fitted") / "model"
+    vector_model(out)
+    return out
+
+
+def run_of(folder: Path, held_out: str) -> Path:
+    (run,) = (folder / "runs").glob(f"arrays-erm-{held_out}-*")
+    return run
+
+
+def test_each_estimate_is_the_held_out_runs_own_accuracy(folder: Path) -> None:
+    """Worked out again from the runs' records: both parts of the held-out domain, at the step validation selects."""
+    found = load_model(folder).info.estimate
+    assert found is not None
+    assert [d.domain for d in found.domains] == list(vectors().domain_names)
+    for domain in found.domains:
+        run = open_run(run_of(folder, domain.domain), dataset=vectors())
+        scores = run.record.best("swa").accuracy["swa"][domain.domain]
+        split = run.prepared.splits[domain.domain]
+        right = scores["train"] * len(split.train) + scores["holdout"] * len(split.holdout)
+        assert domain.accuracy == pytest.approx(right / domain.instances)
+        assert domain.instances == len(split.train) + len(split.holdout)
+
+
+def test_the_model_is_trained_on_all_domains(folder: Path) -> None:
+    info = load_model(folder).info
+    assert info.spec.test_domains == ()
+    assert info.domains == vectors().domain_names
+    run = open_run(run_of(folder, "all"), dataset=vectors())
+    assert set(run.sources) == set(vectors().domain_names)
+
+
+def test_its_probabilities_are_the_runs_weights_at_the_fitted_temperature(folder: Path) -> None:
+    model = load_model(folder)
+    run = open_run(run_of(folder, "all"), dataset=vectors())
+    x = np.random.default_rng(3).normal(size=(9, 5)).astype(np.float32)
+    with torch.no_grad():
+        logits = run.algorithm("best", "swa").predict(torch.from_numpy(x))
+    assert model.info.estimate is not None
+    expected = torch.softmax(logits / model.info.estimate.temperature, dim=1)
+    np.testing.assert_allclose(model.predict(x).probabilities, expected.numpy(), atol=1e-6)
+
+
+def test_far_away_is_novel_and_not_trusted(folder: Path) -> None:
+    model = load_model(folder)
+    near = model.predict(vectors(seed=5).domains[0].inputs.clean(np.arange(50)).numpy())
+    far = model.predict(np.full((3, 5), 60.0))
+    assert (near.novelty <= 1).mean() > 0.9
+    assert (far.novelty > 1).all()
+    assert not far.trusted.any()
+    assert (far.confidence > 0.9).any()  # confidence alone would not have told
+
+
+def test_the_card_says_what_was_measured(folder: Path) -> None:
+    card = (folder / "card.md").read_text()
+    found = load_model(folder).info.estimate
+    assert found is not None
+    assert f"**{100 * found.accuracy:.1f} %** right" in card
+    for domain in found.domains:
+        assert f"| {domain.domain} | {domain.instances} | {100 * domain.accuracy:.1f} % |" in card
+
+
+def test_doing_it_again_trains_nothing_and_gives_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: (folder / name).read_bytes() for name in ("model.json", "weights.safetensors", "card.md")}
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a step was trained")
+
+    monkeypatch.setattr("fgmix.algorithms.erm.ERM.step", refuse)
+    vector_model(folder)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+def test_a_model_of_other_settings_or_data_is_not_overwritten(folder: Path) -> None:
+    with pytest.raises(UserError, match="other settings"):
+        fit(vector_spec(steps=31), folder, dataset=vectors(), progress=False)
+    with pytest.raises(UserError, match="other data"):
+        fit(vector_spec(), folder, dataset=vectors(seed=1), progress=False)
+    with pytest.raises(UserError, match="other settings"):
+        vector_model(folder, min_confidence=0.6)
+    with pytest.raises(UserError, match="other settings"):
+        vector_model(folder, estimated=False)
+
+
+def test_a_folder_of_the_users_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError, match=r"Found thesis\.tex"):
+        vector_model(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_what_a_kill_leaves_and_what_was_exported_is_the_models(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    (tmp_path / "model" / "model.json").unlink()
+    for name in (".weights.safetensors.123.tmp", "model.onnx", "model.pt2"):
+        (tmp_path / "model" / name).write_text("")
+    vector_model(tmp_path / "model")
+    assert (tmp_path / "model" / "model.json").read_bytes() == (folder / "model.json").read_bytes()
+    assert not list((tmp_path / "model").glob("*.tmp"))
+
+
+def test_without_estimate_it_says_so(tmp_path: Path) -> None:
+    model = vector_model(tmp_path / "model", estimated=False)
+    assert model.info.estimate is None
+    assert float(model.network.temperature) == 1.0
+    assert "**not measured**" in (tmp_path / "model" / "card.md").read_text()
+    assert len(list((tmp_path / "model" / "runs").iterdir())) == 1
+
+
+def test_too_few_domains_for_an_estimate(tmp_path: Path) -> None:
+    two = _first(vectors(), 2)
+    with pytest.raises(UserError, match="leaves fgmix too few"):
+        fit(vector_spec(algorithm="fgmix"), tmp_path / "a", dataset=two, progress=False)
+    assert not (tmp_path / "a").exists()
+    fit(vector_spec(), tmp_path / "b", dataset=two, progress=False)
+    assert "too few for an interval" in (tmp_path / "b" / "card.md").read_text()
+
+
+def test_data_that_make_no_model_make_no_folder(tmp_path: Path) -> None:
+    data = vectors()
+    one_class = replace(
+        data, classes=("a",), domains=tuple(replace(d, y=np.zeros_like(d.y)) for d in data.domains), fingerprint="one"
+    )
+    with pytest.raises(UserError, match="at least two classes"):
+        fit(vector_spec(), tmp_path / "a", dataset=one_class, progress=False)
+    with pytest.raises(UserError, match="too few to hold out"):
+        fit(vector_spec(holdout_fraction=0.01), tmp_path / "b", dataset=data, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_card_shows_the_level_that_the_model_trusts_at(tmp_path: Path) -> None:
+    vector_model(tmp_path / "model", min_confidence=0.6)
+    assert "| ≥ 0.6 |" in (tmp_path / "model" / "card.md").read_text()
+
+
+def test_the_card_tells_of_classes_that_one_domain_alone_has_and_of_what_was_left_out(tmp_path: Path) -> None:
+    data = vectors()
+    north = data.domains[data.index("north")]
+    domains = tuple(replace(d, y=np.where(d.y == 2, 3, d.y)) if d is north else d for d in data.domains)
+    data = replace(data, classes=(*"abcd",), domains=domains, notes=("Files *left* out: 2.",), fingerprint="alone")
+    fit(vector_spec(), tmp_path / "model", dataset=data, device="cpu", progress=False)
+    card = (tmp_path / "model" / "card.md").read_text()
+    assert "Of north, 33.3 % belong to classes that no other domain has." in card
+    assert r"Files \*left\* out: 2." in card
+
+
+def test_names_cannot_break_the_card(folder: Path) -> None:
+    hostile = "a|b\n# <b>\x1b[31m"
+    info = load_model(folder).info
+    card = model_card(replace(info, dataset=hostile, classes=(hostile, "b", "c")))
+    assert card.startswith("# a\\|b \\# \\<b\\>\ufffd\\[31m: 3 classes\n")
+    assert hostile not in card
+    assert "\x1b" not in card
+
+
+def _first(dataset: DomainDataset, n: int) -> DomainDataset:
+    return replace(dataset, domains=dataset.domains[:n], fingerprint="two")
+
+
+def test_a_broken_model_is_told_in_a_sentence(folder: Path, tmp_path: Path) -> None:
+    for name in ("model.json", "weights.safetensors"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    load_model(tmp_path)
+    (tmp_path / "weights.safetensors").write_bytes(b"\x00" * 40)
+    with pytest.raises(UserError, match="Expected a whole model"):
+        load_model(tmp_path)
+    (tmp_path / "model.json").write_text(json.dumps({"schema": 99}))
+    with pytest.raises(UserError, match="schema 1"):
+        load_model(tmp_path)
+    with pytest.raises(UserError, match="fgmix fit"):
+        load_model(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": None},
+        {"input_shape": ["a"]},
+        {"min_confidence": "x"},
+        {"min_confidence": None},
+        {"estimate": {"interval": []}},
+        {"spec": {"settings": None}},
+        {"spec": {"algorithm": None}},
+    ],
+    ids=str,
+)
+def test_a_changed_model_json_is_told_in_a_sentence(folder: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    (tmp_path / "weights.safetensors").write_bytes((folder / "weights.safetensors").read_bytes())
+    content = json.loads((folder / "model.json").read_text())
+    changed = {k: {**content[k], **v} if isinstance(v, dict) else v for k, v in change.items()}
+    (tmp_path / "model.json").write_text(json.dumps({**content, **changed}))
+    with pytest.raises(UserError, match="Expected a whole model") as caught:
+        load_model(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_arrays_of_another_shape_are_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"shape \(5,\)"):
+        load_model(folder).predict(np.zeros((3, 6)))
+    assert len(load_model(folder).predict(np.zeros((0, 5)))) == 0
+
+
+@pytest.mark.parametrize(
+    ("x", "sentence"),
+    [
+        (np.array([[0, 0, 0, 0, np.nan]]), "NaN or infinity in 1 rows"),
+        (np.full((1, 5), 1e300), "NaN or infinity in 1 rows"),
+        (np.full((1, 5), "1"), "Expected real numbers"),
+        (np.full((1, 5), 1j), "Expected real numbers"),
+    ],
+    ids=["nan", "too large", "text", "complex"],
+)
+def test_arrays_that_are_no_instances_are_refused(folder: Path, x: np.ndarray, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        load_model(folder).predict(x)
+
+
+def test_bytes_are_scaled_if_and_only_if_training_had_bytes(folder: Path, tmp_path: Path) -> None:
+    """uint8 is scaled to [0, 1]; counts as integers are not, whatever type they come in later."""
+    x = np.random.default_rng(0).integers(0, 9, (4, 5))
+    model = load_model(folder)
+    for same in (x.astype(np.uint8), x.astype(np.float16)):
+        np.testing.assert_array_equal(model.predict(same).probabilities, model.predict(x).probabilities)
+    model = small_image_model(tmp_path / "model")
+    pixels = small_images()[0][:4]
+    expected = model.predict_inputs(ArrayInputs(pixels.astype(np.float32) / 255))
+    np.testing.assert_array_equal(model.predict(pixels).probabilities, expected.probabilities)
+    with pytest.raises(UserError, match="Expected uint8, as in training"):
+        model.predict(pixels.astype(np.float32))
+
+
+@pytest.mark.parametrize("algorithm", names())
+def test_every_method_makes_a_model_that_is_read_back_as_it_was(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[Model] = []
+    save = Model.save
+    monkeypatch.setattr(Model, "save", lambda model, out: (saved.append(model), save(model, out)))
+    model = small_image_model(tmp_path / "model", algorithm=algorithm)
+    x = small_images()[0][:9]
+    before, after = saved[0].predict(x), model.predict(x)
+    np.testing.assert_array_equal(after.probabilities, before.probabilities)
+    np.testing.assert_array_equal(after.novelty, before.novelty)
+
+
+def test_loading_a_model_leaves_the_callers_draws_alone(folder: Path) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    load_model(folder)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_model_without_its_runs_is_read_not_made_again(tmp_path: Path) -> None:
+    vector_model(tmp_path / "model", estimated=False)
+    shutil.rmtree(tmp_path / "model" / "runs")
+    (tmp_path / "model" / "card.md").unlink()
+    before = (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns
+    vector_model(tmp_path / "model", estimated=False)
+    assert (tmp_path / "model" / "card.md").exists()
+    assert (tmp_path / "model" / "weights.safetensors").stat().st_mtime_ns == before
+    assert not (tmp_path / "model" / "runs").exists()

@@ -1,0 +1,134 @@
+"""fgmix predict: a row for every image, prepared as evaluation prepares it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.made import vector_model
+from fgmix.data import LoadOptions, load
+from fgmix.deploy.model import Model, Predictions
+from fgmix.deploy.predict import image_files, predict_paths, write_csv
+from fgmix.errors import UserError
+
+
+def test_images_are_prepared_as_for_evaluation(
+    image_model: Model, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decoded cache is the other way to the same pixels."""
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path))
+    dataset = load(str(pictures), LoadOptions(image_size=16, progress=False))
+    domain = dataset.domains[dataset.index("wide")]
+    expected = image_model.predict_inputs(domain.inputs)
+    rows = list(predict_paths(image_model, [pictures / "wide"], progress=False))
+    assert [row["label"] for row in rows] == expected.labels
+    assert [row["confidence"] for row in rows] == [f"{c:.4f}" for c in expected.confidence]
+    assert [row["novelty"] for row in rows] == [f"{n:.4f}" for n in expected.novelty]
+    assert [row["trusted"] for row in rows] == ["yes" if t else "no" for t in expected.trusted]
+
+
+def test_most_stripes_are_told(image_model: Model, pictures: Path) -> None:
+    rows = list(predict_paths(image_model, [pictures], progress=False))
+    assert len(rows) == 72
+    assert np.mean([Path(row["file"]).parent.name == row["label"] for row in rows]) > 0.9
+
+
+def test_a_broken_file_costs_its_own_row_only(image_model: Model, pictures: Path, tmp_path: Path) -> None:
+    sound = pictures / "dark" / "rows" / "0.png"
+    (tmp_path / "cut.png").write_bytes(sound.read_bytes()[:60])
+    (tmp_path / "text.jpg").write_text("not an image")
+    (tmp_path / "whole.png").write_bytes(sound.read_bytes())
+    out = io.StringIO()
+    failed = write_csv(predict_paths(image_model, [tmp_path], probabilities=True, progress=False), out)
+    cut, text, whole = csv.DictReader(io.StringIO(out.getvalue()))
+    assert failed == 2
+    assert cut["error"]
+    assert text["error"]
+    assert (cut["label"], cut["trusted"], cut["p(rows)"]) == ("", "", "")
+    assert whole["label"] in ("columns", "none", "rows")
+    assert sum(float(whole[f"p({name})"]) for name in ("columns", "none", "rows")) == pytest.approx(1, abs=1e-3)
+
+
+def test_only_broken_files(image_model: Model, tmp_path: Path) -> None:
+    (tmp_path / "text.jpg").write_text("not an image")
+    (row,) = predict_paths(image_model, [tmp_path], progress=False)
+    assert row["error"]
+
+
+def test_files_as_given_and_folders_sorted(tmp_path: Path) -> None:
+    for name in ("b.png", "a.JPG", "notes.txt", "deep/c.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    found = image_files([tmp_path / "notes.txt", tmp_path])
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["notes.txt", "a.JPG", "b.png", "deep/c.png"]
+    with pytest.raises(UserError, match="Found nothing there"):
+        image_files([tmp_path / "nowhere"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="Found none"):
+        image_files([tmp_path / "empty"])
+
+
+def test_arrays(tmp_path: Path, image_model: Model, pictures: Path) -> None:
+    model = vector_model(tmp_path / "model", estimated=False)
+    x = np.random.default_rng(0).normal(size=(4, 5))
+    np.savez(tmp_path / "x.npz", X=x)
+    rows = list(predict_paths(model, [tmp_path / "x.npz"], progress=False))
+    assert [row["label"] for row in rows] == model.predict(x).labels
+    assert [row["row"] for row in rows] == [0, 1, 2, 3]
+    np.savez(tmp_path / "y.npz", features=x)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:200])
+    for paths, expected in (
+        ([tmp_path / "y.npz"], "Expected an array X"),
+        ([tmp_path / "cut.npz"], "Found pickled objects or a broken file"),
+        ([tmp_path / "no.npz"], "cannot be read"),
+        ([tmp_path / "x.npz", tmp_path / "y.npz"], "Expected one .npz file"),
+        ([pictures], "as arrays"),
+    ):
+        with pytest.raises(UserError, match=expected):
+            list(predict_paths(model, paths, progress=False))
+    with pytest.raises(UserError, match="takes image files"):
+        list(predict_paths(image_model, [tmp_path / "x.npz"], progress=False))
+    with pytest.raises(UserError, match="takes image files"):
+        image_model.predict(np.zeros((2, 3, 16, 16), np.uint8))
+
+
+def test_a_row_that_is_not_finite_costs_itself_only(tmp_path: Path) -> None:
+    model = vector_model(tmp_path / "model", estimated=False)
+    x = np.random.default_rng(0).normal(size=(4, 5))
+    x[1, 2] = np.nan
+    np.savez(tmp_path / "x.npz", X=x)
+    rows = list(predict_paths(model, [tmp_path / "x.npz"], progress=False))
+    assert [row["error"] for row in rows] == ["", "NaN or infinity", "", ""]
+    assert [row["label"] for row in rows] == [*model.predict(x[:1]).labels, "", *model.predict(x[2:]).labels]
+
+
+def test_many_rows_take_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels are made once, not once a row: 30,000 rows would take minutes."""
+    model = vector_model(tmp_path / "model", estimated=False)
+    np.savez(tmp_path / "x.npz", X=np.zeros((50, 5)))
+    made: list[int] = []
+    labels = Predictions.labels.fget
+    assert labels is not None
+    monkeypatch.setattr(Predictions, "labels", property(lambda said: (made.append(1), labels(said))[1]))
+    assert len(list(predict_paths(model, [tmp_path / "x.npz"], progress=False))) == 50
+    assert len(made) == 1
+
+
+def test_more_than_eight_bits_are_told_and_not_clipped(image_model: Model, tmp_path: Path) -> None:
+    Image.fromarray(np.full((20, 20), 4000, np.uint16)).save(tmp_path / "scan.png")
+    (row,) = predict_paths(image_model, [tmp_path], progress=False)
+    assert "more than 8 bits a channel" in row["error"]
+
+
+def test_names_of_any_bytes_can_be_written(image_model: Model, pictures: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(b"scan\xff.png")
+    (tmp_path / name).write_bytes((pictures / "dark" / "rows" / "0.png").read_bytes())
+    (row,) = predict_paths(image_model, [tmp_path], progress=False)
+    assert row["file"] == f"{tmp_path}/scan\\xff.png"
+    assert row["label"]

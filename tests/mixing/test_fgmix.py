@@ -1,0 +1,362 @@
+"""`FGMix` in a loop of someone's own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fgmix import drop_in
+from fgmix.errors import UserError
+from fgmix.mixing import draw_tuples
+from fgmix.mixing.fgmix import FGMix
+from fgmix.timing.literal import LiteralPolicy, flat_loss_along
+
+D, C = 6, 4
+HEADS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(D, C),
+    "without bias": lambda: nn.Linear(D, C, bias=False),
+    "mlp": lambda: nn.Sequential(nn.Linear(D, 5), nn.ReLU(), nn.Linear(5, C)),
+}
+
+
+def batch(k: int = 3, per_domain: int = 8) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes with a graph, classes (each in each domain), domain ids."""
+    y, domains = torch.arange(k * per_domain) % C, torch.arange(k).repeat_interleave(per_domain)
+    return (torch.randn(k * per_domain, D) + domains.unsqueeze(1)).requires_grad_(), y, domains
+
+
+def state(module: nn.Module) -> dict[str, Tensor]:
+    return {name: t.clone() for name, t in module.state_dict().items() if isinstance(t, Tensor)}
+
+
+def changed(before: dict[str, Tensor], module: nn.Module) -> set[str]:
+    return {name.split(".")[0] for name, t in state(module).items() if not torch.equal(t, before[name])}
+
+
+def literal_twin(fgmix: FGMix, P: int) -> LiteralPolicy:
+    twin = LiteralPolicy(P, D, lam=fgmix.lam.item(), gamma=fgmix.gamma, alpha=fgmix.alpha)
+    A, d = fgmix.compatibility, fgmix.discriminator
+    assert A is not None
+    assert d is not None
+    twin.A[0].load_state_dict({"weight": A.weight().detach(), "bias": A.bias.detach()})
+    for i in (1, 3):
+        twin.A[i + 1].load_state_dict(A.rest[i].state_dict())
+    twin.d[0].load_state_dict(d.first.state_dict())
+    twin.d[2].load_state_dict(d.second.state_dict())
+    return twin
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_the_whole_policy_step_is_the_literal_one(kind: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same tuples, same directions u, same ẑ: mixed codes, all losses and all gradients agree to 1e-5."""
+    head = HEADS[kind]()
+    z, y, domains = batch(k)
+    P = sum(p.numel() for p in head.parameters())
+    u, z_prior = torch.randn(20, P), torch.randn(32, D)
+    fgmix = FGMix(D, head, gamma=2.0)
+    twin = literal_twin(fgmix, P)
+    monkeypatch.setattr(drop_in, "flat_loss", lambda h, A, z, y, **_: flat_loss_along(h, A @ z, y, 2.0, u))
+    monkeypatch.setattr(fgmix.prior, "sample", lambda n, generator: z_prior)  # noqa: ARG005
+
+    mixed = fgmix(z, y, domains, head, torch.Generator().manual_seed(3))
+    index, labels = draw_tuples(y, domains, 32, generator=torch.Generator().manual_seed(3))
+    z_mix = twin.mix(head, z.detach()[index], labels)
+    flat, adv, policy, discriminator = twin.losses(head, z_mix, labels, u, z_prior)
+
+    def same(a: Tensor, b: Tensor) -> None:
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+    assert torch.equal(mixed.y, labels)
+    same(mixed.z, z_mix)
+    same(mixed.metrics["flat"], flat.detach())
+    same(mixed.metrics["adv"], adv.detach())
+    same(mixed.policy_loss, policy)
+    same(mixed.discriminator_loss, discriminator)
+
+    (mixed.policy_loss + mixed.discriminator_loss).backward()
+    A, d = fgmix.compatibility, fgmix.discriminator
+    assert A is not None
+    assert d is not None
+    omega = torch.autograd.grad(policy, [twin.lam, *twin.A.parameters()])
+    h = A.hidden
+    first = torch.cat([w.grad[:h] for w in A.blocks] + [w.grad[h:] for w in A.blocks], 1)
+    mine = [fgmix.lam.grad, first, A.bias.grad, *(p.grad for p in A.rest.parameters())]
+    for got, expected in zip(mine, omega):
+        same(got, expected)
+    for p, expected in zip(d.parameters(), torch.autograd.grad(discriminator, list(twin.d.parameters()))):
+        same(p.grad, expected)
+
+
+def test_each_loss_reaches_only_its_own_parameters() -> None:
+    featurizer, head = nn.Linear(5, D), nn.Linear(D, C)
+    _, y, domains = batch()
+    fgmix = FGMix(D, head)
+    z = featurizer(torch.randn(len(y), 5))
+    mixed = fgmix(z, y, domains, head)
+    parameters = {
+        "base": [*featurizer.parameters(), *head.parameters()],
+        "policy": [fgmix.lam, *fgmix.compatibility.parameters()],
+        "discriminator": list(fgmix.discriminator.parameters()),
+    }
+    losses = {
+        "base": cross_entropy(head(torch.cat([z, mixed.z])), torch.cat([y, mixed.y])),
+        "policy": mixed.policy_loss,
+        "discriminator": mixed.discriminator_loss,
+    }
+    for name, loss in losses.items():
+        for p in (p for group in parameters.values() for p in group):
+            p.grad = None
+        loss.backward(retain_graph=True)
+        assert {group for group, ps in parameters.items() if any(p.grad is not None for p in ps)} == {name}
+        # The last bias of A_ω adds the same to all scores of a tuple: its gradient is zero, the others' are not.
+        moving = [p for p in parameters[name] if p.numel() > 1]
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in moving)
+
+
+def test_mixed_codes_pass_gradients_to_their_members_with_constant_weights() -> None:
+    head = nn.Linear(D, C)
+    z, y, domains = batch()
+    mixed = FGMix(D, head)(z, y, domains, head, torch.Generator().manual_seed(0))
+    (gradient,) = torch.autograd.grad(mixed.z.sum(), z)
+    # Each tuple's weights sum to 1: every column gets 32 in all, and all columns alike.
+    torch.testing.assert_close(gradient.sum(0), torch.full((D,), 32.0))
+    torch.testing.assert_close(gradient, gradient[:, :1].expand(-1, D))
+
+
+def test_without_lr_nothing_moves_but_the_averages() -> None:
+    head = nn.Linear(D, C)
+    fgmix = FGMix(D, head)
+    before = state(fgmix)
+    fgmix(*batch(), head)
+    assert changed(before, fgmix) == {"prior"}
+
+
+def test_with_lr_a_call_updates_policy_and_discriminator() -> None:
+    head = nn.Linear(D, C)
+    fgmix = FGMix(D, head, lr=1e-2)
+    before, phi = state(fgmix), state(head)
+    fgmix(*batch(), head)
+    assert changed(before, fgmix) == {"compatibility", "lam", "discriminator", "prior"}
+    assert not changed(phi, head)
+    assert all(p.grad is None for p in head.parameters())
+
+
+def test_the_update_uses_the_gradients_that_the_losses_have() -> None:
+    """Adam's first step is lr·g/(|g| + ε) with the gradients of the same call without `lr`."""
+    head, (z, y, domains) = nn.Linear(D, C), batch()
+    free, owner = FGMix(D, head), FGMix(D, head, lr=1e-2)
+    owner.load_state_dict(free.state_dict())
+    mixed = free(z, y, domains, head, torch.Generator().manual_seed(1))
+    (mixed.policy_loss + mixed.discriminator_loss).backward()
+    owner(z, y, domains, head, torch.Generator().manual_seed(1))
+    for p, q in zip(free.parameters(), owner.parameters()):
+        torch.testing.assert_close(q, p - 1e-2 * p.grad / (p.grad.abs() + 1e-8), rtol=1e-5, atol=1e-5)
+
+
+def test_mixed_codes_belong_to_the_weights_before_the_update() -> None:
+    head, (z, y, domains) = nn.Linear(D, C), batch()
+    free, owner = FGMix(D, head), FGMix(D, head, lr=1e-1)
+    owner.load_state_dict(free.state_dict())
+    first, second = (f(z, y, domains, head, torch.Generator().manual_seed(1)) for f in (free, owner))
+    assert torch.equal(first.z, second.z)
+    assert first.metrics.keys() == second.metrics.keys()
+    assert all(torch.equal(first.metrics[name], second.metrics[name]) for name in first.metrics)
+
+
+def test_state_round_trip_goes_on_as_if_never_interrupted() -> None:
+    head, data = nn.Linear(D, C), batch()
+    whole, first, second = (FGMix(D, head, lr=1e-2) for _ in range(3))
+    first.load_state_dict(whole.state_dict())
+
+    def run(fgmix: FGMix, seeds: range) -> None:
+        for seed in seeds:
+            fgmix(*data, head, torch.Generator().manual_seed(seed))
+
+    run(whole, range(4))
+    run(first, range(2))
+    buffer = io.BytesIO()
+    torch.save(first.state_dict(), buffer)
+    buffer.seek(0)
+    second.load_state_dict(torch.load(buffer, weights_only=True))
+    run(second, range(2, 4))
+    assert not changed(state(whole), second)
+
+
+def test_evaluation_mode_mixes_and_changes_nothing() -> None:
+    head = nn.Linear(D, C)
+    fgmix = FGMix(D, head, lr=1e-2).eval()
+    before = state(fgmix)
+    with torch.no_grad():
+        mixed = fgmix(*batch(), head)
+    assert mixed.z.shape == (32, D)
+    assert not changed(before, fgmix)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_any_number_of_instances_per_domain_and_any_ids(kind: str) -> None:
+    head = HEADS[kind]()
+    y = torch.tensor([0, 1, 1, 2, 0, 1, 3, 1])
+    domains = torch.tensor([9, 9, 9, 9, -2, -2, -2, 4])  # class 1 alone is in all three; once in two of them
+    z = torch.randn(8, D, requires_grad=True)
+    mixed = FGMix(D, head, lr=1e-3, n=5)(z, y, domains, head)
+    assert torch.equal(mixed.y, torch.ones(5, dtype=torch.long))
+    assert mixed.metrics["mixed"] == 5
+    assert all(torch.isfinite(value) for value in mixed.metrics.values())
+
+
+def test_no_shared_class_mixes_nothing_and_can_still_be_backpropagated() -> None:
+    head = nn.Linear(D, C)
+    fgmix = FGMix(D, head, lr=1e-2)
+    z, y, domains = torch.randn(4, D, requires_grad=True), torch.tensor([0, 1, 2, 3]), torch.tensor([0, 0, 1, 1])
+    names = fgmix(*batch(), head).metrics.keys()
+    before = state(fgmix)
+    mixed = fgmix(z, y, domains, head)
+    assert mixed.z.shape == (0, D)
+    assert mixed.y.shape == (0,)
+    assert mixed.metrics.keys() == names
+    assert mixed.metrics["mixed"] == 0
+    assert changed(before, fgmix) == {"prior"}
+    (mixed.policy_loss + mixed.discriminator_loss).backward()
+    cross_entropy(head(torch.cat([z, mixed.z])), torch.cat([y, mixed.y])).backward()
+    assert head.weight.grad.abs().sum() > 0
+
+
+def test_fewer_domains_than_the_batch_has() -> None:
+    """k' = 2 of 3: each mixed code has two members, and a class that two domains hold is enough."""
+    head = nn.Linear(D, C)
+    y, domains = torch.tensor([0, 1, 0, 2, 3, 3]), torch.tensor([0, 0, 1, 1, 2, 2])
+    z = torch.randn(6, D, requires_grad=True)
+    assert FGMix(D, head)(z, y, domains, head).metrics["mixed"] == 0
+    mixed = FGMix(D, head, domains_per_tuple=2, n=7)(z, y, domains, head)
+    assert torch.equal(mixed.y, torch.zeros(7, dtype=torch.long))
+    (gradient,) = torch.autograd.grad(mixed.z.sum(), z)
+    assert gradient.abs().sum(1).nonzero().flatten().tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_bfloat16_autocast_leaves_the_policy_in_float32(kind: str) -> None:
+    """The policy sees the rounded codes, but computes with them as it would without autocast."""
+    head = HEADS[kind]()
+    featurizer = nn.Linear(5, D)
+    _, y, domains = batch()
+    x = torch.randn(len(y), 5)
+    a, b = FGMix(D, head), FGMix(D, head)
+    b.load_state_dict(a.state_dict())
+    with torch.autocast("cpu", torch.bfloat16):
+        z = featurizer(x)
+        inside = a(z, y, domains, head, torch.Generator().manual_seed(2))
+        loss = cross_entropy(head(torch.cat([z, inside.z])), torch.cat([y, inside.y]))
+    loss.backward()
+    assert z.dtype == inside.z.dtype == torch.bfloat16
+    outside = b(z.detach().float(), y, domains, head, torch.Generator().manual_seed(2))
+    for name, value in outside.metrics.items():
+        torch.testing.assert_close(inside.metrics[name], value)
+    torch.testing.assert_close(inside.z, outside.z.bfloat16())
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("scale", ["raw", "rms"])
+def test_far_settings_stay_finite(kind: str, scale: Any) -> None:
+    """λ₀ = 8, γ = 100, one instance a class, a saturated discriminator, large codes, a large η₂; 20 steps."""
+    head = HEADS[kind]()
+    fgmix = FGMix(D, head, lam=8.0, gamma=100.0, scale=scale, lr=1e-2)
+    with torch.no_grad():
+        fgmix.discriminator.second.bias.fill_(1e4)
+    y, domains = torch.arange(C).repeat(3), torch.arange(3).repeat_interleave(C)
+    for _ in range(20):
+        mixed = fgmix(torch.randn(3 * C, D, requires_grad=True) * 100, y, domains, head)
+        assert all(torch.isfinite(value) for value in mixed.metrics.values())
+        assert torch.isfinite(mixed.z).all()
+    assert all(torch.isfinite(t).all() for t in state(fgmix).values())
+
+
+def test_the_generator_is_the_only_source_of_chance() -> None:
+    head, data = nn.Linear(D, C), batch()
+    for weights in ("learned", "dirichlet"):
+        fgmix = FGMix(D, head, weights=weights).eval()
+        before = torch.get_rng_state()
+        first, second = (fgmix(*data, head, torch.Generator().manual_seed(4)) for _ in range(2))
+        assert torch.equal(first.z, second.z)
+        assert torch.equal(first.policy_loss, second.policy_loss)
+        assert torch.equal(before, torch.get_rng_state())
+
+
+def test_double_precision_follows_the_module() -> None:
+    head, (z, y, domains) = nn.Linear(D, C).double(), batch()
+    mixed = FGMix(D, head, lr=1e-3).double()(z.double(), y, domains, head)
+    assert mixed.z.dtype == mixed.policy_loss.dtype == torch.float64
+
+
+@pytest.mark.parametrize("kind", HEADS)
+# A compiled module warns when it is handed a tensor that is no leaf; the message is torch's own.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_compiled_networks(kind: str) -> None:
+    """Featurizer and classifier compiled each, and a model compiled whole that holds FGMix: same numbers as plain."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.featurizer, self.classifier = nn.Linear(5, D), HEADS[kind]()
+            self.fgmix = FGMix(D, self.classifier, lr=1e-2)
+
+        def forward(self, x: Tensor, y: Tensor, domains: Tensor, g: Any, h: Any) -> Tensor:
+            z = g(x)
+            mixed = self.fgmix(z, y, domains, h)
+            return cross_entropy(h(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
+
+    plain, parts, whole = Model(), Model(), Model()
+    for other in (parts, whole):
+        other.load_state_dict(plain.state_dict())
+    _, y, domains = batch()
+    x = torch.randn(len(y), 5)
+    compiled = [torch.compile(m, backend="eager") for m in (parts.featurizer, parts.classifier, whole)]
+    losses = []
+    for call in (
+        lambda: plain(x, y, domains, plain.featurizer, plain.classifier),
+        lambda: parts(x, y, domains, compiled[0], compiled[1]),
+        lambda: compiled[2](x, y, domains, whole.featurizer, whole.classifier),
+    ):
+        torch.manual_seed(0)
+        losses.append(call())
+        losses[-1].backward()
+    for model, loss in ((parts, losses[1]), (whole, losses[2])):
+        torch.testing.assert_close(loss, losses[0])
+        for p, q in zip(plain.parameters(), model.parameters()):
+            torch.testing.assert_close(q, p)
+            torch.testing.assert_close(q.grad, p.grad)
+
+
+def test_a_number_of_classes_stands_for_a_linear_head() -> None:
+    head = nn.Linear(D, C)
+    assert FGMix(D, C, lr=1e-3)(*batch(), head).z.shape == (32, D)
+
+
+def test_mistakes_are_explained() -> None:
+    head, (z, y, domains) = nn.Linear(D, C), batch()
+    with pytest.raises(UserError, match=r"Expected codes of shape \(N, 6\)"):
+        FGMix(D, head)(z[:, :3], y, domains, head)
+    with pytest.raises(UserError, match="one domain id per instance"):
+        FGMix(D, head)(z, y, domains[1:], head)
+    with pytest.raises(UserError, match="classifier that FGMix was built for"):
+        FGMix(D, C)(z, y, domains, nn.Linear(D, C, bias=False))
+    wrong: list[dict[str, Any]] = [
+        {"weights": "random"},
+        {"inputs": "pixels"},
+        {"scale": "none"},
+        {"n": 0},
+        {"gamma": 0.0},
+        {"alpha": 1.5},
+        {"directions": 0},
+        {"domains_per_tuple": 1},
+        {"lr": 0.0},
+    ]
+    for settings in wrong:
+        with pytest.raises(UserError, match=f"`{next(iter(settings))}`"):
+            FGMix(D, head, **settings)

@@ -1,0 +1,225 @@
+"""Selection, on examples small enough to work out on paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from fgmix.data import from_arrays
+from fgmix.errors import UserError
+from fgmix.results.selection import Cell, Missing, Rule, Selected, Selection, select
+from fgmix.runs.loop import train
+from fgmix.runs.record import RunRecord, read_record
+from fgmix.runs.spec import RunSpec
+from results.made import finished, random_sweep, run, sweep
+
+# Domains a, b, c; a is held out; three draws, evaluated at steps 10 and 20. Entries: (train, holdout).
+# validation = (b + c) / 2 of holdout:   draw 0: .50, .50   draw 1: .60, .60   draw 2: .55, .60
+DRAWS = [
+    {
+        10: {"a": (0.11, 0.9), "b": (None, 0.4), "c": (None, 0.6)},
+        20: {"a": (0.12, 0.3), "b": (None, 0.5), "c": (None, 0.5)},
+    },
+    {
+        10: {"a": (0.21, 0.1), "b": (None, 0.5), "c": (None, 0.7)},
+        20: {"a": (0.22, 0.7), "b": (None, 0.6), "c": (None, 0.6)},
+    },
+    {
+        10: {"a": (0.31, 0.2), "b": (None, 0.5), "c": (None, 0.6)},
+        20: {"a": (0.32, 0.7), "b": (None, 0.7), "c": (None, 0.5)},
+    },
+]
+SINGLES = [run("a", steps, draw=draw) for draw, steps in enumerate(DRAWS)]
+CELL = Cell("toy", "erm", "raw", 0, "a")
+
+
+def pair(test: str, at_10: float, at_20: float, draw: int) -> RunRecord:
+    """A run that holds out two domains; only the second one's train accuracy matters here."""
+    first, second = test.split()
+    other = ({"a", "b", "c"} - {first, second}).pop()
+    parts = {s: {first: (0.0, 0.0), second: (x, 0.0), other: (None, 0.0)} for s, x in ((10, at_10), (20, at_20))}
+    return run(test, parts, draw=draw)
+
+
+# value at a step = mean of b's train accuracy in {a, b} and c's in {a, c}
+PAIRS = [
+    pair("a b", 0.2, 0.4, 0), pair("a c", 0.6, 0.4, 0),  # draw 0: .4, .4  a tie of steps: 10
+    pair("a b", 0.3, 0.1, 1), pair("a c", 0.5, 0.1, 1),  # draw 1: .4, .1
+    pair("a b", 0.1, 0.3, 2), pair("a c", 0.1, 0.3, 2),  # draw 2: .1, .3
+]  # fmt: skip
+
+
+def found(selection: Selection, cell: Cell = CELL) -> Selected:
+    outcome = selection.cells[cell]
+    assert isinstance(outcome, Selected)
+    return outcome
+
+
+def reason(selection: Selection, cell: Cell = CELL) -> str:
+    outcome = selection.cells[cell]
+    assert isinstance(outcome, Missing)
+    return outcome.reason
+
+
+def test_training_domain_takes_the_earliest_step_and_the_highest_draw_of_equals() -> None:
+    chosen = found(select(SINGLES))
+    assert (chosen.record, chosen.step) == (SINGLES[2], 20)  # draws 1 and 2 tie at .60
+    assert chosen.validation == pytest.approx(0.6)
+    assert chosen.accuracy == 0.32
+    # draw 1 ties at both of its steps: the earlier
+    assert [(c.record, c.step, c.accuracy) for c in chosen.runners_up] == [
+        (SINGLES[1], 10, 0.21),
+        (SINGLES[0], 10, 0.11),
+    ]
+
+
+def test_oracle_reads_the_last_step_alone() -> None:
+    chosen = found(select(SINGLES, "oracle"))  # .3, .7, .7 at step 20; draw 0's .9 at step 10 does not count
+    assert (chosen.record, chosen.step, chosen.validation, chosen.accuracy) == (SINGLES[2], 20, 0.7, 0.32)
+
+
+def test_leave_one_out_takes_the_step_from_the_pairs() -> None:
+    chosen = found(select([*SINGLES, *PAIRS], "leave_one_out"))  # draws 0 and 1 tie at .4, both at step 10
+    assert (chosen.record, chosen.step, chosen.accuracy) == (SINGLES[1], 10, 0.21)
+    assert chosen.validation == pytest.approx(0.4)
+    assert chosen.validated_by == (PAIRS[2], PAIRS[3])
+    assert [(c.record, c.step) for c in chosen.runners_up] == [(SINGLES[0], 10), (SINGLES[2], 20)]
+
+
+def test_leave_one_out_takes_swad_at_its_end() -> None:
+    """SWAD chooses its window by itself: the model is the one after the last step, whatever was better on the way."""
+
+    def averaged(record: RunRecord) -> RunRecord:
+        evaluations = [replace(e, accuracy={**e.accuracy, "swad": e.accuracy["raw"]}) for e in record.evaluations]
+        return replace(record, evaluations=tuple(evaluations), spec=replace(record.spec, averaging="swad"))
+
+    selection = select([averaged(record) for record in (*SINGLES, *PAIRS)], "leave_one_out")
+    assert found(selection).step == 10  # the raw model, as above
+    assert found(selection, CELL._replace(model="swad")).step == 20
+
+
+def test_pairs_do_not_enter_the_other_rules() -> None:
+    for rule in ("training_domain", "oracle"):
+        assert select([*SINGLES, *PAIRS], rule).cells[CELL] == select(SINGLES, rule).cells[CELL]
+
+
+def test_order_of_records_does_not_matter() -> None:
+    records = [*SINGLES, *PAIRS]
+    for rule in ("training_domain", "leave_one_out", "oracle"):
+        assert select(records, rule).cells[CELL] == select(records[::-1], rule).cells[CELL]
+
+
+def test_averaged_model_is_a_row_of_its_own_with_its_own_choice() -> None:
+    record = run("a", DRAWS[0], swa=DRAWS[2])
+    selection = select([record])
+    assert found(selection).accuracy == 0.11
+    assert found(selection, CELL._replace(model="swa")).accuracy == 0.32
+    assert [tuple(method) for method in selection.methods()] == [("erm", "raw"), ("erm", "swa")]
+    assert [tuple(method) for method in select(SINGLES).methods()] == [("erm", "raw")]
+
+
+def test_every_domain_and_trial_has_a_cell_for_every_method() -> None:
+    selection = select([*SINGLES, finished("b", 0.7, algorithm="coral", trial=3)])
+    assert len(selection.cells) == 2 * 2 * 3  # methods, trials, domains
+    assert selection.trials("toy") == [0, 3]
+    assert reason(selection, Cell("toy", "coral", "raw", 0, "c")) == "no run holds out c"
+
+
+def test_a_run_that_diverged_counts_with_what_it_had() -> None:
+    broken = run("a", {10: DRAWS[2][20]}, draw=3, status="diverged")
+    assert found(select([*SINGLES[:2], broken])).record is broken
+    assert found(select([*SINGLES[:2], broken], "oracle")).record is SINGLES[1]
+    assert reason(select([broken], "oracle")) == "the only run diverged before the last step, which the oracle reads"
+
+
+def test_reasons() -> None:
+    nothing = [run("a", {}, draw=draw, status="diverged") for draw in range(2)]
+    others = [finished("b", 0.5)]
+    assert reason(select([*nothing, *others])) == "all 2 runs diverged before the first evaluation"
+    assert reason(select(others)) == "no run holds out a"
+    assert reason(select([*SINGLES, *PAIRS[:1]], "leave_one_out")) == "no evaluated run of draw 0 holds out a and c"
+    apart = [run("a b", {7: {"c": (None, 0.1), "b": (0.1, 0.1), "a": (0.1, 0.1)}}), PAIRS[1], SINGLES[0]]
+    assert "share no evaluated step" in reason(select(apart, "leave_one_out"))
+    measured = {10: {"a": (None, 0.5), "b": (0.5, 0.5), "c": (None, 0.5)}}
+    averaged = run("b", measured, swa=measured)
+    swa = CELL._replace(model="swa")
+    assert reason(select([SINGLES[0], averaged]), swa) == "no run that holds out a averaged its weights"
+
+
+def test_incomplete_draws_are_left_out_of_leave_one_out() -> None:
+    chosen = found(select([*SINGLES, *PAIRS[4:]], "leave_one_out"))
+    assert (chosen.record, chosen.runners_up) == (SINGLES[2], ())
+
+
+def test_runs_that_answer_different_questions_are_not_mixed() -> None:
+    longer = run("a", DRAWS[0], draw=3, steps=5000)
+    assert reason(select([*SINGLES, longer])) == "the runs differ in steps (20, 5000): report them apart"
+    again = run("a", DRAWS[0], draw=1, seed=5)
+    assert reason(select([*SINGLES, again])) == "2 runs of draw 1 hold out a: keep one of them"
+    # the other domains' cells are not touched by that
+    assert found(select([*SINGLES, again, finished("b", 0.5)]), CELL._replace(test_domain="b")).accuracy == 0.5
+
+
+def test_runs_are_alike_over_trials_and_see_one_dataset() -> None:
+    short, long = (finished("a", 0.5, trial=trial, steps=steps) for trial, steps in ((0, 10), (1, 5000)))
+    selection = select([short, long, finished("a", 0.5, algorithm="coral", steps=20)])
+    for trial in (0, 1):
+        cell = CELL._replace(trial_seed=trial)
+        assert reason(selection, cell) == "the runs differ in steps (10, 5000): report them apart"
+    found(selection, CELL._replace(algorithm="coral"))  # a method may train longer than another
+    elsewhere = replace(finished("a", 0.5, algorithm="coral"), data_fingerprint="other")
+    selection = select([*SINGLES, elsewhere])
+    for algorithm in ("erm", "coral"):
+        assert "different data under one name" in reason(selection, CELL._replace(algorithm=algorithm))
+
+
+@pytest.mark.parametrize("different", [{"weights": "w.pt"}, {"averaging": "swad"}, {"averaging_start": 7}])
+def test_weights_and_averaging_are_no_hyper_parameters(different: dict[str, Any]) -> None:
+    (name,) = different
+    assert f"differ in {name}" in reason(select([*SINGLES, run("a", DRAWS[0], draw=3, **different)]))
+
+
+def test_searched_values_may_differ() -> None:
+    other = run("a", DRAWS[0], draw=3, seed=9, batch_size=8, dropout=0.5, settings={"lr": 1e-4})
+    found(select([*SINGLES, other]))
+
+
+def test_unknown_rule() -> None:
+    with pytest.raises(UserError, match=r"selection rule 'oracles'.*'oracle'"):
+        select(SINGLES, "oracles")  # type: ignore[arg-type]
+
+
+def test_domains_come_in_the_datasets_order() -> None:
+    order = ("+90%", "+80%", "-90%", "x", "w")  # not sorted
+    records = [replace(finished(test, 0.5, domains=" ".join(order)), domains=order) for test in order]
+    assert select(records).domains == {"toy": order}
+
+
+def test_20000_records() -> None:
+    """Takes about a second; a quadratic scan would not end."""
+    records = random_sweep(datasets=5, algorithms=10, trials=5, draws=20)
+    assert len(records) == 20_000
+    assert len(select(records).cells) == 5 * 10 * 5 * 4 * 2  # raw and averaged
+
+
+def test_a_sweep_of_one_draw_selects_that_draw() -> None:
+    selection = select(sweep({"erm": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]}))
+    assert list(selection.accuracies().values()) == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+
+
+def test_records_of_real_runs(tmp_path: Path) -> None:
+    """What `fit` writes is what selection reads: every rule has a number for both models."""
+    rng = np.random.default_rng(0)
+    y, domain = np.arange(60) % 2, np.arange(60) // 20
+    data = from_arrays(rng.normal(size=(60, 3)) + y[:, None], y, domain)
+    for test in [("0",), ("0", "1"), ("0", "2")]:
+        spec = RunSpec(dataset="arrays", algorithm="erm", test_domains=test, steps=4, eval_every=2, averaging_start=1)
+        train(spec, tmp_path, dataset=data, device="cpu", progress=False)
+    records = [read_record(folder) for folder in tmp_path.iterdir()]
+    for rule in get_args(Rule):
+        for model in ("raw", "swa"):
+            found(select(records, rule), Cell("arrays", "erm", model, 0, "0"))

@@ -1,0 +1,28 @@
+"""Workers that die, started as processes of their own; they train nothing and import no torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from multiprocessing.connection import Connection
+
+from fgmix.sweeps.folder import Outcome
+
+
+def dies_at_mr(pipe: Connection, out: str, device: str, threads: int) -> None:  # noqa: ARG001
+    """Ends every run at once, but is killed by those that hold out `mr`."""
+    while True:
+        try:
+            name, _ = pipe.recv()
+        except EOFError:
+            return
+        if "-mr-" in name:
+            os.kill(os.getpid(), signal.SIGKILL)
+        pipe.send(Outcome(name, "done"))
+
+
+def dies_after_each(pipe: Connection, out: str, device: str, threads: int) -> None:  # noqa: ARG001
+    """Ends one run and is killed before it can take the next."""
+    name, _ = pipe.recv()
+    pipe.send(Outcome(name, "done"))
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,208 @@
+"""Worker processes: warm, replaced when they die, ended with their parent. Kill -9 of anything changes no table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fgmix.errors import UserError
+from fgmix.sweeps.folder import Outcome, state_of
+from fgmix.sweeps.launchers import local
+from fgmix.sweeps.launchers.local import ATTEMPTS, run_local
+from fgmix.sweeps.running import run_sweeps
+from fgmix.sweeps.status import read_status
+from fgmix.sweeps.sweep import plan
+from sweeps.dying import dies_after_each, dies_at_mr
+from sweeps.toys import make_data, records, sessions, tables, toy_sweep
+
+FGMIX = Path(sys.executable).with_name("fgmix")
+
+
+def test_two_warm_workers_run_a_sweep_past_a_failure(tmp_path: Path) -> None:
+    """l2a_ot needs convolutions, which feature vectors have none of: its runs fail, the others do not."""
+    out, seen = tmp_path / "out", list[Outcome]()
+    sweep = toy_sweep(make_data(tmp_path), "erm", "l2a_ot")
+
+    def launch(runs, out, report):  # type: ignore[no-untyped-def]
+        return run_local(runs, out, lambda o: (seen.append(o), report(o)), workers=2, devices=["cpu"])  # type: ignore[func-returns-value]
+
+    result = run_sweeps([sweep], out, launch, progress=False)
+    assert sorted(outcome.name for outcome in seen) == sorted([*result.done, *result.failed])
+    assert [name.split("-")[1] for name in (*result.done, *result.failed)] == ["erm"] * 3 + ["l2a_ot"] * 3
+    assert "convolutional" in json.loads((out / result.failed[0] / "error.json").read_text())["error"]
+    pids = {session["pid"] for session in sessions(out)}
+    assert len(pids) <= 2  # three runs, two processes: a worker is kept
+    assert os.getpid() not in pids
+
+
+def test_a_run_that_kills_its_workers_is_failed_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_work", dies_at_mr)
+    runs = plan(toy_sweep(make_data(tmp_path)))
+    outcomes = {outcome.name: outcome for outcome in run_local(runs, tmp_path, devices=["cpu"])}
+    bad = next(run.name for run in runs if run.spec.test_domains == ("mr",))
+    assert {name for name, outcome in outcomes.items() if outcome.status == "done"} == {r.name for r in runs} - {bad}
+    assert outcomes[bad].error == f"its worker process died {ATTEMPTS} times (out of memory?)"
+    assert state_of(tmp_path / bad) == "failed"
+
+
+def test_workers_that_die_between_runs_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_work", dies_after_each)
+    runs = plan(toy_sweep(make_data(tmp_path)))
+    outcomes = run_local(runs, tmp_path, workers=2, devices=["cpu"])
+    assert sorted(outcome.name for outcome in outcomes) == sorted(run.name for run in runs)
+    assert {outcome.status for outcome in outcomes} == {"done"}
+
+
+def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import torch
+
+    started: list[str] = []
+
+    def start(out: Path, device: str, threads: int) -> None:  # noqa: ARG001
+        started.append(device)
+        if len(started) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(local, "_start", start)
+    with pytest.raises(KeyboardInterrupt):
+        run_local(plan(toy_sweep(make_data(tmp_path))), tmp_path, workers=3)
+    assert started == ["cuda:0", "cuda:1", "cuda:0"]
+
+
+def test_a_gpu_is_counted_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not here is told; no context of CUDA's is made, which no worker could use."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    local.check_devices(["cuda", "cuda:0", "cuda:1", "cpu"])
+    for name in ("cuda:2", "cuda:x"):
+        with pytest.raises(UserError, match=f"Unknown device '{name}'.*Known: cuda:0, cuda:1"):
+            local.check_devices(["cuda:0", name])
+
+
+# Real sweeps, killed for good
+
+
+def command(data: str, out: Path) -> list[str]:
+    """Six runs of a second or so each on two workers, with many checkpoints."""
+    what = ["--datasets", data, "--algorithms", "erm,coral", "--trials", "1", "--hparams", "1", "--workers", "2"]
+    options = [f"--with={option}" for option in ("steps=400", "eval_every=50", "checkpoint_every=10")]
+    return [str(FGMIX), "sweep", *what, *options, "--with=averaging_start=20", "--device", "cpu", "--out", str(out)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def start(data: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `fgmix sweep` on a folder; what is left of it is ended after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(out: Path) -> subprocess.Popen[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        started.append(
+            subprocess.Popen(
+                command(data, out), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def workers_of(parent: int) -> list[int]:
+    """Process ids of a sweep's workers."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent and "spawn_main" in stat.with_name("cmdline").read_text():
+                found.append(int(stat.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert process is None or process.poll() is None, "the sweep ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same sweep, never killed."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command(data, out), env=environment, check=True, capture_output=True, timeout=500)
+    return out
+
+
+def assert_same(out: Path, undisturbed: Path) -> None:
+    assert records(out) == records(undisturbed)
+    assert len(records(out)) == 6
+    assert tables(out) == tables(undisturbed)
+
+
+MOMENTS = {  # what is in the folder when the kill comes
+    "first lock": "*/.lock",
+    "first evaluation": "*/metrics.jsonl",
+    "first record": "*/record.json",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_kill_9_of_the_sweep(start, undisturbed: Path, tmp_path: Path, moment: str) -> None:  # type: ignore[no-untyped-def]
+    """Its workers end with it, whatever it was doing; started again, it goes on."""
+    sweep = start(tmp_path)
+    wait_until(lambda: list(tmp_path.glob(MOMENTS[moment])), sweep)
+    workers = workers_of(sweep.pid)
+    assert workers
+    sweep.kill()
+    sweep.wait()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    assert read_status(tmp_path).counts["running"] == 0
+    assert read_status(tmp_path).left > 0
+    assert start(tmp_path).wait(timeout=500) == 0
+    assert_same(tmp_path, undisturbed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_kill_9_of_a_worker(start, undisturbed: Path, tmp_path: Path, moment: str) -> None:  # type: ignore[no-untyped-def]
+    """The sweep does not even stop."""
+    sweep = start(tmp_path)
+    wait_until(lambda: list(tmp_path.glob(MOMENTS[moment])), sweep)
+    for pid in workers_of(sweep.pid):
+        os.kill(pid, signal.SIGKILL)
+    assert sweep.wait(timeout=500) == 0
+    assert_same(tmp_path, undisturbed)
+
+
+@pytest.mark.long
+def test_two_sweeps_on_one_folder_never_run_a_run_twice(start, undisturbed: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    both = [start(tmp_path), start(tmp_path)]
+    assert [sweep.wait(timeout=500) for sweep in both] == [0, 0]
+    assert_same(tmp_path, undisturbed)
+    whole = [(session["first_step"], session["last_step"]) for session in sessions(tmp_path)]
+    assert whole == [(0, 400)] * 6  # every run had one session, from its first step to its last
+    assert len({session["pid"] for session in sessions(tmp_path)}) > 2  # and both sweeps took part

@@ -1,0 +1,221 @@
+"""The presets describe the paper's tables: counted and looked at, on made data with the benchmarks' own domains."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms.toys import linear_algorithm, toy_batches
+from fgmix import algorithms
+from fgmix.data import from_arrays
+from fgmix.errors import UserError
+from fgmix.files import read_json
+from fgmix.results.labels import known_domains
+from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
+from fgmix.results.reporting import collect, report_text
+from fgmix.results.selection import Method
+from fgmix.runs.averaging import RunningMean
+from fgmix.runs.spec import RunSpec, resolve
+from fgmix.sweeps.presets import PRESETS, changed, measure_cost, preset
+from fgmix.sweeps.running import run_sweeps
+from fgmix.sweeps.sweep import Sweep, plan
+from fgmix.timing.step import AVERAGED, SWA, _step
+from sweeps.toys import QUICK, Here, make_data
+
+DOMAINS = {"PACS": 4, "VLCS": 4, "OfficeHome": 4, "TerraIncognita": 4, "DomainNet": 6}
+
+
+def fake(spec: RunSpec, **_: Any) -> Any:
+    """A benchmark of one-pixel images, five classes, two a domain."""
+    names = known_domains(spec.dataset) or ("fonts", "mnist", "photo", "scans")
+    y, domain = np.tile(np.arange(5), 2 * len(names)), np.repeat(np.arange(len(names)), 10)
+    data = from_arrays(np.zeros((len(y), 3, 1, 1)), y, domain, name=spec.dataset, domains=names)
+    return replace(data, kind="small_images" if spec.dataset == "digits" else "images")
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Resolved specs of a preset's runs."""
+    monkeypatch.setattr("fgmix.sweeps.sweep.load_dataset", fake)
+
+    def of(name: str, scale: str = "paper", **changes: Any) -> list[RunSpec]:
+        sweeps = [changed(sweep, changes) for sweep in preset(name, scale).sweeps]
+        return [resolve(run.spec, fake(run.spec)) for sweep in sweeps for run in plan(sweep)]
+
+    return of
+
+
+def count(specs: list[RunSpec], *fields: str) -> Counter[Any]:
+    return Counter(tuple(getattr(spec, field) for field in fields) for spec in specs)
+
+
+def test_overall_is_every_method_on_every_dataset(planned: Any) -> None:
+    specs = planned("paper-overall", trials=1, hparams=2)
+    published = {label for label in overall() if "SWA" not in label}
+    from fgmix.results.labels import method_label
+
+    assert {method_label(spec.algorithm) for spec in specs} == published
+    assert len(published) == 16
+    runs = count(specs, "dataset", "algorithm")
+    assert {dataset: runs[dataset, "fgmix"] for dataset in DOMAINS} == {name: 2 * n for name, n in DOMAINS.items()}
+    assert len(set(runs)) == 5 * 16
+    assert {spec.averaging for spec in specs} == {"swa"}
+    assert {spec.averaging_start for spec in specs} == {100}
+    assert {spec.protocol for spec in specs} == {"domainbed"}
+    assert {spec.backbone for spec in specs} == {"resnet50"}
+
+
+def test_the_papers_numbers_of_steps_trials_and_draws(planned: Any) -> None:
+    for name in ("paper-overall", "paper-ablation", "paper-sensitivity"):
+        assert {(s.trials, s.hparams, s.space) for s in preset(name).sweeps} == {(5, 20, "paper")}
+    mixing = [spec for spec in planned("paper-overall", trials=1, hparams=1) if spec.algorithm == "fgmix"]
+    for spec in mixing:
+        steps = 15_000 if spec.dataset == "DomainNet" else 5_000
+        assert spec.steps == steps
+        assert spec.settings["tau"] * steps == (9_000 if spec.dataset == "DomainNet" else 3_000)
+        assert (spec.settings["n"], spec.batch_size, spec.settings["lr"]) == (32, 32, 5e-5)
+        assert (spec.classes_per_batch is not None) == (spec.dataset == "DomainNet")
+
+
+def test_the_papers_search(planned: Any) -> None:
+    specs = planned("paper-ablation", trials=2, datasets=("PACS",), algorithms=("fgmix",), test_domains=("photo",))
+    drawn = [spec for spec in specs if spec.hparams_seed > 0]
+    values = {
+        "lr": {1e-5, 3e-5, 5e-5},
+        "weight_decay": {1e-4, 1e-6},
+        "eta2": {1e-4, 1e-3, 1e-2},
+        "lam": {1.0, 3.0, 5.0, 8.0},
+        "alpha": {0.01, 0.03, 0.1, 0.3},
+    }
+    for name, allowed in values.items():
+        assert {spec.settings[name] for spec in drawn} == allowed
+    assert {spec.dropout for spec in drawn} == {0.0, 0.1, 0.5}
+    assert {spec.batch_size for spec in drawn} == {32}
+    assert all(1 <= spec.settings["gamma"] <= 100 for spec in drawn)
+
+
+def test_ddg_trains_longer_on_smaller_batches(planned: Any) -> None:
+    ddg = [spec for spec in planned("paper-overall", trials=1, hparams=1) if spec.algorithm == "ddg"]
+    assert {(s.steps, s.batch_size, round(s.settings["stage0"] * 35_000)) for s in ddg} == {(35_000, 2, 25_000)}
+    assert {(s.settings["pairs"], s.settings["downs"], s.settings["width"]) for s in ddg} == {(2, 4, 16)}
+
+
+def test_critics_and_look_ahead_are_the_papers(planned: Any) -> None:
+    """ResNet-50 for L2A-OT's critics, StarGAN's generator; MetaMixup looks ahead through the whole network."""
+    specs = planned("paper-overall", trials=1, hparams=3)
+    l2a_ot = [spec.settings for spec in specs if spec.algorithm == "l2a_ot"]
+    assert {(s["critics"], s["lr_critics"], s["width"], s["lr_generator"]) for s in l2a_ot} == {
+        ("backbone", 1e-4, 64, 1e-4)
+    }
+    assert {s["lambda_domain"] for s in l2a_ot} <= {0.5, 1.0, 2.0}
+    assert {s["lambda_cycle"] for s in l2a_ot} == {10.0, 20.0}  # still searched
+    metamixup = [spec.settings for spec in specs if spec.algorithm == "metamixup"]
+    assert {(s["look_ahead"], s["lam_lr"]) for s in metamixup} == {("network", 1e-3)}
+    small = {spec.algorithm: spec.settings for spec in planned("paper-overall", "small")}
+    assert (small["l2a_ot"]["critics"], small["metamixup"]["look_ahead"]) == ("small", "classifier")
+
+
+def test_ablation_has_the_papers_rows(planned: Any) -> None:
+    specs = planned("paper-ablation", trials=1, hparams=2)
+    assert len(specs) == 2 * 7 * 4 * 2  # datasets, rows, test domains, draws
+    rows = {label for dataset, label, _ in accuracies() if dataset == "PACS" and label.startswith("FGMix-")}
+    assert {f"FGMix-{spec.algorithm[-1].upper()}" for spec in specs if spec.algorithm != "fgmix"} == rows
+    assert {spec.dataset for spec in specs} == {"PACS", "TerraIncognita"}
+
+
+def test_sensitivity_has_the_papers_sixteen_settings(planned: Any) -> None:
+    specs = planned("paper-sensitivity", trials=1, hparams=2)
+    points = count([spec for spec in specs if spec.hparams_seed == 1], "dataset")
+    assert points == {("TerraIncognita",): 16 * 4}
+    found = {(spec.dataset, spec.settings["lam"], spec.settings["alpha"]) for spec in specs}
+    assert found == set(sensitivity())
+    others = {spec.settings["eta2"] for spec in specs if spec.hparams_seed == 1}
+    assert len(others) == 1  # one draw of the rest for all sixteen
+
+
+def test_small_designs_are_the_same_on_digits(planned: Any) -> None:
+    assert len(planned("paper-overall", "small")) == 16 * 4
+    assert len(planned("paper-ablation", "small")) == 8 * 4 * 3
+    assert len(planned("paper-sensitivity", "small")) == 16 * 4 * 2
+    for name in PRESETS:
+        for sweep in preset(name, "small").sweeps:
+            assert (sweep.datasets, sweep.hparams) == (("digits",), 1)
+    assert {(s.steps, s.settings["tau"]) for s in planned("paper-sensitivity", "small")} == {(300, 0.6)}
+
+
+def test_cost_is_of_every_method() -> None:
+    for scale in ("paper", "small"):
+        timed = preset("paper-cost", scale).bench["algorithms"]
+        assert set(timed) <= {*algorithms.names(), *AVERAGED}
+        rows = {Method(name.removesuffix(SWA), "swa" if name.endswith(SWA) else "raw") for name in timed}
+        assert rows == set(step_milliseconds())
+        assert len(timed) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "sentence"),
+    [("paper-cots", "small", "Did you mean 'paper-cost'"), ("paper-cost", "smal", "Did you mean 'small'")],
+)
+def test_unknown_names(name: str, scale: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        preset(name, scale)
+
+
+def test_a_users_word_replaces_the_presets() -> None:
+    sweep = Sweep(datasets=("a",), algorithms=("erm",), common={"steps": 5}, settings={"lr": 1.0}, grid={"lam": (1.0,)})
+    found = changed(sweep, {"trials": 9, "common": {"bf16": True, "steps": 7}, "grid": {"alpha": (0.1,)}})
+    assert (found.trials, found.common, found.settings) == (9, {"steps": 7, "bf16": True}, {"lr": 1.0})
+    assert found.grid == {"lam": (1.0,), "alpha": (0.1,)}
+
+
+def test_a_sensitivity_sweep_becomes_the_papers_table(tmp_path: Path) -> None:
+    (sweep,) = preset("paper-sensitivity", "small").sweeps
+    tiny = replace(sweep, datasets=(make_data(tmp_path),), test_domains=("us",), trials=1, common=QUICK)
+    run_sweeps([tiny], tmp_path / "out", Here(), progress=False)
+    text = report_text(collect(tmp_path / "out"), published=True)
+    raw = text.split("### ")[1].splitlines()
+    assert raw[0] == "scans: FGMix by λ₀ and α"
+    assert raw[2] == "| λ₀ | α = 0.01 | α = 0.03 | α = 0.1 | α = 0.3 |"
+    assert [line.split(" |")[0] for line in raw[4:12]] == [
+        f"| {lam}{whose}" for lam in (1, 3, 5, 8) for whose in ("", " (paper, TerraIncognita)")
+    ]
+    assert raw[7] == "| 3 (paper, TerraIncognita) | 47.3 | 47.1 | 49.2 | 49.0 |"
+
+
+def test_cost_is_measured_and_reported(tmp_path: Path) -> None:
+    methods = ("erm", "coral", "coral + swa")
+    bench = {"algorithms": methods, "backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 3}
+    measure_cost(bench, tmp_path)
+    rows = [line.split(" | ") for line in report_text(collect(tmp_path)).splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows[2:]] == ["| ERM", "| CORAL", "| CORAL + SWA"]
+    assert rows[3][3:] == ["305.8", "1.07 |"]  # the paper's
+    ((name, time),) = read_json(tmp_path / "cost.json")["averaged_milliseconds"]
+    assert name == "coral"
+    assert time > 0
+
+
+def test_an_averaged_step_trains_and_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The average after three steps is the mean of the weights after each."""
+    made: list[RunningMean] = []
+
+    class Noted(RunningMean):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr("fgmix.timing.step.RunningMean", Noted)
+    method = linear_algorithm("erm").train()
+    step, seen = _step("erm + swa", method), list[torch.Tensor]()
+    for _ in range(3):
+        step(toy_batches(shape=(5,), classes=3))
+        seen.append(method.classifier.weight.detach().clone())
+    assert torch.allclose(made[0].average()["classifier.weight"], torch.stack(seen).mean(0))
+    assert not torch.equal(seen[0], seen[2])
+    assert _step("erm", method) == method.step
+    assert len(made) == 1

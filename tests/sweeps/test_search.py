@@ -1,0 +1,164 @@
+"""The draws, against DomainBed's rule written out by hand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fgmix import algorithms
+from fgmix.errors import UserError
+from fgmix.sweeps.search import Space, draw, search_space
+
+Sample = Callable[[np.random.RandomState], object]
+
+
+def md5_seed(*key: object) -> int:
+    return int(hashlib.md5(str(key).encode()).hexdigest(), 16) % 2**31
+
+
+def by_hand(name: str, sample: Sample, hparams_seed: int, trial_seed: int) -> object:
+    return sample(np.random.RandomState(md5_seed(md5_seed(hparams_seed, trial_seed), name)))
+
+
+# DomainBed's hyper-parameters of the methods we share: our field, its name, its default, its distribution.
+METHODS: dict[str, list[tuple[str, str, object, Sample]]] = {
+    "erm": [],
+    "mixup": [("alpha", "mixup_alpha", 0.2, lambda r: 10 ** r.uniform(-1, 1))],
+    "coral": [("gamma", "mmd_gamma", 1.0, lambda r: 10 ** r.uniform(-1, 1))],
+    "mmd": [("gamma", "mmd_gamma", 1.0, lambda r: 10 ** r.uniform(-1, 1))],
+    "andmask": [("tau", "tau", 1.0, lambda r: r.uniform(0.5, 1.0))],
+    "fish": [("eta", "meta_lr", 0.5, lambda r: r.choice([0.05, 0.1, 0.5]))],
+    "fishr": [
+        ("lam", "lambda", 1000.0, lambda r: 10 ** r.uniform(1.0, 4.0)),
+        ("anneal", "penalty_anneal_iters", 1500, lambda r: int(r.uniform(0.0, 5000.0))),
+        ("gamma", "ema", 0.95, lambda r: r.uniform(0.90, 0.99)),
+    ],
+    "groupdro": [("eta", "groupdro_eta", 1e-2, lambda r: 10 ** r.uniform(-3, -1))],
+    "irm": [
+        ("lam", "irm_lambda", 1e2, lambda r: 10 ** r.uniform(-1, 5)),
+        ("anneal", "irm_penalty_anneal_iters", 500, lambda r: int(10 ** r.uniform(0, 4))),
+    ],
+    "vrex": [
+        ("lam", "vrex_lambda", 1e1, lambda r: 10 ** r.uniform(-1, 5)),
+        ("anneal", "vrex_penalty_anneal_iters", 500, lambda r: int(10 ** r.uniform(0, 4))),
+    ],
+    "mldg": [
+        ("beta", "mldg_beta", 1.0, lambda r: 10 ** r.uniform(-1, 1)),
+        ("meta_test", "n_meta_test", 2, lambda r: r.choice([1, 2])),
+    ],
+    "rsc": [
+        ("f", "rsc_f_drop_factor", 1 / 3, lambda r: r.uniform(0, 0.5)),
+        ("b", "rsc_b_drop_factor", 1 / 3, lambda r: r.uniform(0, 0.5)),
+    ],
+    "sagnet": [("w_adv", "sag_w_adv", 0.1, lambda r: 10 ** r.uniform(-2, 1))],
+    "selfreg": [],
+}
+# Its space is DomainBed's; its default is not (at DomainBed's τ = 1 nothing is ever updated).
+SANDMASK: list[tuple[str, str, Sample]] = [
+    ("tau", "tau", lambda r: r.uniform(0.0, 1.0)),
+    ("kappa", "k", lambda r: 10 ** r.uniform(-3, 5)),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_are_domainbeds(method: str) -> None:
+    for h, t in [(1, 0), (2, 0), (7, 2), (19, 1)]:
+        drawn = draw(method, "PACS", "images", h, t)
+        expected = {
+            "lr": by_hand("lr", lambda r: 10 ** r.uniform(-5, -3.5), h, t),
+            "weight_decay": by_hand("weight_decay", lambda r: 10 ** r.uniform(-6, -2), h, t),
+            **{field: by_hand(name, sample, h, t) for field, name, _, sample in METHODS[method]},
+        }
+        assert drawn["settings"] == expected
+        assert drawn["batch_size"] == by_hand("batch_size", lambda r: int(2 ** r.uniform(3, 5.5)), h, t)
+        assert drawn["dropout"] == by_hand("resnet_dropout", lambda r: r.choice([0.0, 0.1, 0.5]), h, t)
+
+
+def test_sandmask_draws_are_domainbeds() -> None:
+    settings = draw("sandmask", "PACS", "images", 3, 1)["settings"]
+    for field, name, sample in SANDMASK:
+        assert settings[field] == by_hand(name, sample, 3, 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_draw_zero_is_domainbeds_defaults(method: str) -> None:
+    own = {field: default for field, _, default, _ in METHODS[method]}
+    for trial in (0, 4):
+        drawn = draw(method, "OfficeHome", "images", 0, trial)
+        assert drawn == {"settings": {"lr": 5e-5, "weight_decay": 0.0, **own}, "batch_size": 32, "dropout": 0.0}
+
+
+def test_small_images_have_their_own_space() -> None:
+    assert draw("erm", "rotated_mnist", "small_images", 0, 0) == {
+        "settings": {"lr": 1e-3, "weight_decay": 0.0},
+        "batch_size": 64,
+        "dropout": 0.0,
+    }
+    for h in (1, 2, 3):
+        assert draw("erm", "rotated_mnist", "small_images", h, 1) == {
+            "settings": {"lr": by_hand("lr", lambda r: 10 ** r.uniform(-4.5, -2.5), h, 1), "weight_decay": 0.0},
+            "batch_size": by_hand("batch_size", lambda r: int(2 ** r.uniform(3, 9)), h, 1),
+            "dropout": 0.0,
+        }
+
+
+def test_domainnet_has_smaller_batches() -> None:
+    sizes = [draw("erm", "DomainNet", "images", h, 0)["batch_size"] for h in range(1, 30)]
+    assert sizes == [by_hand("batch_size", lambda r: int(2 ** r.uniform(3, 5)), h, 0) for h in range(1, 30)]
+    assert max(sizes) < 32
+
+
+def test_the_papers_space() -> None:
+    drawn = [draw("fgmix", "PACS", "images", h, 0, "paper") for h in range(60)]
+    assert {d["settings"]["lr"] for d in drawn} == {1e-5, 3e-5, 5e-5}
+    assert {d["settings"]["weight_decay"] for d in drawn} == {0.0, 1e-4, 1e-6}  # 0 in draw 0 alone
+    assert {d["settings"]["lam"] for d in drawn} == {1.0, 3.0, 5.0, 8.0}
+    assert {d["settings"]["alpha"] for d in drawn} == {0.01, 0.03, 0.1, 0.3}
+    assert {d["settings"]["eta2"] for d in drawn} == {1e-4, 1e-3, 1e-2}
+    assert {d["dropout"] for d in drawn} == {0.0, 0.1, 0.5}
+    assert {d["batch_size"] for d in drawn} == {32}
+    assert all(1 <= d["settings"]["gamma"] <= 100 for d in drawn)
+    assert drawn[0]["settings"]["lr"] == 5e-5
+
+
+@pytest.mark.parametrize(
+    ("method", "own"), [("fgmix", {"eta2", "lam", "gamma", "alpha"}), ("l2a_ot", {"lambda_domain", "lambda_cycle"})]
+)
+def test_methods_that_domainbed_lacks_search_their_settings_as_in_the_paper(method: str, own: set[str]) -> None:
+    for h in range(4):
+        shared = draw("erm", "PACS", "images", h, 1)
+        theirs, ours = (draw(method, "PACS", "images", h, 1, space) for space in ("paper", "domainbed"))
+        assert ours["settings"] == {**shared["settings"], **{name: theirs["settings"][name] for name in own}}
+        assert (ours["batch_size"], ours["dropout"]) == (shared["batch_size"], shared["dropout"])
+
+
+def test_the_papers_rates_scale_with_the_default() -> None:
+    rates = {draw("erm", "digits", "small_images", h, 0, "paper")["settings"]["lr"] for h in range(30)}
+    assert rates == {2e-4, 6e-4, 1e-3}
+
+
+@pytest.mark.parametrize("space", ["domainbed", "paper"])
+@pytest.mark.parametrize("kind", ["images", "small_images", "features"])
+def test_every_algorithm_accepts_its_draws_as_plain_values(space: Space, kind: str) -> None:
+    for name in algorithms.names():
+        for h in range(4):
+            drawn = draw(name, "any", kind, h, 0, space)
+            algorithms.get(name).Config.of(**drawn["settings"])
+            values = [*drawn["settings"].values(), drawn["batch_size"], drawn["dropout"]]
+            assert {type(value) for value in values} <= {int, float, bool, str, type(None)}
+
+
+def test_one_more_hyperparameter_shifts_no_other() -> None:
+    plain, richer = (draw(name, "PACS", "images", 5, 2) for name in ("erm", "fishr"))
+    assert richer["settings"].items() >= plain["settings"].items()
+    assert (richer["batch_size"], richer["dropout"]) == (plain["batch_size"], plain["dropout"])
+
+
+def test_unknown_names_are_named() -> None:
+    with pytest.raises(UserError, match=r"search space 'papers'.*'paper'"):
+        search_space("erm", "PACS", "images", "papers")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"kind of dataset 'image'.*'images'"):
+        search_space("erm", "PACS", "image")

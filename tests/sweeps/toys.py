@@ -1,0 +1,64 @@
+"""Tiny sweeps over feature vectors: a run takes a fraction of a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fgmix.results.reporting import collect, report_text
+from fgmix.sweeps.execute import execute
+from fgmix.sweeps.folder import Outcome
+from fgmix.sweeps.running import Report
+from fgmix.sweeps.sweep import PlannedRun, Sweep
+
+QUICK = {"steps": 12, "eval_every": 4, "averaging_start": 2}
+
+
+def make_data(folder: Path, name: str = "scans", *, seed: int = 0) -> str:
+    """An .npz file of three domains, each three shifted Gaussians."""
+    rng = np.random.default_rng(seed)
+    y, domain = np.arange(90) % 3, np.arange(90) // 30
+    file = folder / f"{name}.npz"
+    x = rng.normal(size=(90, 4)) + y[:, None] + 0.3 * domain[:, None]
+    np.savez(file, X=x, y=y, domain=domain, domains=["ct", "mr", "us"])
+    return str(file)
+
+
+def toy_sweep(data: str, *algorithms: str, **fields: Any) -> Sweep:
+    """One draw and one trial of each, unless told otherwise."""
+    quick: dict[str, Any] = {"trials": 1, "hparams": 1, "common": QUICK}
+    return Sweep(datasets=(data,), algorithms=algorithms or ("erm",), **{**quick, **fields})
+
+
+class Here:
+    """A launcher in this process, which notes what it was given."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def __call__(self, runs: Sequence[PlannedRun], out: Path, report: Report) -> list[Outcome]:
+        outcomes = []
+        for run in runs:
+            self.ran.append(run.name)
+            outcomes.append(execute(run.name, run.spec.as_dict(), str(out), "cpu"))
+            report(outcomes[-1])
+        return outcomes
+
+
+def tables(out: Path) -> str:
+    """The report of a folder."""
+    return report_text(collect(out))
+
+
+def records(out: Path) -> dict[str, bytes]:
+    """Every record's bytes, by the run's name."""
+    return {path.parent.name: path.read_bytes() for path in out.glob("*/record.json")}
+
+
+def sessions(out: Path) -> list[dict[str, Any]]:
+    """What processes noted of their work on the runs of a folder."""
+    return [json.loads(line) for file in out.glob("*/sessions.jsonl") for line in file.read_text().splitlines()]
