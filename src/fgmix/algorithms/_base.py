@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -40,9 +40,16 @@ class Algorithm(nn.Module):
         ['loss']
     """
 
-    Config: ClassVar[type[BaseConfig]] = BaseConfig
+    # What the rest of the package needs to know of a method: its file declares it, and nothing else does.
+    label: ClassVar[str] = ""  # as tables print it; the registered name unless declared
+    year: ClassVar[int | None] = None  # of the paper
+    paper: ClassVar[str | None] = None  # its link: arXiv or DOI
+    domainbed_name: ClassVar[str | None] = None  # DomainBed's name of the method; None where DomainBed lacks it
     min_domains: ClassVar[int] = 1
     needs_stages: ClassVar[bool] = False  # True: works on a convolutional network's stages (see networks.stages)
+    at_work: ClassVar[Mapping[str, Any]] = {}  # settings under which every part acts from the first step: no warm-up
+    forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of dearer forms by name, timed and tested as well
+    Config: ClassVar[type[BaseConfig]] = BaseConfig
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         super().__init__()

@@ -19,13 +19,13 @@ A = TypeVar("A", bound=type[Algorithm])
 
 
 def register(name: str) -> Callable[[A], A]:
-    """Class decorator: make an algorithm known as `name`.
+    """Class decorator: make an algorithm known as `name`, which is its label too unless the class declares one.
 
     >>> @register("mine")
     ... class Mine(Algorithm):
     ...     pass
-    >>> get("mine") is Mine
-    True
+    >>> get("mine") is Mine, Mine.label
+    (True, 'mine')
     >>> del _REGISTRY["mine"]
     """
 
@@ -35,6 +35,9 @@ def register(name: str) -> Callable[[A], A]:
                 f"Algorithm {name!r} is registered already, by {_REGISTRY[name].__module__}. Choose another name."
             )
         _REGISTRY[name] = cls
+        for attribute, default in (("label", name), ("domainbed_name", None)):
+            if attribute not in vars(cls):  # not inherited: what is built on Fish is not Fish
+                setattr(cls, attribute, default)
         return cls
 
     return add

@@ -24,6 +24,11 @@ from fgmix.functional.gradients import domain_gradients, masked_mean_, sign_agre
 class ANDMask(Algorithm):
     """ERM on the elements of the gradient whose sign the domains share; with one domain, ERM."""
 
+    label = "AND-Mask"
+    year = 2021
+    paper = "https://arxiv.org/abs/2009.00329"
+    domainbed_name = "ANDMask"
+
     class Config(BaseConfig):
         tau: float = search(1.0, uniform(0.5, 1.0), help="agreement τ from which an element is updated")
 

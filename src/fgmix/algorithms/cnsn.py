@@ -44,6 +44,9 @@ class CNSN(Algorithm):
         ['loss']
     """
 
+    label = "CNSN"
+    year = 2021
+    paper = "https://arxiv.org/abs/2102.02811"
     needs_stages = True
 
     class Config(BaseConfig):

@@ -23,6 +23,11 @@ from fgmix.functional.moments import moment_distance, moments
 class CORAL(Algorithm):
     """ERM plus the distance of the domains' moments; with one domain there is no pair, and it is ERM."""
 
+    label = "CORAL"
+    year = 2016
+    paper = "https://arxiv.org/abs/1607.01719"
+    domainbed_name = "CORAL"
+
     class Config(BaseConfig):
         gamma: float = search(1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma")
 

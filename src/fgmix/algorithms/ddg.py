@@ -45,6 +45,10 @@ PAPER_STAGE0 = 25_000 / 35_000  # 25,000 steps of stage 0, 10,000 of stage 1
 class DDG(Algorithm):
     """Train on images that keep their class while everything else is another image's."""
 
+    label = "DDG"
+    year = 2022
+    paper = "https://arxiv.org/abs/2111.13839"
+    at_work = {"stage0": 0.0}
     needs_stages = True
 
     class Config(BaseConfig):

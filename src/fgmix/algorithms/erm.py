@@ -18,6 +18,11 @@ from fgmix.algorithms._registry import register
 class ERM(Algorithm):
     """Empirical risk minimisation; no setting of its own."""
 
+    label = "ERM"
+    year = 1999
+    paper = "https://doi.org/10.1109/72.788640"
+    domainbed_name = "ERM"
+
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
         return {"loss": cross_entropy(self.predict(x), y)}

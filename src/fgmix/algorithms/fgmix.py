@@ -68,7 +68,10 @@ class LatentMixing(Algorithm):
 
     Config: ClassVar[type[MixingConfig]] = MixingConfig
     config: MixingConfig  # narrows the base's type
+    year = 2022
+    paper = "https://arxiv.org/abs/2209.14742"
     min_domains = 2
+    at_work = {"tau": 0.0}
     parts: ClassVar[dict[str, Any]]  # arguments of FGMix that make the variant
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: MixingConfig) -> None:
@@ -115,6 +118,7 @@ class LatentMixing(Algorithm):
 class FGMixAlgorithm(LatentMixing):
     """Learned compatibility of gradients, learned λ, flatness and prior."""
 
+    label = "FGMix"
     Config = FGMixConfig
     parts = {"weights": "learned", "inputs": "gradients"}
 
@@ -123,6 +127,7 @@ class FGMixAlgorithm(LatentMixing):
 class VariantA(LatentMixing):
     """Random weights from Dirichlet(1)."""
 
+    label = "FGMix-A"
     parts = {"weights": "dirichlet", "lam": 1.0}
 
 
@@ -130,6 +135,7 @@ class VariantA(LatentMixing):
 class VariantB(LatentMixing):
     """Summed cosines of the codes."""
 
+    label = "FGMix-B"
     parts = {"weights": "cosine", "inputs": "codes", "lam": 1.0}
 
 
@@ -137,6 +143,7 @@ class VariantB(LatentMixing):
 class VariantC(LatentMixing):
     """Summed cosines of the gradients."""
 
+    label = "FGMix-C"
     parts = {"weights": "cosine", "inputs": "gradients", "lam": 1.0}
 
 
@@ -144,6 +151,7 @@ class VariantC(LatentMixing):
 class VariantD(LatentMixing):
     """C with scale and shift, λ fixed."""
 
+    label = "FGMix-D"
     Config = ExtrapolationConfig
     parts = {"weights": "cosine", "inputs": "gradients"}
 
@@ -152,6 +160,7 @@ class VariantD(LatentMixing):
 class VariantE(LatentMixing):
     """FGMix without the adversarial loss."""
 
+    label = "FGMix-E"
     Config = FlatnessConfig
     parts = {"weights": "learned", "inputs": "gradients", "alpha": 0.0}
 
@@ -160,5 +169,6 @@ class VariantE(LatentMixing):
 class VariantF(LatentMixing):
     """FGMix on codes instead of gradients."""
 
+    label = "FGMix-F"
     Config = FGMixConfig
     parts = {"weights": "learned", "inputs": "codes"}

@@ -26,6 +26,11 @@ from fgmix.errors import bad_value
 class Fish(Algorithm):
     """Sequential training on the domains, damped by η."""
 
+    label = "Fish"
+    year = 2022
+    paper = "https://arxiv.org/abs/2104.09937"
+    domainbed_name = "Fish"
+
     class Config(BaseConfig):
         eta: float = search(
             0.5, choice(0.05, 0.1, 0.5), help="share η of the way to the inner steps' end", domainbed="meta_lr"

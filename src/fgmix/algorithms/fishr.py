@@ -36,6 +36,12 @@ from fgmix.errors import bad_value
 class Fishr(Algorithm):
     """ERM plus the spread over the domains of their gradient variances; with one domain, ERM."""
 
+    label = "Fishr"
+    year = 2022
+    paper = "https://arxiv.org/abs/2109.02934"
+    domainbed_name = "Fishr"
+    at_work = {"anneal": 0}
+
     u: Tensor  # (k, P), P the number of the classifier's parameters
 
     class Config(BaseConfig):

@@ -21,6 +21,11 @@ from fgmix.functional.domains import domain_risks
 class GroupDRO(Algorithm):
     """ERM with domain weights q that grow where the risk is high."""
 
+    label = "GroupDRO"
+    year = 2020
+    paper = "https://arxiv.org/abs/1911.08731"
+    domainbed_name = "GroupDRO"
+
     q: Tensor
 
     class Config(BaseConfig):

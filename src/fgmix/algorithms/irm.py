@@ -31,6 +31,12 @@ from fgmix.functional.precision import widened
 class IRM(Algorithm):
     """ERM plus the squared gradient of every domain's risk in the scale w of the logits."""
 
+    label = "IRM"
+    year = 2019
+    paper = "https://arxiv.org/abs/1907.02893"
+    domainbed_name = "IRM"
+    at_work = {"anneal": 0}
+
     class Config(BaseConfig):
         lam: float = search(100.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="irm_lambda")
         anneal: int = search(

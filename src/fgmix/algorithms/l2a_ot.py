@@ -51,6 +51,10 @@ class Critic(nn.Module):
 class L2AOT(Algorithm):
     """Train on generated novel domains beside the sources."""
 
+    label = "L2A-OT"
+    year = 2020
+    paper = "https://arxiv.org/abs/2007.03304"
+    at_work = {"pretrain": 0.0}
     min_domains = 2  # a diversity of one novel domain is none
     needs_stages = True
 

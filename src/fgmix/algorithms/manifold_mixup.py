@@ -34,6 +34,10 @@ class ManifoldMixup(Algorithm):
         ['lam', 'layer', 'loss']
     """
 
+    label = "Manifold Mixup"
+    year = 2019
+    paper = "https://arxiv.org/abs/1806.05236"
+
     class Config(BaseConfig):
         alpha: float = setting(0.2, help="α of λ ~ Beta(α, α)")
         layers: Literal["all", "first"] = setting(

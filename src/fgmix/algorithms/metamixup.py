@@ -41,6 +41,10 @@ class MetaMixup(Algorithm):
         ['lam', 'loss', 'validation']
     """
 
+    label = "MetaMixup"
+    year = 2019
+    paper = "https://arxiv.org/abs/1908.10059"
+    forms = {"exact": {"look_ahead": "network"}}
     min_domains = 2
 
     class Config(BaseConfig):

@@ -42,6 +42,9 @@ class MixStyle(Algorithm):
         ['loss']
     """
 
+    label = "MixStyle"
+    year = 2021
+    paper = "https://arxiv.org/abs/2104.02008"
     needs_stages = True
 
     class Config(BaseConfig):

@@ -30,6 +30,10 @@ class Mixup(Algorithm):
         ['loss']
     """
 
+    label = "Mixup"
+    year = 2018
+    paper = "https://arxiv.org/abs/1710.09412"
+    domainbed_name = "Mixup"
     min_domains = 2
 
     class Config(BaseConfig):

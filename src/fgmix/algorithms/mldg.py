@@ -33,6 +33,10 @@ EPS = 1e-8  # Adam's ε
 class MLDG(Algorithm):
     """First-order meta-learning over pairs of domains."""
 
+    label = "MLDG"
+    year = 2018
+    paper = "https://arxiv.org/abs/1710.03463"
+    domainbed_name = "MLDG"
     min_domains = 2
 
     class Config(BaseConfig):

@@ -21,6 +21,11 @@ from fgmix.functional.kernels import mmd
 class MMD(Algorithm):
     """ERM plus the kernel distance of the domains' codes; with one domain there is no pair, and it is ERM."""
 
+    label = "MMD"
+    year = 2018
+    paper = "https://doi.org/10.1109/CVPR.2018.00566"
+    domainbed_name = "MMD"
+
     class Config(BaseConfig):
         gamma: float = search(1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma")
 

@@ -26,6 +26,10 @@ from fgmix.functional.gradients import domain_gradients
 class PCGrad(Algorithm):
     """ERM on projected domain gradients; with one domain, ERM. No setting of its own."""
 
+    label = "PCGrad"
+    year = 2020
+    paper = "https://arxiv.org/abs/2001.06782"
+
     def update(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]
         L, g = domain_gradients(self.predict, batches, theta)

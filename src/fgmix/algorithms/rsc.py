@@ -28,6 +28,11 @@ from fgmix.errors import bad_value
 class RSC(Algorithm):
     """Representation self-challenging; one pass through the featurizer, three through the classifier."""
 
+    label = "RSC"
+    year = 2020
+    paper = "https://arxiv.org/abs/2007.02454"
+    domainbed_name = "RSC"
+
     class Config(BaseConfig):
         f: float = search(1 / 3, uniform(0.0, 0.5), help="share of features muted", domainbed="rsc_f_drop_factor")
         b: float = search(1 / 3, uniform(0.0, 0.5), help="share of instances muted", domainbed="rsc_b_drop_factor")

@@ -43,6 +43,11 @@ CLIP = 0.1  # largest norm of the adversary's gradient on maps, the authors' con
 class SagNet(Algorithm):
     """Style-agnostic network; see the module for its three losses and two variants."""
 
+    label = "SagNet"
+    year = 2021
+    paper = "https://arxiv.org/abs/1910.11645"
+    domainbed_name = "SagNet"
+
     class Config(BaseConfig):
         w_adv: float = search(0.1, log_uniform(1e-2, 1e1), help="weight w of the adversary", domainbed="sag_w_adv")
         level: Literal["vector", "maps"] = setting(

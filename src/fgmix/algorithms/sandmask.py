@@ -27,6 +27,10 @@ from fgmix.functional.gradients import domain_gradients, masked_mean_, sign_agre
 class SANDMask(Algorithm):
     """ERM on the elements of the gradient whose sign and size the domains share."""
 
+    label = "SAND-Mask"
+    year = 2021
+    paper = "https://arxiv.org/abs/2106.02266"
+    domainbed_name = "SANDMask"
     min_domains = 2  # one domain has no variance
 
     class Config(BaseConfig):

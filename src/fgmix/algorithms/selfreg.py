@@ -30,6 +30,11 @@ FEATURE_WEIGHT = 0.3  # of the codes' terms against the logits' terms, the autho
 class SelfReg(Algorithm):
     """ERM plus regression of logits and codes on those of same-class partners; one pass through the featurizer."""
 
+    label = "SelfReg"
+    year = 2021
+    paper = "https://arxiv.org/abs/2104.09841"
+    domainbed_name = "SelfReg"
+
     class Config(BaseConfig):
         train_projection: bool = setting(False, help="train the projection P (the authors' code); DomainBed does not")
 

@@ -22,6 +22,12 @@ from fgmix.functional.domains import domain_risks
 class VREx(Algorithm):
     """ERM plus the variance of the domains' risks; with one domain the variance is zero, and it is ERM."""
 
+    label = "VREx"
+    year = 2021
+    paper = "https://arxiv.org/abs/2003.00688"
+    domainbed_name = "VREx"
+    at_work = {"anneal": 0}
+
     class Config(BaseConfig):
         lam: float = search(10.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="vrex_lambda")
         anneal: int = search(
