@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -319,26 +318,6 @@ def test_half_a_line_of_a_session_is_passed_over(data: str, tmp_path: Path) -> N
 def test_no_sweep_no_status(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no plan"):
         read_status(tmp_path)
-
-
-def test_a_lock_that_is_looked_at_can_still_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look holds the lock for an instant; whoever wants it then tries again."""
-    path = tmp_path / ".lock"
-    path.touch()
-    with open(path) as looking:
-        fcntl.flock(looking, fcntl.LOCK_SH)
-        monkeypatch.setattr("fgmix.files.time.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
-        with exclusive(path, RunBusy("held")):
-            pass
-
-
-def test_a_filesystem_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(*_: Any) -> None:
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with pytest.raises(UserError, match="file locks"), exclusive(tmp_path / ".lock", RunBusy("held")):
-        pass
 
 
 def test_trials_that_draw_their_own_data_are_planned_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
