@@ -17,7 +17,7 @@ names = np.array(["none", "benign", "malignant"])
 data = from_arrays(X, names[y], np.array(["A", "B", "C", "D"])[scanner], name="scans")
 
 folder = Path(tempfile.mkdtemp()) / "model"
-fit(RunSpec(dataset="scans", algorithm="erm", test_domains=(), steps=60), folder, dataset=data, progress=False)
+fit(data, folder, algorithm="erm", steps=60, progress=False)
 
 model = load_model(folder)  # later, elsewhere: the folder is all that is needed
 expected = model.info.estimate

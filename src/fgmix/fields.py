@@ -171,13 +171,18 @@ def fields_of(cls: type) -> dict[str, Field]:
     return {
         f.name: Field(f.name, hints[f.name], f.default, f.metadata["help"], f.metadata["bounds"], f.metadata)
         for f in dataclasses.fields(cls)
-        if "help" in f.metadata
+        if "bounds" in f.metadata
     }
 
 
-def check_fields(instance: Any) -> None:
-    """Check every declared field of a frozen dataclass, and store it in its own type; call it in `__post_init__`."""
-    for name, field in fields_of(type(instance)).items():
+def check_fields(instance: Any, cls: type | None = None) -> None:
+    """Check the declared fields of a frozen dataclass, and store each in its own type; call it in `__post_init__`.
+
+    Args:
+        instance: what is checked.
+        cls: the class whose declarations count; the instance's own by default.
+    """
+    for name, field in fields_of(cls or type(instance)).items():
         value = getattr(instance, name)
         checked = field.checked(value)
         if checked is not value:

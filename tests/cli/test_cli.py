@@ -40,7 +40,15 @@ def train(arrays: str, out: Path, *more: str) -> list[str]:
 def test_train_writes_a_run_and_prints_it(
     arrays: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(monkeypatch, *train(arrays, tmp_path / "runs", "--set", "lr=0.01", "--set", "weight_decay=1e-4")) == 0
+    assert (
+        call(
+            monkeypatch,
+            *train(
+                arrays, tmp_path / "runs", "--set", "lr=0.01", "--set", "weight_decay=1e-4", "--averaging-start", "2"
+            ),
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("scans-erm-us-")
@@ -67,7 +75,7 @@ def test_the_same_command_again_reads_the_run(
         (["--algorithm", "erm2"], "Did you mean 'erm'?"),
         (["--set", "lrr=1"], "Did you mean 'lr'?"),
         (["--set", "lr"], "Expected --set name=value"),
-        (["--set", "lr=fast"], "should be a number"),
+        (["--set", "lr=fast"], "should be a positive number"),
         (["--set", "steps=3"], "given with --steps"),
         (["--steps", "0"], "`steps` should be a positive integer"),
         (["--dataset", "digitz"], "Did you mean 'digits'?"),
@@ -76,7 +84,7 @@ def test_the_same_command_again_reads_the_run(
         (["--backbone", "mlpp"], "Take mlp or identity"),
         (["--device", "abacus"], "Try auto or cpu"),
         (["--weights", "/no/such/file"], "Expected a weights file"),
-        (["--protocol", "dirty"], "Unknown protocol 'dirty'"),
+        (["--protocol", "dirty"], "Unknown `protocol` 'dirty'"),
         (["--holdout-fraction", "2"], "holdout_fraction"),
     ],
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from fgmix import Model, fit
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.runs.spec import RunSpec
 
 
 def vectors(domains: int = 3, n: int = 60, *, shift: float = 0.5, seed: int = 0) -> DomainDataset:
@@ -20,14 +20,19 @@ def vectors(domains: int = 3, n: int = 60, *, shift: float = 0.5, seed: int = 0)
     return from_arrays(x, np.array(["a", "b", "c"])[y], np.array(["north", "east", "south", "west"])[d])
 
 
-def vector_spec(**changes: object) -> RunSpec:
-    values: dict[str, object] = {"algorithm": "erm", "steps": 30, "eval_every": 10, "averaging_start": 10, **changes}
-    return RunSpec(dataset="arrays", test_domains=(), **values)  # type: ignore[arg-type]
+QUICK: dict[str, Any] = {
+    "algorithm": "erm",
+    "steps": 30,
+    "eval_every": 10,
+    "averaging_start": 10,
+    "device": "cpu",
+    "progress": False,
+}
 
 
 def vector_model(out: Path, **options: object) -> Model:
     """A model of `vectors`, trained in a second."""
-    return fit(vector_spec(), out, dataset=vectors(), device="cpu", progress=False, **options)  # type: ignore[arg-type]
+    return fit(vectors(), out, **{**QUICK, **options})
 
 
 def small_images() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -39,8 +44,8 @@ def small_images() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def small_image_model(out: Path, algorithm: str = "erm", **changes: object) -> Model:
     """A model of `small_images` after two steps."""
-    spec = vector_spec(algorithm=algorithm, steps=2, batch_size=6, averaging_start=1, **changes)
-    return fit(spec, out, dataset=from_arrays(*small_images()), estimated=False, device="cpu", progress=False)
+    short = {"algorithm": algorithm, "steps": 2, "batch_size": 6, "averaging_start": 1, "estimated": False}
+    return fit(from_arrays(*small_images()), out, **{**QUICK, **short, **changes})
 
 
 def striped_folder(root: Path, domains: tuple[str, ...] = ("dark", "plain", "wide"), n: int = 8) -> Path:

@@ -287,7 +287,7 @@ def test_leave_one_domain_out_is_a_run_for_each_domain() -> None:
     without_counting = prediction_interval(accuracies) or (0.0, 0.0)  # domains of so few instances vary by chance, too
     assert found.interval is not None
     assert found.interval[0] <= without_counting[0] <= without_counting[1] <= found.interval[1]
-    assert found.estimate.domains[2].known_accuracy == alone.record_.best().validation(("a", "b"))
+    assert found.estimate.domains[2].known_accuracy == alone.record_.selected().validation(("a", "b"))
 
 
 def test_a_held_out_domain_does_not_move_the_scale() -> None:

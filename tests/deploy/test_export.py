@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from deploy.made import small_image_model, small_images, vector_model
-from fgmix.deploy.model import Model
 from fgmix.deploy.export import export_model
+from fgmix.deploy.model import Model
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from deploy.made import small_image_model, small_images, vector_model, vector_spec, vectors
+from deploy.made import QUICK, small_image_model, small_images, vector_model, vectors
 from fgmix import Model, fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import ArrayInputs, DomainDataset
@@ -40,7 +40,7 @@ def test_each_estimate_is_the_held_out_runs_own_accuracy(folder: Path) -> None:
     assert [d.domain for d in found.domains] == list(vectors().domain_names)
     for domain in found.domains:
         run = open_run(run_of(folder, domain.domain), dataset=vectors())
-        scores = run.record.best("swa").accuracy["swa"][domain.domain]
+        scores = run.record.selected("swa").accuracy["swa"][domain.domain]
         split = run.prepared.splits[domain.domain]
         right = scores["train"] * len(split.train) + scores["holdout"] * len(split.holdout)
         assert domain.accuracy == pytest.approx(right / domain.instances)
@@ -98,9 +98,9 @@ def test_doing_it_again_trains_nothing_and_gives_the_same(folder: Path, monkeypa
 
 def test_a_model_of_other_settings_or_data_is_not_overwritten(folder: Path) -> None:
     with pytest.raises(UserError, match="other settings"):
-        fit(vector_spec(steps=31), folder, dataset=vectors(), progress=False)
+        fit(vectors(), folder, **{**QUICK, "steps": 31})
     with pytest.raises(UserError, match="other data"):
-        fit(vector_spec(), folder, dataset=vectors(seed=1), progress=False)
+        fit(vectors(seed=1), folder, **QUICK)
     with pytest.raises(UserError, match="other settings"):
         vector_model(folder, min_confidence=0.6)
     with pytest.raises(UserError, match="other settings"):
@@ -135,9 +135,9 @@ def test_without_estimate_it_says_so(tmp_path: Path) -> None:
 def test_too_few_domains_for_an_estimate(tmp_path: Path) -> None:
     two = _first(vectors(), 2)
     with pytest.raises(UserError, match="leaves fgmix too few"):
-        fit(vector_spec(algorithm="fgmix"), tmp_path / "a", dataset=two, progress=False)
+        fit(two, tmp_path / "a", **{**QUICK, "algorithm": "fgmix"})
     assert not (tmp_path / "a").exists()
-    fit(vector_spec(), tmp_path / "b", dataset=two, progress=False)
+    fit(two, tmp_path / "b", **QUICK)
     assert "too few for an interval" in (tmp_path / "b" / "card.md").read_text()
 
 
@@ -147,9 +147,9 @@ def test_data_that_make_no_model_make_no_folder(tmp_path: Path) -> None:
         data, classes=("a",), domains=tuple(replace(d, y=np.zeros_like(d.y)) for d in data.domains), fingerprint="one"
     )
     with pytest.raises(UserError, match="at least two classes"):
-        fit(vector_spec(), tmp_path / "a", dataset=one_class, progress=False)
+        fit(one_class, tmp_path / "a", **QUICK)
     with pytest.raises(UserError, match="too few to hold out"):
-        fit(vector_spec(holdout_fraction=0.01), tmp_path / "b", dataset=data, progress=False)
+        fit(data, tmp_path / "b", **{**QUICK, "holdout_fraction": 0.01})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -163,7 +163,7 @@ def test_the_card_tells_of_classes_that_one_domain_alone_has_and_of_what_was_lef
     north = data.domains[data.index("north")]
     domains = tuple(replace(d, y=np.where(d.y == 2, 3, d.y)) if d is north else d for d in data.domains)
     data = replace(data, classes=(*"abcd",), domains=domains, notes=("Files *left* out: 2.",), fingerprint="alone")
-    fit(vector_spec(), tmp_path / "model", dataset=data, device="cpu", progress=False)
+    fit(data, tmp_path / "model", **QUICK)
     card = (tmp_path / "model" / "card.md").read_text()
     assert "Of north, 33.3 % belong to classes that no other domain has." in card
     assert r"Files \*left\* out: 2." in card

@@ -44,7 +44,8 @@ def kill() -> None:
 
 def arm(moment: str, count: int) -> None:
     """Patch the code so that the process dies at the `count`-th occurrence of `moment`."""
-    from fgmix.runs import checkpoint, evaluation, files, training
+    from fgmix import files
+    from fgmix.runs import checkpoint, evaluation, loop
     from fgmix.runs.folder import RunFolder
 
     seen = {"n": 0}
@@ -54,14 +55,14 @@ def arm(moment: str, count: int) -> None:
         return seen["n"] == count
 
     if moment == "step":
-        step = training._Loop._step
+        step = loop._Loop._step
 
         def dying_step(self: Any, batches: Any) -> None:
             step(self, batches)
             if due():
                 kill()
 
-        training._Loop._step = dying_step  # type: ignore[method-assign]
+        loop._Loop._step = dying_step  # type: ignore[method-assign]
     elif moment == "evaluation":
 
         def dying_score(*args: Any, **kwargs: Any) -> evaluation.Score:
@@ -69,7 +70,7 @@ def arm(moment: str, count: int) -> None:
                 kill()
             return evaluation.score(*args, **kwargs)
 
-        training.score = dying_score  # type: ignore[assignment]
+        loop.score = dying_score  # type: ignore[assignment]
     elif moment == "metrics line":
         append = RunFolder.append
 

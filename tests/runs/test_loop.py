@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 import fgmix
-from fgmix.runs import checkpoint
 from fgmix.algorithms import Algorithm, Batches, register
 from fgmix.algorithms._registry import _REGISTRY
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
+from fgmix.runs import checkpoint
 from fgmix.runs.evaluation import evaluating, score
-from fgmix.runs.record import RunRecord, read_record
-from fgmix.runs.spec import RunSpec
 from fgmix.runs.loop import train
 from fgmix.runs.prepared import build_algorithm, prepare
+from fgmix.runs.record import RunRecord, read_record
+from fgmix.runs.spec import RunSpec
 from runs.killed_run import toy_data, toy_spec
 
 
@@ -64,7 +64,7 @@ def test_best_weights_score_what_the_record_says(record: RunRecord, file: str, m
     algorithm = build_algorithm(prepared)
     assert record.folder is not None
     checkpoint.load_weights(record.folder / file, algorithm)
-    best = record.best(model)  # type: ignore[arg-type]
+    best = record.selected(model)  # type: ignore[arg-type]
     with evaluating(algorithm):
         for name, parts in best.accuracy[model].items():
             domain = prepared.dataset.domains[prepared.dataset.index(name)]
@@ -194,9 +194,11 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(tmp_path: Path, record: R
     assert other.evaluations != record.evaluations
 
 
-def test_domainbed_protocol_draws_its_validation_inputs(tmp_path: Path) -> None:
-    """Arrays have no augmentation: both protocols must then agree, and the record must say which it was."""
-    clean = run(replace(toy_spec(), steps=10), tmp_path)
-    theirs = run(replace(toy_spec(), steps=10, protocol="domainbed"), tmp_path)
-    assert clean.evaluations == theirs.evaluations
-    assert theirs.as_dict()["spec"]["protocol"] == "domainbed"
+def test_domainbeds_protocol_evaluates_after_its_steps_0_n_2n(tmp_path: Path) -> None:
+    """Arrays have no augmentation: both protocols agree where both evaluate, and the record says which it was."""
+    clean = run(replace(toy_spec(), steps=12, eval_every=1), tmp_path)
+    theirs = run(replace(toy_spec(), steps=12, eval_every=5, protocol="domainbed-2020"), tmp_path)
+    assert [e.step for e in theirs.evaluations] == [1, 6, 11, 12]
+    ours = {e.step: e.accuracy for e in clean.evaluations}
+    assert all(e.accuracy == ours[e.step] for e in theirs.evaluations)
+    assert theirs.as_dict()["spec"]["protocol"] == "domainbed-2020"

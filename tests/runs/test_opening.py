@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from fgmix.runs.opening import OpenedRun, open_run
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.runs.evaluation import evaluating, score
-from fgmix.runs.record import Model
+from fgmix.runs.opening import OpenedRun, open_run
 from fgmix.runs.prepared import build_algorithm
+from fgmix.runs.record import Model
 from runs.killed_run import toy_data
 
 
 @pytest.mark.parametrize("model", ["raw", "swa"])
 def test_the_best_weights_score_what_the_record_says(erm: OpenedRun, model: Model) -> None:
     algorithm = erm.algorithm("best", model)
-    best = erm.record.best(model)
+    best = erm.record.selected(model)
     with evaluating(algorithm):
         for domain in erm.prepared.dataset.domains:
             found = score(algorithm, domain, erm.prepared.splits[domain.name].holdout)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fgmix.runs.record import RunRecord
 from fgmix.runs.loop import train
+from fgmix.runs.record import RunRecord
 from runs.killed_run import toy_data, toy_spec
 
 SCRIPT = Path(__file__).with_name("killed_run.py")

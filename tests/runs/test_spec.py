@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.runs.spec import CHOICES, RunSpec, folder_name, identity, resolve
+from fgmix.runs.resolve import resolve
+from fgmix.runs.spec import Head, ResolvedSpec, RunSpec
 from runs.killed_run import toy_data
 
 SPEC = RunSpec(dataset="arrays", algorithm="erm", test_domains=("2",))
 
 
-def name_of(spec: RunSpec, weights: str | None = None) -> str:
-    data = toy_data()
-    return folder_name(identity(resolve(spec, data), data, weights))
+def name_of(spec: RunSpec, weights: str = "") -> str:
+    return replace(resolve(spec, toy_data()), weights_digest=weights).name
 
 
 def test_resolving_fills_every_default_and_is_idempotent() -> None:
@@ -23,7 +25,7 @@ def test_resolving_fills_every_default_and_is_idempotent() -> None:
     spec = resolve(SPEC, data)
     assert (spec.backbone, spec.steps, spec.batch_size, spec.settings["lr"]) == ("mlp", 1000, 32, 1e-3)
     assert resolve(spec, data) == spec
-    assert RunSpec.from_dict(spec.as_dict()) == spec
+    assert ResolvedSpec.from_dict(spec.as_dict()) == spec
 
 
 def test_the_name_depends_on_content_only() -> None:
@@ -36,7 +38,7 @@ def test_the_name_depends_on_content_only() -> None:
         replace(SPEC, test_domains=("1",)),
         replace(SPEC, settings={"lr": 2e-3}),
         replace(SPEC, trial_seed=1),
-        replace(SPEC, protocol="domainbed"),
+        replace(SPEC, protocol="domainbed-2020"),
     ]
     names = {name_of(spec) for spec in [SPEC, *others]} | {name_of(SPEC, weights="digest")}
     assert len(names) == len(others) + 2
@@ -50,7 +52,7 @@ def test_the_name_depends_on_content_only() -> None:
         ({"test_domains": ("0", "1", "2")}, "needs at least 1 source domains. Found 0"),
         ({"algorithm": "err"}, "Did you mean 'erm'"),
         ({"settings": {"lrr": 1.0}}, "Did you mean 'lr'"),
-        ({"settings": {"lr": -1.0}}, "`lr` should be positive"),
+        ({"settings": {"lr": -1.0}}, "`lr` should be a positive number"),
     ],
 )
 def test_mistakes_are_found_before_training(change: dict[str, object], sentence: str) -> None:
@@ -89,10 +91,39 @@ def test_a_spec_may_hold_nothing_out() -> None:
     """A model to be used is trained on all domains; its folder says so."""
     data = toy_data()
     spec = resolve(replace(SPEC, test_domains=()), data)
-    assert "-all-" in folder_name(identity(spec, data, None))
+    assert "-all-" in spec.name
 
 
 def test_the_heads_of_a_spec_are_those_that_can_be_built() -> None:
     from fgmix.networks.build import CLASSIFIERS
 
-    assert CHOICES["head"] == CLASSIFIERS
+    assert get_args(Head) == CLASSIFIERS
+
+
+def test_domains_may_be_one_name_and_paths_may_be_paths(tmp_path: Path) -> None:
+    spec = RunSpec(dataset=tmp_path / "scans", algorithm="erm", test_domains="photo", data_root=tmp_path)  # type: ignore[arg-type]
+    assert (spec.dataset, spec.test_domains, spec.data_root) == (str(tmp_path / "scans"), ("photo",), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"test_domains": (2,)}, "names of domains. Found .2,.. .* '2'"),
+        ({"test_domains": 2}, "a name or a sequence of names"),
+        ({"test_domains": None}, "a name or a sequence of names"),
+        ({"dataset": None}, "`dataset` should be a text"),
+        ({"settings": [1]}, "a dictionary"),
+        ({"steps": float("nan")}, "a positive integer"),
+        ({"dropout": float("nan")}, "finite"),
+    ],
+)
+def test_other_types_are_refused_with_a_sentence(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        replace(SPEC, **change)  # type: ignore[arg-type]
+
+
+def test_a_resolved_spec_leaves_nothing_open() -> None:
+    spec = resolve(SPEC, toy_data())
+    assert None not in vars(spec).values()
+    with pytest.raises(UserError, match="`steps` should be decided"):
+        replace(spec, steps=None)  # type: ignore[arg-type]

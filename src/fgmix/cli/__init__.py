@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fgmix.cli import bench, data, demo, export, fit, plot, predict, report, status, sweep, train
+from fgmix.cli import bench, data, demo, export, fit, plan, plot, predict, report, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.errors import UserError
 
@@ -26,7 +26,7 @@ app.command("demo")(demo.demo)
 app.command("list")(list_.list_)
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
-app.command("plan")(sweep.plan)
+app.command("plan")(plan.plan)
 app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("fit")(fit.fit)

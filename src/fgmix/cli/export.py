@@ -14,8 +14,8 @@ def export(
     out: Annotated[Path | None, typer.Option(help="the file; by default model.<format> in the model's folder")] = None,
 ) -> None:
     """Write the model as one file, and check that the file gives what the model gives."""
-    from fgmix.deploy.model import load_model
     from fgmix.deploy.export import export_model
+    from fgmix.deploy.model import load_model
 
     path = export_model(load_model(model), out or model / f"model.{format}", format)  # type: ignore[arg-type]
     print(f"Written and checked: {path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -1,31 +1,71 @@
-"""Options that several commands share, and how their texts are read."""
+"""Flags from declarations: a command names a dataclass, and gets a flag for each of its declared fields."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import MISSING
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
 
 from fgmix.errors import UserError
+from fgmix.fields import Field, fields_of
 
-Backbone = Annotated[
-    str | None,
-    typer.Option(help="see `fgmix list backbones`; one that is named starts from random weights unless told"),
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="name=value of a setting of the method; may be repeated", rich_help_panel="Method"),
 ]
-Pretrained = Annotated[bool | None, typer.Option(help="start from timm's published weights")]
-Weights = Annotated[str | None, typer.Option(help="weights file for the backbone")]
-ImageSize = Annotated[int | None, typer.Option(help="side of the square that the network sees")]
-Steps = Annotated[int | None, typer.Option(help="optimisation steps of a run")]
-BatchSize = Annotated[int | None, typer.Option(help="instances per source domain and step")]
-HoldoutFraction = Annotated[float, typer.Option(help="share of each domain held out")]
-Averaging = Annotated[str, typer.Option(help="swa, swad or none")]
-Bf16 = Annotated[bool, typer.Option(help="autocast to bfloat16")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="name=value of a setting; repeat it")]
-Seed = Annotated[int, typer.Option(help="weights, batches, augmentation, the method's draws")]
-DataRoot = Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")]
-SkipUnreadable = Annotated[bool, typer.Option(help="leave undecodable images out")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps")]
-Quiet = Annotated[bool, typer.Option(help="no progress bar")]
+TestDomains = Annotated[
+    list[str],
+    typer.Option("--test-domain", help="domain to hold out; repeat for several", rich_help_panel="Data"),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
+Command = Callable[..., None]
+
+
+def flags(cls: type, parameter: str, omit: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Decorator: the command's `parameter`, a dictionary, is filled from a flag for each declared field of `cls`.
+
+    Args:
+        cls: a dataclass with declared fields.
+        parameter: name of the command's parameter.
+        omit: fields that get no flag.
+    """
+    declared = {name: field for name, field in fields_of(cls).items() if name not in omit}
+
+    def expand(command: Command) -> Command:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            values = {name: given.pop(name) for name in declared}
+            command(**given, **{parameter: values})
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        added = [_parameter(field) for field in declared.values()]
+        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != parameter]
+        run.__signature__ = inspect.Signature([*added, *parameters])  # type: ignore[attr-defined]  # what typer reads
+        run.__annotations__ = {p.name: p.annotation for p in (*added, *parameters)}
+        return run
+
+    return expand
+
+
+def _parameter(field: Field) -> inspect.Parameter:
+    """A flag as typer declares it; bounds and choices are checked where the values are used, by the same field."""
+    shown = f"{field.help} ({', '.join(field.choices)})" if field.choices else field.help
+    kind = str if field.choices else field.kind
+    info = typer.Option(
+        help=shown,
+        rich_help_panel=field.metadata.get("group"),
+        envvar=field.metadata.get("envvar"),
+        show_default=field.default not in (None, "", MISSING),
+    )
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
 
 
 def settings_of(algorithm: str, texts: list[str] | None) -> dict[str, Any]:
@@ -47,3 +87,8 @@ def pairs_of(texts: list[str], option: str = "--set") -> dict[str, str]:
             raise UserError(f"Expected {option} name=value. Found {text!r}.")
         pairs[name.strip()] = value
     return pairs
+
+
+def listed(text: str | None) -> tuple[str, ...]:
+    """ "a, b" → ("a", "b"); what is missing is empty."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -25,7 +25,7 @@ Data = Annotated[str | None, typer.Option(help="where the dataset lies now, if i
 Root = Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets, if it moved")]
 Which = Annotated[str, typer.Option(help="weights after the last step, or the best: last or best")]
 Model = Annotated[str, typer.Option(help="raw, swa or swad")]
-Instances = Annotated[int, typer.Option(help="instances of each domain, at most")]
+Samples = Annotated[int, typer.Option(help="samples of each domain, at most")]
 Seed = Annotated[int, typer.Option(help="of every draw")]
 FIGURES = Path("figures")
 
@@ -120,7 +120,7 @@ def tsne(
     beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside this run's")] = None,
     which: Which = "last",
     model: Model = "raw",
-    instances: Instances = 150,
+    samples: Samples = 150,
     mixed: Annotated[int, typer.Option(help="mixed codes of each kind")] = 300,
     seed: Seed = 0,
     dataset: Data = None,
@@ -131,7 +131,7 @@ def tsne(
     """Latent codes: original, random interpolation, FGMix; with --beside the codes of several methods."""
     from fgmix.analysis.embeddings import code_embedding, mixing_embedding
 
-    taken: dict[str, Any] = {"which": _which(which), "model": model, "instances": instances, "seed": seed}
+    taken: dict[str, Any] = {"which": _which(which), "model": model, "samples": samples, "seed": seed}
     if beside:
         runs = _opened([*beside, run], dataset, data_root, device)
         name = f"tsne-features-{run.resolve().name}"
@@ -151,7 +151,7 @@ def flatness(
     directions: Annotated[int, typer.Option(help="random directions")] = 50,
     which: Which = "last",
     model: Model = "raw",
-    instances: Instances = 300,
+    samples: Samples = 300,
     seed: Seed = 0,
     dataset: Data = None,
     data_root: Root = None,
@@ -169,7 +169,7 @@ def flatness(
         directions=directions,
         which=_which(which),
         model=model,  # type: ignore[arg-type]
-        instances=instances,
+        samples=samples,
         seed=seed,
         keep=out / name,
     )
@@ -181,7 +181,7 @@ def surface(
     first: Annotated[Path, typer.Argument(help="run of ERM, with snapshots")],
     second: Annotated[Path, typer.Argument(help="run of FGMix, with snapshots")],
     resolution: Annotated[int, typer.Option(help="points on each side of the grid")] = 21,
-    instances: Instances = 150,
+    samples: Samples = 150,
     seed: Seed = 0,
     dataset: Data = None,
     data_root: Root = None,
@@ -193,14 +193,14 @@ def surface(
 
     opened = _opened([first, second], dataset, data_root, device)
     name = f"surface-{_held_out(opened)}"
-    arrays = compute(*opened, resolution=resolution, instances=instances, seed=seed, keep=out / name)
+    arrays = compute(*opened, resolution=resolution, samples=samples, seed=seed, keep=out / name)
     _finish(arrays, out, name)
 
 
 @app.command()
 def scores(
     run: Run,
-    pairs: Annotated[int, typer.Option(help="pairs of instances for each pair of domains")] = 200,
+    pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains")] = 200,
     any_class: Annotated[bool, typer.Option("--any-class", help="pairs need not share their class")] = False,
     which: Which = "last",
     model: Model = "raw",
@@ -231,7 +231,7 @@ def shift(
     permutations: Annotated[int, typer.Option(help="for the p values")] = 500,
     which: Which = "last",
     model: Model = "raw",
-    instances: Instances = 200,
+    samples: Samples = 200,
     seed: Seed = 0,
     dataset: Data = None,
     data_root: Root = None,
@@ -248,7 +248,7 @@ def shift(
         permutations=permutations,
         which=_which(which),
         model=model,  # type: ignore[arg-type]
-        instances=instances,
+        samples=samples,
         seed=seed,
         keep=out / name,
     )

@@ -16,7 +16,7 @@ from fgmix.algorithms import Algorithm
 from fgmix.data._dataset import Indices
 from fgmix.deploy.trust import Familiar, Floats, calibration_error, confidences, fit_familiar, fit_temperature
 from fgmix.runs.opening import OpenedRun, Sample, Which
-from fgmix.runs.record import Model, RunRecord
+from fgmix.runs.record import Model, RunRecord, selected_weights
 
 CODES = 2000  # codes of each domain that say what is familiar: more move the covariance little and take memory
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are told
@@ -205,7 +205,7 @@ def _level(level: float, held_out: Sequence[HeldOut], probabilities: Sequence[Fl
 def selected(record: RunRecord) -> tuple[Which, Model]:
     """The weights that a run ends with: the averaged ones where there are any, at the step that validation selects."""
     model = record.models[-1]
-    return ("last" if model == "swad" else "best"), model
+    return selected_weights(model), model
 
 
 def hold_out(run: OpenedRun) -> HeldOut:
@@ -221,7 +221,7 @@ def hold_out(run: OpenedRun) -> HeldOut:
         logits=np.concatenate([logits for logits, _ in said]),
         novelty=np.concatenate([novelty for _, novelty in said]),
         y=np.concatenate([part.y.numpy() for part in parts]),
-        known_accuracy=run.record.best(model).validation(run.sources, model),
+        known_accuracy=run.record.selected(model).validation(run.sources, model),
     )
 
 

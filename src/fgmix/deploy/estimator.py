@@ -34,7 +34,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.runs.devices import pick_device
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
-from fgmix.runs.prepared import name_run
+from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 
 Array = npt.NDArray[Any]
@@ -232,7 +232,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
                     f"Training diverged at step {record.diverged_at}: its loss was not finite. Lower the learning "
                     'rate: settings={"lr": …}.'
                 )
-            yield open_run(Path(folder) / name_run(spec, dataset), dataset=dataset, device=self.device)
+            yield open_run(Path(folder) / resolve(spec, dataset).name, dataset=dataset, device=self.device)
 
     def _logits(self, X: npt.ArrayLike) -> torch.Tensor:
         """h(g(x)) of all instances (n, C), on the CPU."""

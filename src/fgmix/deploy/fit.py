@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import fgmix
-from fgmix.algorithms import get
+from fgmix.algorithms import check_domains
 from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.deploy.card import model_card
 from fgmix.deploy.estimate import LEVELS, Estimate, estimate, familiar_to, hold_out, selected
@@ -42,32 +43,48 @@ OWN = (INFO, CARD, RUNS, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")  # patt
 
 
 def fit(
-    spec: RunSpec,
+    data: str | Path | DomainDataset,
     out: str | Path,
     *,
-    dataset: DomainDataset | None = None,
+    algorithm: str = "fgmix",
     estimated: bool = True,
     min_confidence: float = MIN_CONFIDENCE,
     device: str = "auto",
     progress: bool = True,
+    **options: Any,
 ) -> Model:
-    """Train a model to be used; killed, it goes on when called again.
+    """Train a model on all domains; interrupted, it resumes when called again. Behind `fgmix fit`.
 
     Args:
-        spec: how to train; without test domains.
+        data: a folder `domain/class/image`, an .npz file, a registered name, or a dataset in memory.
         out: the model's folder. Its runs are kept in it and may be deleted once the model is there.
-        dataset: the dataset, if it is loaded already.
-        estimated: hold every domain out once for the estimate; without it, the model knows nothing about unseen
-            domains and its confidence is not calibrated.
+        algorithm: a registered method.
+        estimated: hold every domain out once for the estimate; without it, nothing is known about unseen domains and
+            the confidence is not calibrated.
         min_confidence: below it a prediction is not trusted.
-        device: as in `fgmix.fit`.
+        device: as in `fgmix.train`.
         progress: show progress bars.
+        options: options of a run, such as steps, backbone or settings (`fgmix.RunSpec`).
+
+    Example:
+        >>> import tempfile
+        >>> from fgmix.data import from_arrays
+        >>> y, d = np.arange(90) % 3, np.arange(90) // 30
+        >>> data = from_arrays(np.random.default_rng(0).normal(size=(90, 4)) + 3 * np.eye(3, 4)[y], y, d)
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     model = fit(data, out, algorithm="erm", steps=40, progress=False)
+        >>> model.info.classes
+        ('0', '1', '2')
     """
-    if spec.test_domains:
-        raise UserError(f"A model to be used is trained on all domains. Found {spec.test_domains} to hold out.")
+    if options.get("test_domains"):
+        raise UserError(
+            f"`fit` trains on all domains. Found {options['test_domains']} to hold out. Use `fgmix.train` for that."
+        )
     if not 0 <= min_confidence <= 1:
         raise bad_value("min_confidence", "between 0 and 1", min_confidence)
-    final = prepare(spec, dataset, progress=progress)
+    name = data.name if isinstance(data, DomainDataset) else data
+    spec = RunSpec.from_dict({**options, "dataset": name, "algorithm": algorithm})
+    final = prepare(spec, data if isinstance(data, DomainDataset) else None, progress=progress)
     dataset = final.dataset
     _check_data(final, estimated)
     out = make_folder(Path(out))
@@ -99,12 +116,9 @@ def _check_data(run: PreparedRun, estimated: bool) -> None:
     algorithm, dataset = run.spec.algorithm, run.dataset
     if len(dataset.classes) < 2:
         raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
-    needed = get(algorithm).min_domains + 1
-    if estimated and len(dataset.domains) < needed:
-        raise UserError(
-            f"Holding a domain out for the estimate leaves {algorithm} too few. Expected at least {needed} "
-            f"domains. Found {len(dataset.domains)}. Take a method that works on fewer (erm), or pass --no-estimate."
-        )
+    if estimated:
+        hint = "The estimate holds a domain out: choose a method for fewer domains (erm), or pass --no-estimate."
+        check_domains(algorithm, len(dataset.domains) - 1, hint)
 
 
 def _check_foreign(out: Path) -> None:
@@ -123,7 +137,7 @@ def _check_same(out: Path, run: PreparedRun, estimated: bool, min_confidence: fl
         return
     made = read_info(out)
     same_data = made.data_fingerprint == run.dataset.fingerprint
-    if (made.run, made.estimate is not None, made.min_confidence) != (run.name, estimated, min_confidence):
+    if (made.run, made.estimate is not None, made.min_confidence) != (run.spec.name, estimated, min_confidence):
         raise UserError(
             f"The folder {out} holds a model of other {'settings' if same_data else 'data'}. Choose another --out, or "
             f"delete its {INFO}: its runs are kept."
@@ -168,7 +182,7 @@ def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> Mod
         domains=dataset.domain_names,
         min_confidence=min_confidence,
         estimate=found,
-        known_accuracy=record.best(model).validation(run.sources, model),
+        known_accuracy=record.selected(model).validation(run.sources, model),
         notes=dataset.notes,
         fgmix_version=fgmix.__version__,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from fgmix.errors import UserError
 from fgmix.files import read_json, write_atomically, write_json
 from fgmix.runs.devices import pick_device
 from fgmix.runs.prepared import new_algorithm
-from fgmix.runs.spec import RunSpec
+from fgmix.runs.spec import ResolvedSpec
 
 Dtype = Literal["uint8", "float32"]
 
@@ -88,7 +88,7 @@ class ModelInfo:
         fgmix_version: the version that made it.
     """
 
-    spec: RunSpec
+    spec: ResolvedSpec
     run: str
     dataset: str
     data_fingerprint: str
@@ -114,7 +114,7 @@ class ModelInfo:
         for name in ("input_shape", "classes", "domains", "notes"):
             values[name] = tuple(values[name])
         values["min_confidence"] = float(values["min_confidence"])
-        values["spec"] = RunSpec.from_dict(values["spec"])
+        values["spec"] = ResolvedSpec.from_dict(values["spec"])
         values["estimate"] = Estimate.from_dict(values["estimate"]) if values["estimate"] else None
         return cls(**values)
 
@@ -235,9 +235,8 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
 
 def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     """The network of a model with its weights."""
-    blank = replace(info.spec, pretrained=False, weights=None)  # every weight comes from the model's file
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and thrown away: the caller's draws go on
-        algorithm = new_algorithm(blank, info.input_shape, len(info.classes), len(info.domains))
+        algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     familiar = Familiar(center, means, whitening, float(tensors["limit"]))
     network = Network(algorithm.featurizer, algorithm.classifier, float(tensors["temperature"]), familiar)

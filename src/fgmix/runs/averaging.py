@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
-from fgmix.runs.spec import RunSpec
+from fgmix.runs.spec import ResolvedSpec
 from fgmix.runs.swad import SWAD, Mean
 
 
@@ -125,7 +125,7 @@ class OverfitAware(WeightAverage):
         self.swad.load_state_dict(state)
 
 
-def build_average(spec: RunSpec, algorithm: Algorithm) -> WeightAverage | None:
+def build_average(spec: ResolvedSpec, algorithm: Algorithm) -> WeightAverage | None:
     """The average that a spec asks for."""
     if spec.averaging == "swa":
         return RunningMean(algorithm, spec.averaging_start)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
-from fgmix.runs.averaging import WeightAverage
 from fgmix.errors import UserError
 from fgmix.files import write_atomically
+from fgmix.runs.averaging import WeightAverage
 
 MODEL = ("featurizer.", "classifier.")  # names of what a prediction depends on begin so
 

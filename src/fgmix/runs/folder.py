@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,10 @@ from typing import Any
 import fgmix
 from fgmix.errors import UserError
 from fgmix.files import exclusive, make_folder, read_json, remove_temporaries, write_json
-from fgmix.runs.record import Evaluation, RunRecord, read_record
+from fgmix.runs.record import RECORD, Evaluation, Model, RunRecord, Which, read_record
+from fgmix.runs.spec import ResolvedSpec
+
+SNAPSHOTS = "snapshots"
 
 
 class RunBusy(UserError):
@@ -22,7 +26,7 @@ class RunBusy(UserError):
 
 
 class RunFolder:
-    """The files of one run.
+    """The files of one run: their names stand here and nowhere else.
 
     Args:
         path: the folder; it is made when the run is opened.
@@ -30,42 +34,83 @@ class RunFolder:
     Files:
         spec.json: the resolved spec, its identity, and the environment that started it.
         metrics.jsonl: a line per evaluation. A resumed run cuts it back to what its checkpoint knows of.
-        checkpoint.pt: everything a killed run needs to go on; removed when the run is done.
+        checkpoint.pt: everything a killed run needs to resume; removed when the run is done.
         last.pt, best.pt, best_swa.pt, last_swa.pt: weights after the last and at the selected step.
+        snapshots/: weights on the way, by step.
         sessions.jsonl: when and where the run was worked on, and how long; not part of the result.
-        record.json: the result.
+        record.json: the result; written last, so that its presence means done.
+        error.json: why a run of a sweep failed.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.metrics = path / "metrics.jsonl"
-        self.checkpoint = path / "checkpoint.pt"
-        self.record = path / "record.json"
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.spec = self.path / "spec.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoint = self.path / "checkpoint.pt"
+        self.record = self.path / RECORD
+        self.sessions = self.path / "sessions.jsonl"
+        self.error = self.path / "error.json"
+        self.lock = self.path / ".lock"
+        self.attempt = self.path / ".attempt"
+
+    # Weights
+
+    def weights(self, which: Which, model: Model = "raw") -> Path:
+        """File of the weights after the last or at the selected step."""
+        return self.path / f"{which}{_suffix(model)}.pt"
+
+    def snapshot(self, step: int, model: Model = "raw") -> Path:
+        """File of the weights kept after a step."""
+        return self.path / SNAPSHOTS / f"{step:07d}{_suffix(model)}.pt"
+
+    def snapshots(self, model: Model = "raw") -> dict[int, Path]:
+        """The weights kept on the way, by step; empty if there are none."""
+        found = re.compile(rf"(\d+){_suffix(model)}\.pt")
+        matches = ((found.fullmatch(path.name), path) for path in sorted((self.path / SNAPSHOTS).glob("*.pt")))
+        return {int(match[1]): path for match, path in matches if match}
+
+    def is_snapshot(self, path: Path) -> bool:
+        """Whether a file holds the weights of a snapshot, which are the model's alone."""
+        return path.parent == self.path / SNAPSHOTS
+
+    # State
+
+    @property
+    def is_done(self) -> bool:
+        return self.record.exists()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the run ended in an error; one that was tried again since and ended well has a record, too."""
+        return self.error.exists() and not self.is_done
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do: it is done, or it failed."""
+        return self.is_done or self.error.exists()
 
     @contextmanager
-    def opened(self, identity: dict[str, Any], spec: dict[str, Any]) -> Iterator[None]:
+    def opened(self, spec: ResolvedSpec) -> Iterator[None]:
         """Hold the folder for this process; it must be new, or made from the same content by the same version."""
         make_folder(self.path)
         busy = f"The run {self.path} is being worked on by another process. Wait for it, or stop it."
-        with exclusive(self.path / ".lock", RunBusy(busy)):
+        with exclusive(self.lock, RunBusy(busy)):
             remove_temporaries(self.path)
-            self._check_or_write_spec(identity, spec)
+            self._check_or_write_spec(spec)
             yield
 
-    def _check_or_write_spec(self, identity: dict[str, Any], spec: dict[str, Any]) -> None:
-        file = self.path / "spec.json"
-        if not file.exists():
-            write_json(
-                file, {"fgmix": fgmix.__version__, "identity": identity, "spec": spec, "environment": environment()}
-            )
+    def _check_or_write_spec(self, spec: ResolvedSpec) -> None:
+        if not self.spec.exists():
+            made_by = {"fgmix": fgmix.__version__, "environment": environment()}
+            write_json(self.spec, {**made_by, "identity": spec.identity, "spec": spec.as_dict()})
             return
-        made = read_json(file)
+        made = read_json(self.spec)
         if made.get("fgmix") != fgmix.__version__:
             raise UserError(
                 f"The run {self.path} was made by fgmix {made.get('fgmix')}. This is {fgmix.__version__}: results "
                 "may differ. Choose another --out, or finish it with that version."
             )
-        if made.get("identity") != identity:
+        if made.get("identity") != spec.identity:
             raise UserError(
                 f"The run {self.path} was made from another spec. Its spec.json was changed, or two specs share a "
                 "digest. Choose another --out."
@@ -73,7 +118,7 @@ class RunFolder:
 
     def finished(self) -> RunRecord | None:
         """The record, if the run is done."""
-        return read_record(self.path) if self.record.exists() else None
+        return read_record(self.path) if self.is_done else None
 
     def append(self, evaluation: Evaluation) -> int:
         """Add a line to metrics.jsonl; returns the file's length, which the checkpoint remembers."""
@@ -105,8 +150,12 @@ class RunFolder:
             yield note
         finally:
             line = {**note, "host": platform.node(), "started": started, "seconds": time.monotonic() - clock}
-            with open(self.path / "sessions.jsonl", "a", encoding="utf-8") as file:
+            with open(self.sessions, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
+
+
+def _suffix(model: Model) -> str:
+    return "" if model == "raw" else f"_{model}"
 
 
 def environment() -> dict[str, Any]:

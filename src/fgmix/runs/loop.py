@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +20,9 @@ from fgmix.runs.devices import pick_device
 from fgmix.runs.evaluation import Score, evaluating, score
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, prepare
+from fgmix.runs.protocols import PROTOCOLS
 from fgmix.runs.record import Evaluation, Model, RunRecord, Scores
+from fgmix.runs.resolve import notes_of
 from fgmix.runs.spec import RunSpec
 from fgmix.seeding import seed_torch, torch_generator
 
@@ -55,8 +58,10 @@ def train(
         'done'
     """
     run = prepare(spec, dataset, progress=progress)
-    folder = RunFolder(Path(out) / run.name)
-    with folder.opened(run.identity, run.spec.as_dict()):
+    for note in notes_of(spec, run.spec) if progress else ():
+        print(f"note: {note}", file=sys.stderr)
+    folder = RunFolder(Path(out) / run.spec.name)
+    with folder.opened(run.spec):
         return folder.finished() or _Loop(run, folder, pick_device(device), progress).run_to_end()
 
 
@@ -65,6 +70,8 @@ class _Loop:
 
     def __init__(self, run: PreparedRun, folder: RunFolder, device: torch.device, show: bool) -> None:
         self.run, self.spec, self.folder, self.device, self.show = run, run.spec, folder, device, show
+        self.rules = PROTOCOLS[run.spec.protocol]
+        self.evaluations = set(self.rules.evaluations(run.spec.eval_every, run.spec.steps))
         self.algorithm = build_algorithm(run).to(device).train()
         self.average = build_average(self.spec, self.algorithm)
         self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
@@ -74,36 +81,37 @@ class _Loop:
             self.at = checkpoint.load(folder.checkpoint, self.algorithm, self.average)
         folder.cut_metrics(self.at.metrics_length)
 
-    @property
-    def total(self) -> int:
-        return self.spec.steps or 0
-
     def run_to_end(self) -> RunRecord:
         diverged_at = None
         source = batch_source(self.run)
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with (
             self.folder.session(self.at.step) as session,
-            ProgressBar(title, self.total, done=self.at.step, show=self.show) as bar,
+            ProgressBar(title, self.spec.steps, done=self.at.step, show=self.show) as bar,
         ):
             self._snapshot()
-            for batches in source.ahead(self.at.step, self.total):
+            for batches in source.ahead(self.at.step, self.spec.steps):
                 self._step(batches)
                 diverged_at = self._look(bar)
                 session["last_step"] = self.at.step
                 if diverged_at:
                     break
                 self._snapshot()
-                evaluate = self._due(self.spec.eval_every) or self.at.step == self.total
-                if evaluate and not self._evaluate():
+                if self._evaluation_due and not self._evaluate():
                     diverged_at = self.at.step
                     break
-                if evaluate or self._due(self.spec.checkpoint_every):
+                if self._checkpoint_due:
                     checkpoint.save(self.folder.checkpoint, self.algorithm, self.average, self.at)
         return self._finish(diverged_at)
 
-    def _due(self, every: int | None) -> bool:
-        return every is not None and self.at.step % every == 0
+    @property
+    def _evaluation_due(self) -> bool:
+        return self.at.step in self.evaluations
+
+    @property
+    def _checkpoint_due(self) -> bool:
+        every = self.spec.checkpoint_every
+        return self._evaluation_due or (every > 0 and self.at.step % every == 0)
 
     def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
         moved = [(self._place(x), y.to(self.device, non_blocking=True)) for x, y in batches]
@@ -124,8 +132,7 @@ class _Loop:
 
     def _look(self, bar: ProgressBar) -> int | None:
         """Fetch the losses now and then: show the last one, and find the first that is not finite."""
-        at_boundary = self._due(self.spec.eval_every) or self._due(self.spec.checkpoint_every)
-        if not (self.at.step % CHECK_EVERY == 0 or at_boundary or self.at.step == self.total):
+        if not (self.at.step % CHECK_EVERY == 0 or self._checkpoint_due):
             bar.advance()
             return None
         losses = torch.stack(self.pending)
@@ -172,7 +179,7 @@ class _Loop:
                 if is_source and not self.spec.evaluate_train:
                     del parts["train"]
                 domain = self.run.dataset.domains[self.run.dataset.index(name)]
-                augment = is_source and self.spec.protocol == "domainbed"
+                augment = is_source and self.rules.augmented_validation
                 found[name] = {
                     part: score(
                         self.algorithm,
@@ -191,30 +198,29 @@ class _Loop:
         value = evaluation.validation(self.run.sources, model)
         if value > self.at.best.get(model, -1.0):
             self.at.best[model] = value
-            self._save_weights("best", model)
+            self._save_weights(self.folder.weights("best", model), model)
 
-    def _save_weights(self, which: str, model: Model, *, model_only: bool = False) -> None:
-        path = self.folder.path / (f"{which}.pt" if model == "raw" else f"{which}_{model}.pt")
+    def _save_weights(self, path: Path, model: Model, *, model_only: bool = False) -> None:
         with self.average.applied_to(self.algorithm) if self.average and model != "raw" else nullcontext():
             checkpoint.save_weights(path, self.algorithm, model_only=model_only)
 
     def _snapshot(self) -> None:
         """Weights on the way, evenly spaced from the initial to the last, for paths on loss surfaces."""
-        if self.spec.snapshots and self.at.step in _evenly(self.total, self.spec.snapshots):
-            (self.folder.path / "snapshots").mkdir(exist_ok=True)
+        if self.spec.snapshots and self.at.step in _evenly(self.spec.steps, self.spec.snapshots):
             for model in self.models:
-                self._save_weights(f"snapshots/{self.at.step:07d}", model, model_only=True)
+                path = self.folder.snapshot(self.at.step, model)
+                path.parent.mkdir(exist_ok=True)
+                self._save_weights(path, model, model_only=True)
 
     def _finish(self, diverged_at: int | None) -> RunRecord:
         if diverged_at is None:
             for model in self.models:
-                self._save_weights("last", model)
+                self._save_weights(self.folder.weights("last", model), model)
         record = RunRecord(
             spec=self.spec,
             status="done" if diverged_at is None else "diverged",
             fgmix_version=fgmix.__version__,
-            dataset=self.run.dataset.name,
-            data_fingerprint=self.run.dataset.fingerprint,
+            label=self.algorithm.label,
             domains=self.run.dataset.domain_names,
             evaluations=self.folder.evaluations(),
             diverged_at=diverged_at,

@@ -10,19 +10,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fgmix.runs import checkpoint
 from fgmix.algorithms import Algorithm
-from fgmix.results.labels import method_label
 from fgmix.data import Domain, DomainDataset, split_dataset
 from fgmix.data._dataset import Indices
 from fgmix.errors import UserError, unknown
-from fgmix.files import read_json
-from fgmix.runs.record import Model, RunRecord, read_record
-from fgmix.seeding import numpy_generator
-from fgmix.runs.prepared import PreparedRun, build_algorithm, load_dataset
+from fgmix.runs import checkpoint
 from fgmix.runs.devices import pick_device
+from fgmix.runs.folder import RunFolder
+from fgmix.runs.prepared import PreparedRun, load_dataset, new_algorithm
+from fgmix.runs.record import RECORD, Model, RunRecord, Which, printed, read_record
+from fgmix.seeding import numpy_generator
 
-Which = Literal["best", "last"]
 Part = Literal["train", "holdout"]
 
 
@@ -83,6 +81,10 @@ class OpenedRun:
     device: torch.device
 
     @property
+    def files(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    @property
     def sources(self) -> tuple[str, ...]:
         return self.prepared.sources
 
@@ -92,31 +94,26 @@ class OpenedRun:
 
     def label(self, model: Model = "raw") -> str:
         """The method as tables call it."""
-        return method_label(self.record.spec.algorithm, model)
+        return printed(self.record.label, model)
 
     def algorithm(self, which: Which = "last", model: Model = "raw") -> Algorithm:
         """The method with its weights after the last or at the selected step, in evaluation mode."""
-        return self.at(self.folder / (f"{which}.pt" if model == "raw" else f"{which}_{model}.pt"))
+        return self.at(self.files.weights(which, model))
 
     def at(self, path: Path) -> Algorithm:
         """The method with the weights of a file of the run, in evaluation mode; a snapshot holds the model's alone."""
         if not path.exists():
             kept = sorted(file.stem for file in self.folder.glob("*.pt"))
             raise unknown(f"weights of {self.folder}", path.stem, kept)
+        run = self.prepared
         # What the network started from is not read: every weight comes from the file.
-        blank = replace(self.prepared, spec=replace(self.prepared.spec, pretrained=False, weights=None))
-        algorithm = build_algorithm(blank)
-        checkpoint.load_weights(path, algorithm, model_only=path.parent.name == "snapshots")
+        algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=True)
+        checkpoint.load_weights(path, algorithm, model_only=self.files.is_snapshot(path))
         return algorithm.to(self.device).eval()
 
     def snapshots(self, model: Model = "raw") -> dict[int, Path]:
         """Weights kept on the way, by step."""
-        suffix = "" if model == "raw" else f"_{model}"
-        found = {
-            int(path.stem.removesuffix(suffix)): path
-            for path in sorted((self.folder / "snapshots").glob(f"*{suffix}.pt"))
-            if path.stem.removesuffix(suffix).isdigit()
-        }
+        found = self.files.snapshots(model)
         if not found:
             raise UserError(
                 f"Expected snapshots of the weights in {self.folder}. Found none. Train it with --snapshots 20 (and "
@@ -162,8 +159,8 @@ def open_run(
         progress: show a bar while the dataset is decoded.
     """
     folder = Path(folder)
-    if not (folder / "record.json").exists():
-        raise UserError(f"Expected a finished run at {folder}. It holds no record.json. Name a run's own folder.")
+    if not RunFolder(folder).is_done:
+        raise UserError(f"Expected a finished run at {folder}. It holds no {RECORD}. Name a run's own folder.")
     record = read_record(folder)
     spec = record.spec
     if not isinstance(dataset, DomainDataset):
@@ -175,8 +172,7 @@ def open_run(
             f"({dataset.fingerprint}). Name the right dataset with --dataset."
         )
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
-    identity = read_json(folder / "spec.json")["identity"]
-    return OpenedRun(record, PreparedRun(spec, dataset, splits, identity), folder, pick_device(device))
+    return OpenedRun(record, PreparedRun(spec, dataset, splits), folder, pick_device(device))
 
 
 def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fgmix.errors import UserError
 from fgmix.files import read_json, write_json
-from fgmix.runs.spec import RunSpec
+from fgmix.runs.spec import ResolvedSpec
 
-SCHEMA = 1
+if TYPE_CHECKING:
+    from fgmix.algorithms import Algorithm
+    from fgmix.data import DomainDataset
+
+RECORD = "record.json"
+SCHEMA = 2
 Model = Literal["raw", "swa", "swad"]
+Which = Literal["best", "last"]  # weights at the step that validation selects, or after the last one
 Scores = dict[str, dict[str, float]]  # domain → split ("train", "holdout") → value
 
 
@@ -39,60 +45,127 @@ class Evaluation:
         return {"step": self.step, "accuracy": self.accuracy, "loss": self.loss, "metrics": self.metrics}
 
 
+def selected_weights(model: Model) -> Which:
+    """Which weights of a run are a model's selected ones.
+
+    SWAD selects by itself, within its average: its model is the one after the last step, under any selection rule.
+    """
+    return "last" if model == "swad" else "best"
+
+
+def printed(label: str, model: Model) -> str:
+    """A method as tables print it, with the average where its weights were averaged.
+
+    >>> printed("CORAL", "raw"), printed("CORAL", "swa")
+    ('CORAL', 'CORAL + SWA')
+    """
+    return label if model == "raw" else f"{label} + {model.upper()}"
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """A finished run. It holds no time and no place: equal runs have equal records, bit for bit.
 
     Args:
-        spec: the resolved spec.
+        spec: the resolved spec; it names the dataset and its digest.
         status: "done", or "diverged" when a loss was not finite.
         fgmix_version: the version that made it.
-        dataset: the dataset's name, wherever it lay.
-        data_fingerprint: digest of the dataset.
         domains: names of all of its domains, in its order.
         evaluations: in order of steps.
         diverged_at: the first step whose loss was not finite.
+        label: the method as tables print it, declared in the method's own file; by default its key.
+        domainbed_name: DomainBed's name of the method; empty if DomainBed does not have it.
         folder: where it was read from; not part of the record.
     """
 
-    spec: RunSpec
+    spec: ResolvedSpec
     status: Literal["done", "diverged"]
     fgmix_version: str
-    dataset: str
-    data_fingerprint: str
     domains: tuple[str, ...]
     evaluations: tuple[Evaluation, ...]
     diverged_at: int | None = None
+    label: str = ""
+    domainbed_name: str = ""
     folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.spec.algorithm)
+
+    @property
+    def dataset(self) -> str:
+        """The dataset's name, wherever it lay."""
+        return self.spec.dataset_name
+
+    @property
+    def data_fingerprint(self) -> str:
+        """Digest of the dataset."""
+        return self.spec.data
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Names of the source domains."""
         return tuple(name for name in self.domains if name not in self.spec.test_domains)
 
-    def best(self, model: Model = "raw") -> Evaluation:
-        """The evaluation that training-domain validation selects; the earliest of equals.
-
-        SWAD selects by itself, within its average: its model is that after the last step.
-        """
+    def candidates(self, model: Model = "raw") -> tuple[Evaluation, ...]:
+        """The evaluations of a model among which a selection rule chooses; at least one."""
         if not self.evaluations:
             raise UserError(
-                f"Expected a run with evaluations. This one diverged at step {self.diverged_at} before any."
+                f"Expected a run with evaluations. Found one that diverged at step {self.diverged_at}, before the "
+                "first. Train it with a lower learning rate."
             )
-        if model == "swad":
-            return self.evaluations[-1]
-        return max(self.evaluations, key=lambda e: (e.validation(self.sources, model), -e.step))
+        if model not in self.models:
+            raise UserError(
+                f"Expected a model that the run evaluated: {', '.join(self.models)}. Found {model!r}. "
+                "Train with --averaging swa or swad to have an averaged one."
+            )
+        found = tuple(e for e in self.evaluations if model in e.accuracy)
+        return found if selected_weights(model) == "best" else found[-1:]
+
+    def selected(self, model: Model = "raw") -> Evaluation:
+        """The evaluation that training-domain validation selects; the earliest of equals."""
+        return max(self.candidates(model), key=lambda e: (e.validation(self.sources, model), -e.step))
+
+    def test_accuracy(self, model: Model = "raw") -> float:
+        """Accuracy on the test domain at the selected evaluation: the number that DomainBed reports.
+
+        It is measured on the training part of the domain, which no selection rule uses. With several test domains it
+        is their mean; `record.accuracy` has each of them.
+        """
+        tests = self.spec.test_domains
+        if not tests:
+            raise UserError("Expected a run with a test domain. Found one that was trained on all domains.")
+        scores = self.selected(model).accuracy[model]
+        return sum(scores[name]["train"] for name in tests) / len(tests)
 
     @property
     def models(self) -> tuple[Model, ...]:
         """The models that were evaluated: the raw one, and the average if there is one."""
-        found = self.evaluations[0].accuracy if self.evaluations else {}
+        found = self.evaluations[-1].accuracy if self.evaluations else {}
         return tuple(model for model in get_args(Model) if model in found)
 
     @property
     def accuracy(self) -> Scores:
         """Accuracy by domain and split of the selected raw model: `record.accuracy["sketch"]["holdout"]`."""
-        return self.best().accuracy["raw"]
+        return self.selected().accuracy["raw"]
+
+    def open(
+        self, model: Model = "raw", *, dataset: DomainDataset | str | None = None, device: str = "cpu"
+    ) -> Algorithm:
+        """The trained algorithm in evaluation mode, with the weights that training-domain validation selects.
+
+        Args:
+            model: "raw", or the averaged "swa" or "swad".
+            dataset: the dataset, or where it lies now; None for where the run had it.
+            device: as in `train`.
+        """
+        from fgmix.runs.opening import open_run
+
+        if self.folder is None:
+            raise UserError("Expected a record that was read from a run's folder. Found one without a folder.")
+        self.candidates(model)  # says which models there are
+        run = open_run(self.folder, dataset=dataset, device=device, progress=False)
+        return run.algorithm(selected_weights(model), model)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -100,9 +173,9 @@ class RunRecord:
             "fgmix": self.fgmix_version,
             "status": self.status,
             "diverged_at": self.diverged_at,
+            "label": self.label,
+            "domainbed_name": self.domainbed_name,
             "spec": self.spec.as_dict(),
-            "dataset": self.dataset,
-            "data": self.data_fingerprint,
             "domains": list(self.domains),
             "evaluations": [evaluation.as_dict() for evaluation in self.evaluations],
         }
@@ -113,7 +186,7 @@ class RunRecord:
 
 def read_record(path: Path) -> RunRecord:
     """The record in a run's folder (or at a record.json)."""
-    file = path / "record.json" if path.is_dir() else path
+    file = path / RECORD if path.is_dir() else path
     content = read_json(file)
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
@@ -125,20 +198,20 @@ def read_record(path: Path) -> RunRecord:
         return _record(content, file.parent)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"Expected a run's record at {file}. Found one that is not whole ({type(error).__name__}: {error}). "
-            "Delete it, and the run goes on when it is started again."
+            f"Expected a run's record at {file}. Found an incomplete one ({type(error).__name__}: {error}). "
+            "Delete it and rerun the same command: training resumes."
         ) from error
 
 
 def _record(content: dict[str, Any], folder: Path) -> RunRecord:
     return RunRecord(
-        spec=RunSpec.from_dict(content["spec"]),
+        spec=ResolvedSpec.from_dict(content["spec"]),
         status=content["status"],
         fgmix_version=content["fgmix"],
-        dataset=content["dataset"],
-        data_fingerprint=content["data"],
         domains=tuple(content["domains"]),
         evaluations=tuple(Evaluation(**evaluation) for evaluation in content["evaluations"]),
         diverged_at=content["diverged_at"],
+        label=content["label"],
+        domainbed_name=content["domainbed_name"],
         folder=folder,
     )

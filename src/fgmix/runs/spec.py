@@ -1,4 +1,8 @@
-"""What makes a run: everything that can change its result, and nothing that cannot."""
+"""What makes a run: everything that can change its result, each option declared once.
+
+`RunSpec` is what a user says, with None for what is left to the dataset and the protocol. `resolve` (runs/resolve.py)
+turns it into a `ResolvedSpec`, in which nothing is left open and which knows its identity and its name. No torch.
+"""
 
 from __future__ import annotations
 
@@ -6,206 +10,246 @@ import dataclasses
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass
+from os import PathLike
+from typing import Any, Literal, Self
 
-from fgmix.errors import UserError, bad_value, unknown
+from fgmix.errors import bad_value, unknown
+from fgmix.fields import Field, check_fields, declare, fields_of
 
-if TYPE_CHECKING:
-    from fgmix.data import DomainDataset
-
-Protocol = Literal["clean", "domainbed"]
+Protocol = Literal["clean", "domainbed-2020", "domainbed-2024"]
 Averaging = Literal["swa", "swad", "none"]
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "head": ("linear", "mlp"),
-    "protocol": get_args(Protocol),
-    "averaging": get_args(Averaging),
-}
+Head = Literal["linear", "mlp"]
 
 
-@dataclass(frozen=True)
-class Defaults:
-    """What a run takes where its spec is silent, by kind of dataset."""
+def option(
+    default: Any = MISSING,
+    *,
+    help: str,
+    group: str,
+    ge: float | None = None,
+    gt: float | None = None,
+    lt: float | None = None,
+    place: bool = False,
+    envvar: str | None = None,
+) -> Any:
+    """An option of a run: its flag, its checks and its entry in the record follow from this declaration.
 
-    backbone: str
-    pretrained: bool
-    lr: float
-    batch_size: int
-    steps: int
-    eval_every: int
-    channels_last: bool
-
-
-# images: DomainBed's published protocol. small_images and features: sized for a CPU (docs/protocol.md).
-DEFAULTS = {
-    "images": Defaults("resnet50", True, 5e-5, 32, 5000, 300, True),
-    "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
-    "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
-}
-LONGER = {"DomainNet": {"steps": 15000, "eval_every": 1000}}
+    Args:
+        default: where nothing is said; None leaves it to the dataset and the protocol.
+        help: one line.
+        group: heading under which help texts list it.
+        ge: values should be at least this.
+        gt: … greater than this.
+        lt: … less than this.
+        place: whether it says where something lies or how often it is saved, which does not change the result: such
+            an option is no part of the run's identity.
+        envvar: environment variable that gives the flag's default.
+    """
+    return declare(default, help=help, ge=ge, gt=gt, lt=lt, group=group, place=place, envvar=envvar)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """A run. None means the dataset's default; `resolve` fills every None in.
+    """A run as a user describes it; `fgmix train --help` lists the options by group.
 
     Args:
-        dataset: registered name, folder or .npz file.
+        dataset: registered name, folder `domain/class/image`, CSV manifest or .npz file.
         algorithm: registered name.
-        test_domains: names of the domains held out (one; two for leave-one-domain-out selection; none for a model to
-            be used, trained on all).
+        test_domains: names of the domains held out: one, two for leave-one-domain-out selection, none for a model
+            that is trained on all domains.
         settings: fields of the algorithm's Config (lr, weight_decay and its own).
-        backbone: our own (small_cnn, mlp, …) or any timm model.
-        pretrained: timm's published weights.
-        weights: a local weights file for the backbone.
-        head: "linear" or "mlp".
-        dropout: on the latent code.
-        freeze_bn: batch-norm in evaluation mode; by default where the weights are pre-trained.
-        image_size: side of the square that the network sees.
-        steps: T.
-        batch_size: instances per source domain and step.
-        eval_every: steps between evaluations.
-        checkpoint_every: steps between checkpoints; by default one at every evaluation.
-        seed: initial weights, batches, augmentation, the algorithm's draws.
-        trial_seed: DomainBed's split of every domain.
-        hparams_seed: which draw of a search this is; 0 is the defaults.
-        holdout_fraction: share of each domain held out.
-        classes_per_batch: m of the class-aware sampler; None samples uniformly.
-        protocol: "clean" validates on clean images, "domainbed" on augmented ones, as DomainBed does.
-        averaging: "swa" evaluates the running mean of the weights beside the raw ones, "swad" the overfit-aware mean.
-        averaging_start: the first step that enters the running mean.
-        evaluate_train: also score the sources' training parts (no selection rule uses them).
-        snapshots: how many weights to keep, evenly spaced, for surface plots.
-        bf16: autocast to bfloat16.
-        channels_last: memory layout of images.
-        data_root: folder that holds the datasets' folders.
-        skip_unreadable: leave undecodable image files out.
+
+    The other fields are declared below, each with its help.
+
+    Example:
+        >>> RunSpec(dataset="digits", algorithm="erm", test_domains="photo", steps=100).test_domains
+        ('photo',)
     """
 
-    dataset: str
-    algorithm: str
-    test_domains: tuple[str, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
-    backbone: str | None = None
-    pretrained: bool | None = None
-    weights: str | None = None
-    head: str = "linear"
-    dropout: float = 0.0
-    freeze_bn: bool | None = None
-    image_size: int | None = None
-    steps: int | None = None
-    batch_size: int | None = None
-    eval_every: int | None = None
-    checkpoint_every: int | None = None
-    seed: int = 0
-    trial_seed: int = 0
-    hparams_seed: int = 0
-    holdout_fraction: float = 0.2
-    classes_per_batch: int | None = None
-    protocol: Protocol = "clean"
-    averaging: Averaging = "swa"
-    averaging_start: int = 100
-    evaluate_train: bool = False
-    snapshots: int = 0
-    bf16: bool = False
-    channels_last: bool | None = None
-    data_root: str | None = None
-    skip_unreadable: bool = False
+    dataset: str = option(help="registered name, folder domain/class/image, CSV manifest or .npz file", group="Data")
+    algorithm: str = option(help="method; see `fgmix list algorithms`", group="Method")
+    test_domains: tuple[str, ...] = ()
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    data_root: str = option("", help="folder that contains the datasets", group="Data", place=True, envvar="FGMIX_DATA")
+    image_size: int = option(0, help="side of the square input image; 0 for the dataset's default", group="Data", ge=0)
+    holdout_fraction: float = option(
+        0.2, help="fraction of each domain held out for validation", group="Data", gt=0, lt=1
+    )
+    trial_seed: int = option(0, help="seed of the split of every domain", group="Data", ge=0)
+    classes_per_batch: int = option(
+        0, help="number of classes per batch (class-aware sampling); 0 samples uniformly", group="Data", ge=0
+    )
+    skip_unreadable: bool = option(False, help="leave out images that cannot be decoded", group="Data")
+
+    backbone: str | None = option(
+        None,
+        help="see `fgmix list backbones`; random initialisation unless --pretrained or --weights is given",
+        group="Network",
+    )
+    pretrained: bool | None = option(None, help="start from published ImageNet weights", group="Network")
+    weights: str = option("", help="local weights file for the backbone", group="Network", place=True)
+    head: Head = option("linear", help="classifier on top of the features", group="Network")
+    dropout: float = option(0.0, help="dropout on the features", group="Network", ge=0, lt=1)
+    freeze_bn: bool | None = option(None, help="keep batch-norm layers in evaluation mode", group="Network")
+    channels_last: bool | None = option(None, help="channels-last memory layout of images", group="Network")
+
+    steps: int | None = option(None, help="number of optimisation steps", group="Training", ge=1)
+    batch_size: int | None = option(None, help="samples per source domain and step", group="Training", ge=1)
+    seed: int = option(0, help="seed of initial weights, batches, augmentation and the method", group="Training", ge=0)
+    hparams_seed: int = option(
+        0, help="number of the hyper-parameter sample in a search (a label)", group="Training", ge=0
+    )
+    bf16: bool = option(False, help="autocast to bfloat16", group="Training")
+    checkpoint_every: int = option(
+        0, help="steps between checkpoints; 0 for one at every evaluation", group="Training", ge=0, place=True
+    )
+
+    protocol: Protocol = option("clean", help="evaluation protocol; see docs/protocol.md", group="Evaluation")
+    eval_every: int | None = option(None, help="steps between evaluations", group="Evaluation", ge=1)
+    averaging: Averaging = option("swa", help="weight averaging evaluated beside the raw model", group="Evaluation")
+    averaging_start: int = option(100, help="first step that enters the average", group="Evaluation", ge=0)
+    evaluate_train: bool = option(
+        False, help="also evaluate the training parts of the source domains", group="Evaluation"
+    )
+    snapshots: int = option(0, help="number of weight snapshots to keep, for surface plots", group="Evaluation", ge=0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "test_domains", tuple(self.test_domains))
-        for name in ("steps", "batch_size", "eval_every", "checkpoint_every", "image_size", "classes_per_batch"):
-            value = getattr(self, name)
-            if value is not None and (not _is_number(value, int) or value < 1):
-                raise bad_value(name, "a positive integer", value)
-        for name in ("snapshots", "averaging_start", "trial_seed", "hparams_seed", "seed"):
-            value = getattr(self, name)
-            if not _is_number(value, int) or value < 0:
-                raise bad_value(name, "zero or a positive integer", value)
-        for name in ("evaluate_train", "bf16", "skip_unreadable"):
-            if not isinstance(getattr(self, name), bool):
-                raise bad_value(name, "true or false", getattr(self, name))
-        for name in ("pretrained", "freeze_bn", "channels_last"):
-            if not isinstance(getattr(self, name), bool | None):
-                raise bad_value(name, "true, false or null", getattr(self, name))
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise unknown(name, str(getattr(self, name)), allowed)
-        if not _is_number(self.dropout, int, float) or not 0 <= self.dropout < 1:
-            raise bad_value("dropout", "at least 0 and below 1", self.dropout)
-        if not _is_number(self.holdout_fraction, int, float) or not 0 < self.holdout_fraction < 1:
-            raise bad_value("holdout_fraction", "between 0 and 1", self.holdout_fraction)
+        object.__setattr__(self, "test_domains", _domain_names(self.test_domains))
+        if not isinstance(self.settings, Mapping):
+            raise bad_value("settings", "a dictionary of the method's settings", self.settings)
+        object.__setattr__(self, "settings", dict(self.settings))
+        check_fields(self, RunSpec)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {**dataclasses.asdict(self), "test_domains": list(self.test_domains)}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RunSpec:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The spec that `as_dict` wrote."""
-        known = cls.__dataclass_fields__  # not fields(): a report reads thousands of specs
+        known = cls.__dataclass_fields__
         for name in values:
             if name not in known:
-                raise unknown("field of a run's spec", name, known)
+                raise unknown("field of a run's spec", str(name), known)
         return cls(**values)
 
 
-def _is_number(value: object, *kinds: type) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)  # True is an int to Python
+@dataclass(frozen=True, kw_only=True)
+class ResolvedSpec(RunSpec):
+    """A run with nothing left open: `resolve` made it, a record holds it.
+
+    Args:
+        dataset_name: the dataset's name, wherever it lies.
+        data: fingerprint of the dataset.
+        input_shape: (c, h, w) of images or (f,) of features, as the network sees them.
+        weights_digest: digest of the weights file; empty without one.
+        mean: per channel, subtracted from images in [0, 1]; empty where inputs are not normalised.
+        std: per channel, by which they are then divided.
+        interpolation: how images are resized; empty where they are not.
+    """
+
+    backbone: str
+    pretrained: bool
+    freeze_bn: bool
+    channels_last: bool
+    steps: int
+    batch_size: int
+    eval_every: int
+    dataset_name: str
+    data: str
+    input_shape: tuple[int, ...]
+    weights_digest: str = ""
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    interpolation: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("input_shape", "mean", "std"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, value in vars(self).items():
+            if value is None:
+                raise bad_value(name, "decided in a resolved spec", value)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the run is, wherever its files lie: equal identities are one run.
+
+        Contents are identified by their digests: where a thing lies says nothing about what it is.
+        """
+        places = {name for name, field in fields_of(RunSpec).items() if field.metadata["place"]}
+        content = {name: value for name, value in self.as_dict().items() if name not in places}
+        return {**content, "dataset": self.dataset_name}
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder, readable in front and a digest behind: `digits-erm-photo-1f3a…`."""
+        digest = hashlib.blake2b(json.dumps(self.identity, sort_keys=True).encode(), digest_size=6).hexdigest()
+        readable = [self.dataset_name, self.algorithm, "+".join(self.test_domains) or "all"]
+        return "-".join([*(re.sub(r"[^\w+.%-]+", "_", part) for part in readable), digest])
 
 
-def resolve(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
-    """The same spec with every default filled in and every name checked, before anything is trained."""
-    from fgmix.algorithms import get
-
-    for name in spec.test_domains:
-        dataset.index(name)
-    sources = [name for name in dataset.domain_names if name not in spec.test_domains]
-    if len(set(spec.test_domains)) != len(spec.test_domains):
-        raise UserError(f"Expected different test domains. Found {', '.join(spec.test_domains)}.")
-    algorithm = get(spec.algorithm)
-    if len(sources) < algorithm.min_domains:
-        raise UserError(
-            f"{spec.algorithm} needs at least {algorithm.min_domains} source domains. Found {len(sources)} "
-            f"({', '.join(sources) or 'none'}) after holding out {', '.join(spec.test_domains) or 'none'}. "
-            "Hold fewer out, or take a method that works on one, such as erm."
-        )
-    base = DEFAULTS[dataset.kind]
-    longer = LONGER.get(dataset.name, {})
-    steps = spec.steps or longer.get("steps", base.steps)
-    config = algorithm.Config.of(**{"lr": base.lr, **spec.settings, "steps": steps})
-    settings = {name: value for name, value in config.as_dict().items() if name != "steps"}
-    backbone = spec.backbone or base.backbone
-    pretrained = (
-        spec.pretrained if spec.pretrained is not None else base.pretrained and not spec.weights and not spec.backbone
-    )
-    return replace(
-        spec,
-        settings=settings,
-        backbone=backbone,
-        pretrained=pretrained,
-        freeze_bn=spec.freeze_bn if spec.freeze_bn is not None else bool(pretrained or spec.weights),
-        image_size=dataset.input_shape[-1] if len(dataset.input_shape) == 3 else None,
-        steps=steps,
-        batch_size=spec.batch_size or base.batch_size,
-        eval_every=min(spec.eval_every or longer.get("eval_every", base.eval_every), steps),
-        channels_last=spec.channels_last if spec.channels_last is not None else base.channels_last,
-    )
+def options(omit: Iterable[str] = ()) -> dict[str, Field]:
+    """The declared options of a run by name, but for those in `omit`."""
+    return {name: field for name, field in fields_of(RunSpec).items() if name not in set(omit)}
 
 
-# Where a thing lies says nothing about what it is: contents are identified by their digests instead.
-_PLACES = ("dataset", "data_root", "weights", "checkpoint_every")
+def parse_options(texts: Mapping[str, str], omit: Iterable[str] = ()) -> dict[str, Any]:
+    """Options from texts, such as {"steps": "100"} of `--with steps=100`.
+
+    >>> parse_options({"steps": "100", "backbone": "resnet18", "bf16": "true"})
+    {'steps': 100, 'backbone': 'resnet18', 'bf16': True}
+    """
+    known = options(omit)
+    for name in texts:
+        if name not in known:
+            raise unknown("option of a run", name, known)
+    return {name: known[name].parsed(text) for name, text in texts.items()}
 
 
-def identity(spec: RunSpec, dataset: DomainDataset, weights_digest: str | None) -> dict[str, Any]:
-    """What a resolved spec is, wherever its files lie: the content that names a run's folder."""
-    content = {name: value for name, value in spec.as_dict().items() if name not in _PLACES}
-    return {**content, "dataset": dataset.name, "data": dataset.fingerprint, "weights": weights_digest}
+def command(spec: RunSpec, out: str = "runs") -> str:
+    """The command that makes a run again: the same options, hence the same run.
+
+    >>> spec = RunSpec(dataset="digits", algorithm="erm", test_domains="photo", steps=10, settings={"lr": 0.01})
+    >>> command(spec)
+    'fgmix train --dataset digits --algorithm erm --test-domain photo --steps 10 --set lr=0.01 --out runs'
+    """
+    words = ["fgmix", "train", "--dataset", spec.dataset, "--algorithm", spec.algorithm]
+    for domain in spec.test_domains:
+        words += ["--test-domain", domain]
+    for name, field in options(omit=("dataset", "algorithm")).items():
+        value = getattr(spec, name)
+        if value != field.default:
+            words += _flag(name, value)
+    for name, value in spec.settings.items():
+        words += ["--set", f"{name}={str(value).lower() if value is None or isinstance(value, bool) else value}"]
+    return shlex.join([*words, "--out", out])
 
 
-def folder_name(content: dict[str, Any]) -> str:
-    """Readable front, digest behind: `digits-erm-photo-1f3a…`."""
-    digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
-    readable = [content["dataset"], content["algorithm"], "+".join(content["test_domains"]) or "all"]
-    return "-".join([*(re.sub(r"[^\w+.%-]+", "_", part) for part in readable), digest])
+def flag_of(name: str) -> str:
+    """holdout_fraction → --holdout-fraction."""
+    return "--" + name.replace("_", "-")
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [flag_of(name) if value else flag_of(f"no_{name}")]
+    return [flag_of(name), str(value)]
+
+
+def _domain_names(found: Any) -> tuple[str, ...]:
+    """One name or several as a tuple of names."""
+    names = (found,) if isinstance(found, str) else found
+    if isinstance(names, PathLike | Mapping) or not isinstance(names, Iterable):
+        raise bad_value("test_domains", "a name or a sequence of names, such as ('photo',)", found)
+    names = tuple(names)
+    for name in names:
+        if not isinstance(name, str):
+            hint = f"Domains have names; a domain numbered {name} in an array is {str(name)!r}."
+            raise bad_value("test_domains", "names of domains", found, hint)
+    return names

@@ -10,9 +10,10 @@ from typing import Any
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import UserError
 from fgmix.files import exclusive, make_folder
-from fgmix.runs.folder import RunBusy
+from fgmix.runs.folder import RunBusy, RunFolder
 from fgmix.runs.loop import train
-from fgmix.runs.prepared import name_run
+from fgmix.runs.prepared import load_options
+from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 from fgmix.sweeps.folder import Outcome, failed, has_failed, read_error
 
@@ -33,11 +34,11 @@ def execute(name: str, spec: dict[str, Any], out: str, device: str = "auto") -> 
         if has_failed(folder):  # a first look spares the loading
             return Outcome(name, "failed", read_error(folder))
         run = RunSpec.from_dict(spec)
-        data = _dataset(run.dataset, run.data_root, run.image_size, run.trial_seed, run.skip_unreadable)
-        if name_run(run, data) != name:
+        data = _dataset(run.dataset, load_options(run, progress=False))
+        if resolve(run, data).name != name:
             raise UserError(f"Expected the data that {name} was planned for. Found others. Plan the sweep again.")
         # `fit` lets go of the run's own lock before its error is known: this one is held until that is recorded.
-        with exclusive(make_folder(folder) / ".attempt", RunBusy(f"Another process tries {name}.")):
+        with exclusive(RunFolder(make_folder(folder)).attempt, RunBusy(f"Another process tries {name}.")):
             return _attempt(run, data, folder, device)
     except RunBusy:
         return Outcome(name, "busy")
@@ -62,8 +63,5 @@ def _failed(folder: Path, error: Exception) -> Outcome:
 
 
 @lru_cache(maxsize=4)  # a worker keeps what it has loaded: hundreds of runs share it
-def _dataset(
-    dataset: str, data_root: str | None, image_size: int | None, trial_seed: int, skip_unreadable: bool
-) -> DomainDataset:
-    root = Path(data_root) if data_root else None
-    return load(dataset, LoadOptions(root, image_size, trial_seed, skip_unreadable, progress=False))
+def _dataset(dataset: str, options: LoadOptions) -> DomainDataset:
+    return load(dataset, options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Mapping
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fgmix.errors import UserError
-from fgmix.files import make_folder, read_json, write_json
+from fgmix.files import is_held, make_folder, read_json, write_json
+from fgmix.runs.folder import RunFolder
 
 State = Literal["done", "diverged", "running", "failed", "waiting"]
 
@@ -70,38 +70,32 @@ def _read_plan(file: Path) -> Plan:
 
 def is_settled(folder: Path) -> bool:
     """Whether nothing is left to do for a run: it has a record, or it failed."""
-    return (folder / "record.json").exists() or (folder / "error.json").exists()
+    return RunFolder(folder).is_settled
 
 
 def has_failed(folder: Path) -> bool:
     """Whether a run ended in an error; one that was tried again since and ended well has a record, too."""
-    return (folder / "error.json").exists() and not (folder / "record.json").exists()
+    return RunFolder(folder).has_failed
 
 
 def state_of(folder: Path) -> State:
     """Where a run stands, from its folder alone."""
-    if (folder / "record.json").exists():
-        return "diverged" if _text(folder / "record.json", "status") == "diverged" else "done"
+    run = RunFolder(folder)
+    if run.is_done:
+        return "diverged" if _text(run.record, "status") == "diverged" else "done"
     if is_locked(folder):
         return "running"
-    return "failed" if (folder / "error.json").exists() else "waiting"
+    return "failed" if run.has_failed else "waiting"
 
 
 def is_locked(folder: Path) -> bool:
     """Whether a living process works on a run; the lock of a dead one is gone."""
-    try:
-        with open(folder / ".lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
+    return is_held(RunFolder(folder).lock)
 
 
 def read_error(folder: Path) -> str:
     """Why a run failed."""
-    return _text(folder / "error.json", "error")
+    return _text(RunFolder(folder).error, "error")
 
 
 def _text(file: Path, name: str) -> str:
@@ -114,5 +108,5 @@ def _text(file: Path, name: str) -> str:
 
 def failed(folder: Path, error: str, trace: str = "") -> Outcome:
     """Record in a run's folder that it failed, and why."""
-    write_json(make_folder(folder) / "error.json", {"error": error, "traceback": trace})
+    write_json(RunFolder(make_folder(folder)).error, {"error": error, "traceback": trace})
     return Outcome(folder.name, "failed", error)

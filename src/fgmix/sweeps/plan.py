@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections import Counter
@@ -18,8 +17,10 @@ from fgmix.errors import UserError
 from fgmix.runs.averaging import predictor_tensors
 from fgmix.runs.devices import pick_device, torch_threads
 from fgmix.runs.evaluation import evaluating, score
-from fgmix.runs.prepared import batch_source, build_algorithm, name_run, prepare
-from fgmix.runs.spec import RunSpec, resolve
+from fgmix.runs.prepared import batch_source, build_algorithm, prepare
+from fgmix.runs.protocols import PROTOCOLS
+from fgmix.runs.resolve import resolve
+from fgmix.runs.spec import RunSpec
 from fgmix.seeding import seed_torch
 from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.sweep import PlannedRun, Sweep
@@ -99,7 +100,7 @@ def cost(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> 
     costed: dict[str, CostedRun] = {}
     for sweep in sweeps:
         for spec, data in sweep.runs():
-            run = PlannedRun(name_run(spec, data), spec)
+            run = PlannedRun(resolve(spec, data).name, spec)
             key = (data.name, spec.algorithm)
             if key not in calibrations:
                 calibrations[key] = _try_to_calibrate(spec, data, device, workers)
@@ -127,7 +128,7 @@ def calibrate(spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", re
     source = batch_source(run)
     times = []
     for phase in PHASES:
-        algorithm.updates = int(phase * (run.spec.steps or 1))
+        algorithm.updates = int(phase * run.spec.steps)
         taken = []
         for step in range(repeats + 1):
             started = time.perf_counter()
@@ -145,7 +146,7 @@ def calibrate(spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", re
     state = algorithm.state_dict()
     return Calibration(
         step_seconds=statistics.mean(times),
-        batch_size=run.spec.batch_size or 1,
+        batch_size=run.spec.batch_size,
         score_seconds=score_seconds,
         weights_bytes=sum(tensor.nbytes for tensor in state.values() if isinstance(tensor, Tensor)),
         model_bytes=_bytes_of(predictor_tensors(algorithm)),
@@ -163,13 +164,12 @@ def _bytes_of(state: object) -> int:
 
 def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration) -> Estimate:
     """Time and disk of one run, by its steps, batch and evaluations; a step's time is taken to grow with its batch."""
-    spec = resolve(spec, dataset)
-    steps, every, batch_size = spec.steps or 1, spec.eval_every or 1, spec.batch_size or 1
-    models = 1 if spec.averaging == "none" else 2
-    evaluations = math.ceil(steps / every)
-    seconds = steps * calibration.step_seconds * batch_size / calibration.batch_size
-    seconds += evaluations * models * _scored(spec, dataset) * calibration.score_seconds
-    snapshots = spec.snapshots + 1 if spec.snapshots else 0
+    run = resolve(spec, dataset)
+    models = 1 if run.averaging == "none" else 2
+    evaluations = PROTOCOLS[run.protocol].evaluations(run.eval_every, run.steps)
+    seconds = run.steps * calibration.step_seconds * run.batch_size / calibration.batch_size
+    seconds += len(evaluations) * models * _scored(run, dataset) * calibration.score_seconds
+    snapshots = run.snapshots + 1 if run.snapshots else 0
     each = 2 * calibration.weights_bytes + snapshots * calibration.model_bytes  # best and last, and the snapshots
     return Estimate(1, seconds, models * each)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from fgmix.errors import UserError
 from fgmix.files import make_folder
 from fgmix.progress import Progress
+from fgmix.runs.folder import RunFolder
 from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, write_plan
 from fgmix.sweeps.sweep import PlannedRun, Sweep, plan
 
@@ -43,7 +44,7 @@ def run_sweeps(
     runs = _planned(sweeps, make_folder(out))
     if retry_failed:
         for run in runs:
-            (out / run.name / "error.json").unlink(missing_ok=True)
+            RunFolder(out / run.name).error.unlink(missing_ok=True)
     missing = _missing(out, runs)
     with Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
         while missing:
@@ -57,7 +58,7 @@ def run_sweeps(
                 )
             missing = _missing(out, runs)
             bar.advance(len(runs) - len(missing) - bar.done)  # what other sweeps have finished meanwhile
-    done = {run.name for run in runs if (out / run.name / "record.json").exists()}
+    done = {run.name for run in runs if RunFolder(out / run.name).is_done}
     return SweepResult(
         tuple(run.name for run in runs if run.name in done), tuple(run.name for run in runs if run.name not in done)
     )

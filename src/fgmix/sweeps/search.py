@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 import numpy as np
 
 from fgmix.errors import unknown
-from fgmix.runs.spec import DEFAULTS
+from fgmix.runs.resolve import DEFAULTS
 from fgmix.seeding import seed_hash
 
 if TYPE_CHECKING:

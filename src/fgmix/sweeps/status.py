@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.errors import UserError
+from fgmix.runs.folder import RunFolder
 from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.folder import State, read_error, read_plans, state_of
 
@@ -87,7 +88,7 @@ def read_status(out: Path, before: Status | None = None) -> Status:
 
 
 def _worked(folder: Path) -> float:
-    file = folder / "sessions.jsonl"
+    file = RunFolder(folder).sessions
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
     return sum(_seconds(line) for line in lines)
 

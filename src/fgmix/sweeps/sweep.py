@@ -13,7 +13,8 @@ from typing import Any
 
 from fgmix.data import DomainDataset
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.runs.prepared import load_dataset, name_run
+from fgmix.runs.prepared import load_dataset
+from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 from fgmix.seeding import seed_hash
 from fgmix.sweeps.search import Space, draw
@@ -78,10 +79,8 @@ class Sweep:
 
     def _load(self, dataset: str, trial_seed: int) -> DomainDataset:
         """The dataset of a trial; the first trial tells its notes and shows progress, which the others would repeat."""
-        domains_unknown = RunSpec(
-            dataset=dataset, algorithm=self.algorithms[0], test_domains=("?",), trial_seed=trial_seed, **self.common
-        )
-        return load_dataset(domains_unknown, progress=trial_seed == 0)
+        nothing_held_out = RunSpec(dataset=dataset, algorithm=self.algorithms[0], trial_seed=trial_seed, **self.common)
+        return load_dataset(nothing_held_out, progress=trial_seed == 0)
 
     def _held_out(self, data: DomainDataset) -> list[tuple[str, ...]]:
         chosen = [name for name in data.domain_names if self.test_domains is None or name in self.test_domains]
@@ -134,5 +133,5 @@ class PlannedRun:
 
 def plan(sweep: Sweep) -> list[PlannedRun]:
     """All runs of a sweep, each once."""
-    named = {name_run(spec, data): spec for spec, data in sweep.runs()}
+    named = {resolve(spec, data).name: spec for spec, data in sweep.runs()}
     return [PlannedRun(name, spec) for name, spec in named.items()]

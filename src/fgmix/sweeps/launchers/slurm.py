@@ -19,6 +19,7 @@ from submitit.core.utils import FailedJobError
 from submitit.helpers import DelayedSubmission
 
 from fgmix.errors import UserError
+from fgmix.runs.folder import RunFolder
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.folder import Outcome, is_settled, read_error
 from fgmix.sweeps.running import Report
@@ -145,6 +146,6 @@ def _queued(jobs: Sequence[submitit.Job[None]], cluster: str) -> bool:
 
 
 def _outcome(folder: Path) -> Outcome:
-    if (folder / "record.json").exists():
+    if RunFolder(folder).is_done:
         return Outcome(folder.name, "done")
     return Outcome(folder.name, "failed", read_error(folder))

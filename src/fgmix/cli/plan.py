@@ -1,0 +1,42 @@
+"""fgmix plan: what a sweep will cost, before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fgmix.cli.options import Device, flags
+from fgmix.cli.wanted import Grid, Set, Wanted, With, wanted_sweeps
+
+
+@flags(Wanted, "wanted")
+def plan(
+    wanted: dict[str, Any],
+    set_: Set = None,
+    grid: Grid = None,
+    with_: With = None,
+    device: Device = "auto",
+    workers: Annotated[int, typer.Option(help="processes", min=1)] = 1,
+    budget: Annotated[str | None, typer.Option(help="also show what fits into this time, such as 8h")] = None,
+    out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
+) -> None:
+    """Print the number of runs, the time and the disk space of a sweep, from a calibration of a few steps.
+
+    Example: fgmix plan --datasets digits --algorithms erm,fgmix --workers 2
+    """
+    from fgmix.sweeps.durations import parse_duration
+    from fgmix.sweeps.folder import is_settled
+    from fgmix.sweeps.plan import cost, summary
+
+    seconds = parse_duration(budget) if budget else None
+    chosen = wanted_sweeps(Wanted(**wanted), set_ or [], grid or [], with_ or [])
+    if chosen.bench:
+        methods, rounds = len(chosen.bench["algorithms"]), chosen.bench["rounds"]
+        print(f"{wanted['preset']} has no runs: it measures a step of {methods} methods, {rounds} times each.")
+    if not chosen.sweeps:
+        return
+    costs = cost(chosen.sweeps, device=device.split(",")[0], workers=workers)
+    missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
+    print("\n".join(summary(missing, workers, seconds, costs.impossible)))

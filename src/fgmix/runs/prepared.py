@@ -1,0 +1,101 @@
+"""A run before its first step: the data loaded, every default filled in, the domains split, the networks built."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from fgmix.algorithms import Algorithm, create
+from fgmix.data import DomainDataset, LoadOptions, Split, load, split_dataset
+from fgmix.data.loading import BatchSource
+from fgmix.data.sampling import ClassAwareSampler, UniformSampler
+from fgmix.errors import bad_value
+from fgmix.networks import build_classifier, build_featurizer
+from fgmix.runs.resolve import resolve
+from fgmix.runs.spec import ResolvedSpec, RunSpec
+from fgmix.seeding import seed_torch
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run whose every name and number is checked, before anything is trained."""
+
+    spec: ResolvedSpec
+    dataset: DomainDataset
+    splits: dict[str, Split]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(name for name in self.dataset.domain_names if name not in self.spec.test_domains)
+
+
+def load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
+    """Where and how a spec's dataset is loaded."""
+    root = Path(spec.data_root) if spec.data_root else None
+    return LoadOptions(root, spec.image_size or None, spec.trial_seed, spec.skip_unreadable, progress)
+
+
+def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
+    """The dataset of a spec; what a user should know of it is printed."""
+    dataset = load(spec.dataset, load_options(spec, progress=progress))
+    for note in dataset.notes if progress else ():
+        print(f"note: {note}", file=sys.stderr)
+    return dataset
+
+
+def prepare(spec: RunSpec, dataset: DomainDataset | None = None, *, progress: bool = True) -> PreparedRun:
+    """Load the data, fill in the defaults, split the domains."""
+    if not isinstance(dataset, DomainDataset | None):
+        hint = "Make one with fgmix.data.from_arrays(X, y, domains)."
+        raise bad_value("dataset", "a DomainDataset or None", type(dataset).__name__, hint)
+    dataset = dataset or load_dataset(spec, progress=progress)
+    resolved = resolve(spec, dataset)
+    splits = split_dataset(dataset, resolved.holdout_fraction, resolved.trial_seed)
+    return PreparedRun(resolved, dataset, splits)
+
+
+def build_algorithm(run: PreparedRun) -> Algorithm:
+    """The run's algorithm with its initial weights: the same for every algorithm with the same seed and network."""
+    return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources))
+
+
+def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: bool = False) -> Algorithm:
+    """The algorithm of a resolved spec.
+
+    Args:
+        spec: what it is.
+        n_classes: number of classes.
+        n_domains: number of source domains.
+        blank: leave out pre-trained weights, for a network whose every weight is loaded from another file.
+    """
+    seed_torch("init", spec.seed)
+    featurizer = build_featurizer(
+        spec.backbone,
+        spec.input_shape,
+        pretrained=spec.pretrained and not blank,
+        weights=None if blank or not spec.weights else spec.weights,
+        dropout=spec.dropout,
+        freeze_bn=spec.freeze_bn,
+        channels_last=spec.channels_last,
+    )
+    classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
+    return create(
+        spec.algorithm,
+        featurizer=featurizer,
+        classifier=classifier,
+        n_domains=n_domains,
+        **{**spec.settings, "steps": spec.steps},
+    )
+
+
+def batch_source(run: PreparedRun) -> BatchSource:
+    """The batches of the run's source domains."""
+    spec = run.spec
+    domains = tuple(run.dataset.domains[run.dataset.index(name)] for name in run.sources)
+    pools = tuple(run.splits[domain.name].train for domain in domains)
+    if not spec.classes_per_batch:
+        return BatchSource(domains, UniformSampler(spec.seed, pools, spec.batch_size), spec.seed)
+    labels = tuple(domain.y for domain in domains)
+    sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)
+    return BatchSource(domains, sampler, spec.seed)

@@ -1,0 +1,154 @@
+"""From what a user says to a run in which nothing is left open: defaults filled in, every name checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fgmix.errors import UserError
+from fgmix.runs.protocols import PROTOCOLS, Rules
+from fgmix.runs.spec import ResolvedSpec, RunSpec
+
+if TYPE_CHECKING:
+    from fgmix.data import DomainDataset
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a run takes where its spec is silent, by kind of dataset."""
+
+    backbone: str
+    pretrained: bool
+    lr: float
+    batch_size: int
+    steps: int
+    eval_every: int
+    channels_last: bool
+
+
+# images: DomainBed's, whose number of steps is the protocol's. The others are sized for a CPU (docs/protocol.md).
+DEFAULTS = {
+    "images": Defaults("resnet50", True, 5e-5, 32, 0, 300, True),
+    "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
+    "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
+}
+
+
+def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
+    """The run that a spec means on a dataset; resolving it again changes nothing.
+
+    Args:
+        spec: what the user says.
+        dataset: the dataset that `spec.dataset` names.
+    """
+    from fgmix.algorithms import check_domains, get
+
+    algorithm = get(spec.algorithm)
+    check_domains(spec.algorithm, len(_sources(spec, dataset)))
+    rules, base = PROTOCOLS[spec.protocol], DEFAULTS[dataset.kind]
+    steps, eval_every = _length(spec, dataset, rules, base)
+    config = algorithm.Config.of(**{"lr": base.lr, **spec.settings, "steps": steps})
+    network = _network(spec, dataset, rules, base)
+    said = {name: value for name, value in vars(spec).items() if name in RunSpec.__dataclass_fields__}
+    decided = {
+        "settings": {name: value for name, value in config.as_dict().items() if name != "steps"},
+        "image_size": dataset.input_shape[-1] if len(dataset.input_shape) == 3 else 0,
+        "steps": steps,
+        "eval_every": eval_every,
+        "batch_size": spec.batch_size or base.batch_size,
+        "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
+        **_averaging(spec, steps, algorithm.first_base_step(config)),
+        **network,
+    }
+    return ResolvedSpec(
+        **{**said, **decided},
+        dataset_name=dataset.name,
+        data=dataset.fingerprint,
+        input_shape=dataset.input_shape,
+    )
+
+
+def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
+    """What a user should know before a run starts: parts of it that will never act."""
+    notes = []
+    if spec.averaging != resolved.averaging:
+        notes.append(
+            f"No averaged model is evaluated: averaging starts at step {resolved.averaging_start} and the run ends at "
+            f"step {resolved.steps}. Raise --steps or lower --averaging-start."
+        )
+    return notes
+
+
+def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
+    """Names of the source domains; every test domain must be there, and once."""
+    for name in spec.test_domains:
+        dataset.index(name)
+    if len(set(spec.test_domains)) != len(spec.test_domains):
+        raise UserError(f"Expected different test domains. Found {', '.join(spec.test_domains)}. Name each one once.")
+    return [name for name in dataset.domain_names if name not in spec.test_domains]
+
+
+def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> tuple[int, int]:
+    """Steps, and steps between evaluations."""
+    of_kind = (base.steps or rules.steps, base.eval_every)
+    steps, eval_every = rules.longer.get(dataset.name, of_kind)
+    steps = spec.steps or steps
+    return steps, min(spec.eval_every or eval_every, steps)
+
+
+def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any]:
+    """Which average, and from which step on: not before the base model trains, and none that would be a copy."""
+    if spec.averaging != "swa":
+        return {}
+    start = max(spec.averaging_start, first_base_step + 1)
+    return {"averaging_start": start, "averaging": "swa" if start < steps else "none"}
+
+
+def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
+    """The backbone with the tag of its weights, what it starts from, and how its inputs are normalised."""
+    pretrained = spec.pretrained
+    if pretrained is None:
+        pretrained = base.pretrained and not spec.weights and spec.backbone is None
+    if pretrained and spec.weights:
+        raise UserError(
+            f"Expected --pretrained or --weights, one of them. Found both (weights {spec.weights}). Drop one."
+        )
+    backbone = _tagged(spec.backbone or base.backbone, pretrained, rules)
+    frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
+    found: dict[str, Any] = {
+        "backbone": backbone,
+        "pretrained": pretrained,
+        "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
+        "weights_digest": _file_digest(spec.weights) if spec.weights else "",
+    }
+    if dataset.kind == "images":
+        from fgmix.networks.preprocessing import normalisation_of
+
+        normalisation = normalisation_of(backbone)
+        found |= {"mean": normalisation.mean, "std": normalisation.std, "interpolation": normalisation.interpolation}
+    return found
+
+
+def _tagged(backbone: str, pretrained: bool, rules: Rules) -> str:
+    """The backbone's name with the tag of the weights that it starts from; without a tag where it starts from none."""
+    if not pretrained or "." in backbone:
+        return backbone
+    if tag := rules.tags.get(backbone):
+        return f"{backbone}.{tag}"
+    from fgmix.networks.build import full_name
+
+    return full_name(backbone)
+
+
+@lru_cache(maxsize=8)  # a sweep names thousands of runs that share one file
+def _file_digest(path: str) -> str:
+    from fgmix.data._dataset import fingerprint_of
+
+    try:
+        return fingerprint_of([Path(path).expanduser().read_bytes()])
+    except OSError as error:
+        raise UserError(
+            f"Expected a weights file at {path}. It cannot be read ({error.strerror}). Check --weights."
+        ) from error

@@ -1,0 +1,25 @@
+"""The preset paper-cost: times per step of every method, noted where `fgmix report` finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fgmix.files import make_folder, write_json
+from fgmix.results.reporting import COST_FILE
+from fgmix.timing.step import SWA, measure_steps
+
+
+def measure_cost(bench: Mapping[str, Any], out: Path) -> None:
+    """Time a step of every method and note it in the folder, where `report` finds it; a second time measures anew."""
+    costs = list(measure_steps(**bench))
+    erm = next(each.milliseconds for each in costs if each.name == "erm")
+    # A method's ratio was measured with ERM by turns; its own milliseconds are of another minute than ERM's.
+    milliseconds = [(each.name, erm * each.ratio) for each in costs]
+    content = {
+        "bench": dict(bench),
+        "milliseconds": [(name, time) for name, time in milliseconds if not name.endswith(SWA)],
+        "averaged_milliseconds": [(name.removesuffix(SWA), time) for name, time in milliseconds if name.endswith(SWA)],
+    }
+    write_json(make_folder(out) / COST_FILE, content)
