@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix import drop_in
 from fgmix.errors import UserError
 from fgmix.mixing import draw_tuples
+from fgmix.mixing import fgmix as module
 from fgmix.mixing.fgmix import FGMix
 from fgmix.timing.literal import LiteralPolicy, flat_loss_along
 
@@ -40,7 +41,7 @@ def changed(before: dict[str, Tensor], module: nn.Module) -> set[str]:
 
 
 def literal_twin(fgmix: FGMix, P: int) -> LiteralPolicy:
-    twin = LiteralPolicy(P, D, lam=fgmix.lam.item(), gamma=fgmix.gamma, alpha=fgmix.alpha)
+    twin = LiteralPolicy(P, D, lam=fgmix.lam.item(), gamma=fgmix.gamma.item(), alpha=fgmix.alpha)
     A, d = fgmix.compatibility, fgmix.discriminator
     assert A is not None
     assert d is not None
@@ -62,7 +63,7 @@ def test_the_whole_policy_step_is_the_literal_one(kind: str, k: int, monkeypatch
     u, z_prior = torch.randn(20, P), torch.randn(32, D)
     fgmix = FGMix(D, head, gamma=2.0)
     twin = literal_twin(fgmix, P)
-    monkeypatch.setattr(drop_in, "flat_loss", lambda h, A, z, y, **_: flat_loss_along(h, A @ z, y, 2.0, u))
+    monkeypatch.setattr(module, "flat_loss", lambda h, A, z, y, **_: flat_loss_along(h, A @ z, y, 2.0, u))
     monkeypatch.setattr(fgmix.prior, "sample", lambda n, generator: z_prior)  # noqa: ARG005
 
     mixed = fgmix(z, y, domains, head, torch.Generator().manual_seed(3))
@@ -135,7 +136,7 @@ def test_without_lr_nothing_moves_but_the_averages() -> None:
     fgmix = FGMix(D, head)
     before = state(fgmix)
     fgmix(*batch(), head)
-    assert changed(before, fgmix) == {"prior"}
+    assert changed(before, fgmix) == {"prior", "gamma"}
 
 
 def test_with_lr_a_call_updates_policy_and_discriminator() -> None:
@@ -143,7 +144,7 @@ def test_with_lr_a_call_updates_policy_and_discriminator() -> None:
     fgmix = FGMix(D, head, lr=1e-2)
     before, phi = state(fgmix), state(head)
     fgmix(*batch(), head)
-    assert changed(before, fgmix) == {"compatibility", "lam", "discriminator", "prior"}
+    assert changed(before, fgmix) == {"compatibility", "lam", "discriminator", "prior", "gamma"}
     assert not changed(phi, head)
     assert all(p.grad is None for p in head.parameters())
 
@@ -338,25 +339,265 @@ def test_a_number_of_classes_stands_for_a_linear_head() -> None:
     assert FGMix(D, C, lr=1e-3)(*batch(), head).z.shape == (32, D)
 
 
-def test_mistakes_are_explained() -> None:
+# γ relative to the margin
+
+
+def separable() -> tuple[Tensor, Tensor, Tensor]:
+    """A batch whose classes a linear head can tell apart."""
+    z, y, domains = batch()
+    return z.detach() + 4 * torch.eye(C, D)[y], y, domains
+
+
+def trained_head(head: nn.Module, z: Tensor, y: Tensor) -> nn.Module:
+    """A head that has learned the labels y."""
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.05)
+    for _ in range(200):
+        optimizer.zero_grad()
+        cross_entropy(head(z.detach()), y).backward()
+        optimizer.step()
+    return head
+
+
+def median_margin(head: nn.Module, z: Tensor, y: Tensor) -> float:
+    rows = [(o[t] - torch.cat([o[:t], o[t + 1 :]]).max()).item() for o, t in zip(head(z).detach(), y.tolist())]
+    return torch.tensor(rows).quantile(0.5).item()
+
+
+def test_gamma_makes_the_noise_half_the_median_margin_of_the_first_batch_and_stays() -> None:
+    z, y, domains = separable()
+    head = trained_head(nn.Linear(D, C), z, y)
+    fgmix = FGMix(D, head, lr=1e-3)
+    mixed = fgmix(z, y, domains, head)
+    margin, P = median_margin(head, z, y), D * C + C
+    norm = torch.cat([z, torch.ones(len(z), 1)], 1).norm(dim=1).quantile(0.5).item()
+    assert margin > 0
+    assert fgmix.gamma.item() == pytest.approx(0.5 * margin * math.sqrt(P) / norm, rel=1e-5)
+    assert mixed.metrics["noise_to_margin"].item() == pytest.approx(0.5, rel=1e-5)
+    first = fgmix.gamma.item()
+    later = fgmix(3 * z, y, domains, head)
+    assert fgmix.gamma.item() == first
+    larger = math.sqrt(P) * median_margin(head, 3 * z, y)
+    norm = torch.cat([3 * z, torch.ones(len(z), 1)], 1).norm(dim=1).quantile(0.5).item()
+    assert later.metrics["noise_to_margin"].item() == pytest.approx(first * norm / larger, rel=1e-5)
+
+
+def test_gamma_falls_back_to_the_paper_s_middle_where_the_margin_is_not_positive() -> None:
+    z, y, domains = separable()
+    head = trained_head(nn.Linear(D, C), z, (y + 1) % C)
+    assert median_margin(head, z, y) < 0
+    fgmix = FGMix(D, head)
+    mixed = fgmix(z, y, domains, head)
+    assert fgmix.gamma.item() == pytest.approx(10 * math.sqrt((D * C + C) / 14_343))
+    assert mixed.metrics["noise_to_margin"] == 0
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_an_explicit_gamma_is_taken_as_it_is(kind: str) -> None:
+    z, y, domains = separable()
+    head = trained_head(HEADS[kind](), z, y)
+    fgmix = FGMix(D, head, gamma=7.5)
+    mixed = fgmix(z, y, domains, head)
+    assert fgmix.gamma == 7.5
+    assert mixed.metrics["noise_to_margin"] > 0
+
+
+def test_evaluation_mode_uses_a_relative_gamma_and_does_not_keep_it() -> None:
+    z, y, domains = separable()
+    head = trained_head(nn.Linear(D, C), z, y)
+    fgmix = FGMix(D, head).eval()
+    assert fgmix(z, y, domains, head).metrics["noise_to_margin"].item() == pytest.approx(0.5, rel=1e-5)
+    assert fgmix.gamma == 0
+
+
+def test_gamma_is_set_once_across_a_checkpoint() -> None:
+    z, y, domains = separable()
+    head = trained_head(nn.Linear(D, C), z, y)
+    fgmix, resumed = FGMix(D, head), FGMix(D, head)
+    fgmix(z, y, domains, head)
+    resumed.load_state_dict(fgmix.state_dict())
+    resumed(3 * z, y, domains, head)
+    assert torch.equal(resumed.gamma, fgmix.gamma)
+
+
+# Batches that are not finite
+
+
+def full_state(fgmix: FGMix) -> bytes:
+    """Everything that is saved: parameters, averages, γ, the optimiser's moments and counters."""
+    buffer = io.BytesIO()
+    torch.save(fgmix.state_dict(), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("what", ["a NaN code", "an infinite code", "a NaN classifier", "codes that overflow"])
+@pytest.mark.parametrize("first", [True, False], ids=["first call", "later call"])
+def test_a_batch_that_is_not_finite_leaves_the_state_as_it_was(kind: str, what: str, first: bool) -> None:
+    torch.manual_seed(0)
+    head = HEADS[kind]()
+    z, y, domains = batch()
+    fgmix = FGMix(D, head, lr=1e-2)
+    if not first:
+        fgmix(z, y, domains, head)
+    before, names = full_state(fgmix), fgmix.idle_metrics().keys()
+
+    broken, bad_head = z.detach().clone(), HEADS[kind]()
+    bad_head.load_state_dict(head.state_dict())
+    if what == "a NaN classifier":
+        next(bad_head.parameters()).data[0, 0] = math.nan
+    elif what == "codes that overflow":
+        broken *= 1e30
+    else:
+        broken[3, 1] = math.nan if what == "a NaN code" else math.inf
+    mixed = fgmix(broken.requires_grad_(), y, domains, bad_head)
+
+    assert full_state(fgmix) == before
+    assert mixed.metrics["skipped"] == 1
+    assert mixed.metrics.keys() == names
+    assert all(torch.isfinite(value) for value in mixed.metrics.values())
+    assert mixed.z.shape == (0, D)
+    (mixed.policy_loss + mixed.discriminator_loss).backward()
+    fgmix(z, y, domains, head)
+    assert all(torch.isfinite(t).all() for t in state(fgmix).values())
+
+
+def test_without_lr_a_batch_that_is_not_finite_gives_losses_that_move_nothing() -> None:
     head, (z, y, domains) = nn.Linear(D, C), batch()
-    with pytest.raises(UserError, match=r"Expected codes of shape \(N, 6\)"):
-        FGMix(D, head)(z[:, :3], y, domains, head)
-    with pytest.raises(UserError, match="one domain id per instance"):
-        FGMix(D, head)(z, y, domains[1:], head)
-    with pytest.raises(UserError, match="classifier that FGMix was built for"):
-        FGMix(D, C)(z, y, domains, nn.Linear(D, C, bias=False))
-    wrong: list[dict[str, Any]] = [
+    fgmix = FGMix(D, head)
+    optimizer = torch.optim.Adam(fgmix.parameters(), lr=1e-2)
+    skipped = []
+    for codes in (z, z * math.nan, z * 1e30, z):
+        before = state(fgmix)
+        mixed = fgmix(codes, y, domains, head)
+        optimizer.zero_grad()
+        (mixed.policy_loss + mixed.discriminator_loss).backward()
+        optimizer.step()
+        skipped.append((mixed.metrics["skipped"].item(), not changed(before, fgmix)))
+    assert skipped == [(0, False), (1, True), (1, True), (0, False)]
+
+
+@pytest.mark.parametrize("weights", ["cosine", "dirichlet"])
+def test_fixed_weights_mix_nothing_that_is_not_finite(weights: Any) -> None:
+    head, (z, y, domains) = nn.Linear(D, C), batch()
+    fgmix = FGMix(D, head, weights=weights, inputs="codes", lam=1e10)
+    assert fgmix(z, y, domains, head).metrics["skipped"] == 0
+    for codes in (z * math.nan, z * 1e35):  # λ takes the second one over the edge
+        mixed = fgmix(codes, y, domains, head)
+        assert mixed.metrics["skipped"] == 1
+        assert len(mixed.z) == 0
+
+
+def test_codes_that_are_not_finite_stay_out_of_the_averages_before_mixing_starts() -> None:
+    fgmix = FGMix(D, C)
+    fgmix.observe(batch()[0])
+    before = state(fgmix)
+    for value in (math.nan, math.inf, 1e30):
+        fgmix.observe(torch.full((4, D), value) * torch.arange(4).unsqueeze(1))
+    assert not changed(before, fgmix)
+
+
+# Mistakes
+
+
+def call(**changes: Any) -> None:
+    """One call with an argument changed."""
+    z, y, domains = batch()
+    head = nn.Linear(D, C)
+    arguments = {"z": z, "y": y, "domains": domains, "classifier": head, **changes}
+    FGMix(D, head)(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"z": torch.zeros(24, 3)}, r"codes of shape \(N, 6\).*Found \(24, 3\)"),
+        ({"z": torch.zeros(24, D, 1, 1)}, r"codes of shape \(N, 6\).*Found \(24, 6, 1, 1\)"),
+        ({"z": torch.zeros(24, D, dtype=torch.long)}, "a floating-point type.*int64"),
+        ({"z": torch.zeros(0, D), "y": torch.zeros(0).long(), "domains": torch.zeros(0).long()}, r"Found \(0, 6\)"),
+        ({"z": [[0.0] * D] * 24}, "`z` should be a tensor. Found list"),
+        ({"y": torch.zeros(20).long()}, r"one domain id per code. Found 24 codes, classes of shape \(20,\)"),
+        ({"domains": torch.zeros(23).long()}, r"domain ids of shape \(23,\)"),
+        ({"y": torch.zeros(20).long(), "domains": torch.zeros(20).long()}, "Found 24 codes"),
+        ({"y": torch.zeros(())}, "one class"),
+        ({"y": torch.zeros(24)}, r"classes as torch.int64. Found torch.float32. Pass y.long\(\)"),
+        ({"y": torch.zeros(24, dtype=torch.int32)}, "classes as torch.int64. Found torch.int32"),
+        ({"domains": torch.zeros(24)}, "domain ids as integers. Found torch.float32"),
+        ({"y": torch.arange(24)}, "classes from 0 to 3.*Found 0 to 23"),
+        ({"y": torch.arange(24) % C - 1}, "classes from 0 to 3.*Found -1 to 2"),
+        ({"y": torch.zeros(24, device="meta").long()}, "one device. Found z on cpu and y on meta"),
+        ({"classifier": None}, "`classifier` should be a torch.nn.Module"),
+        ({"classifier": nn.Linear(D + 1, C)}, "classifier of codes of width 6. Found one of width 7"),
+        ({"classifier": nn.Sequential(nn.Linear(D + 1, C))}, "classifier of codes of width 6. Found one that fails"),
+        ({"classifier": nn.Sequential(nn.Linear(D, C), nn.Flatten(0))}, r"logits \(N, C\)"),
+        ({"classifier": nn.Linear(D, C, bias=False)}, "classifier that FGMix was built for"),
+    ],
+)
+def test_mistakes_in_a_call_are_explained(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        call(**changes)
+
+
+def test_labels_out_of_range_are_explained_for_a_head_of_several_layers_too() -> None:
+    head, (z, y, domains) = HEADS["mlp"](), batch()
+    with pytest.raises(UserError, match="classes from 0 to 3"):
+        FGMix(D, head)(z, y + 1, domains, head)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"code_size": -1},
+        {"code_size": 0},
+        {"code_size": "8"},
+        {"code_size": 6.0},
+        {"classifier": None},
+        {"classifier": 0},
+        {"classifier": True},
         {"weights": "random"},
+        {"weights": 1},
         {"inputs": "pixels"},
         {"scale": "none"},
         {"n": 0},
+        {"n": 2.5},
+        {"n": True},
+        {"lam": math.nan},
+        {"lam": "3"},
         {"gamma": 0.0},
+        {"gamma": -1},
+        {"gamma": math.inf},
+        {"gamma": math.nan},
         {"alpha": 1.5},
+        {"alpha": -0.1},
+        {"alpha": None},
         {"directions": 0},
+        {"directions": 10.0},
         {"domains_per_tuple": 1},
+        {"domains_per_tuple": "all"},
         {"lr": 0.0},
-    ]
-    for settings in wrong:
-        with pytest.raises(UserError, match=f"`{next(iter(settings))}`"):
-            FGMix(D, head, **settings)
+        {"lr": math.inf},
+    ],
+    ids=str,
+)
+def test_mistakes_in_an_argument_are_explained(settings: dict[str, Any]) -> None:
+    ((name, value),) = settings.items()
+    with pytest.raises(UserError, match=f"`{name}`") as raised:
+        FGMix(**{"code_size": D, "classifier": C, **settings})
+    assert repr(value) in str(raised.value)
+
+
+def test_a_classifier_without_parameters_is_refused() -> None:
+    with pytest.raises(UserError, match="classifier with parameters"):
+        FGMix(D, nn.Identity())
+
+
+def test_integers_stand_for_floats() -> None:
+    fgmix = FGMix(D, C, lam=1, gamma=10, alpha=0)
+    assert fgmix.lam.item() == 1
+    assert fgmix.gamma.item() == 10
+    assert fgmix.discriminator is None
+
+
+def test_double_precision_without_a_prior() -> None:
+    head, (z, y, domains) = nn.Linear(D, C).double(), batch()
+    mixed = FGMix(D, head, alpha=0.0, lr=1e-3).double()(z.double(), y, domains, head)
+    assert mixed.policy_loss.dtype == torch.float64

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 
 def bare(classifier: nn.Module) -> nn.Module:
@@ -36,6 +37,18 @@ def linear_logits(head: nn.Linear, z: Tensor) -> Tensor:
     """h_φ(z) with φ constant, in the dtype of z."""
     bias = None if head.bias is None else head.bias.detach().to(z.dtype)
     return nn.functional.linear(z, head.weight.detach().to(z.dtype), bias)
+
+
+@torch.no_grad()
+def logits_of(classifier: nn.Module, z: Tensor) -> Tensor:
+    """h_φ(z) of any head with φ constant, in evaluation mode and in the dtype of z."""
+    linear = linear_head(classifier)
+    if linear is not None:
+        return linear_logits(linear, z)
+    head = bare(classifier)
+    with evaluating(head):
+        logits: Tensor = functional_call(head, frozen_parameters(head, z.dtype), (z,))
+    return logits
 
 
 @contextmanager

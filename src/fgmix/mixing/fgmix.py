@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from fgmix.errors import UserError, bad_value
+from fgmix.errors import UserError
+from fgmix.mixing._checks import check_batch, check_head, checked
 from fgmix.mixing._heads import block_sizes
-from fgmix.mixing.flatness import flat_loss
+from fgmix.mixing.flatness import flat_loss, logit_noise, margins, relative_gamma
 from fgmix.mixing.prior import Discriminator, Prior
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
 from fgmix.mixing.tuples import draw_tuples
@@ -31,11 +32,11 @@ class Mixed:
     owns its optimiser, and do not depend on any parameter where nothing was mixed or nothing is learned.
     """
 
-    z: Tensor  # mixed codes (n, d); (0, d) where no class is shared
+    z: Tensor  # mixed codes (n, d); (0, d) where no class is shared or the batch was skipped
     y: Tensor  # their classes (n,)
     policy_loss: Tensor
     discriminator_loss: Tensor
-    metrics: dict[str, Tensor]  # detached scalars: flat, adv, disc, lam, extrapolated, mixed, entropy
+    metrics: dict[str, Tensor]  # detached scalars, see `FGMix.idle_metrics`
 
 
 class FGMix(nn.Module):
@@ -53,6 +54,10 @@ class FGMix(nn.Module):
     With `lr` each call in training mode also updates them, by an Adam that is part of `state_dict()`. The update does
     not change what the call returns: mixed codes belong to the weights before it.
 
+    A batch with codes, mixed codes or losses (or, where `lr` is given, gradients) that are not finite mixes nothing and
+    leaves this module's state bit for bit as it was; the metric `skipped` is then 1. A call waits for the device to
+    know, as it does for the classes that all domains share: both decide how many codes it returns.
+
     Args:
         code_size: d, the width of the latent codes.
         classifier: the head whose gradients are looked at, or its number of classes if it is one Linear layer with a
@@ -62,7 +67,9 @@ class FGMix(nn.Module):
         inputs: what scores compare: "gradients" of the classifier's loss, or the "codes".
         scale: "raw", or "rms" to divide each input of A_ω by its root mean square.
         lam: λ, initial where it is learned; 1 for none.
-        gamma: γ, the distance of the perturbed classifiers in L_flat.
+        gamma: γ, the distance of the perturbed classifiers in L_flat, in the paper's units (norm of a step in φ). None
+            sets it in the first call that mixes, in training mode, to where the logits' noise is half the median margin
+            of the batch; the value is part of the state.
         alpha: α, weight of the adversarial loss; 0 for no discriminator.
         directions: perturbed classifiers per call.
         domains_per_tuple: k' domains in each mixed code; None for all of the batch.
@@ -88,34 +95,33 @@ class FGMix(nn.Module):
         inputs: Inputs = "gradients",
         scale: Scale = "raw",
         lam: float = 3.0,
-        gamma: float = 10.0,
+        gamma: float | None = None,
         alpha: float = 0.1,
         directions: int = 100,
         domains_per_tuple: int | None = None,
         lr: float | None = None,
     ) -> None:
         super().__init__()
-        _check("weights", weights in ("learned", "cosine", "dirichlet"), "learned, cosine or dirichlet", weights)
-        _check("inputs", inputs in ("gradients", "codes"), "gradients or codes", inputs)
-        _check("scale", scale in ("raw", "rms"), "raw or rms", scale)
-        _check("n", n >= 1, "at least 1", n)
-        _check("gamma", gamma > 0, "positive", gamma)
-        _check("alpha", 0 <= alpha <= 1, "between 0 and 1", alpha)
-        _check("directions", directions >= 1, "at least 1", directions)
-        _check(
-            "domains_per_tuple", domains_per_tuple is None or domains_per_tuple >= 2, "at least 2", domains_per_tuple
-        )
-        _check("lr", lr is None or lr > 0, "positive", lr)
-        self.code_size, self.n, self.weights, self.inputs, self.scale = code_size, n, weights, inputs, scale
-        self.gamma, self.alpha, self.directions = gamma, alpha, directions
-        self.domains_per_tuple = domains_per_tuple
+        check_head(classifier)
+        self.code_size: int = checked("code_size", int, code_size, ge=1)
+        self.n: int = checked("n", int, n, ge=1)
+        self.weights: Weights = checked("weights", Weights, weights)
+        self.inputs: Inputs = checked("inputs", Inputs, inputs)
+        self.scale: Scale = checked("scale", Scale, scale)
+        self.alpha: float = checked("alpha", float, alpha, ge=0, le=1)
+        self.directions: int = checked("directions", int, directions, ge=1)
+        self.domains_per_tuple: int | None = checked("domains_per_tuple", int | None, domains_per_tuple, ge=2)
+        lam, lr = checked("lam", float, lam), checked("lr", float | None, lr, gt=0)
+        gamma = checked("gamma", float | None, gamma, gt=0)
 
         learned = weights == "learned"
         self.lam: Tensor  # λ is a parameter where it is learned
         if learned:
-            self.lam = nn.Parameter(torch.tensor(float(lam)))
+            self.lam = nn.Parameter(torch.tensor(lam))
         else:
-            self.register_buffer("lam", torch.tensor(float(lam)))
+            self.register_buffer("lam", torch.tensor(lam))
+        self.gamma: Tensor
+        self.register_buffer("gamma", torch.tensor(0.0 if gamma is None else gamma))  # 0: not set yet
         self.compatibility = Compatibility(self._input_sizes(classifier)) if learned else None
         self.prior = Prior(code_size) if learned and alpha > 0 else None
         self.discriminator = Discriminator(code_size) if learned and alpha > 0 else None
@@ -142,14 +148,17 @@ class FGMix(nn.Module):
     def _mix(
         self, z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, generator: torch.Generator | None
     ) -> Mixed:
-        self._check_codes(z)
+        check_batch(z, y, domains, classifier, self.code_size)
         # In the policy's own precision: gradients of 1e-6 and squared loss differences do not survive bfloat16.
         with torch.autocast(z.device.type, enabled=False):
+            if not z.isfinite().all():
+                return self._nothing_mixed(z, y, skipped=True)
+            buffers = {name: buffer.clone() for name, buffer in self.named_buffers()}
             if self.training:
                 self.observe(z)
             index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
             if len(labels) == 0:
-                return Mixed(z[:0], labels, _nothing(z), _nothing(z), self.idle_metrics())
+                return self._nothing_mixed(z, y)
             # Instances in several tuples count once: a third fewer projections and noise for 96 picks out of 96.
             used, position = torch.unique(index, return_inverse=True)
             live = z.index_select(0, used).to(self.lam.dtype)
@@ -159,16 +168,17 @@ class FGMix(nn.Module):
             A = mixing_matrix(a_tilde, position, len(used))  # (n, m)
             z_mix = (A.detach() @ live).to(z.dtype)
 
-            policy_loss, discriminator_loss, metrics = self._losses(A, codes, labels, classifier, generator)
-            metrics["lam"] = self.lam.detach().clone()  # before the update
+            metrics = self.idle_metrics()
             metrics["extrapolated"] = extrapolated_share(a_tilde.detach())
             metrics["mixed"] = torch.full_like(self.lam, len(labels))
             metrics["entropy"] = entropy(a.detach())
-            if self.optimizer is not None and self.training and torch.is_grad_enabled():
-                self.optimizer.zero_grad(set_to_none=True)
-                (policy_loss + discriminator_loss).backward()
-                self.optimizer.step()
-        return Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics)
+            whole = z.detach().to(self.lam.dtype), y
+            policy_loss, discriminator_loss, terms = self._losses(A, codes, labels, whole, classifier, generator)
+            if not self._update(z_mix, policy_loss, discriminator_loss):
+                for name, buffer in self.named_buffers():
+                    buffer.copy_(buffers[name])
+                return self._nothing_mixed(z, y, skipped=True)
+        return Mixed(z_mix, labels, policy_loss, discriminator_loss, {**metrics, **terms})
 
     def observe(self, z: Tensor) -> None:
         """Take codes into the prior's averages: for steps that do not mix yet. A call in training mode does it too."""
@@ -176,11 +186,22 @@ class FGMix(nn.Module):
             self.prior.observe(z.detach())
 
     def idle_metrics(self) -> dict[str, Tensor]:
-        """Metrics of a step that mixes nothing: the names of any other, zero but for λ."""
-        names = ["extrapolated", "mixed", "entropy"]
-        names += ["flat"] if self.compatibility is not None else []
+        """Metrics of a step that mixes nothing: the names of any other, zero but for λ.
+
+        Every step has lam (λ before its update), extrapolated (share of tuples with a weight below 0), mixed (number
+        of codes), entropy (of the weights before scale and shift) and skipped (1 for a batch that is not finite). A
+        learned policy adds flat (L_flat) and noise_to_margin (the logits' noise at γ over the median margin of the
+        batch; 0 where that is not positive), a prior adds adv and disc.
+        """
+        names = ["extrapolated", "mixed", "entropy", "skipped"]
+        names += ["flat", "noise_to_margin"] if self.compatibility is not None else []
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
+
+    def _nothing_mixed(self, z: Tensor, y: Tensor, *, skipped: bool = False) -> Mixed:
+        metrics = self.idle_metrics()
+        metrics["skipped"] = torch.full_like(self.lam, float(skipped))
+        return Mixed(z[:0], y[:0], _nothing(z), _nothing(z), metrics)
 
     def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
         """Sizes of the blocks of A_ω's inputs."""
@@ -212,26 +233,52 @@ class FGMix(nn.Module):
         return torch.softmax(self.compatibility.scores(vectors, position), 1)
 
     def _losses(
-        self, A: Tensor, z: Tensor, y: Tensor, classifier: nn.Module, generator: torch.Generator | None
+        self,
+        A: Tensor,
+        z: Tensor,
+        y: Tensor,
+        whole: tuple[Tensor, Tensor],
+        classifier: nn.Module,
+        generator: torch.Generator | None,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Policy loss, discriminator loss, and their terms as metrics."""
+        """Policy loss, discriminator loss, and their terms as metrics; `whole` is the batch, z and y what is mixed."""
         if self.compatibility is None:
             return _nothing(z), _nothing(z), {}
-        flat = flat_loss(classifier, A, z, y, gamma=self.gamma, directions=self.directions, generator=generator)
+        gamma, noise_to_margin = self._distance(*whole, classifier)
+        flat = flat_loss(classifier, A, z, y, gamma=gamma, directions=self.directions, generator=generator)
+        terms = {"flat": flat.detach(), "noise_to_margin": noise_to_margin}
         if self.discriminator is None or self.prior is None:
-            return flat, _nothing(z), {"flat": flat.detach()}
+            return flat, _nothing(z), terms
         z_mix = A @ z
         adv = self.discriminator.adversarial_loss(z_mix)
         disc = self.alpha * self.discriminator.discriminator_loss(self.prior.sample(len(y), generator), z_mix)
         policy = (1 - self.alpha) * flat + self.alpha * adv
-        return policy, disc, {"flat": flat.detach(), "adv": adv.detach(), "disc": disc.detach()}
+        return policy, disc, {**terms, "adv": adv.detach(), "disc": disc.detach()}
 
-    def _check_codes(self, z: Tensor) -> None:
-        if z.ndim != 2 or z.shape[1] != self.code_size:
-            raise UserError(
-                f"Expected codes of shape (N, {self.code_size}). Found {tuple(z.shape)}. Pool them, or build FGMix "
-                "with their width as `code_size`."
-            )
+    @torch.no_grad()
+    def _distance(self, z: Tensor, y: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
+        """γ, set where it is not yet, and the logits' noise at γ over the margin: medians over the batch z (N, d)."""
+        noise = logit_noise(classifier, z).quantile(0.5)
+        margin = margins(classifier, z, y).quantile(0.5)
+        relative = relative_gamma(noise, margin, sum(block_sizes(classifier)))
+        gamma = torch.where(self.gamma > 0, self.gamma, relative)  # no look at either: that would wait for the device
+        if self.training:
+            self.gamma.copy_(gamma)
+        return gamma, torch.where(margin > 0, gamma * noise / margin, 0.0)
+
+    def _update(self, z_mix: Tensor, policy_loss: Tensor, discriminator_loss: Tensor) -> bool:
+        """Update the policy where this module owns the optimiser; False, and no update, if anything is not finite."""
+        optimizer = self.optimizer if self.training and torch.is_grad_enabled() else None
+        seen = [policy_loss, discriminator_loss]
+        if optimizer is not None:
+            optimizer.zero_grad(set_to_none=True)
+            (policy_loss + discriminator_loss).backward()
+            seen += [p.grad for p in self.parameters() if p.grad is not None]
+        # Sums, not each number: 18 ms for the 90 M gradients of A_ω at 345 classes, where `isfinite` takes 900.
+        finite = bool(torch.stack([t.detach().sum() for t in seen]).isfinite().all() & z_mix.isfinite().all())
+        if optimizer is not None and finite:
+            optimizer.step()
+        return finite
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"optimizer": None if self.optimizer is None else self.optimizer.state_dict()}
@@ -244,8 +291,3 @@ class FGMix(nn.Module):
 def _nothing(z: Tensor) -> Tensor:
     """A loss of zero that can be backpropagated and moves no parameter (an optimiser skips what has no gradient)."""
     return torch.zeros((), device=z.device, requires_grad=True)
-
-
-def _check(name: str, fine: bool, should: str, found: object) -> None:
-    if not fine:
-        raise bad_value(name, should, found)

@@ -17,18 +17,26 @@ numbers of E are independent N(0, 1), and the rest of U is independent of E, so 
 Drawing E, v and χ² gives the law of the literal sampler, jointly for the loss and for its gradient in A: Z is constant,
 and A multiplies the same noise as it would there. Repeated or dependent codes only make R singular, which nothing here
 inverts.
+
+What L_flat measures depends on how far a step of length γ moves the logits, compared with the margins that the
+classifier has: `logit_noise` and `margins` measure both, and `relative_gamma` sets γ where no value is given.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from fgmix.mixing._heads import bare, block_sizes, evaluating, frozen_parameters, linear_head
+from fgmix.mixing._heads import bare, block_sizes, evaluating, frozen_parameters, linear_head, logits_of
 
 _CHUNK = 2**24  # numbers of φ' alive at once on the general path (64 MB in float32)
+_PROBES = 8  # directions that measure the logits' noise of a head that is not linear: it is known to some 5 %
+_PAPER_GAMMA, _PAPER_P = 10.0, 14_343  # the middle of the paper's range of γ, for its head on PACS (2048 × 7 + 7)
 
 
 def flat_loss(
@@ -37,7 +45,7 @@ def flat_loss(
     z: Tensor,
     y: Tensor,
     *,
-    gamma: float,
+    gamma: float | Tensor,
     directions: int = 100,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -74,7 +82,7 @@ def flat_loss(
 
 
 def draw_steps(
-    head: nn.Linear, coordinates: Tensor, gamma: float, directions: int, generator: torch.Generator | None
+    head: nn.Linear, coordinates: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
 ) -> Tensor:
     """γ u/‖u‖ for S directions, as far as codes with these coordinates (n, r) see it: E and, for a bias, v below it.
 
@@ -111,8 +119,72 @@ def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -
     return losses[0] - losses[1:]
 
 
+def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
+    """How far the logits of each code move, in root mean square, when φ moves by 1 in a random direction, (N,).
+
+    For one `nn.Linear` this is ‖[z, 1]‖/√P (‖z‖/√P without a bias), exactly, and L_flat at γ adds γ times as much to
+    the logits. In general it is ‖∂h_φ(z)/∂φ‖_F/√(C·P), of which the linear case is an instance. There the codes' norm
+    would say nothing of the layers between code and logits, so it is measured: differences of the logits along a few
+    directions, over a step of one hundredth of ‖φ‖, short enough for the head to be linear in φ. The directions are
+    always the same ones, so that a measurement takes nothing from the generator of a run.
+
+    Args:
+        classifier: h_φ, looked at in evaluation mode.
+        z: codes (N, d), constants.
+
+    Example:
+        >>> logit_noise(nn.Linear(2, 2, bias=False), torch.tensor([[3.0, 4.0]]))
+        tensor([2.5000])
+    """
+    z = z.detach()
+    size = sum(block_sizes(classifier))
+    head = linear_head(classifier)
+    if head is None:
+        return _functional_noise(bare(classifier), z, size)
+    return (z.square().sum(1) + (head.bias is not None)).sqrt() / math.sqrt(size)
+
+
+def margins(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
+    """The true class's logit minus the largest other one, for each code, (N,); negative where it is misclassified.
+
+    Args:
+        classifier: h_φ, looked at in evaluation mode.
+        z: codes (N, d), constants.
+        y: their classes (N,).
+
+    Example:
+        >>> head = nn.Linear(2, 2, bias=False)
+        >>> _ = head.weight.data.copy_(torch.eye(2))
+        >>> margins(head, torch.tensor([[3.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1]))
+        tensor([ 2., -2.])
+    """
+    logits, true = logits_of(classifier, z.detach()), y.unsqueeze(1)
+    return logits.gather(1, true).squeeze(1) - logits.scatter(1, true, -math.inf).amax(1)
+
+
+def relative_gamma(noise: Tensor, margin: Tensor, size: int) -> Tensor:
+    """γ at which the logits' noise is half the margin; 10·√(P/14,343) where the margin is not positive.
+
+    The second is the paper's middle value, 10 for a linear head on 2048 numbers and 7 classes, at the same noise for
+    codes of the same norm.
+
+    Args:
+        noise: of a step of length 1: the median of `logit_noise`.
+        margin: the median of `margins`.
+        size: P.
+
+    Example:
+        >>> relative_gamma(torch.tensor(0.5), torch.tensor(3.0), 14_343), relative_gamma(
+        ...     torch.tensor(0.5), torch.tensor(-3.0), 14_343
+        ... )
+        (tensor(3.), tensor(10.))
+    """
+    gamma = 0.5 * margin / noise
+    return torch.where((gamma > 0) & gamma.isfinite(), gamma, _PAPER_GAMMA * math.sqrt(size / _PAPER_P))
+
+
 def _functional_flat_loss(
-    head: nn.Module, z_mix: Tensor, y: Tensor, gamma: float, directions: int, generator: torch.Generator | None
+    head: nn.Module, z_mix: Tensor, y: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
 ) -> Tensor:
     """L_flat with u drawn in R^P, in chunks: each is differentiated before the next one, so that the parameters of
     all S perturbed heads never live at once."""
@@ -132,12 +204,33 @@ def _functional_flat_loss(
 
 def _functional_gaps(head: nn.Module, z: Tensor, y: Tensor, steps: Tensor) -> Tensor:
     """L(φ) − L(φ + step) for each step (S, P) → (S,)."""
+    logits = _logits_after(head, z)
+    gaps: Tensor = cross_entropy(logits(None), y) - vmap(lambda step: cross_entropy(logits(step), y))(steps)
+    return gaps
+
+
+@torch.no_grad()
+def _functional_noise(head: nn.Module, z: Tensor, size: int) -> Tensor:
+    """`logit_noise` by differences along fixed directions."""
+    u = torch.randn(_PROBES, size, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
+    phi = torch.cat([p.flatten() for p in frozen_parameters(head, z.dtype).values()])
+    length = (phi.norm() / 100).clamp_min(1e-3)  # of a head that is zero as yet: any length
+    with evaluating(head):
+        logits = _logits_after(head, z)
+        change: Tensor = vmap(logits)(length * u / u.norm(dim=1, keepdim=True)) - logits(None)  # (S, N, C)
+    return change.square().mean((0, 2)).sqrt() / length
+
+
+def _logits_after(head: nn.Module, z: Tensor) -> Callable[[Tensor | None], Tensor]:
+    """The function step (P,) → h_{φ + step}(z); None for no step."""
     parameters = frozen_parameters(head, z.dtype)
 
-    def loss(step: Tensor) -> Tensor:
-        blocks = step.split([p.numel() for p in parameters.values()])
-        moved = {name: p + block.view_as(p) for (name, p), block in zip(parameters.items(), blocks)}
-        return cross_entropy(functional_call(head, moved, (z,)), y)
+    def logits(step: Tensor | None) -> Tensor:
+        moved = parameters
+        if step is not None:
+            blocks = step.split([p.numel() for p in parameters.values()])
+            moved = {name: p + block.view_as(p) for (name, p), block in zip(parameters.items(), blocks)}
+        result: Tensor = functional_call(head, moved, (z,))
+        return result
 
-    gaps: Tensor = cross_entropy(functional_call(head, parameters, (z,)), y) - vmap(loss)(steps)
-    return gaps
+    return logits

@@ -40,14 +40,18 @@ class Prior(nn.Module):
 
     @torch.no_grad()
     def observe(self, z: Tensor) -> None:
-        """Take a batch of codes (N, d) into the averages."""
+        """Take a batch of codes (N, d) into the averages; codes that are not finite leave them as they are."""
         z = z.to(self.mean.dtype)
         mean = z.mean(0)
         var = (z - mean).square().mean(0)  # a tenth of torch.var_mean's time over the first dimension
-        self.batches += 1
-        weight = self.batches.reciprocal().clamp_min(self.rate)
-        self.mean.lerp_(mean, weight)
-        self.var.lerp_(var, weight)
+        weight = (self.batches + 1).reciprocal().clamp_min(self.rate)
+        fine = var.isfinite().all()  # then the mean is, too; no look at it: that would wait for the device
+        for average, new in (
+            (self.mean, self.mean.lerp(mean, weight)),
+            (self.var, self.var.lerp(var, weight)),
+            (self.batches, self.batches + 1),
+        ):
+            average.copy_(torch.where(fine, new, average))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """ẑ (n, d)."""

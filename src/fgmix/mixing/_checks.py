@@ -1,0 +1,85 @@
+"""What `FGMix` refuses, each with a sentence. No check waits for a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fgmix.errors import UserError, bad_value
+from fgmix.fields import Bounds, Field
+from fgmix.mixing._heads import block_sizes, linear_head, logits_of
+
+
+def checked(name: str, kind: Any, value: Any, **bounds: float) -> Any:
+    """The value of an argument, which should be of a kind and within bounds, as for a declared setting.
+
+    >>> checked("alpha", float, 1, ge=0, le=1)
+    1.0
+    """
+    return Field(name, kind, value, "", Bounds(**bounds), {}).checked(value)
+
+
+def check_head(classifier: object) -> None:
+    """A classifier to build a policy for: a module with parameters, or a number of classes."""
+    if isinstance(classifier, nn.Module):
+        if not block_sizes(classifier):
+            raise UserError("Expected a classifier with parameters. Found none. Pass the head that gives the logits.")
+    elif not isinstance(classifier, int) or isinstance(classifier, bool) or classifier < 1:
+        raise bad_value("classifier", "a torch.nn.Module or a positive number of classes", classifier)
+
+
+def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, code_size: int) -> None:
+    """The arguments of one call. Labels on a GPU are not compared with the number of classes: reading them waits."""
+    for name, tensor in (("z", z), ("y", y), ("domains", domains)):
+        if not isinstance(tensor, Tensor):
+            raise UserError(f"Parameter `{name}` should be a tensor. Found {type(tensor).__name__}.")
+        if tensor.device != z.device:
+            raise UserError(
+                f"Expected z, y and domains on one device. Found z on {z.device} and {name} on {tensor.device}."
+            )
+    if z.ndim != 2 or z.shape[1] != code_size or len(z) == 0 or not z.is_floating_point():
+        raise UserError(
+            f"Expected codes of shape (N, {code_size}) and a floating-point type. Found {tuple(z.shape)} of {z.dtype}. "
+            "Pool them, or build FGMix with their width as `code_size`."
+        )
+    if not y.shape == domains.shape == (len(z),):
+        raise UserError(
+            f"Expected one class and one domain id per code. Found {len(z)} codes, classes of shape {tuple(y.shape)} "
+            f"and domain ids of shape {tuple(domains.shape)}. Pass two vectors of the batch's length."
+        )
+    if y.dtype != torch.long:
+        raise UserError(f"Expected classes as torch.int64. Found {y.dtype}. Pass y.long() of class indices.")
+    if domains.is_floating_point():
+        raise UserError(f"Expected domain ids as integers. Found {domains.dtype}. Pass domains.long().")
+    n_classes = _n_classes(classifier, z)
+    if y.device.type == "cpu" and (int(y.min()) < 0 or int(y.max()) >= n_classes):
+        raise UserError(
+            f"Expected classes from 0 to {n_classes - 1}, the classifier's. Found {int(y.min())} to {int(y.max())}. "
+            "Number the classes from 0, or pass the classifier that has them all."
+        )
+
+
+def _n_classes(classifier: object, z: Tensor) -> int:
+    """C of a classifier that maps codes z (N, d) to logits (N, C)."""
+    if not isinstance(classifier, nn.Module):
+        raise bad_value("classifier", "a torch.nn.Module", classifier)
+    head = linear_head(classifier)
+    if head is not None:
+        if head.in_features != z.shape[1]:
+            raise UserError(
+                f"Expected a classifier of codes of width {z.shape[1]}. Found one of width {head.in_features}. "
+                "Pass the classifier that these codes are given to."
+            )
+        return head.out_features
+    try:
+        logits = logits_of(classifier, z[:1].detach().to(torch.promote_types(z.dtype, torch.float32)))
+    except RuntimeError as error:
+        raise UserError(
+            f"Expected a classifier of codes of width {z.shape[1]}. Found one that fails on them ({error}). "
+            "Pass the classifier that these codes are given to."
+        ) from error
+    if logits.ndim != 2:
+        raise UserError(f"Expected a classifier with logits (N, C). Found outputs of shape {tuple(logits.shape)}.")
+    return logits.shape[1]
