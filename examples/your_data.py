@@ -1,11 +1,11 @@
-"""From arrays of four scanners to a model in a folder, with what to expect of a fifth: `fgmix fit` from Python."""
+"""`fgmix fit` from Python: arrays from four scanners in, a model with an estimate of its accuracy on a fifth out."""
 
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from fgmix import RunSpec, fit, load_model
+from fgmix import fit, load_model
 from fgmix.data import from_arrays
 
 rng = np.random.default_rng(0)
@@ -19,10 +19,10 @@ data = from_arrays(X, names[y], np.array(["A", "B", "C", "D"])[scanner], name="s
 folder = Path(tempfile.mkdtemp()) / "model"
 fit(data, folder, algorithm="erm", steps=60, progress=False)
 
-model = load_model(folder)  # later, elsewhere: the folder is all that is needed
+model = load_model(folder)  # in another process or on another machine, only the folder is needed
 expected = model.info.estimate
-print(f"on a scanner never seen: {expected.accuracy:.0%}; on those it knows: {model.info.known_accuracy:.0%}")
+print(f"accuracy on an unseen scanner: {expected.accuracy:.0%}; in-domain accuracy: {model.info.known_accuracy:.0%}")
 
-said = model.predict(rng.normal(size=(5, 8)) + 3 * np.eye(8)[[0, 1, 2, 0, 1]])
-for label, confidence, trusted in zip(said.labels, said.confidence, said.trusted):
-    print(f"{label:10} {confidence:.2f} {'' if trusted else 'do not rely on it'}")
+predictions = model.predict(rng.normal(size=(5, 8)) + 3 * np.eye(8)[[0, 1, 2, 0, 1]])
+for label, confidence, trusted in zip(predictions.labels, predictions.confidence, predictions.trusted):
+    print(f"{label:10} {confidence:.2f} {'trusted' if trusted else 'not trusted'}")

@@ -20,14 +20,14 @@ def test_plain_loop(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_estimator(capsys: pytest.CaptureFixture[str]) -> None:
     found = runpy.run_path(str(EXAMPLES / "estimator.py"))
-    assert "scanner 4, never seen" in capsys.readouterr().out
+    assert "accuracy on scanner 4" in capsys.readouterr().out
     low, high = found["expected"].interval
-    assert low <= found["found"] <= high  # what was said beforehand
+    assert low <= found["found"] <= high  # as estimated beforehand
 
 
 def test_your_data(capsys: pytest.CaptureFixture[str]) -> None:
     found = runpy.run_path(str(EXAMPLES / "your_data.py"))
-    assert capsys.readouterr().out.startswith("on a scanner never seen: ")
+    assert capsys.readouterr().out.startswith("accuracy on an unseen scanner: ")
     assert (found["folder"] / "card.md").exists()
     assert found["expected"].accuracy > 0.5
-    assert found["said"].labels == ["none", "benign", "malignant", "none", "benign"]
+    assert found["predictions"].labels == ["none", "benign", "malignant", "none", "benign"]

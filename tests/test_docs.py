@@ -1,0 +1,93 @@
+"""The docs name only what exists: commands with their flags, files, settings. Pages of methods have one structure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from fgmix import algorithms
+from fgmix.algorithms import BaseConfig
+from fgmix.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+METHOD_PAGES = [page for page in sorted((ROOT / "docs" / "algorithms").glob("*.md")) if page.name != "README.md"]
+SECTIONS = ["Method", "Settings", "Differences from the paper", "Cost", "Tests", "Reference"]
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_commands_and_their_flags_exist(page: Path) -> None:
+    for line in _command_lines(page.read_text()):
+        used = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", line))
+        assert used <= _flags(line.split()[1:]), f"`{line}`: no {', '.join(used - _flags(line.split()[1:]))}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_files_of_the_repository_exist(page: Path) -> None:
+    for path in re.findall(r"`((?:src|tests|examples|docs)/[\w./-]+)`", page.read_text()):
+        assert "mine" in path or (ROOT / path).exists(), f"no {path}"  # CONTRIBUTING's example is `mine`
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=page_id)
+def test_pages_of_methods_have_one_structure(page: Path) -> None:
+    assert re.findall(r"^## (.*)", page.read_text(), re.MULTILINE) == SECTIONS
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=page_id)
+def test_pages_of_methods_list_their_settings_and_defaults(page: Path) -> None:
+    """A method's own settings, all of them and no other."""
+    methods = [cls for name in algorithms.names() if (cls := algorithms.get(name)).__module__.endswith(f".{page.stem}")]
+    defaults = {name: default for cls in methods for name, (default, _) in cls.Config.help().items()}
+    for name in BaseConfig.names():  # on ERM's page, where they depend on the dataset
+        del defaults[name]
+    if page.stem != "erm":
+        assert _settings_table(page) == {name: _cell(default) for name, default in defaults.items()}
+
+
+def _settings_table(page: Path) -> dict[str, str | Fraction]:
+    """Default by name; a row may hold several: | `width`, `downs` | 16, 2 | … |."""
+    section = page.read_text().split("\n## Settings\n")[1].split("\n## ")[0]
+    table = {}
+    for names, defaults in re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", section, re.MULTILINE):
+        table |= dict(zip(re.findall(r"\w+", names), map(_cell, defaults.split(", ")), strict=True))
+    return table
+
+
+def _cell(value: object) -> str | Fraction:
+    """A default as a page writes it: 0.001, 1e-3 and 1/1000 are one number."""
+    text = str(value).lower()
+    try:
+        return Fraction(text).limit_denominator(10**9)
+    except ValueError:
+        return text
+
+
+def _command_lines(text: str) -> Iterator[str]:
+    """Every `fgmix COMMAND …` in a block or within a sentence, one per line."""
+    text = text.replace("\\\n", " ")
+    blocks = re.findall(r"^ *```\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    lines = [line.split("#")[0] for block in blocks for line in block.splitlines()]
+    inline = re.findall(r"(?<!`)`(fgmix [^`]+)`", re.sub(r"^ *```.*?```", "", text, flags=re.DOTALL | re.MULTILINE))
+    for line in [*lines, *inline]:
+        yield from (command.strip() for command in line.split("&&") if command.strip().startswith("fgmix "))
+
+
+def _flags(words: list[str]) -> set[str]:
+    """The flags of the command that the first words name."""
+    command = get_command(app)
+    for word in words:
+        if not isinstance(command, TyperGroup):
+            break
+        assert word in command.commands, f"no command {word} in: fgmix {' '.join(words)}"
+        command = command.commands[word]
+    return {"--help", *(flag for option in command.params for flag in (*option.opts, *option.secondary_opts))}
