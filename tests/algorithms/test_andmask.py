@@ -8,7 +8,6 @@ from torch.nn.functional import cross_entropy
 
 from algorithms.gradient_twins import assert_same_weights, double_batches, double_pair, plain_adam
 from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
-from fgmix.errors import UserError
 from fgmix.functional.gradients import masked_mean_, sign_agreement
 
 G = torch.tensor([[1.0, 1.0, -1.0, 2.0, 0.0], [1.0, 2.0, 1.0, 2.0, 0.0], [3.0, 1.0, 1.0, 2.0, 0.0]])
@@ -70,9 +69,3 @@ def test_batch_of_one_and_of_unequal_sizes() -> None:
     x, y = toy_batches(1)[0]
     metrics = toy_algorithm("andmask", n_domains=2).step([(x[:1], y[:1]), (x, y)])
     assert torch.isfinite(metrics["loss"])
-
-
-@pytest.mark.parametrize("tau", [-0.1, 1.1])
-def test_tau_out_of_range_is_refused(tau: float) -> None:
-    with pytest.raises(UserError, match="`tau` should be between 0 and 1"):
-        toy_algorithm("andmask", tau=tau)

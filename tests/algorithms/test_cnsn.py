@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms._base import batch_of
 from fgmix.algorithms.cnsn import MIN_AREA, Box, exchange_style, random_box
-from fgmix.errors import UserError
 
 WHOLE: Box = (slice(None), slice(None))
 PI = torch.tensor([2, 0, 1])
@@ -168,9 +167,3 @@ def test_variants_train(settings: dict[str, object]) -> None:
 def test_one_instance_alone() -> None:
     metrics = toy_algorithm("cnsn", n_domains=1, p=1.0).train().step(toy_batches(1, b=1))
     assert torch.isfinite(metrics["loss"])
-
-
-@pytest.mark.parametrize(("name", "value"), [("p", 1.5), ("active", 0), ("crop", "all")])
-def test_bad_settings_are_refused(name: str, value: object) -> None:
-    with pytest.raises(UserError, match=f"`{name}` should be"):
-        toy_algorithm("cnsn", **{name: value})

@@ -14,7 +14,6 @@ from algorithms.gradient_twins import assert_same_weights, double_batches, doubl
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches, fish
-from fgmix.errors import UserError
 
 
 class Twin:
@@ -133,8 +132,3 @@ def test_shuffle_visits_the_domains_in_the_order_drawn() -> None:
     algorithm.step(batches)
     Twin(network, eta=0.5).step([batches[e] for e in order])
     assert_same_weights(algorithm, network)
-
-
-def test_eta_out_of_range_is_refused() -> None:
-    with pytest.raises(UserError, match="`eta` should be between 0 and 1"):
-        toy_algorithm("fish", eta=1.5)

@@ -16,7 +16,6 @@ from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
 from fgmix.algorithms.fishr import Fishr, general_variance, linear_variance, spread
-from fgmix.errors import UserError
 from fgmix.networks import build_classifier, build_featurizer
 
 
@@ -178,8 +177,3 @@ def test_the_anneal_step_is_drawn_as_domainbed_draws_it() -> None:
     drawn = space.draw(np.random.RandomState(3))
     assert drawn == int(np.random.RandomState(3).uniform(0.0, 5000.0))
     assert type(drawn) is int
-
-
-def test_gamma_out_of_range_is_refused() -> None:
-    with pytest.raises(UserError, match="`gamma` should be at least 0 and below 1"):
-        toy_algorithm("fishr", gamma=1.0)

@@ -75,5 +75,5 @@ def test_order_of_domains_is_irrelevant() -> None:
 
 
 def test_batches_of_one_are_refused() -> None:
-    with pytest.raises(UserError, match="at least 2 instances"):
+    with pytest.raises(UserError, match="at least 2 samples"):
         toy_algorithm("irm", shape=(6,)).step(toy_batches(b=1, shape=(6,)))

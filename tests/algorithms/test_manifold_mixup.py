@@ -114,8 +114,3 @@ def test_one_instance_alone_is_erm() -> None:
     batches = toy_batches(1, b=1)
     method, erm = toy_algorithm("manifold_mixup", n_domains=1), toy_algorithm("erm", n_domains=1)
     torch.testing.assert_close(method.objective(batches)["loss"], erm.objective(batches)["loss"])
-
-
-def test_alpha_must_be_positive() -> None:
-    with pytest.raises(UserError, match="`alpha` should be positive"):
-        linear_algorithm("manifold_mixup", alpha=-1.0)

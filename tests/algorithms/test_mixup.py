@@ -10,7 +10,6 @@ from torch.nn.functional import cross_entropy
 
 from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
 from fgmix.algorithms import Algorithm, Batches
-from fgmix.errors import UserError
 
 
 def domainbed_update(model: Algorithm, batches: Batches, alpha: float) -> torch.Tensor:
@@ -63,8 +62,3 @@ def test_identical_domains_give_erms_step() -> None:
 def test_one_instance_per_domain() -> None:
     metrics = linear_algorithm("mixup").step(toy_batches(b=1, shape=(5,), classes=3))
     assert torch.isfinite(metrics["loss"])
-
-
-def test_alpha_must_be_positive() -> None:
-    with pytest.raises(UserError, match="`alpha` should be positive"):
-        linear_algorithm("mixup", alpha=0.0)

@@ -15,7 +15,6 @@ from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Batches
 from fgmix.algorithms.mldg import meta_pairs
-from fgmix.errors import UserError
 
 
 def accumulate_as_domainbed(
@@ -103,8 +102,3 @@ def test_running_statistics_follow_the_data() -> None:
     mldg.step(toy_batches(2, shape=(6,)))
     assert featurizer[1].running_mean.abs().max() > 0
     assert featurizer[1].num_batches_tracked == 2
-
-
-def test_meta_test_out_of_range_is_refused() -> None:
-    with pytest.raises(UserError, match="`meta_test` should be a positive integer"):
-        toy_algorithm("mldg", meta_test=0)

@@ -8,7 +8,6 @@ from torch.nn.functional import cross_entropy, one_hot
 from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
 from fgmix.algorithms.rsc import _below_quantile
-from fgmix.errors import UserError
 from reference.twin import Twin, assert_follows
 
 
@@ -69,9 +68,3 @@ def test_masks_leave_no_gradient_behind() -> None:
 
 def test_batches_of_one_train() -> None:
     assert toy_algorithm("rsc", shape=(6,)).step(toy_batches(b=1, shape=(6,)))["kept"] < 1
-
-
-@pytest.mark.parametrize("name", ["f", "b"])
-def test_a_share_beyond_one_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=f"`{name}` should be a share"):
-        toy_algorithm("rsc", **{name: 1.5})

@@ -9,7 +9,6 @@ from torch.nn.functional import cross_entropy
 from algorithms.gradient_twins import assert_same_weights, double_batches, double_pair, plain_adam
 from algorithms.toys import toy_algorithm
 from fgmix.algorithms.sandmask import soft_mask
-from fgmix.errors import UserError
 from fgmix.functional.gradients import masked_mean_
 
 G = torch.tensor([[1.0, 1.0, -1.0, 2.0, 0.0], [1.0, 2.0, 1.0, 2.0, 0.0], [3.0, 1.0, 1.0, 2.0, 0.0]])
@@ -69,9 +68,3 @@ def test_permuting_domains_changes_nothing() -> None:
     a.step(batches)
     b.step(batches[::-1])
     assert_same_weights(a, b)
-
-
-@pytest.mark.parametrize(("settings", "name"), [({"tau": 1.5}, "tau"), ({"kappa": 0.0}, "kappa")])
-def test_settings_out_of_range_are_refused(settings: dict[str, float], name: str) -> None:
-    with pytest.raises(UserError, match=f"`{name}`"):
-        toy_algorithm("sandmask", **settings)

@@ -126,7 +126,7 @@ def test_resumes_with_a_trained_projection() -> None:
 
 
 def test_a_single_instance_is_refused() -> None:
-    with pytest.raises(UserError, match="at least 2 instances"):
+    with pytest.raises(UserError, match="at least 2 samples"):
         toy_algorithm("selfreg", n_domains=1, shape=(6,)).step(toy_batches(1, b=1, shape=(6,)))
 
 

@@ -48,7 +48,7 @@ class Algorithm(nn.Module):
     min_domains: ClassVar[int] = 1
     needs_stages: ClassVar[bool] = False  # True: works on a convolutional network's stages (see networks.stages)
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings under which every part acts from the first step: no warm-up
-    forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of dearer forms by name, timed and tested as well
+    forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier forms by name, timed and tested too
     Config: ClassVar[type[BaseConfig]] = BaseConfig
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
@@ -58,7 +58,7 @@ class Algorithm(nn.Module):
         self.n_domains = n_domains
         self.config = config
         self.updates = 0  # steps done; kept in the state beside the optimisers
-        self.optimizer: Optimizer = self.adam([*featurizer.parameters(), *classifier.parameters()])
+        self.optimizer: Optimizer = self.adam()
 
     def step(self, batches: Batches) -> dict[str, Tensor]:
         """One optimisation step on `batches[i]` = (x, y) of source domain i; returns detached scalars."""
@@ -91,6 +91,27 @@ class Algorithm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.predict(x)
 
+    # What a run asks before its first step
+
+    @classmethod
+    def first_base_step(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that pre-train other parts)
+        """How many steps pass before g and h begin to train."""
+        return 0
+
+    @classmethod
+    def trunk_steps(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that begin as ERM)
+        """How many first steps train g and h exactly as ERM does: runs that share them may train them once."""
+        return 0
+
+    def trunk_metrics(self) -> dict[str, Tensor]:
+        """Metrics of such a step beside its loss."""
+        return {}
+
+    def take_trunk(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the tensors of a `Trunk`: g and h, and what the method keeps of the codes."""
+        for name in ("featurizer", "classifier"):
+            getattr(self, name).load_state_dict(part_of(tensors, name))
+
     # Pieces that methods share
 
     def encode(self, batches: Batches) -> tuple[Tensor, ...]:
@@ -98,10 +119,16 @@ class Algorithm(nn.Module):
         z: Tensor = self.featurizer(torch.cat([x for x, _ in batches]))
         return tuple(torch.split(z, [len(y) for _, y in batches]))
 
-    def adam(self, parameters: Iterable[nn.Parameter], lr: float | None = None) -> DenseAdam:
-        """Adam as DomainBed sets it."""
-        lr = self.config.lr if lr is None else lr
-        return DenseAdam(parameters, lr=lr, weight_decay=self.config.weight_decay)
+    def adam(self, parameters: Iterable[nn.Parameter] | None = None) -> DenseAdam:
+        """Adam as DomainBed sets it, for `parameters` or else those of g and h."""
+        if parameters is None:
+            parameters = [*self.featurizer.parameters(), *self.classifier.parameters()]
+        return DenseAdam(parameters, lr=self.config.lr, weight_decay=self.config.weight_decay)
+
+    def restart_adam_at(self, step: int) -> None:
+        """Forget Adam's moments in the given step, at which a penalty sets in: the gradient's size jumps."""
+        if self.updates == step:
+            self.optimizer = self.adam()
 
     @property
     def code_size(self) -> int:
@@ -152,6 +179,11 @@ def _uncached_autocast() -> Iterator[None]:
         yield
     finally:
         torch.set_autocast_cache_enabled(before)
+
+
+def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors of one part, under its own names: {"prior.mean": μ} → {"mean": μ}."""
+    return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
 
 
 def batch_of(batches: Batches) -> tuple[Tensor, Tensor]:

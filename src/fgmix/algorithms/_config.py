@@ -57,19 +57,19 @@ class Choice:
         return drawn.item() if isinstance(drawn, np.generic) else drawn
 
 
-def uniform(low: float, high: float) -> Uniform:
-    """U(low, high)."""
-    return Uniform(low, high)
+def uniform(low: float, high: float, integer: bool = False) -> Uniform:
+    """U(low, high), truncated to an integer if asked."""
+    return Uniform(low, high, integer)
 
 
-def log_uniform(low: float, high: float) -> LogUniform:
-    """10^U(log10 low, log10 high).
+def log_uniform(low: float, high: float, integer: bool = False) -> LogUniform:
+    """10^U(log10 low, log10 high), truncated to an integer if asked.
 
     >>> log_uniform(0.1, 10)
     LogUniform(low=-1.0, high=1.0, base=10.0, integer=False)
     """
     # Rounded: exponents such as -1 must be exact for the draws to be DomainBed's.
-    return LogUniform(round(math.log10(low), 12), round(math.log10(high), 12))
+    return LogUniform(round(math.log10(low), 12), round(math.log10(high), 12), integer=integer)
 
 
 def choice(*values: Any) -> Choice:

@@ -1,13 +1,4 @@
-"""AND-Mask: follow the mean gradient only where the source domains agree on its sign.
-
-    s = |mean_e sign g_e|,    m = 1[s ≥ τ],    ∇ = m ⊙ mean_e g_e / (mean(m) + 1e-10)
-
-elementwise, with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy and mean(m) taken over one parameter
-tensor: the fewer elements agree, the larger the step of those that do. At τ = 1 all domains must agree.
-
-Parascandolo et al., "Learning Explanations that are Hard to Vary", 2021. Variant: DomainBed's, with the rescaling by
-mean(m), which the authors leave optional, and one forward pass per domain.
-"""
+"""The method AND-Mask."""
 
 from __future__ import annotations
 
@@ -16,13 +7,23 @@ from torch import Tensor
 from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, search, uniform
 from fgmix.algorithms._registry import register
-from fgmix.errors import bad_value
 from fgmix.functional.gradients import domain_gradients, masked_mean_, sign_agreement
 
 
 @register("andmask")
 class ANDMask(Algorithm):
-    """ERM on the elements of the gradient whose sign the domains share; with one domain, ERM."""
+    """Follow the mean gradient only where the source domains agree on its sign.
+
+        s = |mean_e sign g_e|,    m = 1[s ≥ τ],    ∇ = m ⊙ mean_e g_e / (mean(m) + 1e-10)
+
+    elementwise, with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy and mean(m) taken over one parameter
+    tensor: the fewer elements agree, the larger the step of those that do. At τ = 1 all domains must agree. With one
+    domain it is ERM.
+
+    Parascandolo et al., "Learning Explanations that are Hard to Vary", 2021, https://arxiv.org/abs/2009.00329.
+    Variant: DomainBed's, with the rescaling by mean(m), which the authors leave optional, and one forward pass per
+    domain.
+    """
 
     label = "AND-Mask"
     year = 2021
@@ -30,12 +31,7 @@ class ANDMask(Algorithm):
     domainbed_name = "ANDMask"
 
     class Config(BaseConfig):
-        tau: float = search(1.0, uniform(0.5, 1.0), help="agreement τ from which an element is updated")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.tau <= 1:
-                raise bad_value("tau", "between 0 and 1", self.tau)
+        tau: float = search(1.0, uniform(0.5, 1.0), help="agreement τ from which an element is updated", ge=0, le=1)
 
     config: Config  # narrows the base's type
 

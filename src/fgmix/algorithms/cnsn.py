@@ -1,14 +1,4 @@
-"""CNSN: CrossNorm exchanges styles between instances in training; SelfNorm learns to recalibrate them.
-
-    CrossNorm   h ← σ[π]·(h − μ)/σ + μ[π]           at one random residual block, with probability p per step
-    SelfNorm    h ← g·h,  g = sigmoid(BN(w_μ·μ + w_σ·σ))      at the end of every residual block, always
-
-μ, σ are the mean and deviation of each (instance, channel); nothing is detached. The loss is cross-entropy.
-
-Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", 2021. Variant: the authors' code
-with the settings of its only domain-generalization experiment (GTAV → Cityscapes: one active CrossNorm, p = 0.5,
-style taken from a crop), both layers at the end of the block as the FGMix paper has it, and gates that start open.
-"""
+"""The method CNSN: CrossNorm and SelfNorm."""
 
 from __future__ import annotations
 
@@ -21,11 +11,10 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
-from fgmix.errors import bad_value
 from fgmix.functional.style import instance_statistics, restyle
-from fgmix.networks.hooks import changing_outputs
+from fgmix.networks.hooks import changing_maps
 from fgmix.networks.selfnorm import add_selfnorm
-from fgmix.networks.stages import residual_blocks
+from fgmix.networks.stages import FeatureMap
 
 Box = tuple[slice, slice]
 MIN_AREA = 0.1  # share of the map that a crop covers at least; the authors' value
@@ -33,7 +22,18 @@ MIN_AREA = 0.1  # share of the map that a crop covers at least; the authors' val
 
 @register("cnsn")
 class CNSN(Algorithm):
-    """CrossNorm and SelfNorm. The featurizer given is changed: its residual blocks get SelfNorm layers.
+    """CrossNorm exchanges the styles of samples in training; SelfNorm learns to recalibrate them.
+
+        CrossNorm   h ← σ[π]·(h − μ)/σ + μ[π]           at one random residual block, with probability p per step
+        SelfNorm    h ← g·h,  g = sigmoid(BN(w_μ·μ + w_σ·σ))      at the end of every residual block, always
+
+    μ, σ are the mean and deviation of each (sample, channel); nothing is detached. The loss is cross-entropy. The
+    featurizer is changed: its residual blocks get SelfNorm layers.
+
+    Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", 2021,
+    https://arxiv.org/abs/2102.02811. Variant: the authors' code with the settings of its only domain-generalization
+    experiment (GTAV → Cityscapes: one active CrossNorm, p = 0.5, style taken from a crop), both layers at the end of
+    the block as in the FGMix paper, and gates that start open.
 
     Example:
         >>> from fgmix.algorithms import create
@@ -50,39 +50,34 @@ class CNSN(Algorithm):
     needs_stages = True
 
     class Config(BaseConfig):
-        p: float = setting(0.5, help="probability of a step with CrossNorm")
-        active: int = setting(1, help="blocks whose CrossNorm acts in such a step")
+        p: float = setting(0.5, help="probability of a step with CrossNorm", ge=0, le=1)
+        active: int = setting(1, help="number of blocks whose CrossNorm acts in such a step", ge=1)
         crop: Literal["neither", "style", "content", "both"] = setting(
-            "style", help="where CrossNorm works on a random box of the map instead of all of it"
+            "style", help="which maps CrossNorm crops to a random box"
         )
-        two_gates: bool = setting(False, help="a gate for the mean apart from the deviation's, as the paper writes it")
-        gate_bias: float = setting(4.0, help="initial bias of SelfNorm's gates; 0 is the authors', for training afresh")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.p <= 1:
-                raise bad_value("p", "between 0 and 1", self.p)
-            if self.active < 1:
-                raise bad_value("active", "a positive integer", self.active)
+        two_gates: bool = setting(False, help="separate gates for mean and deviation, as in the paper")
+        gate_bias: float = setting(
+            4.0, help="initial bias of SelfNorm's gates; 0, the authors', is for training from scratch"
+        )
 
     config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
-        add_selfnorm(featurizer, config.two_gates, config.gate_bias)  # first: the optimiser must see the gates
+        blocks = add_selfnorm(featurizer, config.two_gates, config.gate_bias)  # first: the optimiser must see the gates
         super().__init__(featurizer, classifier, n_domains, config)
+        self.blocks = blocks
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        with changing_outputs(self.active_blocks(), self.crossnorm):
+        with changing_maps(self.featurizer, self.active_blocks(), self.crossnorm):
             logits = self.predict(x)
         return {"loss": cross_entropy(logits, y)}
 
-    def active_blocks(self) -> list[nn.Module]:
+    def active_blocks(self) -> list[FeatureMap]:
         """The blocks whose CrossNorm acts in this step."""
         if torch.rand(()) >= self.config.p:
             return []
-        blocks = residual_blocks(self.featurizer)
-        return [blocks[i] for i in torch.randperm(len(blocks))[: self.config.active].tolist()]
+        return [self.blocks[i] for i in torch.randperm(len(self.blocks))[: self.config.active].tolist()]
 
     def crossnorm(self, h: Tensor) -> Tensor:
         """CrossNorm with this step's permutation and boxes."""

@@ -1,12 +1,4 @@
-"""CORAL: match the first two moments of every pair of source domains.
-
-    L = mean_e L_e + γ · mean_{i<j} ( mean (μ_i − μ_j)² + mean (C_i − C_j)² )
-
-with μ_e and C_e the mean and the covariance (n − 1) of domain e's codes.
-
-Sun and Saenko, "Deep CORAL", 2016. Variant: DomainBed's, which adds the means to the covariances and takes every pair
-of sources.
-"""
+"""The method CORAL."""
 
 from __future__ import annotations
 
@@ -21,7 +13,17 @@ from fgmix.functional.moments import moment_distance, moments
 
 @register("coral")
 class CORAL(Algorithm):
-    """ERM plus the distance of the domains' moments; with one domain there is no pair, and it is ERM."""
+    """Match mean and covariance of the codes of every two source domains.
+
+        L = mean_e L_e + γ · mean_{i<j} ( mean (μ_i − μ_j)² + mean (C_i − C_j)² )
+
+    with L_e the cross-entropy of domain e, and μ_e and C_e the mean and the covariance (n − 1) of its codes. With one
+    domain there is no pair, and it is ERM.
+
+    Sun and Saenko, "Deep CORAL: Correlation Alignment for Deep Domain Adaptation", 2016,
+    https://arxiv.org/abs/1607.01719. Variant: DomainBed's, which adds the means to the covariances and takes every
+    pair of sources.
+    """
 
     label = "CORAL"
     year = 2016
@@ -29,7 +31,9 @@ class CORAL(Algorithm):
     domainbed_name = "CORAL"
 
     class Config(BaseConfig):
-        gamma: float = search(1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma")
+        gamma: float = search(
+            1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma", ge=0
+        )
 
     config: Config  # narrows the base's type
 

@@ -1,23 +1,4 @@
-"""DDG: disentangle semantics from variation, then train on images whose variation was swapped.
-
-E_s (the featurizer) gives the semantic code f, E_v the variation code s, Dec an image of both. Images come in pairs
-a, b; a swap is x_ab = Dec(s_a, f_b). Sums below run over the pair: each term is there for a and for b.
-
-Stage 0, for the first `stage0` of the run, is a GAN; the base model stands still:
-
-    D:         Σ L_D(x_ba, x_a)
-    E_v, Dec:  Σ L_adv(x_ab) + ½·Σ |Dec(s_a, f_a) − x_a| + ω_c·Σ |Dec(E_v(x_ab), E_s(x_ba)) − x_a|
-
-Stage 1 freezes a snapshot of E_s, E_v, Dec, which makes the swaps x_ab, and minimises over h, E_s, E_v, Dec
-
-    4·CE(h(E_s(x)), y) + w·Σ mean max(r_a − γ, 0) + ½·Σ CE(h(E_s(x_ab)), y_a)
-    r_a = mean |Dec(s_a, E_s(a⁺)) − x_a|,  a⁺ another image of a's class,  after w ← clip(w + η·(mean r_a − γ), 0, 1)
-
-the Lagrangian of "an image follows from its own variation and the semantics of its class, up to γ", with dual w.
-
-Zhang et al., "Towards Principled Disentanglement for Domain Generalization", 2022. Variant: the authors' code
-(hlzhang109/DDG), with pairs drawn from the step's batch; differences in docs/algorithms/ddg.md.
-"""
+"""The method DDG."""
 
 from __future__ import annotations
 
@@ -33,7 +14,7 @@ from fgmix.algorithms._adam import DenseAdam
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
-from fgmix.errors import UserError, bad_value
+from fgmix.errors import UserError
 from fgmix.networks.disentangle import Disentangler
 from fgmix.networks.images import PixelRange, image_channels
 from fgmix.networks.patch_discriminator import PatchDiscriminator, discriminator_loss, generator_loss
@@ -43,7 +24,28 @@ PAPER_STAGE0 = 25_000 / 35_000  # 25,000 steps of stage 0, 10,000 of stage 1
 
 @register("ddg")
 class DDG(Algorithm):
-    """Train on images that keep their class while everything else is another image's."""
+    """Train on images that keep their class while all other variation is another image's.
+
+    E_s (the featurizer) gives the semantic code f, E_v the variation code s, Dec an image of both. Images come in pairs
+    a, b; a swap is x_ab = Dec(s_a, f_b). Sums below run over the pair: each term is there for a and for b.
+
+    Stage 0, for the first `stage0` of the run, is a GAN; the base model is not trained:
+
+        D:         Σ L_D(x_ba, x_a)
+        E_v, Dec:  Σ L_adv(x_ab) + ½·Σ |Dec(s_a, f_a) − x_a| + ω_c·Σ |Dec(E_v(x_ab), E_s(x_ba)) − x_a|
+
+    Stage 1 freezes a snapshot of E_s, E_v, Dec, which makes the swaps x_ab, and minimises over h, E_s, E_v, Dec
+
+        4·CE(h(E_s(x)), y) + w·Σ mean max(r_a − γ, 0) + ½·Σ CE(h(E_s(x_ab)), y_a)
+        r_a = mean |Dec(s_a, E_s(a⁺)) − x_a|,  a⁺ another image of a's class
+        after w ← clip(w + η·(mean r_a − γ), 0, 1)
+
+    the Lagrangian of "an image follows from its own variation and the semantics of its class, up to γ", with dual w.
+
+    Zhang et al., "Towards Principled Disentanglement for Domain Generalization", 2022,
+    https://arxiv.org/abs/2111.13839. Variant: the authors' code, https://github.com/hlzhang109/DDG, with pairs drawn
+    from the step's batch; differences in docs/algorithms/ddg.md.
+    """
 
     label = "DDG"
     year = 2022
@@ -53,29 +55,26 @@ class DDG(Algorithm):
 
     class Config(BaseConfig):
         stage0: float = setting(
-            0.3, help=f"share of the steps that pre-trains the generator as a GAN; paper: {PAPER_STAGE0:.3f}"
+            0.3,
+            help=f"share of the steps that pre-trains the generator as a GAN; paper: {PAPER_STAGE0:.3f}",
+            ge=0,
+            lt=1,
         )
-        pairs: int = setting(4, help="images per domain in each of a and b, for all but the first CE; paper: 2")
-        margin: float = setting(0.1, help="γ, the reconstruction error allowed, of pixels in [−1, 1]")
-        eta: float = setting(0.01, help="η, the step of the dual variable w")
-        swap_weight: float = setting(0.5, help="weight of the swaps' class loss in stage 1")
-        reconstruction_weight: float = setting(0.5, help="weight of the reconstruction in stage 0")
-        gan_weight: float = setting(1.0, help="weight of the adversarial losses in stage 0")
-        cycle_weight: float = setting(2.0, help="final value of ω_c, reached by 0.005 a step after 0.2 of stage 0")
+        pairs: int = setting(4, help="images per domain in each of a and b, for all but the first CE; paper: 2", ge=1)
+        margin: float = setting(0.1, help="γ, the reconstruction error allowed, of pixels in [−1, 1]", ge=0)
+        eta: float = setting(0.01, help="η, the step size of the dual variable w", ge=0)
+        swap_weight: float = setting(0.5, help="weight of the swaps' class loss in stage 1", ge=0)
+        reconstruction_weight: float = setting(0.5, help="weight of the reconstruction in stage 0", ge=0)
+        gan_weight: float = setting(1.0, help="weight of the adversarial losses in stage 0", ge=0)
+        cycle_weight: float = setting(
+            2.0, help="final value of ω_c, which grows by 0.005 per step after 0.2 of stage 0", ge=0
+        )
         swap_label: Literal["structure", "semantics"] = setting(
             "structure", help="a swap's label: of the image that gave s (the authors' code on photos) or f (on digits)"
         )
-        lr_generator: float = setting(1e-4, help="learning rate of E_v, Dec and D")
-        width: int = setting(16, help="channels of the first layers of E_v and D; paper: 16 and 32")
-        downs: int = setting(2, help="halvings between image and s; paper: 4, at 224 pixels")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.stage0 < 1:
-                raise bad_value("stage0", "at least 0 and below 1", self.stage0)
-            for name in ("pairs", "width", "downs"):
-                if getattr(self, name) < 1:
-                    raise bad_value(name, "a positive integer", getattr(self, name))
+        lr_generator: float = setting(1e-4, help="learning rate of E_v, Dec and D", gt=0)
+        width: int = setting(16, help="channels of the first layers of E_v and D; paper: 16 and 32", ge=1)
+        downs: int = setting(2, help="number of times s halves the image; paper: 4, at 224 pixels", ge=1)
 
     config: Config  # narrows the base's type
     w: Tensor
@@ -217,9 +216,9 @@ class DDG(Algorithm):
 
 
 def draw_pairs(sizes: list[int], n: int, device: torch.device) -> Tensor:
-    """Indices (2·k·n,) into the concatenated batch: a, n instances of every domain; then b, n others, shuffled.
+    """Indices (2·k·n,) into the concatenated batch: a, n samples of every domain; then b, n others, shuffled.
 
-    Shuffled, a swap crosses domains. Domains of fewer than 2n instances give fewer; a single instance is in a and b.
+    Shuffled, a swap crosses domains. Domains of fewer than 2n samples give fewer; a single sample is in a and b.
 
     >>> draw_pairs([4, 4], 1, torch.device("cpu"))[:2].tolist()  # b is 3 and 7 in random order
     [0, 4]
@@ -242,7 +241,7 @@ def other(pair: Tensor) -> Tensor:
 
 
 def same_class(y: Tensor) -> Tensor:
-    """For every instance a random other one of its class in the batch, or itself where there is none.
+    """For every sample a random other one of its class in the batch, or itself where there is none.
 
     >>> same_class(torch.tensor([0, 1, 0, 2])).tolist()
     [2, 1, 0, 3]

@@ -1,9 +1,4 @@
-"""ERM: minimise the average loss over all source domains.
-
-    L(θ, φ) = 1/(k·b) Σ_e Σ_i l(y_{e,i}, h_φ(g_θ(x_{e,i})))
-
-Vapnik, "Statistical Learning Theory", 1998. Variant: DomainBed's, one cross-entropy on the concatenated batch.
-"""
+"""The method ERM."""
 
 from __future__ import annotations
 
@@ -11,17 +6,30 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig
 from fgmix.algorithms._registry import register
 
 
 @register("erm")
 class ERM(Algorithm):
-    """Empirical risk minimisation; no setting of its own."""
+    """Empirical risk minimization: the average loss over all source domains.
+
+        L(θ, φ) = 1/(k·b) Σ_e Σ_i l(y_{e,i}, h_φ(g_θ(x_{e,i})))
+
+    with l the cross-entropy. No setting of its own.
+
+    Vapnik, "An Overview of Statistical Learning Theory", 1999, https://doi.org/10.1109/72.788640. Variant: DomainBed's,
+    one cross-entropy on the concatenated batch.
+    """
 
     label = "ERM"
     year = 1999
     paper = "https://doi.org/10.1109/72.788640"
     domainbed_name = "ERM"
+
+    @classmethod
+    def trunk_steps(cls, config: BaseConfig) -> int:
+        return config.steps
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)

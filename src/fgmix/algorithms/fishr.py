@@ -1,21 +1,4 @@
-"""Fishr: equal variances of the classifier's per-instance gradients over the source domains.
-
-    V_e = var_i ∂l(y_i, h_φ(z_i))/∂φ  (biased, per element),    u_e ← V_e + γ u_e  (the old u_e constant, at first 0)
-    L = CE + λ_t · 1/k Σ_e mean (u_e − ū)²,    ū = mean_e u_e
-
-λ_t = 0 before step `anneal`, λ from then on; Adam starts anew at that step, because the gradient's size jumps. The
-running sums u gather from the first step on, so that they are warm by then.
-
-For a linear head under cross-entropy an instance's gradient is r ⊗ [z, 1] with r = softmax − onehot, so over a
-domain's n instances
-
-    V_W = (R²)ᵀ(Z²)/n − (RᵀZ/n)²,    V_b = mean R² − (mean R)²
-
-and no instance's gradient is formed. Any other head goes through `torch.func`.
-
-Ramé et al., "Fishr: Invariant Gradient Variances for Out-of-Distribution Generalization", 2022. Variant: DomainBed's,
-which is the authors': u is a sum, not an average (it divides by 1 − γ), and the distance is a mean over elements.
-"""
+"""The method Fishr."""
 
 from __future__ import annotations
 
@@ -27,14 +10,32 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, one_hot
 
 from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, Uniform, log_uniform, search, uniform
+from fgmix.algorithms._config import BaseConfig, log_uniform, search, uniform
 from fgmix.algorithms._registry import register
-from fgmix.errors import bad_value
 
 
 @register("fishr")
 class Fishr(Algorithm):
-    """ERM plus the spread over the domains of their gradient variances; with one domain, ERM."""
+    """Match the variances of the classifier's per-sample gradients over the source domains.
+
+        V_e = var_i ∂l(y_i, h_φ(z_i))/∂φ  (biased, per element)
+        u_e ← V_e + γ u_e  (the old u_e constant, at first 0)
+        L = CE + λ_t · 1/k Σ_e mean (u_e − ū)²,    ū = mean_e u_e
+
+    λ_t = 0 before step `anneal`, λ from then on; Adam restarts at that step, because the gradient's size jumps. The
+    running sums u are updated from the first step on, so that they are warm by then. With one domain it is ERM.
+
+    For a linear head under cross-entropy a sample's gradient is r ⊗ [z, 1] with r = softmax − onehot, so over a
+    domain's n samples
+
+        V_W = (R²)ᵀ(Z²)/n − (RᵀZ/n)²,    V_b = mean R² − (mean R)²
+
+    and no sample's gradient is formed. Any other head goes through `torch.func`.
+
+    Ramé et al., "Fishr: Invariant Gradient Variances for Out-of-Distribution Generalization", 2022,
+    https://arxiv.org/abs/2109.02934. Variant: DomainBed's, which is the authors': u is a sum, not an average (it
+    divides by 1 − γ), and the distance is a mean over elements.
+    """
 
     label = "Fishr"
     year = 2022
@@ -45,19 +46,17 @@ class Fishr(Algorithm):
     u: Tensor  # (k, P), P the number of the classifier's parameters
 
     class Config(BaseConfig):
-        lam: float = search(1000.0, log_uniform(1e1, 1e4), help="penalty weight λ", domainbed="lambda")
+        lam: float = search(1000.0, log_uniform(1e1, 1e4), help="penalty weight λ", domainbed="lambda", ge=0)
         anneal: int = search(
             1500,
-            Uniform(0.0, 5000.0, integer=True),
+            uniform(0.0, 5000.0, integer=True),
             help="step from which the weight is λ instead of 0",
             domainbed="penalty_anneal_iters",
+            ge=0,
         )
-        gamma: float = search(0.95, uniform(0.9, 0.99), help="decay γ of the variances' running sum", domainbed="ema")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.gamma < 1:
-                raise bad_value("gamma", "at least 0 and below 1", self.gamma)
+        gamma: float = search(
+            0.95, uniform(0.9, 0.99), help="decay γ of the variances' running sum", domainbed="ema", ge=0, lt=1
+        )
 
     config: Config  # narrows the base's type
 
@@ -66,8 +65,7 @@ class Fishr(Algorithm):
         self.register_buffer("u", torch.zeros(n_domains, sum(p.numel() for p in classifier.parameters())))
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
-        if self.updates == self.config.anneal:
-            self.optimizer = self.adam([*self.featurizer.parameters(), *self.classifier.parameters()])
+        self.restart_adam_at(self.config.anneal)
         return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
@@ -104,7 +102,7 @@ def spread(u: Tensor) -> Tensor:
 
 
 def linear_variance(Z: Tensor, R: Tensor, bias: bool = True) -> Tensor:
-    """V (P,) = [V_W, V_b]: the biased variance over n instances of a linear head's gradient, in closed form.
+    """V (P,) = [V_W, V_b]: the biased variance over n samples of a linear head's gradient, in closed form.
 
     Args:
         Z: codes (n, d).
@@ -122,7 +120,7 @@ def linear_variance(Z: Tensor, R: Tensor, bias: bool = True) -> Tensor:
 
 
 def general_variance(h: nn.Module, Z: Tensor, y: Tensor) -> Tensor:
-    """V (P,) of any head h, from the gradients of the n instances; in the order of `h.parameters()`.
+    """V (P,) of any head h, from the gradients of the n samples; in the order of `h.parameters()`.
 
     Args:
         h: classifier, codes to logits.

@@ -1,10 +1,4 @@
-"""GroupDRO: minimise the risk of the worst source domain, by weights that follow the risks.
-
-    q_e ← q_e · exp(η L_e), normalised to Σ_e q_e = 1;    L = Σ_e q_e L_e, with q constant
-
-Sagawa et al., "Distributionally Robust Neural Networks for Group Shifts", 2020, algorithm 1. Variant: DomainBed's, a
-domain for a group and one batch of every domain in each step.
-"""
+"""The method GroupDRO."""
 
 from __future__ import annotations
 
@@ -19,7 +13,16 @@ from fgmix.functional.domains import domain_risks
 
 @register("groupdro")
 class GroupDRO(Algorithm):
-    """ERM with domain weights q that grow where the risk is high."""
+    """Minimise the risk of the worst source domain, by domain weights that follow the risks.
+
+        q_e ← q_e · exp(η L_e), normalised to Σ_e q_e = 1;    L = Σ_e q_e L_e, with q constant
+
+    with L_e the cross-entropy of domain e.
+
+    Sagawa et al., "Distributionally Robust Neural Networks for Group Shifts", 2020, algorithm 1,
+    https://arxiv.org/abs/1911.08731. Variant: DomainBed's, a domain for a group and one batch of every domain in each
+    step.
+    """
 
     label = "GroupDRO"
     year = 2020
@@ -30,7 +33,7 @@ class GroupDRO(Algorithm):
 
     class Config(BaseConfig):
         eta: float = search(
-            1e-2, log_uniform(1e-3, 1e-1), help="rate η of the domain weights", domainbed="groupdro_eta"
+            1e-2, log_uniform(1e-3, 1e-1), help="step size η of the domain weights", domainbed="groupdro_eta", ge=0
         )
 
     config: Config  # narrows the base's type

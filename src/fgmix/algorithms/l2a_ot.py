@@ -1,18 +1,4 @@
-"""L2A-OT: learn to generate novel domains, as far as possible from the sources and from each other.
-
-A generator G paints each image of source e as novel domain k+e. Distances are optimal transport between codes of a
-domain critic D; a class critic C and a cycle keep the label and the content:
-
-    L_G = −λ_domain·(Σ_e d(D(x_e), D(x̂_e)) + mean_{e<e'} d(D(x̂_e), D(x̂_e'))),    x̂_e = G(x_e, k+e)
-          + λ_cycle·Σ_e mean|G(x̂_e, e) − x_e| + λ_CE·Σ_e CE(C(x̂_e), y_e)                    for G only
-    L_F = ½·CE(h(g(x)), y) + ½·CE(h(g(x̂)), y),  x̂ a constant                               for the base model only
-
-C and D learn classes and domains of the originals for the first `pretrain` of the run and stand still after that.
-
-Zhou et al., "Learning to Generate Novel Domains for Domain Generalization", 2020. Variant: no code of the authors is
-public; losses and order of updates follow the public re-implementation mousecpn/L2A-OT, with the divergence debiased,
-as the paper has it, and its mistakes put right (docs/algorithms/l2a_ot.md).
-"""
+"""The method L2A-OT."""
 
 from __future__ import annotations
 
@@ -27,7 +13,6 @@ from fgmix.algorithms._adam import DenseAdam
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.errors import bad_value
 from fgmix.functional.transport import sinkhorn_divergence, transport_cost
 from fgmix.networks.generator import Generator
 from fgmix.networks.images import PixelRange, image_channels
@@ -49,7 +34,22 @@ class Critic(nn.Module):
 
 @register("l2a_ot")
 class L2AOT(Algorithm):
-    """Train on generated novel domains beside the sources."""
+    """Train on generated novel domains, as far as possible from the sources and from each other.
+
+    A generator G translates each image of source e to novel domain k+e. Distances are optimal transport between codes
+    of a domain critic D; a class critic C and a cycle keep the label and the content:
+
+        L_G = −λ_domain·(Σ_e d(D(x_e), D(x̂_e)) + mean_{e<e'} d(D(x̂_e), D(x̂_e'))),    x̂_e = G(x_e, k+e)
+              + λ_cycle·Σ_e mean|G(x̂_e, e) − x_e| + λ_CE·Σ_e CE(C(x̂_e), y_e)                    for G only
+        L_F = ½·CE(h(g(x)), y) + ½·CE(h(g(x̂)), y),  x̂ a constant                               for the base model only
+
+    C and D learn classes and domains of the originals for the first `pretrain` of the run and are fixed after that.
+
+    Zhou et al., "Learning to Generate Novel Domains for Domain Generalization", 2020,
+    https://arxiv.org/abs/2007.03304. Variant: the authors' code is not public; losses and order of updates follow the
+    public re-implementation https://github.com/mousecpn/L2A-OT, with the divergence debiased, as in the paper, and its
+    mistakes corrected (docs/algorithms/l2a_ot.md).
+    """
 
     label = "L2A-OT"
     year = 2020
@@ -60,26 +60,21 @@ class L2AOT(Algorithm):
 
     class Config(BaseConfig):
         lambda_domain: float = search(
-            1.0, None, paper=choice(0.5, 1.0, 2.0), help="weight λ_domain of novelty and diversity"
+            1.0, None, paper=choice(0.5, 1.0, 2.0), help="weight λ_domain of novelty and diversity", ge=0
         )
-        lambda_cycle: float = search(10.0, None, paper=choice(10.0, 20.0), help="weight λ_cycle of the cycle loss")
-        lambda_ce: float = setting(1.0, help="weight λ_CE of the generated images' class loss")
-        pretrain: float = setting(0.2, help="share of the steps that trains the critics C and D, before G")
-        generated: int | None = setting(8, help="images generated per domain and step; none: the whole batch")
+        lambda_cycle: float = search(
+            10.0, None, paper=choice(10.0, 20.0), help="weight λ_cycle of the cycle loss", ge=0
+        )
+        lambda_ce: float = setting(1.0, help="weight λ_CE of the generated images' class loss", ge=0)
+        pretrain: float = setting(0.2, help="share of the steps that trains the critics C and D, before G", ge=0, lt=1)
+        generated: int | None = setting(8, help="images generated per domain and step; none: the whole batch", ge=1)
         critics: Literal["small", "backbone"] = setting(
             "small", help="networks of C and D: a small CNN, or copies of the backbone as in the paper"
         )
-        width: int = setting(16, help="channels of G's first layer; StarGAN's is 64")
-        lr_generator: float = setting(5e-4, help="learning rate of G; 1e-4 at StarGAN's width")
-        lr_critics: float = setting(1e-3, help="learning rate of C and D; 1e-4 for pre-trained backbones")
+        width: int = setting(16, help="channels of G's first layer; StarGAN: 64", ge=1)
+        lr_generator: float = setting(5e-4, help="learning rate of G; 1e-4 at StarGAN's width", gt=0)
+        lr_critics: float = setting(1e-3, help="learning rate of C and D; 1e-4 for pre-trained backbones", gt=0)
         debiased: bool = setting(True, help="d = 2·W(a, b) − W(a, a) − W(b, b) (paper) or W(a, b)")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.pretrain < 1:
-                raise bad_value("pretrain", "at least 0 and below 1", self.pretrain)
-            if self.generated is not None and self.generated < 1:
-                raise bad_value("generated", "a positive integer or none", self.generated)
 
     config: Config  # narrows the base's type
 

@@ -1,10 +1,4 @@
-"""Manifold Mixup: interpolate inputs, feature maps or codes, and their labels, at a layer drawn for every step.
-
-    h_m ← λ·h_m + (1 − λ)·h_m[π],   L = λ·CE(y) + (1 − λ)·CE(y[π]),   λ ~ Beta(α, α), m uniform over the layers
-
-Verma et al., "Manifold Mixup", 2019. Variant: the authors' code (one λ and one permutation π of the whole batch per
-step, nothing detached) with cross-entropy in place of its binary cross-entropy on softmax outputs.
-"""
+"""The method Manifold Mixup."""
 
 from __future__ import annotations
 
@@ -16,7 +10,7 @@ from torch import Tensor, nn
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
-from fgmix.errors import UserError, bad_value
+from fgmix.errors import UserError
 from fgmix.functional.mixup import mixed_cross_entropy, sample_beta
 from fgmix.networks.hooks import changing_outputs
 from fgmix.networks.stages import stages
@@ -24,7 +18,13 @@ from fgmix.networks.stages import stages
 
 @register("manifold_mixup")
 class ManifoldMixup(Algorithm):
-    """Mixup at a random depth.
+    """Interpolate inputs, feature maps or codes, and their labels, at a random layer in each step.
+
+        h_m ← λ·h_m + (1 − λ)·h_m[π],   L = λ·CE(y) + (1 − λ)·CE(y[π]),   λ ~ Beta(α, α), m uniform over the layers
+
+    Verma et al., "Manifold Mixup: Better Representations by Interpolating Hidden States", 2019,
+    https://arxiv.org/abs/1806.05236. Variant: the authors' code (one λ and one permutation π of the whole batch per
+    step, nothing detached) with cross-entropy in place of its binary cross-entropy on softmax outputs.
 
     Example:
         >>> from torch import nn
@@ -39,26 +39,20 @@ class ManifoldMixup(Algorithm):
     paper = "https://arxiv.org/abs/1806.05236"
 
     class Config(BaseConfig):
-        alpha: float = setting(0.2, help="α of λ ~ Beta(α, α)")
+        alpha: float = setting(0.2, help="α of λ ~ Beta(α, α)", gt=0)
         layers: Literal["all", "first"] = setting(
-            "all", help="all: input, stages and code; first: input and the first two stages, as the authors' code"
+            "all", help="all: input, stages and code; first: input and first two stages, as in the authors' code"
         )
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.alpha > 0:
-                raise bad_value("alpha", "positive", self.alpha)
 
     config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
-        self.layers()  # refuses a network without the layers asked for before training starts
+        self.layers = self._layers()
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        layers = self.layers()
-        m = int(torch.randint(len(layers) + 1, ()))  # 0 is the input
+        m = int(torch.randint(len(self.layers) + 1, ()))  # 0 is the input
         lam = sample_beta(self.config.alpha).to(x.device)
         pi = torch.randperm(len(y)).to(x.device)
 
@@ -68,15 +62,15 @@ class ManifoldMixup(Algorithm):
         if m == 0:
             logits = self.predict(mix(x))
         else:
-            with changing_outputs([layers[m - 1]], mix):
+            with changing_outputs([self.featurizer.get_submodule(self.layers[m - 1])], mix):
                 logits = self.predict(x)
         return {"loss": mixed_cross_entropy(logits, y, y[pi], lam), "lam": lam, "layer": torch.tensor(float(m))}
 
-    def layers(self) -> list[nn.Module]:
-        """Modules after which codes may be mixed. A network without stages, such as an MLP, has its code only."""
+    def _layers(self) -> list[str]:
+        """Names of the modules after which codes may be mixed; the featurizer's own name is empty."""
         if self.config.layers == "first":
-            return stages(self.featurizer)[:2]
+            return [stage.end.name for stage in stages(self.featurizer)[:2]]
         try:
-            return [*stages(self.featurizer), self.featurizer]
-        except UserError:
-            return [self.featurizer]
+            return [*(stage.end.name for stage in stages(self.featurizer)), ""]
+        except UserError:  # a network without stages, such as an MLP, has its code only
+            return [""]

@@ -1,14 +1,4 @@
-"""MetaMixup: learn mixup's interpolation λ online, from the loss on a held-out source domain after a virtual step.
-
-    L_mix(θ, φ, λ) = λ·CE(h_φ(g_θ(x̃)), y) + (1 − λ)·CE(h_φ(g_θ(x̃)), y[π]),   x̃ = λ·x + (1 − λ)·x[π]
-    φ'(λ) = φ − η·∇_φ L_mix(θ, φ, λ)                 virtual step on k − 1 domains, η the model's learning rate
-    λ ← Adam(dL_val(θ, φ'(λ))/dλ), clipped to [0, 1]      L_val: cross-entropy on the domain left out, drawn per step
-    θ, φ ← Adam(∇ L_mix(θ, φ, λ))                    real step on all k domains, in DomainBed's pairs
-
-Mai et al., "MetaMixUp: Learning Adaptive Interpolation Policy of MixUp with Meta-Learning", 2019. Variant: the
-authors' code is not public. The scheme is that of Meta-Weight-Net (Shu et al., 2019), a source domain stands in for
-the paper's validation split, and the virtual step moves the classifier; `look_ahead="network"` moves θ as well.
-"""
+"""The method MetaMixup."""
 
 from __future__ import annotations
 
@@ -24,7 +14,6 @@ from torch.optim import Adam
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
-from fgmix.errors import bad_value
 from fgmix.functional.mixup import mixup_loss, ring_pairs
 
 Weights = dict[str, Tensor]
@@ -32,7 +21,19 @@ Weights = dict[str, Tensor]
 
 @register("metamixup")
 class MetaMixup(Algorithm):
-    """Mixup with a learned λ.
+    """Mixup whose λ is learned, from the loss on a held-out source domain after a virtual step.
+
+        L_mix(θ, φ, λ) = λ·CE(h_φ(g_θ(x̃)), y) + (1 − λ)·CE(h_φ(g_θ(x̃)), y[π]),   x̃ = λ·x + (1 − λ)·x[π]
+        φ'(λ) = φ − η·∇_φ L_mix(θ, φ, λ)                 virtual step on k − 1 domains, η the model's learning rate
+        λ ← Adam(dL_val(θ, φ'(λ))/dλ), clipped to [0, 1]      L_val: cross-entropy on the domain left out
+        θ, φ ← Adam(∇ L_mix(θ, φ, λ))                    real step on all k domains, in DomainBed's pairs
+
+    The domain left out is drawn in every step.
+
+    Mai et al., "MetaMixUp: Learning Adaptive Interpolation Policy of MixUp with Meta-Learning", 2019,
+    https://arxiv.org/abs/1908.10059. Variant: the authors' code is not public. The scheme is that of Meta-Weight-Net
+    (Shu et al., 2019, https://arxiv.org/abs/1902.07379), a source domain replaces the paper's validation split, and the
+    virtual step moves the classifier; `look_ahead="network"` moves θ as well.
 
     Example:
         >>> from fgmix.algorithms import create
@@ -48,19 +49,13 @@ class MetaMixup(Algorithm):
     min_domains = 2
 
     class Config(BaseConfig):
-        lam: float = setting(0.7, help="initial λ; at 0.5 the roles of a pair are alike and the gradient vanishes")
-        lam_lr: float = setting(1e-3, help="learning rate of λ (Adam)")
-        look_ahead: Literal["classifier", "network"] = setting(
-            "classifier",
-            help="what the virtual step moves: h alone, or g and h (exact, second order through g, dearer)",
+        lam: float = setting(
+            0.7, help="initial λ; at 0.5 the two sides of a pair are alike and the gradient vanishes", ge=0, le=1
         )
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not 0 <= self.lam <= 1:
-                raise bad_value("lam", "between 0 and 1", self.lam)
-            if not self.lam_lr > 0:
-                raise bad_value("lam_lr", "positive", self.lam_lr)
+        lam_lr: float = setting(1e-3, help="learning rate of λ (Adam)", gt=0)
+        look_ahead: Literal["classifier", "network"] = setting(
+            "classifier", help="what the virtual step moves: h alone, or g and h (exact, second order, costlier)"
+        )
 
     config: Config  # narrows the base's type
 
@@ -83,27 +78,26 @@ class MetaMixup(Algorithm):
     def meta_gradient(self, batches: Batches) -> tuple[Tensor, Tensor]:
         """L_val after the virtual step, and its derivative by λ; draws the domain to validate on, then π."""
         t = int(torch.randint(len(batches), ()))
-        x, y = batch_of([batch for e, batch in enumerate(batches) if e != t])
-        pi = torch.randperm(len(y)).to(y.device)
         x_val, y_val = batches[t]
+        x, y = batch_of(batches[:t] + batches[t + 1 :])
+        pi = torch.randperm(len(y)).to(y.device)
         moving, fixed = self.look_ahead_weights()
 
-        def f(weights: Weights, x: Tensor) -> Tensor:
-            logits: Tensor = functional_call(self, {**fixed, **weights}, x)
-            return logits
+        def network(w: Weights) -> Callable[[Tensor], Tensor]:
+            return lambda inputs: functional_call(self, {**fixed, **w}, inputs)
 
-        def L_mix(weights: Weights, lam: Tensor) -> Tensor:
-            return mixup_loss(lambda x: f(weights, x), [((x, y), (x[pi], y[pi]))], lam[None])
+        def L_mix(w: Weights, lam: Tensor) -> Tensor:
+            return mixup_loss(network(w), [((x, y), (x[pi], y[pi]))], lam[None])
 
-        def L_val(weights: Weights) -> Tensor:
-            return cross_entropy(f(weights, x_val), y_val)
+        def L_val(w: Weights) -> Tensor:
+            return cross_entropy(network(w)(x_val), y_val)
 
         return look_ahead_gradient(L_mix, L_val, moving, self.lam, self.config.lr)
 
     def look_ahead_weights(self) -> tuple[Weights, Weights]:
         """Weights that the virtual step moves, and all others, constant.
 
-        Buffers are copied: batch-norm's running statistics must not take in a virtual step.
+        Buffers are copied: batch-norm's running statistics must not record a virtual step.
         """
         movers = self.classifier if self.config.look_ahead == "classifier" else self
         ids = {id(p) for p in movers.parameters() if p.requires_grad and p is not self.lam}
@@ -129,9 +123,9 @@ def look_ahead_gradient(
         eta: η.
 
     Example:
-        >>> w, lam = {"w": torch.tensor(0.0, requires_grad=True)}, torch.tensor(2.0, requires_grad=True)
-        >>> _, slope = look_ahead_gradient(lambda w, lam: lam * w["w"], lambda w: 3 * w["w"], w, lam, eta=0.1)
-        >>> round(float(slope), 6)  # w' = −0.1·λ
+        >>> phi, lam = {"phi": torch.tensor(0.0, requires_grad=True)}, torch.tensor(2.0, requires_grad=True)
+        >>> _, slope = look_ahead_gradient(lambda w, l: l * w["phi"], lambda w: 3 * w["phi"], phi, lam, eta=0.1)
+        >>> round(float(slope), 6)  # φ' = −0.1·λ
         -0.3
     """
     gradients = torch.autograd.grad(

@@ -1,13 +1,4 @@
-"""MixStyle: mix the style statistics of feature maps between instances, after the first residual stages.
-
-    h ← (λσ + (1 − λ)σ[π]) · (h − μ)/σ + λμ + (1 − λ)μ[π],   λ_i ~ Beta(α, α), one per instance
-
-μ, σ are the mean and deviation of each (instance, channel) and take no gradient. Labels are not mixed. After every
-stage concerned a coin of probability p decides for the whole batch; each has its own λ and permutation π.
-
-Zhou et al., "Domain Generalization with MixStyle", 2021. Variant: the authors' code; after stages 1 and 2, as the
-FGMix paper has it (the authors: 1–3 for PACS, 1–2 for OfficeHome).
-"""
+"""The method MixStyle."""
 
 from __future__ import annotations
 
@@ -23,7 +14,7 @@ from fgmix.algorithms._registry import register
 from fgmix.errors import bad_value
 from fgmix.functional.mixup import sample_beta
 from fgmix.functional.style import instance_statistics, restyle
-from fgmix.networks.hooks import changing_outputs
+from fgmix.networks.hooks import changing_maps
 from fgmix.networks.stages import stages
 
 EPS = 1e-6  # the authors' ε
@@ -31,7 +22,16 @@ EPS = 1e-6  # the authors' ε
 
 @register("mixstyle")
 class MixStyle(Algorithm):
-    """Styles mixed in training; nothing is added to the network, which predicts as it is.
+    """Mix the style statistics of feature maps between samples, after the first residual stages.
+
+        h ← (λσ + (1 − λ)σ[π]) · (h − μ)/σ + λμ + (1 − λ)μ[π],   λ_i ~ Beta(α, α), one per sample
+
+    μ, σ are the mean and deviation of each (sample, channel) and carry no gradient. Labels are not mixed. After each of
+    these stages the whole batch is mixed with probability p, with a λ and a permutation π of its own. Nothing is added
+    to the network, which predicts as it is.
+
+    Zhou et al., "Domain Generalization with MixStyle", 2021, https://arxiv.org/abs/2104.02008. Variant: the authors'
+    code; after stages 1 and 2, as in the FGMix paper (the authors: 1–3 for PACS, 1–2 for OfficeHome).
 
     Example:
         >>> from fgmix.algorithms import create
@@ -48,27 +48,21 @@ class MixStyle(Algorithm):
     needs_stages = True
 
     class Config(BaseConfig):
-        alpha: float = setting(0.1, help="α of λ ~ Beta(α, α)")
-        p: float = setting(0.5, help="probability of mixing after a stage")
-        first_stages: int = setting(2, help="how many of the first stages are followed by MixStyle")
+        alpha: float = setting(0.1, help="α of λ ~ Beta(α, α)", gt=0)
+        p: float = setting(0.5, help="probability of mixing after a stage", ge=0, le=1)
+        first_stages: int = setting(2, help="number of first stages that MixStyle follows", ge=1)
         mix: Literal["random", "crossdomain"] = setting(
-            "random", help="whose style: anyone's in the batch, or an instance's of another domain"
+            "random", help="whose style: of any sample of the batch, or of one of another domain"
         )
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.alpha > 0:
-                raise bad_value("alpha", "positive", self.alpha)
-            if not 0 <= self.p <= 1:
-                raise bad_value("p", "between 0 and 1", self.p)
-            if self.first_stages < 1:
-                raise bad_value("first_stages", "a positive integer", self.first_stages)
 
     config: Config  # narrows the base's type
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
-        stages(featurizer)  # refuses a network without stages before training starts
+        found = stages(featurizer)
+        if config.first_stages > len(found):
+            raise bad_value("first_stages", f"at most {len(found)}, the stages of this network", config.first_stages)
+        self.maps = [stage.end for stage in found[: config.first_stages]]
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
@@ -81,7 +75,7 @@ class MixStyle(Algorithm):
             pi = torch.randperm(len(h)) if self.config.mix == "random" else crossdomain_partners(sizes)
             return mix_style(h, lam, pi.to(h.device))
 
-        with changing_outputs(stages(self.featurizer)[: self.config.first_stages], change):
+        with changing_maps(self.featurizer, self.maps, change):
             logits = self.predict(x)
         return {"loss": cross_entropy(logits, y)}
 
@@ -95,12 +89,12 @@ def mix_style(h: Tensor, lam: Tensor, pi: Tensor) -> Tensor:
 
 
 def crossdomain_partners(sizes: list[int]) -> Tensor:
-    """π (n,) that sends every instance to one of another domain: the next in a random ring of the domains.
+    """π (n,) that sends every sample to one of another domain: the next in a random ring of the domains.
 
     With two equally long domains this is the authors' rule (each half takes the other's styles, shuffled).
 
     Args:
-        sizes: instances per domain, in the batch's order.
+        sizes: samples per domain, in the batch's order.
     """
     starts = [sum(sizes[:e]) for e in range(len(sizes))]
     order = torch.randperm(len(sizes)).tolist()

@@ -1,10 +1,4 @@
-"""Mixup between domains: train on interpolated inputs and labels of pairs of domains.
-
-    L = mean_(i,j) [ λ·CE(h(g(x̃)), y_i) + (1 − λ)·CE(h(g(x̃)), y_j) ],   x̃ = λ·x_i + (1 − λ)·x_j,   λ ~ Beta(α, α)
-
-Zhang et al., "mixup", 2018; between domains: Xu et al., 2020, and Yan et al., 2020. Variant: DomainBed's, whose k
-pairs (i, j) are the neighbours in a random ring of the domains, each with a λ of its own.
-"""
+"""The method Mixup, between domains."""
 
 from __future__ import annotations
 
@@ -13,13 +7,18 @@ from torch import Tensor
 from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, log_uniform, search
 from fgmix.algorithms._registry import register
-from fgmix.errors import bad_value
 from fgmix.functional.mixup import mixup_loss, ring_pairs, sample_beta
 
 
 @register("mixup")
 class Mixup(Algorithm):
-    """Inter-domain mixup.
+    """Train on interpolated inputs and labels of pairs of domains.
+
+        L = mean_(i,j) [ λ·CE(h(g(x̃)), y_i) + (1 − λ)·CE(h(g(x̃)), y_j) ],   x̃ = λ·x_i + (1 − λ)·x_j,   λ ~ Beta(α, α)
+
+    Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, https://arxiv.org/abs/1710.09412; between domains:
+    Xu et al., 2020, https://arxiv.org/abs/1912.01805, and Yan et al., 2020, https://arxiv.org/abs/2001.00677. Variant:
+    DomainBed's, whose k pairs (i, j) are the neighbours in a random ring of the domains, each with a λ of its own.
 
     Example:
         >>> import torch
@@ -37,12 +36,7 @@ class Mixup(Algorithm):
     min_domains = 2
 
     class Config(BaseConfig):
-        alpha: float = search(0.2, log_uniform(1e-1, 1e1), help="α of λ ~ Beta(α, α)", domainbed="mixup_alpha")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if not self.alpha > 0:
-                raise bad_value("alpha", "positive", self.alpha)
+        alpha: float = search(0.2, log_uniform(1e-1, 1e1), help="α of λ ~ Beta(α, α)", domainbed="mixup_alpha", gt=0)
 
     config: Config  # narrows the base's type
 

@@ -1,15 +1,4 @@
-"""MLDG: a step that helps one domain should help another; meta-learning over pairs of source domains.
-
-Each step splits the domains at random into meta-test ones (`meta_test` of them) and meta-train ones, and pairs every
-meta-train domain i with a meta-test domain j, in turn:
-
-    g_i = ∂L_i(θ)/∂θ,    θ_i = θ − α g_i / (|g_i| + ε),    g_j = ∂L_j(θ_i)/∂θ_i,      ∇ = 1/k Σ_(i,j) (g_i + β g_j)
-
-θ_i is the first step of a fresh Adam with learning rate α (that of the model), written out: its bias-corrected moments
-are g_i and g_i². First order: θ_i's own dependence on θ is left out of g_j.
-
-Li et al., "Learning to Generalize: Meta-Learning for Domain Generalization", 2018. Variant: DomainBed's.
-"""
+"""The method MLDG."""
 
 from __future__ import annotations
 
@@ -24,14 +13,25 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search
 from fgmix.algorithms._registry import register
-from fgmix.errors import bad_value
 
 EPS = 1e-8  # Adam's ε
 
 
 @register("mldg")
 class MLDG(Algorithm):
-    """First-order meta-learning over pairs of domains."""
+    """First-order meta-learning: a gradient step on one source domain should lower the loss on another.
+
+    Each step splits the domains at random into meta-test ones (`meta_test` of them) and meta-train ones, and pairs
+    every meta-train domain i with a meta-test domain j, in turn:
+
+        g_i = ∂L_i(θ)/∂θ,    θ_i = θ − α g_i / (|g_i| + ε),    g_j = ∂L_j(θ_i)/∂θ_i,      ∇ = 1/k Σ_(i,j) (g_i + β g_j)
+
+    θ_i is the first step of a fresh Adam with learning rate α (that of the model), written out: its bias-corrected
+    moments are g_i and g_i². First order: θ_i's own dependence on θ is left out of g_j.
+
+    Li et al., "Learning to Generalize: Meta-Learning for Domain Generalization", 2018,
+    https://arxiv.org/abs/1710.03463. Variant: DomainBed's.
+    """
 
     label = "MLDG"
     year = 2018
@@ -41,16 +41,11 @@ class MLDG(Algorithm):
 
     class Config(BaseConfig):
         beta: float = search(
-            1.0, log_uniform(1e-1, 1e1), help="weight β of the meta-test gradient", domainbed="mldg_beta"
+            1.0, log_uniform(1e-1, 1e1), help="weight β of the meta-test gradient", domainbed="mldg_beta", ge=0
         )
         meta_test: int = search(
-            2, choice(1, 2), help="domains held out for meta-test in a step; at most k − 1", domainbed="n_meta_test"
+            2, choice(1, 2), help="number of meta-test domains in a step; at most k − 1", domainbed="n_meta_test", ge=1
         )
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.meta_test < 1:
-                raise bad_value("meta_test", "a positive integer", self.meta_test)
 
     config: Config  # narrows the base's type
 

@@ -1,10 +1,4 @@
-"""MMD: match the distributions of every pair of source domains in a kernel's feature space.
-
-    L = mean_e L_e + γ · mean_{i<j} MMD²(z_i, z_j),    MMD² of the kernel Σ_s exp(−s ‖·‖²), s = 1e-3 … 1e3
-
-Li et al., "Domain Generalization with Adversarial Feature Learning", 2018. Variant: DomainBed's, the alignment alone,
-without the paper's autoencoder and adversary.
-"""
+"""The method MMD."""
 
 from __future__ import annotations
 
@@ -19,7 +13,16 @@ from fgmix.functional.kernels import mmd
 
 @register("mmd")
 class MMD(Algorithm):
-    """ERM plus the kernel distance of the domains' codes; with one domain there is no pair, and it is ERM."""
+    """Match the code distributions of every two source domains by the maximum mean discrepancy.
+
+        L = mean_e L_e + γ · mean_{i<j} MMD²(z_i, z_j),    MMD² of the kernel Σ_s exp(−s ‖·‖²), s = 1e-3 … 1e3
+
+    with L_e the cross-entropy and z_e the codes of domain e. With one domain there is no pair, and it is ERM.
+
+    Li et al., "Domain Generalization with Adversarial Feature Learning", 2018,
+    https://doi.org/10.1109/CVPR.2018.00566. Variant: DomainBed's, the alignment alone, without the paper's autoencoder
+    and adversary.
+    """
 
     label = "MMD"
     year = 2018
@@ -27,7 +30,9 @@ class MMD(Algorithm):
     domainbed_name = "MMD"
 
     class Config(BaseConfig):
-        gamma: float = search(1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma")
+        gamma: float = search(
+            1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma", ge=0
+        )
 
     config: Config  # narrows the base's type
 

@@ -1,16 +1,4 @@
-"""PCGrad: gradient surgery; of two domains whose gradients conflict, each gives up its part along the other's.
-
-    v_i ← g_i;   for j ≠ i in random order:   if v_i·g_j < 0:   v_i ← v_i − (v_i·g_j / ‖g_j‖²) g_j;      ∇ = mean_i v_i
-
-with g_e = ∂L_e/∂θ over all parameters as one vector. The target is always the domain's own gradient g_j, never its
-projected v_j.
-
-Every v_i is a combination Σ_j C_ij g_j, and v_i·g_j = Σ_m C_im G_mj with G_mj = g_m·g_j. So the surgery runs on the
-k×k matrices C and G, and the long vectors are read twice: for G, and for the result Σ_j (mean_i C_ij) g_j.
-
-Yu et al., "Gradient Surgery for Multi-Task Learning", 2020, algorithm 1. Variant: domains for tasks, and the mean of
-the v_i where the paper has their sum, so that without conflict the step is that of the mean loss.
-"""
+"""The method PCGrad."""
 
 from __future__ import annotations
 
@@ -24,7 +12,21 @@ from fgmix.functional.gradients import domain_gradients
 
 @register("pcgrad")
 class PCGrad(Algorithm):
-    """ERM on projected domain gradients; with one domain, ERM. No setting of its own."""
+    """Gradient surgery: of two domains whose gradients conflict, each loses its component along the other's.
+
+        v_i ← g_i;   for j ≠ i in random order:   if v_i·g_j < 0:   v_i ← v_i − (v_i·g_j / ‖g_j‖²) g_j
+        ∇ = mean_i v_i
+
+    with g_e = ∂L_e/∂θ over all parameters as one vector. The target is always the domain's own gradient g_j, never its
+    projected v_j. With one domain it is ERM. No setting of its own.
+
+    Every v_i is a combination Σ_j C_ij g_j, and v_i·g_j = Σ_m C_im G_mj with G_mj = g_m·g_j. So the surgery runs on the
+    k×k matrices C and G, and the long vectors are read twice: for G, and for the result Σ_j (mean_i C_ij) g_j.
+
+    Yu et al., "Gradient Surgery for Multi-Task Learning", 2020, algorithm 1, https://arxiv.org/abs/2001.06782.
+    Variant: domains for tasks, and the mean of the v_i where the paper has their sum, so that without conflict the step
+    is that of the mean loss.
+    """
 
     label = "PCGrad"
     year = 2020

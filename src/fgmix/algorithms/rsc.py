@@ -1,16 +1,4 @@
-"""RSC: train on what is left when the features the classifier relies on most are muted.
-
-    G = ∂ h(z)_y / ∂z
-    keep_f = G < the (1 − f)-quantile of G within the instance
-    Δ = p_y(z) − p_y(z · keep_f),    keep_b = Δ < the (1 − b)-quantile of Δ over the batch
-    L = mean l(y, h(z · (keep_f or keep_b)))
-
-Of each instance the share f of features with the steepest true-class logit is muted, but only in the share b of
-instances whose true-class probability falls most by it. The masks are constants of the step.
-
-Huang et al., "Self-Challenging Improves Cross-Domain Generalization", 2020, equations 1 to 5. Variant: DomainBed's, on
-the pooled code.
-"""
+"""The method RSC."""
 
 from __future__ import annotations
 
@@ -21,12 +9,24 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, search, uniform
 from fgmix.algorithms._registry import register
-from fgmix.errors import bad_value
 
 
 @register("rsc")
 class RSC(Algorithm):
-    """Representation self-challenging; one pass through the featurizer, three through the classifier."""
+    """Representation self-challenging: mute the features that the classifier relies on most, and train on the rest.
+
+        G = ∂ h(z)_y / ∂z
+        keep_f = G < the (1 − f)-quantile of G within the sample
+        Δ = p_y(z) − p_y(z · keep_f),    keep_b = Δ < the (1 − b)-quantile of Δ over the batch
+        L = mean l(y, h(z · (keep_f or keep_b)))
+
+    Of each sample the share f of features with the steepest true-class logit is muted, but only in the share b of
+    samples whose true-class probability falls most by it. The masks are constants of the step, which takes one pass
+    through the featurizer and three through the classifier.
+
+    Huang et al., "Self-Challenging Improves Cross-Domain Generalization", 2020, equations 1 to 5,
+    https://arxiv.org/abs/2007.02454. Variant: DomainBed's, on the pooled code.
+    """
 
     label = "RSC"
     year = 2020
@@ -34,14 +34,12 @@ class RSC(Algorithm):
     domainbed_name = "RSC"
 
     class Config(BaseConfig):
-        f: float = search(1 / 3, uniform(0.0, 0.5), help="share of features muted", domainbed="rsc_f_drop_factor")
-        b: float = search(1 / 3, uniform(0.0, 0.5), help="share of instances muted", domainbed="rsc_b_drop_factor")
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            for name, share in (("f", self.f), ("b", self.b)):
-                if not 0 <= share <= 1:
-                    raise bad_value(name, "a share between 0 and 1", share)
+        f: float = search(
+            1 / 3, uniform(0.0, 0.5), help="share of features muted", domainbed="rsc_f_drop_factor", ge=0, le=1
+        )
+        b: float = search(
+            1 / 3, uniform(0.0, 0.5), help="share of samples muted", domainbed="rsc_b_drop_factor", ge=0, le=1
+        )
 
     config: Config  # narrows the base's type
 
@@ -52,7 +50,7 @@ class RSC(Algorithm):
         return {"loss": cross_entropy(self.classifier(z * keep), y), "kept": keep.float().mean()}
 
     def _keep(self, z: Tensor, y: Tensor) -> Tensor:
-        """Which features of which instances stay, (n, d) of booleans."""
+        """Which features of which samples stay, (n, d) of booleans."""
         z = z.requires_grad_()  # the caller's z is detached: a leaf of its own, and no pass through the featurizer
         logits = self.classifier(z)
         (G,) = torch.autograd.grad(_of_true_class(logits, y).sum(), z)

@@ -1,16 +1,4 @@
-"""SelfReg: pull instances of one class together, whatever their domain, by self-supervised regression.
-
-    z = g(x),  o = h(z),  q = P(z);    s, r: random permutations within each class;    λ ~ Beta(½, ½)
-    R_ind = MSE(o, o_s) + 0.3 MSE(z, q_s)
-    R_hdl = MSE(o, λ o_s + (1 − λ) o_r) + 0.3 MSE(z, λ q_s + (1 − λ) q_r)
-    L = CE + min(CE, 1) · (λ R_ind + (1 − λ) R_hdl),  the factor min(CE, 1) constant
-
-P is a projection of the partner's code only: Linear, BatchNorm, ReLU, twice, then Linear, BatchNorm. MSE is the mean
-over instances and entries.
-
-Kim et al., "SelfReg: Self-supervised Contrastive Regularization for Domain Generalization", 2021. Variant: DomainBed's,
-where P keeps its random weights; `train_projection` is the authors' own. Their curriculum over domains is left out.
-"""
+"""The method SelfReg."""
 
 from __future__ import annotations
 
@@ -28,7 +16,20 @@ FEATURE_WEIGHT = 0.3  # of the codes' terms against the logits' terms, the autho
 
 @register("selfreg")
 class SelfReg(Algorithm):
-    """ERM plus regression of logits and codes on those of same-class partners; one pass through the featurizer."""
+    """Pull samples of one class together, whatever their domain, by self-supervised regression.
+
+        z = g(x),  o = h(z),  q = P(z);    s, r: random permutations within each class;    λ ~ Beta(½, ½)
+        R_ind = MSE(o, o_s) + 0.3 MSE(z, q_s)
+        R_hdl = MSE(o, λ o_s + (1 − λ) o_r) + 0.3 MSE(z, λ q_s + (1 − λ) q_r)
+        L = CE + min(CE, 1) · (λ R_ind + (1 − λ) R_hdl),  the factor min(CE, 1) constant
+
+    P is a projection of the partner's code only: Linear, BatchNorm, ReLU, twice, then Linear, BatchNorm. MSE is the
+    mean over samples and entries. A step takes one pass through the featurizer.
+
+    Kim et al., "SelfReg: Self-supervised Contrastive Regularization for Domain Generalization", 2021,
+    https://arxiv.org/abs/2104.09841. Variant: DomainBed's, where P keeps its random weights; `train_projection` is the
+    authors' own. Their curriculum over domains is left out.
+    """
 
     label = "SelfReg"
     year = 2021
@@ -52,7 +53,7 @@ class SelfReg(Algorithm):
         x, y = batch_of(batches)
         if len(y) < 2:
             raise UserError(
-                "selfreg normalises over the batch, which takes at least 2 instances. Found 1. Raise the batch size."
+                "selfreg normalises over the batch, which needs at least 2 samples. Found 1. Raise the batch size."
             )
         z = self.featurizer(x)
         o, q = self.classifier(z), self.projection(z)
@@ -84,9 +85,9 @@ def projection(d: int) -> nn.Sequential:
 
 
 def same_class_permutation(y: Tensor) -> Tensor:
-    """A permutation π, uniform among those with y[π] = y: each instance's partner has its class.
+    """A permutation π, uniform among those with y[π] = y: each sample's partner has its class.
 
-    Sorting by class twice, once from a shuffled order, lists the instances of every class in the same places.
+    Sorting by class twice, once from a shuffled order, lists the samples of every class in the same places.
 
     Args:
         y: labels (n,).

@@ -1,26 +1,28 @@
-"""V-REx: equal risks over the source domains, by a penalty on their variance.
-
-    L = mean_e L_e + λ_t · 1/k Σ_e (L_e − mean L)²
-
-λ_t = 1 before step `anneal`, λ from then on; Adam starts anew at that step, because the gradient's size jumps.
-
-Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation (REx)", 2021. Variant: DomainBed's, whose
-first term is the mean of the risks (the paper's is their sum).
-"""
+"""The method V-REx."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from fgmix.algorithms._base import Algorithm, Batches
-from fgmix.algorithms._config import BaseConfig, LogUniform, log_uniform, search
+from fgmix.algorithms._config import BaseConfig, log_uniform, search
 from fgmix.algorithms._registry import register
 from fgmix.functional.domains import domain_risks
 
 
 @register("vrex")
 class VREx(Algorithm):
-    """ERM plus the variance of the domains' risks; with one domain the variance is zero, and it is ERM."""
+    """Penalise the variance of the source domains' risks.
+
+        L = mean_e L_e + λ_t · 1/k Σ_e (L_e − mean L)²
+
+    with L_e the cross-entropy of domain e. λ_t = 1 before step `anneal`, λ from then on; Adam restarts at that step,
+    because the gradient's size jumps. With one domain the variance is zero, and it is ERM.
+
+    Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation (REx)", 2021,
+    https://arxiv.org/abs/2003.00688. Variant: DomainBed's, whose first term is the mean of the risks (the paper's is
+    their sum).
+    """
 
     label = "VREx"
     year = 2021
@@ -29,19 +31,19 @@ class VREx(Algorithm):
     at_work = {"anneal": 0}
 
     class Config(BaseConfig):
-        lam: float = search(10.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="vrex_lambda")
+        lam: float = search(10.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="vrex_lambda", ge=0)
         anneal: int = search(
             500,
-            LogUniform(0.0, 4.0, integer=True),
+            log_uniform(1, 1e4, integer=True),
             help="step from which the weight is λ instead of 1",
             domainbed="vrex_penalty_anneal_iters",
+            ge=0,
         )
 
     config: Config  # narrows the base's type
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
-        if self.updates == self.config.anneal:
-            self.optimizer = self.adam([*self.featurizer.parameters(), *self.classifier.parameters()])
+        self.restart_adam_at(self.config.anneal)
         return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:

@@ -1,0 +1,93 @@
+"""Settings out of their bounds are refused, with the bounds in the sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from fgmix import algorithms
+from fgmix.errors import UserError
+
+SHARE = "a number between 0 and 1"
+PROPER_SHARE = "a number at least 0 and below 1"
+POSITIVE = "a positive number"
+WEIGHT = "zero or a positive number"
+COUNT = "a positive integer"
+STEP = "zero or a positive integer"
+
+BAD: list[tuple[str, str, object, str]] = [
+    ("andmask", "tau", -0.1, SHARE),
+    ("andmask", "tau", 1.1, SHARE),
+    ("cnsn", "p", 1.5, SHARE),
+    ("cnsn", "active", 0, COUNT),
+    ("coral", "gamma", -1.0, WEIGHT),
+    ("ddg", "stage0", 1.0, PROPER_SHARE),
+    ("ddg", "stage0", -0.1, PROPER_SHARE),
+    ("ddg", "pairs", 0, COUNT),
+    ("ddg", "width", 0, COUNT),
+    ("ddg", "downs", 0, COUNT),
+    ("ddg", "margin", -0.1, WEIGHT),
+    ("ddg", "lr_generator", 0.0, POSITIVE),
+    ("fgmix", "n", 0, COUNT),
+    ("fgmix", "tau", 1.5, SHARE),
+    ("fgmix", "domains_per_tuple", 1, "an integer at least 2 or none"),
+    ("fgmix", "lam", 0.0, POSITIVE),
+    ("fgmix", "gamma", 0.0, POSITIVE),
+    ("fgmix", "eta2", 0.0, POSITIVE),
+    ("fgmix", "directions", 0, COUNT),
+    ("fgmix", "alpha", 1.5, SHARE),
+    ("fgmix_d", "lam", -3.0, POSITIVE),
+    ("fish", "eta", 1.5, SHARE),
+    ("fishr", "lam", -1.0, WEIGHT),
+    ("fishr", "anneal", -1, STEP),
+    ("fishr", "gamma", 1.0, PROPER_SHARE),
+    ("groupdro", "eta", -1.0, WEIGHT),
+    ("irm", "anneal", -1, STEP),
+    ("l2a_ot", "pretrain", 1.0, PROPER_SHARE),
+    ("l2a_ot", "generated", 0, "a positive integer or none"),
+    ("l2a_ot", "width", 0, COUNT),
+    ("l2a_ot", "lambda_cycle", -1.0, WEIGHT),
+    ("manifold_mixup", "alpha", -1.0, POSITIVE),
+    ("metamixup", "lam", 1.5, SHARE),
+    ("metamixup", "lam_lr", 0.0, POSITIVE),
+    ("mixstyle", "alpha", 0.0, POSITIVE),
+    ("mixstyle", "p", -0.1, SHARE),
+    ("mixstyle", "first_stages", 0, COUNT),
+    ("mixup", "alpha", 0.0, POSITIVE),
+    ("mldg", "beta", -1.0, WEIGHT),
+    ("mldg", "meta_test", 0, COUNT),
+    ("mmd", "gamma", float("inf"), "finite"),
+    ("rsc", "f", 1.5, SHARE),
+    ("rsc", "b", float("nan"), "finite"),
+    ("sagnet", "w_adv", -1.0, WEIGHT),
+    ("sagnet", "stage", 0, COUNT),
+    ("sandmask", "tau", 1.5, SHARE),
+    ("sandmask", "kappa", 0.0, POSITIVE),
+    ("vrex", "lam", -1.0, WEIGHT),
+    ("erm", "lr", 0.0, POSITIVE),
+    ("erm", "weight_decay", -1.0, WEIGHT),
+    ("erm", "steps", 0, COUNT),
+]
+
+
+@pytest.mark.parametrize(("method", "setting", "value", "expected"), BAD)
+def test_out_of_bounds_is_refused(method: str, setting: str, value: object, expected: str) -> None:
+    with pytest.raises(UserError, match=f"`{setting}` should be {expected}. Found {value}"):
+        algorithms.get(method).Config.of(**{setting: value})
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "value"),
+    [
+        ("cnsn", "crop", "all"),
+        ("ddg", "swap_label", "both"),
+        ("fgmix", "scale", "max"),
+        ("l2a_ot", "critics", "large"),
+        ("manifold_mixup", "layers", "last"),
+        ("metamixup", "look_ahead", "exact"),
+        ("mixstyle", "mix", "sideways"),
+        ("sagnet", "level", "codes"),
+    ],
+)
+def test_unknown_choices_are_refused(method: str, setting: str, value: str) -> None:
+    with pytest.raises(UserError, match=rf"Unknown `{setting}` '{value}'.*Known: "):
+        algorithms.get(method).Config.of(**{setting: value})
