@@ -9,8 +9,8 @@ from pathlib import Path
 from fgmix.errors import UserError
 from fgmix.files import write_atomically
 from fgmix.report.page import Choices, write_report
+from fgmix.results.collect import collect
 from fgmix.results.formats import markdown
-from fgmix.results.reporting import collect
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table
 from fgmix.runs.record import RunRecord, read_record

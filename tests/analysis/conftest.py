@@ -1,31 +1,5 @@
-"""Two tiny finished runs, opened: ERM, and FGMix with the same seed and network."""
+"""Finished runs that the tests of this folder share."""
 
-from __future__ import annotations
+from runs.finished import erm, mixing
 
-from dataclasses import replace
-from pathlib import Path
-
-import pytest
-
-from fgmix.runs.loop import train
-from fgmix.runs.opening import OpenedRun, open_run
-from runs.killed_run import toy_data, toy_spec
-
-SETTINGS = {"fgmix": {"tau": 0.2, "n": 8, "directions": 5, "eta2": 1e-2}}
-
-
-def make(algorithm: str, out: Path) -> OpenedRun:
-    spec = replace(toy_spec(algorithm), settings=SETTINGS.get(algorithm, {}))
-    record = train(spec, out, dataset=toy_data(), device="cpu", progress=False)
-    assert record.folder is not None
-    return open_run(record.folder, dataset=toy_data())
-
-
-@pytest.fixture(scope="session")
-def erm(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
-    return make("erm", tmp_path_factory.mktemp("erm"))
-
-
-@pytest.fixture(scope="session")
-def mixing(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
-    return make("fgmix", tmp_path_factory.mktemp("fgmix"))
+__all__ = ["erm", "mixing"]

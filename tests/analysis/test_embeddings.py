@@ -15,7 +15,7 @@ from fgmix.runs.opening import OpenedRun, Sample
 
 
 def test_panels_of_a_mixing_run(mixing: OpenedRun) -> None:
-    found = mixing_embedding(mixing, instances=10, mixed=12)
+    found = mixing_embedding(mixing, samples=10, mixed=12)
     assert found.panels.tolist() == ["Original codes", "Random interpolation", "FGMix"]
     assert found.domains[found.is_test].tolist() == ["2"]
     own = found.points[(found.panel == 0)]
@@ -23,37 +23,37 @@ def test_panels_of_a_mixing_run(mixing: OpenedRun) -> None:
     for panel in (1, 2):  # one t-SNE: an original code is in the same place everywhere
         here = found.panel == panel
         assert np.array_equal(found.points[here & (found.domain >= 0)], own)
-        assert (found.domain[here] == -1).sum() == (found.instance[here] == -1).sum() == 12
+        assert (found.domain[here] == -1).sum() == (found.sample[here] == -1).sum() == 12
     assert np.isnan(found.extrapolated[0])
     assert found.extrapolated[1] == 0
     assert 0 <= found.extrapolated[2] <= 1
     named = found.domain >= 0
-    for d, i, label in zip(found.domain[named], found.instance[named], found.label[named]):
+    for d, i, label in zip(found.domain[named], found.sample[named], found.label[named]):
         assert mixing.prepared.dataset.domains[d].y[i] == label
 
 
 def test_runs_beside_one_another(erm: OpenedRun, mixing: OpenedRun) -> None:
-    found = code_embedding([erm, mixing], instances=8)
+    found = code_embedding([erm, mixing], samples=8)
     assert found.panels.tolist() == ["ERM", "FGMix"]
-    assert np.array_equal(found.instance[found.panel == 0], found.instance[found.panel == 1])
+    assert np.array_equal(found.sample[found.panel == 0], found.sample[found.panel == 1])
     assert np.isnan(found.extrapolated).all()
 
 
 def test_a_tsne_that_is_done_is_kept(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
-    whole = code_embedding([erm, mixing], instances=8, progress=False)
-    code_embedding([erm, mixing], instances=8, keep=tmp_path / "t", progress=False)
+    whole = code_embedding([erm, mixing], samples=8, progress=False)
+    code_embedding([erm, mixing], samples=8, keep=tmp_path / "t", progress=False)
     (partial,) = tmp_path.glob(".t*.partial.npz")
     with np.load(partial) as archive:
         content = dict(archive)
     np.savez(partial, key=content["key"], rows=content["rows"][:1] + 1)  # marked, so that use is seen
-    found = code_embedding([erm, mixing], instances=8, keep=tmp_path / "t", progress=False)
+    found = code_embedding([erm, mixing], samples=8, keep=tmp_path / "t", progress=False)
     first = found.panel == 0
     np.testing.assert_array_equal(found.points[first], whole.points[first] + 1)
     np.testing.assert_array_equal(found.points[~first], whole.points[~first])
 
 
 def images(channels: int, side: int) -> Sample:
-    """Two domains of images whose brightness tells which one it is: instance i of domain d is 10 d + i everywhere."""
+    """Two domains of images whose brightness tells which one it is: sample i of domain d is 10 d + i everywhere."""
     x = [np.full((4, channels, side, side), 10.0 * d) + np.arange(4)[:, None, None, None] for d in range(2)]
     domains = tuple(Domain(str(d), ArrayInputs(x[d].astype(np.float32)), np.zeros(4, dtype=np.int64)) for d in range(2))
     return Sample(domains, (0, 1), (np.array([0, 3]), np.array([2])))
@@ -71,9 +71,9 @@ def test_features_have_no_pictures(mixing: OpenedRun) -> None:
 
 
 def test_points_know_their_pictures(erm: OpenedRun, mixing: OpenedRun) -> None:
-    found = code_embedding([erm, mixing], instances=8, progress=False)
+    found = code_embedding([erm, mixing], samples=8, progress=False)
     assert found.thumbnail[found.panel == 0].tolist() == found.thumbnail[found.panel == 1].tolist() == list(range(24))
-    mixed = mixing_embedding(mixing, instances=10, mixed=12, progress=False)
+    mixed = mixing_embedding(mixing, samples=10, mixed=12, progress=False)
     assert set(mixed.thumbnail[mixed.domain < 0].tolist()) == {-1}
 
 

@@ -76,7 +76,7 @@ def test_the_classifier_moves_and_nothing_else(erm: OpenedRun) -> None:
 
 @pytest.mark.parametrize("scope", ["classifier", "network"])
 def test_methods_side_by_side(erm: OpenedRun, mixing: OpenedRun, scope: str) -> None:
-    found = flatness([erm, mixing], scope=scope, directions=2, instances=20, progress=False)  # type: ignore[arg-type]
+    found = flatness([erm, mixing], scope=scope, directions=2, samples=20, progress=False)  # type: ignore[arg-type]
     assert found.gaps.shape == (2, 2, 10)
     assert found.methods.tolist() == ["ERM", "FGMix"]
     assert found.data.tolist() == ["original", "original + mixed"]
@@ -85,7 +85,7 @@ def test_methods_side_by_side(erm: OpenedRun, mixing: OpenedRun, scope: str) -> 
 
 
 def test_no_step_is_no_difference(mixing: OpenedRun) -> None:
-    found = flatness([mixing], scope="network", gammas=[0.0], directions=2, instances=20, progress=False)
+    found = flatness([mixing], scope="network", gammas=[0.0], directions=2, samples=20, progress=False)
     assert not found.gaps.any()
 
 

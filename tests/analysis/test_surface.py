@@ -77,7 +77,7 @@ def test_the_grid_holds_every_path_with_a_margin() -> None:
 
 
 def test_surface_of_two_runs(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
-    found = surface(erm, mixing, resolution=4, instances=20, keep=tmp_path / "surface", progress=False)
+    found = surface(erm, mixing, resolution=4, samples=20, keep=tmp_path / "surface", progress=False)
     assert found.values.shape == (3, 4, 4)
     assert found.paths.tolist() == ["ERM", "ERM + SWA", "FGMix", "FGMix + SWA"]
     for p in range(4):
@@ -104,12 +104,12 @@ def test_surface_of_two_runs(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) 
 
 def test_rows_of_the_grid_are_kept(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
     keep = tmp_path / "surface"
-    first = surface(erm, mixing, resolution=3, instances=5, keep=keep, progress=False)
+    first = surface(erm, mixing, resolution=3, samples=5, keep=keep, progress=False)
     (partial,) = tmp_path.glob(".surface*.partial.npz")
     with np.load(partial) as archive:
         content = dict(archive)
     np.savez(partial, key=content["key"], rows=content["rows"][:1] + 1)
-    again = surface(erm, mixing, resolution=3, instances=5, keep=keep, progress=False)
+    again = surface(erm, mixing, resolution=3, samples=5, keep=keep, progress=False)
     np.testing.assert_allclose(again.values[:, 0], first.values[:, 0] + 1)
     np.testing.assert_array_equal(again.values[:, 1:], first.values[:, 1:])
 

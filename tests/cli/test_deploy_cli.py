@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cli.test_cli import call
-from fgmix.results.reporting import NothingFinished, collect
+from fgmix.results.collect import NothingFinished, collect
 
 
 def scans(path: Path) -> str:

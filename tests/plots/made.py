@@ -39,7 +39,7 @@ def embedding() -> Embedding:
         panel=panel,
         domain=domain,
         label=np.zeros(len(panel), dtype=np.int64),
-        instance=np.where(domain < 0, -1, np.arange(len(panel)) % own),
+        sample=np.where(domain < 0, -1, np.arange(len(panel)) % own),
         thumbnails=rng.integers(0, 256, (own, 4, 4, 3), dtype=np.uint8),
         thumbnail=np.where(domain < 0, -1, np.arange(len(panel)) % own),
     )

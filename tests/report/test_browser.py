@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fgmix.report.page import Choices, write_report
-from fgmix.results.reporting import collect
+from fgmix.results.collect import collect
 from report import folders
 from report.test_serve import served
 
@@ -155,7 +155,7 @@ def test_hovering_over_a_point_shows_it_and_lights_it_in_every_panel(page: Any) 
     hover(page, point)
     tooltip = find(page, "#tooltip")[0]
     assert tooltip.is_displayed()
-    assert "art, instance 0" in tooltip.text
+    assert "art, sample 0" in tooltip.text
     key = point.get_attribute("data-key")
     lit = find(page, "[id$=Embedding] .lit")
     assert len(lit) == 2

@@ -49,7 +49,7 @@ def test_points_of_a_panel_are_the_arrays_with_their_domains_and_instances() -> 
     art, _, sketch = points(drawn)[:3]
     np.testing.assert_array_equal(art.x, arrays.points[[0, 3, 6], 0])
     assert art.name == "art"
-    assert art.text[1] == "cat, art, instance 3"
+    assert art.text[1] == "cat, art, sample 3"
     assert sketch.name == "sketch (test)"
     (mixed,) = (mark for mark in points(drawn, 1) if mark.name == "mixed")
     assert len(mixed.x) == 4

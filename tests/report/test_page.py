@@ -18,7 +18,7 @@ from fgmix.cli import main
 from fgmix.errors import UserError
 from fgmix.report.page import Choices, report_page, saved_figures, write_report
 from fgmix.results.grids import Grid
-from fgmix.results.reporting import Results, collect
+from fgmix.results.collect import Results, collect
 from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
 from report import folders

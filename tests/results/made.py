@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fgmix.runs.record import Evaluation, Model, RunRecord
-from fgmix.runs.spec import RunSpec
+from fgmix.runs.spec import ResolvedSpec
+
+DECIDED: dict[str, Any] = {  # what tables do not look at
+    "backbone": "mlp",
+    "pretrained": False,
+    "freeze_bn": False,
+    "channels_last": False,
+    "batch_size": 32,
+    "eval_every": 10,
+    "data": "f",
+    "input_shape": (4,),
+}
+
+LABELS = {"erm": "ERM", "mixup": "Mixup", "coral": "CORAL", "l2a_ot": "L2A-OT", "fgmix": "FGMix", "fgmix_a": "FGMix-A"}
 
 Parts = dict[str, tuple[float | None, float]]  # domain → accuracy on (train, holdout); None: not evaluated
 
@@ -33,15 +48,14 @@ def run(
     evaluations = [
         Evaluation(step, {model: _scores(at[step]) for model, at in models.items()}, {}, {}) for step in found
     ]
-    fields = {"steps": 20, "trial_seed": trial, "hparams_seed": draw, **spec}
+    fields = {"dataset_name": dataset, "steps": 20, "trial_seed": trial, "hparams_seed": draw, **spec}
     return RunRecord(
-        spec=RunSpec(dataset=dataset, algorithm=algorithm, test_domains=held_out, **fields),
+        spec=ResolvedSpec(dataset=dataset, algorithm=algorithm, test_domains=held_out, **{**DECIDED, **fields}),
         status=status,  # type: ignore[arg-type]
         fgmix_version="0",
-        dataset=dataset,
-        data_fingerprint="f",
         domains=tuple(domains),
         evaluations=tuple(evaluations),
+        label=LABELS.get(algorithm, ""),
     )
 
 
@@ -91,3 +105,26 @@ def random_sweep(
             )
         )
     ]
+
+
+GRID = {"lam": (1.0, 3.0), "alpha": (0.1, 0.3)}
+
+
+def grid_records(accuracy: Callable[[float, float], float], **keys: Any) -> list[RunRecord]:
+    """Runs of FGMix over `GRID`: two domains, two trials, the second 2 points better."""
+    records = []
+    for lam in (1.0, 3.0):
+        for alpha in (0.1, 0.3):
+            for test, trial in (("a", 0), ("b", 0), ("a", 1), ("b", 1)):
+                name = f"{lam} {alpha} {test} {trial}"
+                record = finished(
+                    test,
+                    accuracy(lam, alpha) + 0.02 * trial,
+                    domains="a b",
+                    trial=trial,
+                    algorithm="fgmix",
+                    settings={"lam": lam, "alpha": alpha},
+                    **keys,
+                )
+                records.append(replace(record, folder=Path("out", name)))
+    return records

@@ -9,8 +9,10 @@ from typing import Any, get_args
 import pytest
 
 from fgmix.errors import UserError
+from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, to_domainbed
-from fgmix.results.reporting import all_tables, collect, explained
+from fgmix.results.explain import explained
+from fgmix.results.report import all_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
 from fgmix.sweeps.folder import Plan, write_plan
 from results.made import finished, random_sweep, run

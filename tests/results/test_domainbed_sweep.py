@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from fgmix.cli import app
-from fgmix.results.reporting import all_tables, collect
+from fgmix.results.collect import collect
+from fgmix.results.report import all_tables
 from fgmix.results.selection import Rule, select
 from fgmix.sweeps.search import draw
 from results.test_domainbed import write_run

@@ -18,7 +18,8 @@ from fgmix.errors import UserError
 from fgmix.files import read_json
 from fgmix.results.labels import known_domains
 from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
-from fgmix.results.reporting import collect, report_text
+from fgmix.results.collect import collect
+from fgmix.results.report import report_text
 from fgmix.results.selection import Method
 from fgmix.runs.averaging import RunningMean
 from fgmix.runs.spec import RunSpec, resolve

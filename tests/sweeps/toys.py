@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fgmix.results.reporting import collect, report_text
+from fgmix.results.collect import collect
+from fgmix.results.report import report_text
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.folder import Outcome
 from fgmix.sweeps.running import Report

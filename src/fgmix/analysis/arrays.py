@@ -36,8 +36,8 @@ class Embedding:
         panel: which panel a point is in (n,).
         domain: which domain it is of (n,); −1 for a mixed code.
         label: its class (n,).
-        instance: its number within the domain (n,); −1 for a mixed code.
-        thumbnails: small pictures of the instances (t, s, s, 3); none where instances are not images.
+        sample: its number within the domain (n,); −1 for a mixed code.
+        thumbnails: small pictures of the samples (t, s, s, 3); none where samples are not images.
         thumbnail: which of them shows a point (n,); −1 for none.
     """
 
@@ -50,7 +50,7 @@ class Embedding:
     panel: Ints
     domain: Ints
     label: Ints
-    instance: Ints
+    sample: Ints
     thumbnails: Bytes = field(default_factory=lambda: np.zeros((0, 1, 1, 3), dtype=np.uint8))
     thumbnail: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -62,6 +62,7 @@ class Flatness:
     Args:
         scope: "classifier", or "network" (all parameters, filter-normalised directions).
         methods: labels (m,).
+        algorithms: keys of the methods (m,).
         data: what L is over, for each method (m,): "original" or "original + mixed".
         gammas: distances γ (g,); for a network in percent of each filter's norm.
         gaps: squared differences (m, directions, g).
@@ -70,6 +71,7 @@ class Flatness:
 
     scope: str
     methods: Texts
+    algorithms: Texts
     data: Texts
     gammas: Floats
     gaps: Floats
@@ -88,9 +90,11 @@ class Surface:
         anchors: labels of the three models (3,).
         anchor_points: their coordinates (3, 2).
         paths: labels of the paths (q,).
+        path_algorithms: keys of their methods (q,).
+        path_averaged: whether a path is of averaged weights (q,).
         path_panels: whether a path is drawn in a panel (q, p).
         path: which path a point belongs to (t,).
-        path_steps: the step it was taken at (t,).
+        path_steps: the step of the weights (t,).
         path_points: its coordinates (t, 2).
         test_domains: the domains held out, in words.
     """
@@ -102,6 +106,8 @@ class Surface:
     anchors: Texts
     anchor_points: Floats
     paths: Texts
+    path_algorithms: Texts
+    path_averaged: npt.NDArray[np.bool_]
     path_panels: npt.NDArray[np.bool_]
     path: Ints
     path_steps: Ints
@@ -136,10 +142,11 @@ class WeightEffect:
         lam: values of λ (l,).
         a: weight vectors (w, k).
         a_tilde: ã (w, l, k).
-        gradients: of the toy's instances (m, 2).
+        gradients: of the toy's samples (m, 2).
         weights: their mixing weights a (m,).
         updates: directions of the update (3, 2).
-        update_names: whose they are (3,).
+        update_names: labels of the methods whose they are (3,).
+        update_algorithms: keys of these methods (3,).
     """
 
     lam: Floats
@@ -149,6 +156,7 @@ class WeightEffect:
     weights: Floats
     updates: Floats
     update_names: Texts
+    update_algorithms: Texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +194,8 @@ class Numbers:
         title: a few words.
         corner: what the rows are.
         rows: labels (r,).
+        algorithms: key of the method that each row is about (r,).
+        published: whether a row is the paper's (r,).
         columns: labels (c,).
         value: (r, c); NaN where there is none.
         spread: what stands after ± (r, c); NaN where there is none.
@@ -194,6 +204,8 @@ class Numbers:
     title: str
     corner: str
     rows: Texts
+    algorithms: Texts
+    published: npt.NDArray[np.bool_]
     columns: Texts
     value: Floats
     spread: Floats
@@ -208,7 +220,7 @@ class Ablation(Numbers):
 
 
 class Cost(Numbers):
-    """Time of a step over ERM's: ours, and the paper's."""
+    """Time of a step relative to ERM's: ours, and the paper's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,14 +229,16 @@ class Ranks:
 
     Args:
         methods: labels, best first (m,).
+        algorithms: keys of the methods (m,).
         ranks: average ranks (m,).
-        cliques: first and last method of each group that cannot be told apart (b, 2).
+        cliques: first and last method of each group without a significant difference (b, 2).
         critical_difference: Nemenyi's.
-        pairs: trials and test domains that were ranked.
-        p: Friedman's p value.
+        pairs: number of trials and test domains that were ranked.
+        p: p-value of Friedman's test.
     """
 
     methods: Texts
+    algorithms: Texts
     ranks: Floats
     cliques: Ints
     critical_difference: float
@@ -240,10 +254,10 @@ class Shift:
         title: whose codes.
         domains: names (k,).
         is_test: which of them were held out (k,).
-        accuracy: cross-validated accuracy of telling two domains apart, balanced: 0.5 is chance (k, k).
-        mmd: squared kernel distance of the two samples (k, k).
-        p: its permutation p value (k, k).
-        overall: balanced accuracy of naming the domain among all.
+        accuracy: cross-validated accuracy of a classifier of two domains, balanced: 0.5 is chance (k, k).
+        mmd: squared maximum mean discrepancy of the two sets of codes (k, k).
+        p: its permutation p-value (k, k).
+        overall: balanced accuracy of a classifier of all domains.
     """
 
     title: str
@@ -291,13 +305,19 @@ def load_arrays(path: Path) -> Any:
         with np.load(path, allow_pickle=False) as archive:
             content = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise UserError(f"Expected the arrays of a figure at {path}. They cannot be read ({error}).") from error
+        raise UserError(
+            f"Expected the arrays of a figure at {path}. Found a file that cannot be read ({error}). Compute the "
+            "figure again."
+        ) from error
     kind = KINDS.get(str(content.pop("kind", "")))
     if kind is None or not _needed(kind) <= content.keys() <= {each.name for each in fields(kind)}:
-        raise UserError(f"Expected an .npz file that `fgmix plot` wrote. Found another at {path}.")
+        raise UserError(
+            f"Expected an .npz file that this version of `fgmix plot` wrote. Found another file at {path}. Compute the "
+            "figure again."
+        )
     return kind(**{name: value.item() if value.ndim == 0 else value for name, value in content.items()})
 
 
 def _needed(kind: type) -> set[str]:
-    """Fields without a default: files of before a field was added can still be read."""
+    """Fields without a default."""
     return {each.name for each in fields(kind) if each.default_factory is MISSING}

@@ -1,4 +1,4 @@
-"""The learned compatibility A_ω against the cosine, for pairs of instances from different source domains."""
+"""The learned compatibility A_ω against the cosine, for pairs of samples from different source domains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compatibility(
     which: Which = "last",
     model: Model = "raw",
     pairs: int = 200,
-    instances: int = 300,
+    samples: int = 300,
     same_class: bool = True,
     seed: int = 0,
     progress: bool = True,
@@ -37,15 +37,15 @@ def compatibility(
         run: a run whose policy is learned: fgmix, fgmix_e or fgmix_f.
         which: weights after the last step, or the best.
         model: raw or averaged base model; the policy is the raw one's.
-        pairs: random pairs of instances for each pair of domains.
-        instances: training instances of each domain to draw from, at most.
+        pairs: random pairs of samples for each pair of domains.
+        samples: training samples of each domain to draw from, at most.
         same_class: pairs share their class, as those that the policy meets; False takes any.
         seed: of the draws.
         progress: show a bar over the pairs of domains.
     """
     algorithm = run.algorithm(which, model)
     mixer, learned = _learned(algorithm, run)
-    sample = run.sample(run.sources, limit=instances, seed=seed)
+    sample = run.sample(run.sources, limit=samples, seed=seed)
     z, y, domain = sample.codes(algorithm), sample.y, sample.domain
     vectors = _vectors(mixer, algorithm, z, y.to(run.device))
     scaled = vectors.normalised() if mixer.scale == "rms" else vectors
@@ -93,7 +93,7 @@ def _vectors(mixer: FGMix, algorithm: Algorithm, z: Tensor, y: Tensor) -> Vector
 
 
 def _draw_pairs(y: Ints, domain: Ints, first: int, second: int, pairs: int, same_class: bool, seed: int) -> Ints:
-    """Positions (n, 2) of instances of the two domains."""
+    """Positions (n, 2) of samples of the two domains."""
     i, j = np.flatnonzero(domain == first), np.flatnonzero(domain == second)
     rng = numpy_generator("pairs", seed, first, second)
     if not same_class:

@@ -33,7 +33,7 @@ class _Points:
     points: Floats
     domain: Ints
     label: Ints
-    instance: Ints
+    sample: Ints
     thumbnail: Ints
 
 
@@ -42,7 +42,7 @@ def mixing_embedding(
     *,
     which: Which = "last",
     model: Model = "raw",
-    instances: int = 150,
+    samples: int = 150,
     mixed: int = 300,
     seed: int = 0,
     keep: Path | None = None,
@@ -54,7 +54,7 @@ def mixing_embedding(
         run: a run of FGMix or of one of its variants.
         which: weights after the last step, or the best.
         model: raw or averaged.
-        instances: codes of each domain, at most.
+        samples: codes of each domain, at most.
         mixed: mixed codes of each kind.
         seed: of the draws and of t-SNE.
         keep: stem of the figure's files, beside which a t-SNE that is done is kept.
@@ -67,15 +67,15 @@ def mixing_embedding(
             f"Expected a run that mixes codes: fgmix or a variant. Found {run.record.spec.algorithm}. To see its codes "
             "alone, put it --beside a run of fgmix."
         )
-    sources = run.sample(run.sources, limit=instances, seed=seed)
-    tests = run.sample(run.test_domains, limit=instances, seed=seed)
+    sources = run.sample(run.sources, limit=samples, seed=seed)
+    tests = run.sample(run.test_domains, limit=samples, seed=seed)
     z, y, domain = sources.codes(algorithm), sources.y.to(run.device), sources.domain.to(run.device)
     mixtures = [
         mix(policy, algorithm.classifier, z, y, domain, mixed, seed)
         for policy in (random_mixer(z.shape[1]).to(run.device), mixer)
     ]
     everything = torch.cat([z, tests.codes(algorithm), *(mixture.z for mixture in mixtures)]).cpu().numpy()
-    key = (run.folder.name, which, model, instances, mixed, seed)
+    key = (run.folder.name, which, model, samples, mixed, seed)
     (xy,) = _planes([lambda: everything], key, seed, keep, progress)
     own = _originals((sources, tests), xy)
     rest = np.split(xy[len(own.points) :], 2)
@@ -93,39 +93,39 @@ def code_embedding(
     *,
     which: Which = "last",
     model: Model = "raw",
-    instances: int = 150,
+    samples: int = 150,
     seed: int = 0,
     keep: Path | None = None,
     progress: bool = True,
 ) -> Embedding:
-    """Codes of the same instances under several runs, a t-SNE each: what a method does to the features.
+    """Codes of the same samples under several runs, a t-SNE each: what a method does to the features.
 
     Args:
         runs: runs on the same data.
         which: weights after the last step, or the best.
         model: raw or averaged.
-        instances: codes of each domain, at most.
+        samples: codes of each domain, at most.
         seed: of the draws and of t-SNE.
         keep: stem of the figure's files, beside which each t-SNE that is done is kept.
         progress: show a bar over the runs.
     """
     first = runs[0]
     for run in runs[1:]:
-        check_alike(first, run, ("test_domains", "trial_seed", "holdout_fraction"), "show the same instances")
+        check_alike(first, run, ("test_domains", "trial_seed", "holdout_fraction"), "show the same samples")
 
     def samples_of(run: OpenedRun) -> tuple[Sample, ...]:
-        return tuple(run.sample(names, limit=instances, seed=seed) for names in (run.sources, run.test_domains))
+        return tuple(run.sample(names, limit=samples, seed=seed) for names in (run.sources, run.test_domains))
 
     def codes_of(run: OpenedRun) -> Floats:
         algorithm = run.algorithm(which, model)
         codes: Floats = torch.cat([sample.codes(algorithm) for sample in samples_of(run)]).cpu().numpy()
         return codes
 
-    key = (*(run.folder.name for run in runs), which, model, instances, seed)
+    key = (*(run.folder.name for run in runs), which, model, samples, seed)
     planes = _planes([partial(codes_of, run) for run in runs], key, seed, keep, progress)
     found = [_originals(samples_of(run), xy) for run, xy in zip(runs, planes)]
     labels = [run.label(model) for run in runs]
-    # The same instances in every panel: their pictures are kept once.
+    # The same samples in every panel: their pictures are kept once.
     return _embedding(first, labels, found, [np.nan] * len(runs), thumbnails(samples_of(first)))
 
 
@@ -147,7 +147,7 @@ def plane(z: Floats, seed: int = 0) -> Floats:
     from sklearn.manifold import TSNE
 
     if len(z) < 5:
-        raise UserError(f"Expected at least 5 codes to embed. Found {len(z)}. Take more --instances.")
+        raise UserError(f"Expected at least 5 codes to embed. Found {len(z)}. Take more --samples.")
     if z.shape[1] > LARGEST:
         z = PCA(min(LARGEST, len(z)), random_state=seed).fit_transform(z)
     perplexity = min(30.0, (len(z) - 1) / 3)
@@ -158,29 +158,29 @@ def plane(z: Floats, seed: int = 0) -> Floats:
 def _originals(samples: tuple[Sample, ...], xy: Floats) -> _Points:
     domain = torch.cat([sample.domain for sample in samples]).numpy()
     label = torch.cat([sample.y for sample in samples]).numpy()
-    instance = np.concatenate([indices for sample in samples for indices in sample.indices])
-    return _Points(xy[: len(domain)], domain, label, instance, np.arange(len(domain)))
+    sample = np.concatenate([indices for sample in samples for indices in sample.indices])
+    return _Points(xy[: len(domain)], domain, label, sample, np.arange(len(domain)))
 
 
 def _with(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
-    """The panel's own codes and mixed ones, which have neither domain nor instance."""
+    """The panel's own codes and mixed ones, which have neither domain nor sample."""
     none = np.full(len(xy), -1)
     return _Points(
         np.concatenate([own.points, xy]),
         np.concatenate([own.domain, none]),
         np.concatenate([own.label, mixture.y.cpu().numpy()]),
-        np.concatenate([own.instance, none]),
+        np.concatenate([own.sample, none]),
         np.concatenate([own.thumbnail, none]),
     )
 
 
 def thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
-    """Small pictures of all instances, (n, s, s, 3); none where they are not images.
+    """Small pictures of all samples, (n, s, s, 3); none where they are not images.
 
     The darkest and the brightest number of all become 0 and 255, which undoes a normalisation up to a slight tint.
 
     Args:
-        samples: instances, in the order of the result.
+        samples: samples, in the order of the result.
         side: s at most.
     """
     small = []
@@ -215,7 +215,7 @@ def _embedding(
         panel=np.repeat(np.arange(len(found)), [len(each.points) for each in found]),
         domain=np.concatenate([each.domain for each in found]),
         label=np.concatenate([each.label for each in found]),
-        instance=np.concatenate([each.instance for each in found]),
+        sample=np.concatenate([each.sample for each in found]),
         thumbnails=pictures,
         thumbnail=np.concatenate([each.thumbnail for each in found]),
     )

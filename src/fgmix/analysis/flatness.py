@@ -46,7 +46,7 @@ def flatness(
     model: Model = "raw",
     gammas: Sequence[float] = GAMMAS,
     directions: int = 50,
-    instances: int = 300,
+    samples: int = 300,
     seed: int = 0,
     keep: Path | None = None,
     progress: bool = True,
@@ -60,8 +60,8 @@ def flatness(
         model: raw or averaged.
         gammas: distances.
         directions: how many.
-        instances: training instances of each source domain, at most.
-        seed: of instances, mixed codes and directions.
+        samples: training samples of each source domain, at most.
+        seed: of samples, mixed codes and directions.
         keep: stem of the figure's files, beside which directions are kept as they come.
         progress: show a bar for each run.
     """
@@ -72,13 +72,13 @@ def flatness(
     gaps, data = [], []
     for run in runs:
         algorithm = run.algorithm(which, model)
-        rows = _Rows(*problem(run, algorithm, instances, seed), [unit * gamma for gamma in gammas], seed)
+        rows = _Rows(*problem(run, algorithm, samples, seed), [unit * gamma for gamma in gammas], seed)
         gaps.append(
             compute_rows(
                 rows.of_direction,
                 directions,
                 description=f"{run.label(model)} {scope}",
-                key=(run.folder.name, scope, which, model, tuple(gammas), instances, seed),
+                key=(run.folder.name, scope, which, model, tuple(gammas), samples, seed),
                 partial=partial_file(keep, run.folder.name) if keep else None,
                 progress=progress,
             )
@@ -87,6 +87,7 @@ def flatness(
     return Flatness(
         scope=scope,
         methods=np.array([run.label(model) for run in runs]),
+        algorithms=np.array([run.record.spec.algorithm for run in runs]),
         data=np.array(data),
         gammas=np.array(gammas, dtype=np.float64),
         gaps=np.stack(gaps),
@@ -161,9 +162,9 @@ class _Rows:
         return squared_gaps(self.loss, self.minimum, u, self.steps, self.at_minimum)
 
 
-def _classifier(run: OpenedRun, algorithm: Algorithm, instances: int, seed: int) -> _Problem:
+def _classifier(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -> _Problem:
     """φ*, L on fixed codes (original, and mixed at φ* where there is a policy), directions of norm 1."""
-    sample = run.sample(run.sources, limit=instances, seed=seed)
+    sample = run.sample(run.sources, limit=samples, seed=seed)
     z, y, domain = sample.codes(algorithm), sample.y.to(run.device), sample.domain.to(run.device)
     mixer = mixer_of(algorithm)
     if mixer is not None:
@@ -179,9 +180,9 @@ def _classifier(run: OpenedRun, algorithm: Algorithm, instances: int, seed: int)
     return {name: p.detach().clone() for name, p in head.named_parameters()}, loss, unit_direction
 
 
-def _network(run: OpenedRun, algorithm: Algorithm, instances: int, seed: int) -> _Problem:
+def _network(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -> _Problem:
     """(θ*, φ*), L with codes and mixed codes of the weights that it is asked for, filter-normalised directions."""
-    sample = run.sample(run.sources, limit=instances, seed=seed)
+    sample = run.sample(run.sources, limit=samples, seed=seed)
     y, domain = sample.y.to(run.device), sample.domain.to(run.device)
     ratio = mixed_per_code(run) if mixer_of(algorithm) is not None else 0.0
     live = {

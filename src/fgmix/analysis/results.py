@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fgmix.analysis.arrays import Ablation, Cost, Curves, Floats, Ranks, Sensitivity
 from fgmix.errors import UserError
+from fgmix.results.beside import PAPER, beside
+from fgmix.results.costs import ERM, Costs
 from fgmix.results.grids import PAPER_DATASET, Grid, grid_tables
-from fgmix.results.labels import method_label
-from fgmix.results.published import beside, sensitivity, step_milliseconds
-from fgmix.results.selection import Method, Rule, Selection
+from fgmix.results.labels import Labels, method_label
+from fgmix.results.published import sensitivity, step_milliseconds
+from fgmix.results.selection import Rule, Selection
 from fgmix.results.statistics import Ranking
 from fgmix.results.tables import Spread, Table, dataset_table
 from fgmix.runs.record import RunRecord, Scores
 
 VARIANTS = ("erm", *(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
-PAPER = "(paper)"
 
 
 def run_curves(record: RunRecord) -> Curves:
     """Accuracy, losses and the method's own metrics of one run, at each evaluation."""
     if not record.evaluations:
-        raise UserError(f"Expected a run with evaluations. {record.folder} diverged before its first.")
+        raise UserError(
+            f"Expected a run with evaluations. Found {record.folder}, which diverged before the first. Train it with a "
+            "lower learning rate."
+        )
     metrics = sorted(record.evaluations[0].metrics)
 
     def holdout(by_model: Mapping[str, Scores]) -> list[list[float]]:
-        """NaN where nothing was measured: DomainBed's records hold no losses."""
+        """NaN where nothing was measured: records of DomainBed hold no losses."""
         scores = [by_model.get(model, {}) for model in record.models]
         return [[of.get(name, {}).get("holdout", np.nan) for name in record.domains] for of in scores]
 
     return Curves(
-        title=f"{method_label(record.spec.algorithm)}, test domain {' and '.join(record.spec.test_domains)}",
+        title=f"{record.label}, test domain {' and '.join(record.spec.test_domains)}",
         steps=np.array([e.step for e in record.evaluations]),
         models=np.array(record.models),
         domains=np.array(record.domains),
@@ -56,9 +61,11 @@ def paper_sensitivity() -> Sensitivity:
     lams, alphas = sorted({lam for lam, _ in found}), sorted({alpha for _, alpha in found})
     value = np.array([[found[lam, alpha] for alpha in alphas] for lam in lams])
     return Sensitivity(
-        title=f"{PAPER_DATASET}: FGMix by λ₀ and α {PAPER}",
+        title=f"{PAPER_DATASET}: FGMix by λ₀ and α ({PAPER})",
         corner="λ₀",
         rows=np.array([f"{lam:g}" for lam in lams]),
+        algorithms=np.full(len(lams), "fgmix"),
+        published=np.full(len(lams), True),
         columns=np.array([f"α = {alpha:g}" for alpha in alphas]),
         value=value,
         spread=np.full_like(value, np.nan),
@@ -72,40 +79,44 @@ def variant_ablation(
     table = dataset_table(selection, dataset, algorithms=VARIANTS, spread=spread)
     if published:
         table = beside(table)
-    labels = {method_label(name) for name in VARIANTS}
-    rows = tuple(row for row in table.rows if row.label.removesuffix(f" {PAPER}") in labels)
+    rows = tuple(row for row in table.rows if row.method.algorithm in VARIANTS and row.method.model == "raw")
     if not rows:
-        raise UserError(f"Expected runs of FGMix's variants on {dataset}. Found none. Sweep over fgmix_a … fgmix_f.")
-    return Ablation(**_numbers(Table(dataset, table.caption, table.columns, rows)))
+        raise UserError(
+            f"Expected runs of the variants of FGMix on {dataset}. Found none. Run `fgmix sweep --preset "
+            "paper-ablation`, or a sweep over fgmix_a … fgmix_f."
+        )
+    return Ablation(**_numbers(replace(table, rows=rows)))
 
 
-def step_cost(milliseconds: Mapping[Method, float]) -> Cost:
-    """Time per step over ERM's, ours beside the paper's."""
-    theirs = step_milliseconds()
-    erm = Method("erm")
-    if erm not in milliseconds:
-        raise UserError("Expected the time of ERM's step to divide by. Found none. Measure erm, too.")
+def step_cost(costs: Costs) -> Cost:
+    """Time per step relative to ERM's, ours beside the paper's."""
+    ours, theirs = costs.milliseconds, step_milliseconds()
+    if ERM not in ours:
+        raise UserError("Expected the time of a step of ERM to divide by. Found none. Measure erm, too.")
     value = np.array(
         [
-            [time / milliseconds[erm], theirs[method] / theirs[erm] if method in theirs else np.nan]
-            for method, time in milliseconds.items()
+            [time / ours[ERM], theirs[method] / theirs[ERM] if method in theirs else np.nan]
+            for method, time in ours.items()
         ]
     )
     return Cost(
         title="Time of a training step ÷ ERM's",
         corner="Method",
-        rows=np.array([method_label(*method) for method in milliseconds]),
+        rows=np.array([method_label(costs.labels, *method) for method in ours]),
+        algorithms=np.array([method.algorithm for method in ours]),
+        published=np.full(len(ours), False),
         columns=np.array(["ours", "paper"]),
         value=value,
         spread=np.full_like(value, np.nan),
     )
 
 
-def method_ranks(ranking: Ranking) -> Ranks:
-    """Average ranks and the groups that cannot be told apart."""
+def method_ranks(ranking: Ranking, labels: Labels) -> Ranks:
+    """Average ranks, and the groups without a significant difference."""
     place = {method: i for i, method in enumerate(ranking.ranks)}
     return Ranks(
-        methods=np.array([method_label(*method) for method in ranking.ranks]),
+        methods=np.array([method_label(labels, *method) for method in ranking.ranks]),
+        algorithms=np.array([method.algorithm for method in ranking.ranks]),
         ranks=np.array(list(ranking.ranks.values())),
         cliques=np.array([(place[c[0]], place[c[-1]]) for c in ranking.cliques()], dtype=np.int64).reshape(-1, 2),
         critical_difference=ranking.critical_difference,
@@ -119,7 +130,9 @@ def _numbers(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
         "corner": table.corner,
-        "rows": np.array([row.label for row in table.rows], dtype=np.str_),
+        "rows": np.array([table.label(row) for row in table.rows], dtype=np.str_),
+        "algorithms": np.array([row.method.algorithm for row in table.rows], dtype=np.str_),
+        "published": np.array([bool(row.source) for row in table.rows], dtype=np.bool_),
         "columns": np.array(table.columns, dtype=np.str_),
         "value": _matrix([[entry.value for entry in row.entries] for row in table.rows]),
         "spread": _matrix([[entry.spread for entry in row.entries] for row in table.rows]),

@@ -35,7 +35,7 @@ def shift(
     *,
     which: Which = "last",
     model: Model = "raw",
-    instances: int = 200,
+    samples: int = 200,
     permutations: int = 500,
     seed: int = 0,
     keep: Path | None = None,
@@ -47,7 +47,7 @@ def shift(
         run: whose codes.
         which: weights after the last step, or the best.
         model: raw or averaged.
-        instances: codes of each domain, at most.
+        samples: codes of each domain, at most.
         permutations: for the p values, whose least is 1 / (1 + permutations).
         seed: of the draws.
         keep: stem of the figure's files, beside which pairs are kept as they come.
@@ -56,7 +56,7 @@ def shift(
     algorithm = run.algorithm(which, model)
     names = run.prepared.dataset.domain_names
     codes = {
-        name: run.sample([name], "holdout", instances, seed).codes(algorithm).cpu().numpy().astype(np.float64)
+        name: run.sample([name], "holdout", samples, seed).codes(algorithm).cpu().numpy().astype(np.float64)
         for name in names
     }
     pairs = list(combinations(range(len(names)), 2))
@@ -69,7 +69,7 @@ def shift(
         compare,
         len(pairs),
         description="shift",
-        key=(run.folder.name, which, model, instances, permutations, seed),
+        key=(run.folder.name, which, model, samples, permutations, seed),
         partial=partial_file(keep) if keep else None,
         progress=progress,
     )

@@ -1,4 +1,4 @@
-"""Loss and accuracy on the plane through three models, and the paths that training took.
+"""Loss and accuracy on the plane through three models, and the training paths.
 
     û = (w₂ − w₁)/‖w₂ − w₁‖,   v = (w₃ − w₁) − ⟨w₃ − w₁, û⟩ û,   v̂ = v/‖v‖          (Gram–Schmidt)
     w(a, b) = w₁ + a û + b v̂,   a model w has the coordinates ⟨w − w₁, û⟩, ⟨w − w₁, v̂⟩
@@ -67,13 +67,16 @@ class Plane:
         u, across = w2.double() - origin, w3.double() - origin
         length = u.norm()
         if length == 0:
-            raise UserError("Expected three different models. Two of them are equal: the run did not move.")
+            raise UserError(
+                "Expected three different models. Found two equal ones: the weights of a run did not change. Train it "
+                "longer."
+            )
         u_hat = u / length
         v = across - (across @ u_hat) * u_hat
         v = v - (v @ u_hat) * u_hat  # once more: the first pass leaves a rounding error along û
         height = v.norm()
         if height <= 1e-9 * across.norm():
-            raise UserError("Expected three models that span a plane. They lie on a line: compare different runs.")
+            raise UserError("Expected three models that span a plane. Found them on a line. Compare different runs.")
         v_hat = v / height
         points = np.array([[0.0, 0.0], [float(length), 0.0], [float(across @ u_hat), float(across @ v_hat)]])
         return cls(origin, u_hat, v_hat, points)
@@ -96,7 +99,7 @@ def surface(
     second: OpenedRun,
     *,
     resolution: int = 21,
-    instances: int = 150,
+    samples: int = 150,
     seed: int = 0,
     keep: Path | None = None,
     progress: bool = True,
@@ -109,8 +112,8 @@ def surface(
         first: ERM, say.
         second: FGMix with the same network, seed and test domain. Both need snapshots and averaged weights.
         resolution: points on each side of the grid.
-        instances: of each domain, at most: training parts of the sources, both for loss and accuracy.
-        seed: of instances and mixed codes.
+        samples: number of samples of each domain, at most, from the training parts; for loss and accuracy.
+        seed: of samples and mixed codes.
         keep: stem of the figure's files, beside which rows of the grid are kept as they come.
         progress: show a bar over the rows.
     """
@@ -119,13 +122,15 @@ def surface(
     averages = [_averaged(run) for run in (first, second)]
     initial, other = (run.at(run.snapshots()[0]) for run in (first, second))
     if not torch.equal(vector(initial), vector(other)):
-        raise UserError("Expected two runs that start from the same weights. Found different initial weights.")
+        raise UserError(
+            "Expected two runs with the same initial weights. Found different ones. Train both with the same --seed."
+        )
     algorithms = [run.algorithm("last", average) for run, average in zip((first, second), averages)]
     anchors = [initial, *algorithms]
     plane = Plane.through(*(vector(each) for each in anchors))
     labels, path, steps, points = _paths(plane, first, second, averages, progress)
     u, v = (grid(np.concatenate([plane.points, points])[:, axis], resolution) for axis in (0, 1))
-    probe = _Probe.of((first, second), algorithms, instances, seed)
+    probe = _Probe.of((first, second), algorithms, samples, seed)
     states = [{name: tensor.clone() for name, tensor in predictor_tensors(each).items()} for each in anchors]
 
     def row(i: int) -> Floats:
@@ -135,7 +140,7 @@ def surface(
         row,
         resolution,
         description="surface",
-        key=(first.folder.name, second.folder.name, u.tolist(), v.tolist(), instances, seed),
+        key=(first.folder.name, second.folder.name, u.tolist(), v.tolist(), samples, seed),
         partial=partial_file(keep) if keep else None,
         progress=progress,
     )  # (b, a, 3)
@@ -148,6 +153,8 @@ def surface(
         anchors=np.array(["Initial", first.label(averages[0]), second.label(averages[1])]),
         anchor_points=plane.points,
         paths=np.array(labels),
+        path_algorithms=np.repeat([run.record.spec.algorithm for run in (first, second)], 2),
+        path_averaged=np.array([False, True] * 2),
         path_panels=np.array([[True, False, True]] * 2 + [[False, True, True]] * 2),
         path=path,
         path_steps=steps,
@@ -203,12 +210,10 @@ class _Probe:
     seed: int
 
     @classmethod
-    def of(
-        cls, runs: tuple[OpenedRun, OpenedRun], algorithms: Sequence[Algorithm], instances: int, seed: int
-    ) -> _Probe:
+    def of(cls, runs: tuple[OpenedRun, OpenedRun], algorithms: Sequence[Algorithm], samples: int, seed: int) -> _Probe:
         first = runs[0]
-        sources = first.sample(first.sources, limit=instances, seed=seed)
-        tests = first.sample(first.test_domains, limit=instances, seed=seed)
+        sources = first.sample(first.sources, limit=samples, seed=seed)
+        tests = first.sample(first.test_domains, limit=samples, seed=seed)
         ratios = [mixed_per_code(run) if mixer_of(each) else 0.0 for run, each in zip(runs, algorithms)]
         return cls((algorithms[0], algorithms[1]), (ratios[0], ratios[1]), sources, tests, seed)
 
@@ -225,8 +230,8 @@ class _Probe:
             training_loss(algorithm, z, y, domain, ratio, self.seed)
             for algorithm, ratio in zip(self.algorithms, self.ratios)
         ]
-        right = network.classifier(self.tests.codes(network)).argmax(1).cpu() == self.tests.y
-        return losses[0], losses[1], 100 * float(right.float().mean())
+        correct = network.classifier(self.tests.codes(network)).argmax(1).cpu() == self.tests.y
+        return losses[0], losses[1], 100 * float(correct.float().mean())
 
 
 def _paths(
@@ -249,6 +254,6 @@ def _paths(
 def _averaged(run: OpenedRun) -> Model:
     if run.record.spec.averaging == "none":
         raise UserError(
-            f"Expected a run with averaged weights. {run.folder.name} has none. Train with --averaging swa."
+            f"Expected a run with averaged weights. Found none in {run.folder.name}. Train with --averaging swa."
         )
     return run.record.spec.averaging

@@ -1,4 +1,4 @@
-"""What λ does to weights, and the toy example that compares FGMix's update with AND-Mask's and ERM's."""
+"""Effect of λ on mixing weights, and the toy example that compares the updates of FGMix, AND-Mask and ERM."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from fgmix.algorithms import get
 from fgmix.analysis.arrays import WeightEffect
 from fgmix.functional.gradients import sign_agreement
 from fgmix.mixing import cosine_scores, scale_and_shift
@@ -14,6 +15,7 @@ from fgmix.mixing.scores import Vectors
 
 PAPER_WEIGHTS = ((0.1, 0.6, 0.3), (0.25, 0.4, 0.35))
 TOY_GRADIENTS = ((-0.5, 1.0), (-1.0, 0.5), (-1.0, -1.0), (1.0, -1.0))
+TOY_METHODS = ("fgmix", "andmask", "erm")
 TOY_DISAGREEMENT = 0.3  # AND-Mask drops a component where more of the signs disagree
 
 
@@ -47,5 +49,6 @@ def weight_effect(
         gradients=g.numpy(),
         weights=toy.numpy(),
         updates=torch.stack([toy @ g, torch.where(disagreement <= TOY_DISAGREEMENT, erm, 0.0), erm]).numpy(),
-        update_names=np.array(["FGMix", "AND-Mask", "ERM"]),
+        update_names=np.array([get(key).label for key in TOY_METHODS]),
+        update_algorithms=np.array(TOY_METHODS),
     )

@@ -60,7 +60,8 @@ def cd(
     from fgmix.results.statistics import rank_methods
 
     name = f"cd-{_slug(dataset)}" if dataset else "cd"
-    _finish(method_ranks(rank_methods(_selected(folder, selection), dataset=dataset)), out, name)
+    found = _selected(folder, selection)
+    _finish(method_ranks(rank_methods(found, dataset=dataset), found.labels), out, name)
 
 
 @app.command()
@@ -72,7 +73,7 @@ def sensitivity(
 ) -> None:
     """Heat map of accuracy by two settings, such as α and λ₀."""
     from fgmix.analysis.results import grid_sensitivities, paper_sensitivity
-    from fgmix.results.reporting import collect
+    from fgmix.results.collect import collect
 
     found = [] if folder is None else collect(folder).grids
     if not found and not published:
@@ -104,14 +105,14 @@ def ablation(
 def cost(folder: Sweep, out: Out = FIGURES) -> None:
     """Time of a step over ERM's, ours and the paper's."""
     from fgmix.analysis.results import step_cost
-    from fgmix.results.reporting import collect
+    from fgmix.results.collect import collect
 
-    measured = collect(folder).step_milliseconds
-    if measured is None:
+    costs = collect(folder).costs
+    if costs is None:
         raise UserError(
             f"Expected times per step in {folder}. Found none. Measure them with `fgmix sweep --preset paper-cost`."
         )
-    _finish(step_cost(measured), out, "cost")
+    _finish(step_cost(costs), out, "cost")
 
 
 @app.command()
@@ -303,7 +304,7 @@ def _rule(name: str) -> Any:
 
 
 def _selected(folder: Path, rule: str) -> Selection:
-    from fgmix.results.reporting import collect
+    from fgmix.results.collect import collect
     from fgmix.results.selection import select
 
     return select(collect(folder).records, _rule(rule))

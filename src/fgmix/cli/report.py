@@ -32,7 +32,9 @@ def report(
 ) -> None:
     """Tables per dataset and overall, and whether differences from ERM are real."""
     from fgmix.report.page import Choices, write_report
-    from fgmix.results.reporting import collect, explained, report_text
+    from fgmix.results.collect import collect
+    from fgmix.results.explain import explained
+    from fgmix.results.report import report_text
     from fgmix.results.selection import RULES
     from fgmix.results.tables import SPREADS
 

@@ -1,6 +1,6 @@
-"""The critical-difference diagram: average ranks on a line, bars over what cannot be told apart.
+"""The critical-difference diagram: average ranks on a line, bars over methods without a significant difference.
 
-Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", 2006.
+Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", 2006, https://jmlr.org/papers/v7/demsar06a.html.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Ranks
-from fgmix.plots.looks import GREY, method_look
+from fgmix.plots.looks import GREY, method_looks
 from fgmix.plots.style import PAGE, panels, styled
+from fgmix.results.rounding import p_equation, rank_text
 
 STEP = 0.5  # height of a line of text, in the axes' own units
 
 
 @styled
 def cd(arrays: Ranks) -> Figure:
-    """Best ranks on the left, each method's name at the end of a line; bars join methods that Nemenyi's test cannot
-    tell apart."""
+    """Best ranks on the left, the name of each method at the end of a line; bars join methods without a significant
+    difference by Nemenyi's test."""
     m = len(arrays.ranks)
     left = math.ceil(m / 2)
     bars = len(arrays.cliques)
@@ -33,13 +34,13 @@ def cd(arrays: Ranks) -> Figure:
     ax.set_axis_off()
     _scale(ax, m)
     _difference(ax, arrays.critical_difference)
-    for i, (label, rank) in enumerate(zip(map(str, arrays.methods), arrays.ranks)):
+    looks = method_looks(arrays.algorithms.tolist())
+    for i, (label, key, rank) in enumerate(zip(arrays.methods.tolist(), arrays.algorithms.tolist(), arrays.ranks)):
         row = i if i < left else m - 1 - i
         side, end = ("right", low - 0.03 * span) if i < left else ("left", high + 0.03 * span)
         y = -(depth + STEP * (row + 0.5))
-        colour = method_look(label).colour
-        ax.plot([rank, rank, end], [0, y, y], color=colour, linewidth=0.8, clip_on=False)
-        ax.text(end, y, f" {label} ({rank:.2f}) ", ha=side, va="center", color="black")
+        ax.plot([rank, rank, end], [0, y, y], color=looks[key].colour, linewidth=0.8, clip_on=False)
+        ax.text(end, y, f" {label} ({rank_text(rank)}) ", ha=side, va="center", color="black")
     for b, (first, last) in enumerate(arrays.cliques):
         y = -0.25 - 0.25 * b
         margin = 0.006 * span
@@ -50,8 +51,7 @@ def cd(arrays: Ranks) -> Figure:
             linewidth=3,
             solid_capstyle="butt",
         )
-    p = "< 0.001" if arrays.p < 0.001 else f"= {arrays.p:.3f}"
-    ax.set_title(f"Average rank over {arrays.pairs} trials and test domains (Friedman p {p})")
+    ax.set_title(f"Average rank over {arrays.pairs} trials and test domains (Friedman, {p_equation(arrays.p)})")
     return figure
 
 
@@ -63,6 +63,7 @@ def _scale(ax: Axes, m: int) -> None:
 
 
 def _difference(ax: Axes, critical_difference: float) -> None:
-    """The ruler: how long the critical difference is."""
+    """A bar of the length of the critical difference."""
     ax.plot([1, 1 + critical_difference], [0.95, 0.95], color=GREY, linewidth=1.2, marker="|", markersize=5)
-    ax.text(1 + critical_difference / 2, 1.02, f"CD = {critical_difference:.2f}", ha="center", va="bottom", fontsize=7)
+    text = f"CD = {rank_text(critical_difference)}"
+    ax.text(1 + critical_difference / 2, 1.02, text, ha="center", va="bottom", fontsize=7)

@@ -1,4 +1,4 @@
-"""Time of a step over ERM's."""
+"""Time of a step relative to ERM's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Cost
-from fgmix.plots.looks import GREY, method_look
+from fgmix.plots.looks import GREY, method_looks
 from fgmix.plots.style import COLUMN, panels, styled
+from fgmix.results.rounding import ratio_text
 
 
 @styled
@@ -18,9 +19,10 @@ def cost(arrays: Cost) -> Figure:
     labels = [str(label) for label in arrays.rows[order]]
     places = np.arange(len(labels))
     figure, (ax,) = panels(1, width=COLUMN, height=0.9 + 0.17 * len(labels))
-    ax.barh(places, ours, color=[method_look(label).colour for label in labels], height=0.7)
+    looks = method_looks(arrays.algorithms.tolist())
+    ax.barh(places, ours, color=[looks[key].colour for key in arrays.algorithms[order].tolist()], height=0.7)
     for place, value, end in zip(places, ours, np.fmax(ours, theirs)):
-        ax.annotate(f"{value:.2f}", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=6)
+        ax.annotate(ratio_text(value), (end, place), (5, 0), textcoords="offset points", va="center", fontsize=6)
     if np.isfinite(theirs).any():
         ax.scatter(theirs, places, marker="D", s=12, facecolor="white", edgecolor="black", linewidth=0.8, zorder=3)
         ax.scatter([], [], marker="D", s=12, facecolor="white", edgecolor="black", linewidth=0.8, label="paper")

@@ -1,4 +1,4 @@
-"""A run over its steps: accuracy and loss of every domain, the method's own metrics."""
+"""A run over its steps: accuracy and loss of every domain, and the metrics of the method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fgmix.analysis.arrays import Curves, Floats
 from fgmix.plots.looks import domain_looks, line_style, method_look
 from fgmix.plots.style import panels, styled
 
-# Metrics with a panel of their own: not of the size of a loss.
+# Metrics with a panel of their own, because their scale is not that of a loss.
 APART = {"flat": "L_flat", "lam": "λ", "extrapolated": "Extrapolated share"}
 HIDDEN = ("entropy", "mixed")
 COLUMNS = 3
@@ -31,7 +31,7 @@ def curves(arrays: Curves) -> Figure:
         axes[2].plot(arrays.steps, terms[name], color="black", linestyle=LINES[i % len(LINES)], label=name)
     axes[2].legend(handlelength=2.2)
     for ax, name in zip(axes[3:], apart):
-        ax.plot(arrays.steps, metrics[name], color=method_look("FGMix").colour)
+        ax.plot(arrays.steps, metrics[name], color=method_look("fgmix").colour)
     names = ("Holdout accuracy (%)", "Holdout loss", "Training terms", *(APART[name] for name in apart))
     for ax, text in zip(axes, names):
         ax.set(xlabel="Step", ylabel=text)

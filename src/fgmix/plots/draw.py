@@ -1,4 +1,4 @@
-"""Any arrays to their figure: what `fgmix plot` draws, and draws again from a file."""
+"""The figure of arrays of any kind, fresh or from a file: what `fgmix plot` draws."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import math
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Flatness
-from fgmix.plots.looks import GREY, method_look
+from fgmix.plots.looks import GREY, method_looks
 from fgmix.plots.style import panels, styled
 
 DISTANCE = {"classifier": "Distance γ", "network": "Distance γ (% of each filter's norm)"}
@@ -20,16 +20,17 @@ def flatness(arrays: Flatness) -> Figure:
     power = _power(float(arrays.gaps.max()))
     scaled = arrays.gaps / 10.0**power
     means = scaled.mean(1)  # (m, g)
-    for ax, method, data, gaps, mean in zip(axes, arrays.methods, arrays.data, scaled, means):
+    looks = method_looks(arrays.algorithms.tolist())
+    look_of = [looks[key] for key in arrays.algorithms.tolist()]
+    for ax, method, look, data, gaps, mean in zip(axes, arrays.methods, look_of, arrays.data, scaled, means):
         ax.plot(arrays.gammas, gaps.T, color=GREY, linewidth=0.4, alpha=0.6)
-        ax.plot(arrays.gammas, mean, color=method_look(str(method)).colour, linewidth=1.8)
+        ax.plot(arrays.gammas, mean, color=look.colour, linewidth=1.8)
         ax.set_title(f"{method}\n({data})")
     top = 1.05 * float(scaled.max()) or 1.0
     for ax in axes[:-1]:
-        ax.set_ylim(-0.02 * top, top)  # one scale: methods are compared by eye
+        ax.set_ylim(-0.02 * top, top)  # one scale for all methods
     together = axes[-1]
-    for method, mean in zip(map(str, arrays.methods), means):
-        look = method_look(method)
+    for method, look, mean in zip(map(str, arrays.methods), look_of, means):
         together.plot(arrays.gammas, mean, color=look.colour, marker=look.marker, label=method)
     together.set_title(f"Mean of {arrays.gaps.shape[1]}\ndirections")
     together.legend(loc="upper left", handlelength=1.4)
@@ -40,6 +41,6 @@ def flatness(arrays: Flatness) -> Figure:
 
 
 def _power(largest: float) -> int:
-    """The power of ten to take out of the numbers: none for those that are short as they are."""
+    """The power of ten to factor out of the numbers: none where they are short without it."""
     power = math.floor(math.log10(largest)) if largest > 0 else 0
     return power if abs(power) > 2 else 0

@@ -1,31 +1,30 @@
 """One colour and one marker for one thing, in every figure and in the report.
 
-Colours are Okabe and Ito's and Tol's, which people with any colour vision can tell apart. Where there are more things
-than colours, markers tell them apart.
+Colours are those of Okabe and Ito, and of Tol, which people with any colour vision can distinguish. Where there are
+more things than colours, markers differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fgmix.results.labels import METHODS
 from fgmix.seeding import seed_hash
 
 GREY = "#999999"
 _OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 _TOL_MUTED = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
+# The baseline and the variants of FGMix, which figures of the paper compare. Other methods are coloured by their keys.
 _OWN = {
-    "ERM": "#000000",
-    "FGMix": "#D55E00",
-    "FGMix-A": "#0072B2",
-    "FGMix-B": "#56B4E9",
-    "FGMix-C": "#009E73",
-    "FGMix-D": "#CC79A7",
-    "FGMix-E": "#E69F00",
-    "FGMix-F": "#8C6D31",
+    "erm": "#000000",
+    "fgmix": "#D55E00",
+    "fgmix_a": "#0072B2",
+    "fgmix_b": "#56B4E9",
+    "fgmix_c": "#009E73",
+    "fgmix_d": "#CC79A7",
+    "fgmix_e": "#E69F00",
+    "fgmix_f": "#8C6D31",
 }
-_OTHERS = [label for label in METHODS.values() if label not in _OWN]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
@@ -47,28 +46,30 @@ def domain_looks(domains: Sequence[str]) -> dict[str, Look]:
     }
 
 
-def method_look(label: str) -> Look:
-    """The look of a method, by its name alone; averaged weights ("X + SWA") look like the method.
+def method_look(algorithm: str) -> Look:
+    """The look of a method by its key alone, raw or averaged: the same in every figure.
 
-    >>> method_look("FGMix + SWA") == method_look("FGMix")
-    True
+    >>> method_look("erm")
+    Look(colour='#000000', marker='o')
     """
-    name = label.split(" + ")[0].removesuffix(" (paper)")
-    if name in _OWN:
-        return Look(_OWN[name], MARKERS[list(_OWN).index(name)])
-    place = _OTHERS.index(name) if name in _OTHERS else seed_hash("method", name)
+    if algorithm in _OWN:
+        return Look(_OWN[algorithm], MARKERS[list(_OWN).index(algorithm)])
+    place = seed_hash("method", algorithm)
     return Look(_TOL_MUTED[place % len(_TOL_MUTED)], MARKERS[place // len(_TOL_MUTED) % len(MARKERS)])
+
+
+def method_looks(algorithms: Iterable[str]) -> dict[str, Look]:
+    """Looks of the methods of one figure, all different: of two that coincide, the latter has another marker."""
+    looks: dict[str, Look] = {}
+    for name in sorted(set(algorithms)):
+        own = method_look(name)
+        first = MARKERS.index(own.marker)
+        markers = (*MARKERS[first:], *MARKERS[:first])
+        free = [look for look in (Look(own.colour, marker) for marker in markers) if look not in looks.values()]
+        looks[name] = free[0] if free else own
+    return looks
 
 
 def line_style(model: str) -> str:
     """Averaged weights are dashed."""
     return "-" if model == "raw" else "--"
-
-
-def p_text(p: float) -> str:
-    """A p value in a figure's cell.
-
-    >>> p_text(0.034), p_text(0.002)
-    ('p = 0.03', 'p < 0.01')
-    """
-    return "p < 0.01" if p < 0.01 else f"p = {p:.2f}"

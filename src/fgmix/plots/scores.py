@@ -19,7 +19,7 @@ def scores(arrays: Scores) -> Figure:
     rows = -(-count // columns)
     figure, axes = panels(columns, rows, height=1.9, sharex=True, sharey=True)
     for i, ax in enumerate(axes[:count]):
-        ax.scatter(arrays.cosine[i], arrays.score[i], s=6, alpha=0.6, color=method_look("FGMix").colour, linewidths=0)
+        ax.scatter(arrays.cosine[i], arrays.score[i], s=6, alpha=0.6, color=method_look("fgmix").colour, linewidths=0)
         ax.set_title(f"{arrays.pairs[i]}\nSpearman ρ = {arrays.rho[i]:.2f}")
         if i + columns >= count:
             ax.set_xlabel(f"Cosine of {arrays.inputs}")

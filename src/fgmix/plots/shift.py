@@ -1,4 +1,4 @@
-"""How far apart domains are, as two heat maps."""
+"""Distances between domains, as two heat maps."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Floats, Shift
-from fgmix.plots.looks import p_text
 from fgmix.plots.style import PAGE, panels, styled
+from fgmix.results.rounding import accuracy_text, p_equation
 
 Label = Callable[[int, int], str]  # of a cell
 
 
 @styled
 def shift(arrays: Shift) -> Figure:
-    """Accuracy of a domain classifier for each pair (0.5 is chance), and MMD² with its p value."""
+    """Accuracy of a domain classifier for each pair (chance: 0.5), and MMD² with its p-value."""
     k = len(arrays.domains)
     figure, (left, right) = panels(2, width=PAGE, height=1.6 + 0.34 * k)
     _heat(figure, left, arrays, arrays.accuracy, 0.5, 1.0, lambda i, j: f"{arrays.accuracy[i, j]:.2f}")
-    left.set_title("Domain classifier's accuracy (0.5: chance)")
+    left.set_title("Accuracy of a domain classifier (chance: 0.5)")
     _heat(
         figure,
         right,
@@ -29,13 +29,11 @@ def shift(arrays: Shift) -> Figure:
         arrays.mmd,
         0.0,
         max(float(arrays.mmd.max()), 1e-12),
-        lambda i, j: f"{arrays.mmd[i, j]:.3f}\n{p_text(arrays.p[i, j])}",
+        lambda i, j: f"{arrays.mmd[i, j]:.3f}\n{p_equation(arrays.p[i, j])}",
     )
-    right.set_title("MMD² and its permutation p")
-    figure.suptitle(
-        f"{arrays.title}: the right one of {k} domains named in {100 * arrays.overall:.0f} % (chance {100 / k:.0f} %)",
-        fontsize=9,
-    )
+    right.set_title("MMD² and its permutation p-value")
+    overall = f"{accuracy_text(100 * arrays.overall)} % (chance: {100 / k:.0f} %)"
+    figure.suptitle(f"{arrays.title}; accuracy over all {k} domains: {overall}", fontsize=9)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""How every figure looks: sizes and fonts of a paper."""
+"""The style of every figure: sizes and fonts of a paper."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STYLE: dict[Any, Any] = {
     "ytick.major.width": 0.6,
     "lines.linewidth": 1.2,
     "lines.markersize": 3,
-    "pdf.fonttype": 42,  # fonts as text: what journals ask for
+    "pdf.fonttype": 42,  # fonts as text, which journals require
     "figure.constrained_layout.use": True,
 }
 

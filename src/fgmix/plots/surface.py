@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from fgmix.analysis.arrays import Floats, Surface
-from fgmix.plots.looks import method_look
+from fgmix.plots.looks import method_looks
 from fgmix.plots.style import panels, styled
 
 LEVELS = 14
@@ -24,7 +24,7 @@ def surface(arrays: Surface) -> Figure:
     losses, accuracy = arrays.values[:-1], arrays.values[-1]
     levels = loss_levels(losses)
     for i, ax in enumerate(axes[:-1]):
-        # Above the last level, far from every path, the loss tells nothing: it is one colour.
+        # Above the last level, far from every path, the loss is one colour: its height there means nothing.
         filled = ax.contourf(arrays.u, arrays.v, losses[i], levels=levels, cmap="cividis", extend="both")
     figure.colorbar(filled, ax=axes[:-1], format="%.3g", location="bottom", label="Train loss", aspect=40)
     filled = axes[-1].contourf(arrays.u, arrays.v, accuracy, levels=LEVELS, cmap="viridis")
@@ -51,15 +51,16 @@ def loss_levels(losses: Floats) -> Floats:
 
 
 def _paths(ax: Axes, arrays: Surface, panel: int) -> None:
-    for p, label in enumerate(map(str, arrays.paths)):
+    looks = method_looks(arrays.path_algorithms.tolist())
+    for p, (label, key) in enumerate(zip(arrays.paths.tolist(), arrays.path_algorithms.tolist())):
         if arrays.path_panels[p, panel]:
-            averaged = " + " in label
+            averaged = bool(arrays.path_averaged[p])
             at = arrays.path_points[arrays.path == p]
             ax.plot(
                 *at.T,
-                color=method_look(label).colour,
+                color=looks[key].colour,
                 linestyle="-" if averaged else ":",
-                marker=method_look(label).marker,
+                marker=looks[key].marker,
                 markersize=2.6 if averaged else 1.8,
                 linewidth=1.0,
                 path_effects=[withStroke(linewidth=2.2, foreground="white")],

@@ -15,7 +15,7 @@ MIXED = "#000000"
 
 @styled
 def tsne(arrays: Embedding) -> Figure:
-    """A panel each; colour and marker tell the domain, mixed codes are black crosses."""
+    """One panel per set of codes; colour and marker show the domain, mixed codes are black crosses."""
     figure, axes = panels(len(arrays.panels), height=2.75)
     for i, ax in enumerate(axes):
         _panel(ax, arrays, i)

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Floats, WeightEffect
-from fgmix.plots.looks import GREY, domain_looks, method_look
+from fgmix.plots.looks import GREY, domain_looks, method_looks
 from fgmix.plots.style import panels, styled
 
 
@@ -40,13 +40,15 @@ def _effect(ax: Axes, lam: Floats, a: Floats, a_tilde: Floats) -> None:
 def _toy(ax: Axes, arrays: WeightEffect) -> None:
     for i, (g, a) in enumerate(zip(arrays.gradients, arrays.weights)):
         _arrow(ax, g, GREY, f"$g_{i + 1}$, a = {a:.2f}", 1.1, "dimgrey")
-    for name, update in zip(arrays.update_names, arrays.updates):
-        ax.plot([], [], color=method_look(str(name)).colour, label=f"{name} ({update[0]:.2f}, {update[1]:.2f})")
+    looks = method_looks(arrays.update_algorithms.tolist())
+    colours = [looks[key].colour for key in arrays.update_algorithms.tolist()]
+    for name, colour, update in zip(arrays.update_names, colours, arrays.updates):
+        ax.plot([], [], color=colour, label=f"{name} ({update[0]:.2f}, {update[1]:.2f})")
     for place in (arrays.updates**2).sum(1).argsort()[::-1]:  # the shortest arrow on top
-        _arrow(ax, arrays.updates[place], method_look(str(arrays.update_names[place])).colour)
+        _arrow(ax, arrays.updates[place], colours[place])
     ax.axhline(0, color=GREY, linewidth=0.4)
     ax.axvline(0, color=GREY, linewidth=0.4)
-    ax.set(xlim=(-2.1, 1.9), ylim=(-1.5, 2.8), aspect="equal", title="Toy: gradients and updates")
+    ax.set(xlim=(-2.1, 1.9), ylim=(-1.5, 2.8), aspect="equal", title="Toy example: gradients and updates")
     ax.legend(loc="upper right", handlelength=1.2)
 
 

@@ -1,1 +1,1 @@
-"""The report as one HTML file that needs nothing else: no network, no server, no torch to make it."""
+"""The report as one self-contained HTML file: no network, no server, and no torch to make it."""

@@ -1,4 +1,4 @@
-"""HTML by construction: text is escaped unless it was built here."""
+"""HTML built from elements: text is escaped unless it was built here."""
 
 from __future__ import annotations
 

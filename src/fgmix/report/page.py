@@ -1,7 +1,7 @@
-"""The page: everything of a folder of runs in one HTML file.
+"""The HTML report: the results of a folder of runs in one self-contained file.
 
-The page brings its own style and script and names them by their hashes in its content policy: nothing else can run,
-and nothing is fetched. Text from data reaches the page escaped, or as JSON that the script puts in as text.
+The page contains its style and script and lists their hashes in its content policy: nothing else can run, and nothing
+is fetched. Text from data reaches the page escaped, or as JSON that the script inserts as text.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from fgmix.report.figures import chart, differences
 from fgmix.report.html import Html, data_block, element, join
 from fgmix.report.runs import run_rows
 from fgmix.report.tables import table_html
-from fgmix.results.labels import method_label
-from fgmix.results.reporting import Results, all_tables, compared
+from fgmix.results.collect import Results
+from fgmix.results.costs import ERM
+from fgmix.results.report import all_tables, compared
 from fgmix.results.selection import RULES, Rule, Selection, select
-from fgmix.results.statistics import ERM, rank_methods
+from fgmix.results.statistics import rank_methods
 from fgmix.results.tables import Spread
+from fgmix.runs.record import RECORD
 from fgmix.sweeps.status import ORDER, Status, read_status
 
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
@@ -80,14 +82,14 @@ def report_page(
     """The page as text.
 
     Args:
-        title: the page's heading.
+        title: heading of the page.
         results: what was run.
         choices: how to select and show it.
         source: the folder, for the commands that draw its figures for a paper.
-        status: where the sweep stands, if it is one.
+        status: progress of the sweep, if it is one.
         figures: charts of arrays that were computed before.
         made: when and by which command.
-        live: follow the sweep; only where the page is served.
+        live: update while the sweep runs; only where the page is served.
     """
     groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
     selection = dict(groups).get("")  # of the plain runs
@@ -125,7 +127,7 @@ def report_page(
 
 
 def _result_charts(results: Results, selection: Selection | None, choices: Choices, source: str) -> Iterator[Chart]:
-    """Charts that need records alone."""
+    """Charts that need records only."""
 
     def command(kind: str, *, published: bool = False) -> str:
         words = ["fgmix", "plot", kind, source, "--selection", choices.rule]
@@ -134,10 +136,9 @@ def _result_charts(results: Results, selection: Selection | None, choices: Choic
     if selection is not None:
         comparisons = compared(selection)
         if any(comparison.interval for comparison in comparisons):
-            labels = [method_label(*comparison.method) for comparison in comparisons]
-            yield differences("differences", comparisons, labels)
-        with suppress(UserError):  # too little may be shared to rank
-            yield chart("ranks", method_ranks(rank_methods(selection)), command("cd"))
+            yield differences("differences", comparisons, selection.labels)
+        with suppress(UserError):  # too few methods or trials in common to rank
+            yield chart("ranks", method_ranks(rank_methods(selection), selection.labels), command("cd"))
         for dataset in selection.domains:
             if len(_variants(selection, dataset)) > 2:
                 arrays = variant_ablation(selection, dataset, spread=choices.spread, published=choices.published)
@@ -145,28 +146,28 @@ def _result_charts(results: Results, selection: Selection | None, choices: Choic
     for grid in results.grids:
         for sensitivity in grid_sensitivities(grid, rule=choices.rule, spread=choices.spread):
             yield chart("sensitivity", sensitivity, command("sensitivity"))
-    if results.step_milliseconds is not None and ERM in results.step_milliseconds:
-        yield chart("cost", step_cost(results.step_milliseconds), shlex.join(["fgmix", "plot", "cost", source]))
+    if results.costs is not None and ERM in results.costs.milliseconds:
+        yield chart("cost", step_cost(results.costs), shlex.join(["fgmix", "plot", "cost", source]))
 
 
 def _variants(selection: Selection, dataset: str) -> set[str]:
-    """FGMix's variants, FGMix and ERM, as far as a dataset has them."""
+    """The variants of FGMix, FGMix and ERM that a dataset has."""
     return {cell.algorithm for cell in selection.cells if cell.dataset == dataset} & set(VARIANTS)
 
 
 def _with_own_ids(charts: Sequence[Chart]) -> list[Chart]:
-    """The charts, numbered: two files of one name, or of a name that we use, stay two figures."""
+    """The charts, numbered: files of one name remain different figures."""
     return [replace(each, id=f"{number}-{each.id}") for number, each in enumerate(charts, start=1)]
 
 
 def saved_figures(folder: Path) -> Saved:
-    """Charts of the arrays that `fgmix plot --out FOLDER/figures` left in any folder called figures."""
+    """Charts of the arrays that `fgmix plot --out FOLDER/figures` wrote, from any folder called figures."""
     found = []
     for place, folders, names in os.walk(folder):
-        if "record.json" in names:
+        if RECORD in names:
             folders.clear()
         elif Path(place).name == "figures":
-            # A hidden one is of a figure that is still being computed.
+            # A hidden file belongs to a figure that is still being computed.
             found += [Path(place, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
     charts, notes = [], []
     for path in sorted(found):
@@ -178,14 +179,14 @@ def saved_figures(folder: Path) -> Saved:
 
 
 def write_report(folder: Path, results: Results, choices: Choices, out: Path | None = None, title: str = "") -> Path:
-    """Write the page of a folder, and return where it is.
+    """Write the report of a folder, and return its path.
 
     Args:
         folder: the folder of runs; figures are taken from the folders called figures below it.
         results: what it holds.
         choices: how to select and show it.
         out: the file; by default report.html in the folder.
-        title: the page's heading; by default the folder's name.
+        title: heading of the page; by default the folder's name.
     """
     path = out or folder / "report.html"
     if path.is_dir():
@@ -204,7 +205,7 @@ def write_report(folder: Path, results: Results, choices: Choices, out: Path | N
 
 
 def _status_of(folder: Path) -> Status | None:
-    """Where the sweeps on a folder stand; None if it is not a sweep's folder."""
+    """Progress of the sweeps on a folder; None if it is not a sweep's folder."""
     try:
         return read_status(folder)
     except UserError:
@@ -212,11 +213,13 @@ def _status_of(folder: Path) -> Status | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the page, but never over a file that is not one of ours."""
+    """Write the page, but not over a file that fgmix did not write."""
     if path.exists() and f'content="{GENERATOR}'.encode() not in path.read_bytes()[:2000]:
-        raise UserError(f"Expected to write the report to {path}. Found another file there. Choose another --out.")
+        raise UserError(
+            f"Expected a report of fgmix or no file at {path}. Found another file. Choose another path with --out."
+        )
     make_folder(path.parent)
-    # A folder's name may hold bytes that are no text: they are shown as such.
+    # The name of a folder may hold bytes that are not valid text: they are shown as escapes.
     write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
@@ -225,7 +228,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(style: str, script: str, live: bool) -> str:
-    """Only this style and this script, pictures within the page, and no network but the server that follows a sweep."""
+    """Only this style and this script, images within the page, and no network except the server of a live report."""
     connect = "'self'" if live else "'none'"
     return (
         f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
@@ -242,13 +245,13 @@ def _header(title: str, choices: Choices, made: str, figures: bool) -> Html:
     return element(
         "header",
         element("h1", title),
-        element("p", f"Selected by {RULES[choices.rule]}. {made}", class_="caption"),
+        element("p", f"Model selection: {RULES[choices.rule]}. {made}", class_="caption"),
         element("nav", [element("a", text, href=href) for href, text in links]),
     )
 
 
 def _status(status: Status | None) -> Html:
-    """Counts and failures of a sweep; the script refills the first line while a sweep is followed."""
+    """Counts and failures of a sweep; the script updates the counts while the sweep runs."""
     if status is None:
         return Html("")
     counts = [element("span", f"{status.counts[state]} {state}", class_=f"state {state}") for state in ORDER]
@@ -265,7 +268,7 @@ def _status(status: Status | None) -> Html:
 
 
 def _finished(status: Status | None) -> int:
-    """Runs that will not change any more; the script reloads the page when there are more."""
+    """Number of runs that will not change; the script reloads the page when there are more."""
     return 0 if status is None else sum(status.counts[state] for state in ("done", "diverged", "failed"))
 
 
@@ -280,11 +283,11 @@ def _section(id: str, title: str, content: Sequence[Html]) -> Html:
 
 
 def _figure(drawn: Chart) -> Html:
-    how = element("p", "For a paper: ", element("code", drawn.command), class_="caption") if drawn.command else ""
+    how = element("p", "As PDF and PNG: ", element("code", drawn.command), class_="caption") if drawn.command else ""
     return element(
         "figure",
         element("figcaption", element("h3", drawn.title), element("p", drawn.caption, class_="caption")),
-        element("div", element("noscript", "This figure is drawn by the page's script."), class_="drawing"),
+        element("div", element("noscript", "This figure needs JavaScript."), class_="drawing"),
         how,
         id=f"figure-{drawn.id}",
         class_="chart",
@@ -293,14 +296,14 @@ def _figure(drawn: Chart) -> Html:
 
 def _runs(count: int, rule: Rule) -> Html:
     about = (
-        f"{count} finished. Open one for its spec, its curves and its command. Accuracy is that of the step which "
-        f"{RULES[rule]} selects, for runs that are reported; of the others, that of training-domain validation. Only "
-        "what is shown is printed."
+        f"{count} finished. Open a run for its spec, its curves and the command that makes it again. Accuracy is on "
+        f"the test domain. Model selection: {RULES[rule]} for reported runs, {RULES['training_domain']} for others. A "
+        "printout contains only the rows that are shown."
     )
     return element(
         "section",
         element("h2", "Runs"),
         element("p", about, class_="caption"),
-        element("div", element("noscript", "The list of runs is drawn by the page's script."), id="run-list"),
+        element("div", element("noscript", "The list of runs needs JavaScript."), id="run-list"),
         id="runs",
     )

@@ -1,4 +1,4 @@
-"""The page of a running sweep, made anew when runs finish, for one's own browser."""
+"""The report of a running sweep on a local web server; it is made anew when runs finish."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 from fgmix.errors import UserError
 from fgmix.report.page import Choices, report_page, saved_figures
-from fgmix.results.reporting import NothingFinished, Results, collect
+from fgmix.results.collect import NothingFinished, Results, collect
 from fgmix.runs.record import RunRecord
 from fgmix.sweeps.status import ORDER, Status, read_status
 
-HOST = "127.0.0.1"  # nobody else's business
+HOST = "127.0.0.1"  # this machine only
 
 
 @dataclass
 class Followed:
-    """A folder whose sweep may still run. Finished runs never change, so each is read once.
+    """A folder whose sweep may still run. Finished runs do not change, so each is read once.
 
     Args:
         folder: the sweep's folder.
@@ -38,7 +38,7 @@ class Followed:
         """The page as it stands."""
         with self._lock:
             return report_page(
-                f"{self.folder.resolve().name}: a sweep",
+                f"Sweep {self.folder.resolve().name}",
                 self._results(),
                 self.choices,
                 source=str(self.folder),
@@ -71,23 +71,25 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
 
     Args:
         followed: the sweep.
-        port: 0 takes any that is free.
+        port: 0 for any free port.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # A page of another site can make a browser ask here under that site's name: it gets nothing.
+            # The page of another site could make a browser send requests here under that site's name: refuse them.
             if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
-                self._answer(403, "text/plain", b"Asked under another name than 127.0.0.1 or localhost.")
+                self._answer(
+                    403, "text/plain", b"Expected a request to 127.0.0.1 or localhost. Found another host name."
+                )
             elif self.path == "/":
                 self._made("text/html", followed.page)
             elif self.path == "/status.json":
                 self._made("application/json", lambda: json.dumps(followed.status()))
             else:
-                self._answer(404, "text/plain", b"Here are / and /status.json.")
+                self._answer(404, "text/plain", b"Expected / or /status.json. Found another path.")
 
         def _made(self, kind: str, make: Callable[[], str]) -> None:
-            """What `make` gives, or the sentence that says why not."""
+            """Send what `make` returns, or its error message."""
             try:
                 self._answer(200, kind, make().encode(errors="backslashreplace"))
             except UserError as error:
@@ -102,11 +104,11 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """A line for every look, every three seconds, helps nobody."""
+            """No log: the page asks every three seconds."""
 
     try:
         return ThreadingHTTPServer((HOST, port), Handler)
     except OSError as error:
         raise UserError(
-            f"Expected a free port at {HOST}. Port {port} is not ({error.strerror}). Choose --port."
+            f"Expected a free port at {HOST}. Found port {port} in use ({error.strerror}). Choose another --port."
         ) from error

@@ -1,4 +1,4 @@
-"""Tables of results as HTML that the page's script sorts and filters."""
+"""Tables of results as HTML, which the script of the page sorts and filters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def table_html(table: Table) -> Html:
     head = element("tr", *(_head(name, number=i > 0) for i, name in enumerate((table.corner, *table.columns))))
     body = [
         element(
-            "tr", element("th", row.label, scope="row"), [_cell(table, row, i, notes) for i in range(len(row.entries))]
+            "tr",
+            element("th", table.label(row), scope="row"),
+            [_cell(table, row, i, notes) for i in range(len(row.entries))],
         )
         for row in table.rows
     ]
@@ -49,9 +51,9 @@ def _cell(table: Table, row: Row, column: int, notes: dict[str, int]) -> Html:
 
 
 def _traced(table: Table, row: Row, column: int, shown: str) -> str:
-    """A link to the runs behind a number, where it is about one domain or about all of a dataset."""
+    """A link to the runs behind a number of ours, where it is about one domain or about all of a dataset."""
     name = table.columns[column]
-    if table.dataset is None or row.method is None or row.entries[column].value is None:
+    if table.dataset is None or row.source or row.entries[column].value is None:
         return shown
     domain = None if name == AVERAGE else name
     return element(
@@ -60,7 +62,7 @@ def _traced(table: Table, row: Row, column: int, shown: str) -> str:
 
 
 def _sort_value(entry: Entry) -> str | None:
-    """What an entry is sorted by: its number, else its text (None); what has neither comes last."""
+    """What an entry is sorted by: its number, else its text (None); entries without either come last."""
     if entry.value is not None:
         return repr(float(entry.value))
     return None if entry.text else ""

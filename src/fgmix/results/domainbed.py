@@ -1,9 +1,9 @@
-"""DomainBed's own sweep folders, read as our records and written from them.
+"""DomainBed's sweep folders, read as our records and written from them.
 
 A sweep is a folder of runs; a run is a folder with `results.jsonl`, a line per evaluation, and `done`, written last.
 A line holds "step", "env{i}_in_acc" and "env{i}_out_acc" of every domain i, the loss and its terms, "hparams", and
 "args" with the dataset, the algorithm, the test domains' numbers, and the seeds. "in" is our "train", "out" our
-"holdout". DomainBed's report reads every run's lines whether or not it is done, and so does this.
+"holdout". DomainBed's report reads the lines of every run, done or not, and so does this module.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from fgmix.results.labels import (
     from_domainbed_dataset,
     from_domainbed_method,
     known_domains,
-    method_label,
     to_domainbed_dataset,
-    to_domainbed_method,
 )
-from fgmix.runs.record import Evaluation, Model, RunRecord
-from fgmix.runs.spec import RunSpec
+from fgmix.runs.record import Evaluation, Model, RunRecord, printed
+from fgmix.runs.spec import ResolvedSpec, RunSpec
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
 _PARTS = {"in": "train", "out": "holdout"}
 _NEEDED_ARGS = {"dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed"}
 # Keys of a line that are neither accuracies nor metrics of training.
 _NOT_METRICS = {"args", "hparams", "step", "epoch", "step_time", "mem_gb"}
-_MAKER = "DomainBed"  # stands where our records have fgmix's version and the data's digest
+_MAKER = "DomainBed"  # stands where our records have fgmix's version, the data's digest and the backbone
+# Its records hold no defaults. A run that was killed must not look shorter than the others of its method, with which it
+# is selected: these stand for all.
+_STEPS, _EVAL_EVERY = 5001, 300
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class DomainBedSweep:
 
     Args:
         records: the runs.
-        notes: what a reader should know: lines that were skipped, runs that are not done.
+        notes: warnings: lines that were skipped, runs that are not done.
     """
 
     records: tuple[RunRecord, ...]
@@ -55,29 +56,31 @@ class DomainBedSweep:
 def from_domainbed(folder: str | Path) -> DomainBedSweep:
     """Read a DomainBed sweep.
 
-    Lines that are not whole (a run killed while writing) are skipped, keys that are not known ignored.
+    Incomplete lines (of a run that was killed while writing) are skipped, unknown keys are ignored.
 
     Args:
         folder: the sweep's folder, DomainBed's --output_dir.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"Expected a folder with DomainBed's runs at {folder}. Found none.")
+        raise UserError(f"Expected a folder with runs of DomainBed at {folder}. Found none. Check the path.")
     records, notes = [], []
     for run in sorted(path.parent for path in folder.glob("*/results.jsonl")):
         lines, broken = _lines(run / "results.jsonl")
         if broken:
-            notes.append(f"{run.name}: skipped {broken} line{'s' if broken > 1 else ''} that cannot be read")
+            notes.append(f"{run.name}: skipped {broken} unreadable line{'s' if broken > 1 else ''}")
         if not lines:
             notes.append(f"{run.name}: no evaluation")
             continue
         if not (run / "done").exists():
-            notes.append(f"{run.name}: not done; its {len(lines)} evaluations are used as they are")
+            notes.append(
+                f"{run.name}: not done; its {len(lines)} evaluation{'s are' if len(lines) > 1 else ' is'} used"
+            )
         records.append(_record(run, lines))
     if not records:
         raise UserError(
-            f"Expected DomainBed's runs in {folder}, each with a results.jsonl. Found none. "
-            "Give the folder that was its sweep's --output_dir."
+            f"Expected runs of DomainBed in {folder}, each with a results.jsonl. Found none. "
+            "Give the --output_dir of the sweep."
         )
     return DomainBedSweep(tuple(records), tuple(notes))
 
@@ -94,7 +97,7 @@ class _Line:
 
 
 def _lines(file: Path) -> tuple[list[_Line], int]:
-    """The whole lines of a file in order of steps, and how many are not whole."""
+    """The complete lines of a file in order of steps, and how many are incomplete."""
     lines, broken = [], 0
     for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -118,7 +121,7 @@ def _parse(content: dict[str, Any]) -> _Line:
     by_number = dict(sorted(accuracy.items()))
     numbered = list(by_number) == list(range(len(by_number)))
     if not (args["test_envs"] and args.keys() >= _NEEDED_ARGS and numbered and all(map(math.isfinite, needed))):
-        raise ValueError("not a whole line")
+        raise ValueError("an incomplete line")
     return _Line(int(content["step"]), args, dict(content.get("hparams") or {}), by_number, metrics)
 
 
@@ -127,21 +130,28 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
     dataset = from_domainbed_dataset(args["dataset"])
     names = _domain_names(dataset, len(lines[0].accuracy))
     test_domains = tuple(names[env] for env in args["test_envs"])
-    spec = RunSpec(
+    spec = ResolvedSpec(
         dataset=dataset,
+        dataset_name=dataset,
+        data=_MAKER,
         algorithm=from_domainbed_method(args["algorithm"]),
         test_domains=test_domains,
-        batch_size=hparams.pop("batch_size", None),
+        batch_size=hparams.pop("batch_size", 32),
         dropout=float(hparams.pop("resnet_dropout", 0.0)),
         settings=hparams,  # under DomainBed's names
-        steps=args.get("steps"),
-        eval_every=args.get("checkpoint_freq"),
+        steps=args.get("steps") or _STEPS,
+        eval_every=args.get("checkpoint_freq") or _EVAL_EVERY,
         holdout_fraction=args.get("holdout_fraction", 0.2),
         seed=args.get("seed", 0),
         trial_seed=args["trial_seed"],
         hparams_seed=args["hparams_seed"],
-        protocol="domainbed",
+        protocol="domainbed-2020",
         averaging="none",
+        backbone=_MAKER,
+        pretrained=True,
+        freeze_bn=True,
+        channels_last=False,
+        input_shape=(),
     )
     evaluations = [
         Evaluation(line.step, {"raw": {names[env]: parts for env, parts in line.accuracy.items()}}, {}, line.metrics)
@@ -151,16 +161,16 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
         spec=spec,
         status="done",
         fgmix_version=_MAKER,
-        dataset=dataset,
-        data_fingerprint=_MAKER,
         domains=names,
         evaluations=tuple(evaluations),
+        label=args["algorithm"],
+        domainbed_name=args["algorithm"],
         folder=run,
     )
 
 
 def _domain_names(dataset: str, count: int) -> tuple[str, ...]:
-    """The dataset's own names if it is known and has that many, else env0, env1, …"""
+    """The names of the dataset's domains if it is known and has that many, else env0, env1, …"""
     names = known_domains(dataset)
     return names if len(names) == count else tuple(f"env{i}" for i in range(count))
 
@@ -171,23 +181,22 @@ def is_domainbeds(record: RunRecord) -> bool:
 
 
 def hparams_of(spec: RunSpec) -> dict[str, Any]:
-    """What DomainBed calls hyper-parameters; settings keep the names they have."""
+    """What DomainBed calls hyper-parameters; settings keep their names."""
     return {**spec.settings, "batch_size": spec.batch_size, "resnet_dropout": spec.dropout}
 
 
 def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str = "") -> list[Path]:
-    """Write records as a DomainBed sweep that its `collect_results` reads; returns the runs' folders.
+    """Write records as a DomainBed sweep that its `collect_results` reads; returns the folders of the runs.
 
     The averaged model of a run becomes a run of its own, of the algorithm "ERM + SWA". Hyper-parameters keep our names;
-    DomainBed's report does not read them. A run that diverged has its
-    lines but no `done`; DomainBed's report then reads its last line as the last step. DomainBed's report lists only
-    the datasets that it knows.
+    the report of DomainBed does not read them. A run that diverged has its lines but no `done`, and the report reads
+    its last line as the last step. The report lists only the datasets of DomainBed.
 
     Args:
         records: the runs.
         folder: where to write; made if it does not exist.
-        variant: what sets these runs apart from others of the same methods and draws, such as a point of a grid; it
-            becomes part of the algorithm's name, by which alone DomainBed tells them apart.
+        variant: what sets these runs apart from others of the same methods and hyper-parameter samples, such as a point
+            of a grid; it becomes part of the algorithm's name, by which DomainBed distinguishes them.
     """
     folder = make_folder(Path(folder))
     return [_write(record, model, folder, variant) for record in records for model in record.models]
@@ -195,7 +204,7 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str 
 
 def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
     spec, names = record.spec, record.domains
-    algorithm = to_domainbed_method(spec.algorithm) if model == "raw" else method_label(spec.algorithm, model)
+    algorithm = printed(record.domainbed_name or record.label, model)
     args = {
         "dataset": to_domainbed_dataset(record.dataset),
         "algorithm": f"{algorithm} ({variant})" if variant else algorithm,
@@ -207,7 +216,7 @@ def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
         "seed": spec.seed,
         "steps": spec.steps,
     }
-    # DomainBed names a run by its arguments; hyper-parameters too, so that no two of our runs share a folder.
+    # DomainBed names a run by its arguments; here by hyper-parameters too, so that no two of our runs share a folder.
     hparams = hparams_of(spec)
     digest = hashlib.md5(json.dumps([args, hparams], sort_keys=True).encode()).hexdigest()
     run = make_folder(folder / digest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 
 from fgmix.errors import unknown
@@ -27,7 +28,7 @@ def markdown(table: Table) -> str:
             ("**{}**" if table.is_best(row, i) else "{}").format(entry.shown) + _mark(entry, notes, " [{}]")
             for i, entry in enumerate(row.entries)
         ]
-        lines.append(_line([row.label, *cells]))
+        lines.append(_line([table.label(row), *cells]))
     lines += ["", table.caption]
     for text, number in notes.items():
         lines += ["", f"[{number}] {text}"]
@@ -35,7 +36,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    r"""A LaTeX `table` that needs \usepackage{booktabs}, the best of each column in bold, footnotes beneath."""
+    r"""A LaTeX `table`, the best of each column in bold, footnotes beneath; the first line names the needed package."""
     notes = footnotes(table)
     head = [table.corner, *table.columns]
     body = []
@@ -45,9 +46,10 @@ def latex(table: Table) -> str:
             + _mark(entry, notes, r"\textsuperscript{{{}}}")
             for i, entry in enumerate(row.entries)
         ]
-        body.append(" & ".join([escape(row.label), *cells]) + r" \\")
+        body.append(" & ".join([escape(table.label(row)), *cells]) + r" \\")
     beneath = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape(text)}" for text, number in notes.items()]
     lines = [
+        r"% needs \usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{escape(table.title)}. {escape(table.caption)}}}",
@@ -65,15 +67,20 @@ def latex(table: Table) -> str:
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """One line an entry of any table, nothing rounded: table, row, column, value, spread, trials, shown, note."""
+    """One line per entry of any table: names are keys, without marks, and values are not rounded.
+
+    Columns: table, row (the method's key, or the values of settings), model ("raw", "swa", "swad"), source (empty for
+    our runs), column, value, spread, trials, shown (the entry as other formats print it), note.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["table", "row", "column", "value", "spread", "trials", "shown", "note"])
+    writer.writerow(["table", "row", "model", "source", "column", "value", "spread", "trials", "shown", "note"])
     for table in tables:
         for row in table.rows:
+            names = [table.title, row.name or row.method.algorithm, row.method.model, row.source]
             for column, entry in zip(table.columns, row.entries):
                 numbers = ["" if x is None else repr(x) for x in (entry.value, entry.spread, entry.trials)]
-                writer.writerow([table.title, row.label, column, *numbers, entry.shown, entry.note])
+                writer.writerow([*names, column, *numbers, entry.shown, entry.note])
     return out.getvalue()
 
 
@@ -102,7 +109,11 @@ _LATEX = {
     "²": r"$^2$",
     "−": "$-$",
     "≤": r"$\leq$",
+    "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
+    "--": "-{}-",  # an option of a command, which LaTeX would print as a dash
 }
+_SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 
 def escape(text: str) -> str:
@@ -111,7 +122,7 @@ def escape(text: str) -> str:
     >>> print(escape("+90% of l2a_ot"))
     +90\% of l2a\_ot
     """
-    return "".join(_LATEX.get(character, character) for character in text)
+    return _SPECIAL.sub(lambda found: _LATEX[found[0]], text)
 
 
 def footnotes(table: Table) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Grids of settings: every combination is selected by itself, and the accuracies stand side by side.
+"""Grids of settings: model selection within every combination, and the accuracies side by side.
 
 A table has the last setting's values as columns and the combinations of the others as rows, which is how the paper
 prints its sensitivity to α and λ₀.
@@ -12,7 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fgmix.results.labels import method_label
+from fgmix.results.beside import PAPER
+from fgmix.results.labels import labels_of, method_label
 from fgmix.results.published import sensitivity
 from fgmix.results.selection import Method, Rule, Selection, select
 from fgmix.results.tables import Entry, Row, Spread, Table, overall_caption, overall_table
@@ -21,6 +22,7 @@ from fgmix.sweeps.folder import Plan
 
 SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's, where a setting has one
 PAPER_DATASET = "TerraIncognita"
+PAPER_GRID = ("lam", "alpha")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def split_grids(
 
 
 def symbol(setting: str) -> str:
-    """How a table calls a setting."""
+    """A setting as tables print it."""
     return SYMBOLS.get(setting, setting)
 
 
@@ -91,7 +93,7 @@ def grid_tables(
         grid: the runs.
         rule: how a run is selected within each combination.
         spread: "stderr" or "std" over the trials, each the mean over its test domains.
-        published: put the paper's sensitivity beside ours, on whatever dataset ours is.
+        published: put the paper's sensitivity beside ours, whatever our dataset is.
     """
     selections = {point: _of_held_out(select(grid.at(point), rule), grid) for point in grid.points()}
     tables = []
@@ -103,7 +105,7 @@ def grid_tables(
 
 
 def _of_held_out(selection: Selection, grid: Grid) -> Selection:
-    """The selection without the domains that the whole grid holds out nowhere: its means are over the others."""
+    """The selection without the domains that no run of the grid holds out: its means are over the others."""
     held_out = {(record.dataset, *record.spec.test_domains) for record in grid.records}
     domains = {
         dataset: tuple(name for name in names if (dataset, name) in held_out)
@@ -127,17 +129,19 @@ def _table(
     overall = {point: overall_table(selection, spread=spread) for point, selection in selections.items()}
     rows = tuple(
         Row(
-            ", ".join(map(_text, first)) or method_label(*method),
-            tuple(_entry(overall[*first, value], dataset, method) for value in grid.values[last]),
             method,
+            tuple(_entry(overall[*first, value], dataset, method) for value in grid.values[last]),
+            name=", ".join(map(_text, first)),
         )
         for first in product(*(grid.values[name] for name in leading))
     )
+    labels = labels_of(grid.records)
     return Table(
-        f"{dataset}: {method_label(*method)} by {' and '.join(map(symbol, grid.values))}",
+        f"{dataset}: {method_label(labels, *method)} by {' and '.join(map(symbol, grid.values))}",
         f"{overall_caption(any_run, spread)} Test domains: {', '.join(any_run.domains[dataset])}.",
         tuple(f"{symbol(last)} = {_text(value)}" for value in grid.values[last]),
         rows,
+        labels,
         best=False,
         corner=", ".join(map(symbol, leading)) or "Method",
     )
@@ -151,16 +155,20 @@ def _entry(table: Table, dataset: str, method: Method) -> Entry:
 
 
 def _beside(table: Table, grid: Grid, dataset: str) -> Table:
-    """The paper's row under each of ours, where the grid is the paper's."""
+    """The paper's row under each of ours; where the grid is not the paper's, the caption says which is."""
+    if tuple(grid.values) != PAPER_GRID:
+        missing = (
+            f"The paper has no numbers for this grid. Its grid is over {' and '.join(map(symbol, PAPER_GRID))}: run it "
+            "with fgmix sweep --preset paper-sensitivity."
+        )
+        return replace(table, caption=f"{table.caption} {missing}")
     theirs = sensitivity()
-    if tuple(grid.values) != ("lam", "alpha"):
-        return table
+    source = PAPER if dataset == PAPER_DATASET else f"{PAPER}, {PAPER_DATASET}"
     rows: list[Row] = []
     for lam, row in zip(grid.values["lam"], table.rows):
         numbers = [theirs.get((PAPER_DATASET, lam, alpha)) for alpha in grid.values["alpha"]]
-        where = "paper" if dataset == PAPER_DATASET else f"paper, {PAPER_DATASET}"
-        rows += [row, Row(f"{row.label} ({where})", tuple(map(Entry, numbers)))]
-    caption = f"{table.caption} Rows marked (paper) are the paper's, without a spread."
+        rows += [row, replace(row, entries=tuple(map(Entry, numbers)), source=source)]
+    caption = f"{table.caption} Rows marked (paper) are published numbers, without a spread."
     return replace(table, rows=tuple(rows), caption=caption)
 
 

@@ -1,39 +1,13 @@
-"""Names as readers know them: of methods, of datasets and their domains, in the paper and in DomainBed."""
+"""Names for readers: of methods, from their records; of datasets and their domains, in the paper and in DomainBed."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
-# In the order of the paper's tables, which is the order of rows where the caller gives none.
-METHODS = {
-    "erm": "ERM",
-    "mixup": "Mixup",
-    "manifold_mixup": "Manifold Mixup",
-    "mixstyle": "MixStyle",
-    "metamixup": "MetaMixup",
-    "pcgrad": "PCGrad",
-    "andmask": "AND-Mask",
-    "sandmask": "SAND-Mask",
-    "fish": "Fish",
-    "fishr": "Fishr",
-    "l2a_ot": "L2A-OT",
-    "cnsn": "CNSN",
-    "ddg": "DDG",
-    "selfreg": "SelfReg",
-    "sagnet": "SagNet",
-    "coral": "CORAL",
-    "mmd": "MMD",
-    "mldg": "MLDG",
-    "irm": "IRM",
-    "vrex": "VREx",
-    "groupdro": "GroupDRO",
-    "rsc": "RSC",
-    **{f"fgmix_{variant}": f"FGMix-{variant.upper()}" for variant in "abcdef"},
-    "fgmix": "FGMix",
-}
+from fgmix.runs.record import Model, RunRecord, printed
 
-# DomainBed's names of the methods it has, where they are not the label.
-_DOMAINBED_METHODS = {"andmask": "ANDMask", "sandmask": "SANDMask"}
+Labels = Mapping[str, str]  # a method's key → its label
 
 # Domains in the order that numbers them (folder names, sorted), each with the paper's short name.
 _DOMAINS = {
@@ -55,28 +29,32 @@ _DOMAINS = {
 _DOMAINBED_DATASETS = {"rotated_mnist": "RotatedMNIST", "colored_mnist": "ColoredMNIST"}
 
 
-def method_label(algorithm: str, model: str = "raw") -> str:
-    """The name of a row: a method, and whether its weights were averaged.
+def labels_of(records: Iterable[RunRecord]) -> dict[str, str]:
+    """The label of each method, as its runs declare it; the key where none of them does."""
+    labels: dict[str, str] = {}
+    for record in records:
+        key = record.spec.algorithm
+        if labels.get(key, key) == key:
+            labels[key] = record.label
+    return labels
 
-    >>> method_label("l2a_ot"), method_label("fgmix", "swa"), method_label("my_own")
-    ('L2A-OT', 'FGMix + SWA', 'my_own')
+
+def method_label(labels: Labels, algorithm: str, model: Model = "raw") -> str:
+    """A method as it is printed: its label, and which average its weights are; the key where there is no label.
+
+    >>> method_label({"l2a_ot": "L2A-OT"}, "l2a_ot", "swa"), method_label({}, "my_own")
+    ('L2A-OT + SWA', 'my_own')
     """
-    name = METHODS.get(algorithm, algorithm)
-    return name if model == "raw" else f"{name} + {model.upper()}"
-
-
-def to_domainbed_method(algorithm: str) -> str:
-    """DomainBed's name of a method; the label of one that it does not have.
-
-    >>> to_domainbed_method("andmask"), to_domainbed_method("fgmix")
-    ('ANDMask', 'FGMix')
-    """
-    return _DOMAINBED_METHODS.get(algorithm, method_label(algorithm))
+    return printed(labels.get(algorithm, algorithm), model)
 
 
 def from_domainbed_method(name: str) -> str:
-    """Our name of DomainBed's method; its own name where we do not have it."""
-    return next((algorithm for algorithm in METHODS if to_domainbed_method(algorithm) == name), name)
+    """The key of DomainBed's method: its name in lower case, which is how our methods are named.
+
+    >>> from_domainbed_method("ANDMask"), from_domainbed_method("VREx")
+    ('andmask', 'vrex')
+    """
+    return name.lower()
 
 
 def to_domainbed_dataset(dataset: str) -> str:
@@ -85,7 +63,7 @@ def to_domainbed_dataset(dataset: str) -> str:
 
 
 def from_domainbed_dataset(name: str) -> str:
-    """Our name of DomainBed's dataset; its own name where we do not have it.
+    """The key of DomainBed's dataset; its own name where we do not have it.
 
     >>> from_domainbed_dataset("RotatedMNIST"), from_domainbed_dataset("SVIRO")
     ('rotated_mnist', 'SVIRO')

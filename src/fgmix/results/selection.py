@@ -1,32 +1,38 @@
-"""Which run is reported, and at which step: pure functions of records.
+"""Model selection: which run is reported, and at which step. Pure functions of records.
 
-For every dataset, method, trial and test domain t, a rule gives each draw a validation value at a step, and the draw
-with the highest value is reported:
+For every dataset, method, trial and test domain t, a rule gives each hyper-parameter sample a validation value at a
+step, and the sample with the highest value is reported:
 
-    training_domain   value = mean over sources e of acc(e, holdout) in the run {t};             the best step
-    leave_one_out     value = mean over v ≠ t of acc(v, train) in the run {t, v};                the best step
-    oracle            value = acc(t, holdout) in the run {t};                                    the last step
+    training_domain    value = mean over sources e of acc(e, holdout) in the run {t};     the best step
+    last_evaluations   the same value, and the reported accuracy, as means over the last 5 evaluations
+    leave_one_out      value = mean over v ≠ t of acc(v, train) in the run {t, v};        the best step
+    oracle             value = acc(t, holdout) in the run {t};                            the last step
 
-Of equal steps the earliest wins, of equal draws the one with the highest number. The number reported is always
-acc(t, train) of the run {t}: DomainBed's "in" part, which no rule but the oracle has touched.
+Of equal steps the earliest wins, of equal samples the one with the highest number. The number reported is always
+acc(t, train) of the run {t}: DomainBed's "in" part, which no rule uses.
 
-Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021. Variant: DomainBed's code, ties included.
+Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434. Variant:
+DomainBed's code, ties included; `last_evaluations` is ours.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
 from fgmix.errors import unknown
+from fgmix.results.labels import labels_of, method_label
 from fgmix.runs.record import Evaluation, Model, RunRecord
+from fgmix.runs.spec import ResolvedSpec, options
 
-Rule = Literal["training_domain", "leave_one_out", "oracle"]
+LAST = 5  # evaluations that `last_evaluations` averages; declared, not tuned
+Rule = Literal["training_domain", "last_evaluations", "leave_one_out", "oracle"]
 RULES: dict[Rule, str] = {
     "training_domain": "training-domain validation",
+    "last_evaluations": f"training-domain validation, as the mean over the last {LAST} evaluations",
     "leave_one_out": "leave-one-domain-out cross-validation",
     "oracle": "test-domain validation (oracle)",
 }
@@ -40,7 +46,7 @@ class Method(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What one number is about."""
+    """What one number is about: keys of dataset, method and domain, and the trial."""
 
     dataset: str
     algorithm: str
@@ -59,11 +65,11 @@ class Selected:
 
     Args:
         record: the run that is reported.
-        step: the step at which its model was taken.
+        step: the step of the selected evaluation (of the last one, where several are averaged).
         validation: the value by which the rule chose it.
-        accuracy: the number: accuracy on the test domain's train part, between 0 and 1.
+        accuracy: the number: accuracy on the training part of the test domain, between 0 and 1.
         validated_by: the other runs that `validation` was computed from (the pairs of leave-one-domain-out).
-        runners_up: the best of every other draw, best first.
+        runners_up: the best of every other hyper-parameter sample, best first.
     """
 
     record: RunRecord
@@ -83,21 +89,27 @@ class Missing:
 
 @dataclass(frozen=True)
 class Selection:
-    """One cell for each dataset, method, trial and test domain that any record speaks of.
+    """One cell for each dataset, method, trial and test domain of the records.
 
     Args:
         rule: the rule that selected.
         cells: numbers, or reasons why there is none.
         domains: domains of each dataset, in the dataset's order.
+        labels: how each method is printed, by its key.
     """
 
     rule: Rule
     cells: Mapping[Cell, Selected | Missing]
     domains: Mapping[str, tuple[str, ...]]
+    labels: Mapping[str, str]
 
     def methods(self) -> list[Method]:
         """Methods of all datasets, in order of appearance."""
         return list(dict.fromkeys(cell.method for cell in self.cells))
+
+    def label(self, method: Method) -> str:
+        """A method as it is printed."""
+        return method_label(self.labels, *method)
 
     def trials(self, dataset: str) -> list[int]:
         """Trial seeds of a dataset."""
@@ -111,14 +123,15 @@ class Selection:
 def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Selection:
     """Apply a selection rule to every cell.
 
-    A run that diverged counts with what it had reached: its evaluations compete, but it has no last step.
+    The evaluations of a run that diverged compete with those of the others, but it has no last step.
 
     Args:
         records: runs of any datasets and algorithms, mixed.
-        rule: "training_domain", "leave_one_out" or "oracle".
+        rule: "training_domain", "last_evaluations", "leave_one_out" or "oracle".
     """
     if rule not in get_args(Rule):
         raise unknown("selection rule", rule, get_args(Rule))
+    records = list(records)
     by_dataset: dict[str, list[RunRecord]] = defaultdict(list)
     for record in records:
         by_dataset[record.dataset].append(record)
@@ -127,7 +140,7 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
     for dataset, its_records in sorted(by_dataset.items()):
         domains[dataset] = its_records[0].domains
         cells |= _select_dataset(dataset, domains[dataset], its_records, rule)
-    return Selection(rule, cells, domains)
+    return Selection(rule, cells, domains, labels_of(records))
 
 
 class _NoNumber(Exception):
@@ -136,7 +149,7 @@ class _NoNumber(Exception):
 
 @dataclass(frozen=True)
 class _Runs:
-    """The runs of one dataset, algorithm and trial, by the set of domains they hold out, then by draw.
+    """The runs of one dataset, algorithm and trial, by the set of their test domains, then by hyper-parameter sample.
 
     `difference` says in what the algorithm's runs of all trials differ that should not; empty if in nothing.
     """
@@ -146,28 +159,42 @@ class _Runs:
     difference: str
 
     def holding_out(self, *held_out: str) -> dict[int, RunRecord]:
-        """The runs that hold out exactly these domains, by draw."""
+        """The runs that hold out exactly these domains, by hyper-parameter sample."""
         if self.difference:
             raise _NoNumber(self.difference)
         found = self.by_held_out.get(frozenset(held_out), {})
-        for draw, records in found.items():
+        for sample, records in found.items():
             if len(records) > 1:
-                names = " and ".join(held_out)
-                raise _NoNumber(f"{len(records)} runs of draw {draw} hold out {names}: keep one of them")
-        return {draw: record for draw, (record,) in found.items()}
+                raise _NoNumber(
+                    f"{len(records)} runs of hyper-parameter sample {sample} hold out {' and '.join(held_out)}: "
+                    "keep one of them"
+                )
+        return {sample: record for sample, (record,) in found.items()}
 
     def evaluated(self, domain: str, model: Model) -> dict[int, RunRecord]:
-        """The runs that hold out `domain` alone and have evaluations of `model`, by draw; at least one."""
+        """The runs that hold out `domain` alone and have evaluations of `model`, by sample; at least one."""
         found = self.holding_out(domain)
         if not found:
-            raise _NoNumber(f"no run holds out {domain}")
-        evaluated = {draw: record for draw, record in found.items() if record.evaluations}
+            raise _NoNumber(f"no finished run holds out {domain}")
+        evaluated = {sample: record for sample, record in found.items() if record.evaluations}
         if not evaluated:
             raise _NoNumber(f"{_all(len(found))} diverged before the first evaluation")
-        of_model = {draw: record for draw, record in evaluated.items() if model in record.models}
+        of_model = {sample: record for sample, record in evaluated.items() if model in record.models}
         if not of_model:
-            raise _NoNumber(f"no run that holds out {domain} averaged its weights")
+            raise _NoNumber(f"no run that holds out {domain} has averaged weights: train with --averaging {model}")
         return of_model
+
+    def ended(self, domain: str, model: Model) -> list[RunRecord]:
+        """Those of `evaluated` that reached their last step; at least one."""
+        found = self.evaluated(domain, model)
+        ended = [record for record in found.values() if record.status == "done"]
+        if not ended:
+            raise _NoNumber(f"{_all(len(found))} diverged before the last step")
+        return ended
+
+    @property
+    def has_pairs(self) -> bool:
+        return any(len(held_out) == 2 for held_out in self.by_held_out)
 
 
 def _select_dataset(
@@ -198,39 +225,31 @@ def _index(domains: tuple[str, ...], records: list[RunRecord], difference: str) 
     return _Runs(domains, index, difference)
 
 
-# What a search may not vary: runs of one method that differ here answer different questions. Methods may differ from
-# each other (DDG trains longer).
-_FIXED = (
-    "backbone",
-    "pretrained",
-    "weights",
-    "head",
-    "freeze_bn",
-    "image_size",
-    "steps",
-    "eval_every",
-    "holdout_fraction",
-    "classes_per_batch",
-    "protocol",
-    "averaging",
-    "averaging_start",
-    "bf16",
-)
+# What runs of one method may differ in: what a search varies, which cell a run is for, and where its files lie. Runs
+# that differ in anything else answer different questions. Methods may differ from each other (DDG trains longer).
+_VARIES = {
+    *("dataset", "algorithm", "test_domains", "trial_seed", "hparams_seed", "seed"),
+    *("settings", "batch_size", "dropout"),
+    *("channels_last", "evaluate_train", "snapshots", "skip_unreadable", "data"),
+    *(name for name, field in options().items() if field.metadata["place"]),
+}
+_FIXED = tuple(field.name for field in fields(ResolvedSpec) if field.name not in _VARIES)
 
 
 def _difference(records: list[RunRecord]) -> str:
-    """The first thing, other than hyper-parameters, in which the runs of one method differ, in whatever trial."""
+    """The first field, other than hyper-parameters, in which the runs of one method differ, in any trial."""
     found = set(map(attrgetter(*(f"spec.{name}" for name in _FIXED)), records))
     for name, *values in zip(_FIXED, *found):
         if len(set(values)) > 1:
-            return f"the runs differ in {name} ({', '.join(sorted(map(str, set(values))))}): report them apart"
+            shown = ", ".join(sorted(map(str, set(values))))
+            return f"the runs differ in {name} ({shown}): report them separately"
     return ""
 
 
 def _different_data(records: list[RunRecord]) -> str:
-    """Whether runs of any methods saw different data."""
+    """Whether runs of any methods were trained on different data."""
     if len({record.data_fingerprint for record in records}) > 1:
-        return "the runs saw different data under one name: report them apart"
+        return "the runs were trained on different data under one name: report them separately"
     return ""
 
 
@@ -246,30 +265,42 @@ def _outcome(rule: Rule, runs: _Runs, domain: str, model: Model) -> Selected | M
 def _training_domain(runs: _Runs, domain: str, model: Model) -> list[Selected]:
     candidates = []
     for record in runs.evaluated(domain, model).values():
-        best = record.best(model)
+        best = record.selected(model)
         value = best.validation(record.sources, model)
         candidates.append(Selected(record, best.step, value, _reported(best, domain, model)))
     return candidates
 
 
-def _oracle(runs: _Runs, domain: str, model: Model) -> list[Selected]:
-    found = runs.evaluated(domain, model)
+def _last_evaluations(runs: _Runs, domain: str, model: Model) -> list[Selected]:
+    """Means over the last evaluations, or over all of a run that has fewer."""
     candidates = []
-    for record in found.values():
-        if record.status == "done":
-            last = record.evaluations[-1]
-            value = last.accuracy[model][domain]["holdout"]
-            candidates.append(Selected(record, last.step, value, _reported(last, domain, model)))
-    if not candidates:
-        raise _NoNumber(f"{_all(len(found))} diverged before the last step, which the oracle reads")
+    for record in runs.ended(domain, model):
+        last = record.candidates(model)[-LAST:]
+        value = _mean(evaluation.validation(record.sources, model) for evaluation in last)
+        accuracy = _mean(_reported(evaluation, domain, model) for evaluation in last)
+        candidates.append(Selected(record, last[-1].step, value, accuracy))
+    return candidates
+
+
+def _oracle(runs: _Runs, domain: str, model: Model) -> list[Selected]:
+    candidates = []
+    for record in runs.ended(domain, model):
+        last = record.evaluations[-1]
+        value = last.accuracy[model][domain]["holdout"]
+        candidates.append(Selected(record, last.step, value, _reported(last, domain, model)))
     return candidates
 
 
 def _leave_one_out(runs: _Runs, domain: str, model: Model) -> list[Selected]:
+    evaluated = runs.evaluated(domain, model)
+    if not runs.has_pairs:
+        raise _NoNumber(
+            "leave-one-domain-out selection needs runs with pairs of test domains: run the sweep with --pairs"
+        )
     candidates, reasons = [], []
-    for draw, record in runs.evaluated(domain, model).items():
+    for sample, record in evaluated.items():
         try:
-            candidates.append(_cross_validated(runs, record, domain, draw, model))
+            candidates.append(_cross_validated(runs, record, domain, sample, model))
         except _NoNumber as error:
             reasons.append(str(error))
     if not candidates:
@@ -277,34 +308,40 @@ def _leave_one_out(runs: _Runs, domain: str, model: Model) -> list[Selected]:
     return candidates
 
 
-def _cross_validated(runs: _Runs, record: RunRecord, domain: str, draw: int, model: Model) -> Selected:
-    """The best step of one draw: each other domain v was held out beside `domain` and stands for an unseen one."""
+def _cross_validated(runs: _Runs, record: RunRecord, domain: str, sample: int, model: Model) -> Selected:
+    """The best step of one sample: each other domain v was held out beside `domain` and stands for an unseen one."""
     others = [name for name in runs.domains if name != domain]
     pairs: dict[str, RunRecord] = {}
     for v in others:
-        pair = runs.holding_out(domain, v).get(draw)
+        pair = runs.holding_out(domain, v).get(sample)
         if pair is None or model not in pair.models:
-            raise _NoNumber(f"no evaluated run of draw {draw} holds out {domain} and {v}")
+            raise _NoNumber(
+                f"no evaluated run of hyper-parameter sample {sample} holds out {domain} and {v}: "
+                "run the sweep with --pairs"
+            )
         pairs[v] = pair
-    found = {v: {e.step: e for e in pair.evaluations} for v, pair in pairs.items()}
+    found = {v: {e.step: e for e in pair.candidates(model)} for v, pair in pairs.items()}
     candidates = [
         Selected(
             record,
             evaluation.step,
-            sum(found[v][evaluation.step].accuracy[model][v]["train"] for v in others) / len(others),
+            _mean(found[v][evaluation.step].accuracy[model][v]["train"] for v in others),
             _reported(evaluation, domain, model),
             tuple(pairs.values()),
         )
-        for evaluation in (record.evaluations[-1:] if model == "swad" else record.evaluations)  # as `RunRecord.best`
+        for evaluation in record.candidates(model)
         if all(evaluation.step in steps for steps in found.values())
     ]
     if not candidates:
-        raise _NoNumber(f"the runs of draw {draw} that hold out {domain} share no evaluated step")
+        raise _NoNumber(
+            f"the runs of hyper-parameter sample {sample} that hold out {domain} have no evaluated step in common"
+        )
     return max(candidates, key=lambda c: (c.validation, -c.step))
 
 
 _CANDIDATES: dict[Rule, Callable[[_Runs, str, Model], list[Selected]]] = {
     "training_domain": _training_domain,
+    "last_evaluations": _last_evaluations,
     "leave_one_out": _leave_one_out,
     "oracle": _oracle,
 }
@@ -312,6 +349,11 @@ _CANDIDATES: dict[Rule, Callable[[_Runs, str, Model], list[Selected]]] = {
 
 def _reported(evaluation: Evaluation, domain: str, model: Model) -> float:
     return evaluation.accuracy[model][domain]["train"]
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
 
 
 def _all(count: int) -> str:

@@ -1,14 +1,16 @@
-"""Which differences from ERM are more than chance: paired by dataset, trial and test domain.
+"""Significance tests: which differences from ERM are more than chance, paired by dataset, trial and test domain.
 
-With x_i and y_i a method's and ERM's accuracies on pair i, d_i = x_i − y_i:
+A row is compared with ERM of its own kind: raw weights with raw, averaged weights with ERM's average. With x_i and y_i
+the accuracies of a method and of that ERM on pair i, d_i = x_i − y_i:
 
     interval    bias-corrected and accelerated bootstrap of mean d (Efron, 1987), pairs resampled
-    p           Wilcoxon's signed-rank test, exact with ties too (Wilcoxon, 1945), zeros dropped
-    Holm        p values of all methods corrected together (Holm, 1979): the chance of one false claim stays below α
+    p-value     Wilcoxon's signed-rank test (Wilcoxon, 1945), zeros dropped
+    Holm        p-values of all rows corrected together (Holm, 1979): the chance of one false claim stays below α
     ranks       Friedman's test over complete pairs, and Nemenyi's critical difference (Demšar, 2006)
 
-A row "cannot be told from ERM" if its corrected p exceeds α. Pairs of one test domain share that domain, so they are
-not fully independent: the claims are about these domains, not about new ones.
+scipy.stats does the tests. Holm's correction is written out here, because scipy has none. Rows that are copies of
+others (`copies`) are neither tested nor ranked. Pairs of one test domain share that domain, so they are not fully
+independent: the claims are about these domains, not about new ones.
 """
 
 from __future__ import annotations
@@ -16,59 +18,69 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fgmix.errors import UserError, bad_value
-from fgmix.results.labels import method_label
-from fgmix.results.selection import Method, Selection
+from fgmix.results.labels import Labels, method_label
+from fgmix.results.rounding import difference_text, p_equation, p_text, rank_text
+from fgmix.results.selection import Method, Selected, Selection
 from fgmix.results.tables import Entry, Row, Table
 from fgmix.seeding import numpy_generator
 
 Floats = npt.NDArray[np.float64]
 Pair = tuple[str, int, str]  # dataset, trial, test domain
-ERM = Method("erm")
-MARK = "≈"
+Verdict = Literal["different", "not significant", "too few pairs", "not tested"]
+
+BASELINE = "erm"
+DIGITS = 9  # accuracies are shares of counts: percentages that differ by less are equal
+RESAMPLES = 10_000
 RANKS, AVERAGE_RANK = "Ranks", "average rank"  # a table and its column
+MARKS: dict[Verdict, str] = {"not significant": "≈", "too few pairs": "†", "not tested": "‡"}  # in tables
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method against the baseline.
+    """A method against the baseline of its kind.
 
     Args:
         method: the method.
-        pairs: how many pairs both have.
-        difference: mean of the method minus the baseline, in percentage points.
+        baseline: what it is compared with.
+        pairs: number of pairs that both have.
+        difference: mean of the method minus the baseline, in percentage points; None without pairs.
         interval: bootstrap confidence interval of it; None with fewer than two pairs.
-        p: Wilcoxon's p value; None without pairs.
-        p_holm: the same, corrected for all methods compared.
+        p: Wilcoxon's p-value; None where nothing was tested.
+        p_holm: the same, corrected for all rows that were tested.
+        smallest: the smallest corrected p-value that the numbers of pairs allow, whatever the accuracies.
+        copy_of: the method whose runs measured exactly the same; None for a method of its own.
         alpha: the level of significance.
     """
 
     method: Method
+    baseline: Method
     pairs: int
-    difference: float | None
-    interval: tuple[float, float] | None
-    p: float | None
-    p_holm: float | None
-    alpha: float
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    smallest: float | None = None
+    copy_of: Method | None = None
+    alpha: float = 0.05
 
     @property
-    def distinguishable(self) -> bool:
-        """Whether the method can be told from the baseline."""
-        return self.p_holm is not None and self.p_holm <= self.alpha
+    def verdict(self) -> Verdict:
+        """What the test says; with too few pairs it says nothing."""
+        if self.p_holm is None or self.smallest is None:
+            return "not tested"
+        if self.p_holm <= self.alpha:
+            return "different"
+        return "too few pairs" if self.smallest > self.alpha else "not significant"
 
     @property
-    def note(self) -> str:
-        """What a reader should know if nothing could have come out."""
-        if self.pairs == 0:
-            return "shares no trial and test domain with the baseline"
-        if 2.0 ** (1 - self.pairs) > self.alpha:
-            return f"{self.pairs} pairs are too few: p cannot go below {2.0 ** (1 - self.pairs):.3g}"
-        return ""
+    def significant(self) -> bool:
+        return self.verdict == "different"
 
 
 @dataclass(frozen=True)
@@ -77,11 +89,12 @@ class Ranking:
 
     Args:
         ranks: average rank of each method, best (lowest) first.
-        pairs: trials and test domains that all methods have.
+        pairs: number of trials and test domains that all methods have.
         statistic: Friedman's χ², corrected for ties.
-        p: its p value, by the χ² distribution with k − 1 degrees of freedom.
-        critical_difference: ranks that differ by less cannot be told apart (Nemenyi).
+        p: its p-value.
+        critical_difference: average ranks that differ by less are not significantly different (Nemenyi).
         alpha: level of the critical difference.
+        copies: methods that are not ranked, each with the one that it is a copy of.
     """
 
     ranks: Mapping[Method, float]
@@ -89,10 +102,11 @@ class Ranking:
     statistic: float
     p: float
     critical_difference: float
-    alpha: float = 0.05
+    alpha: float
+    copies: Mapping[Method, Method]
 
     def cliques(self) -> list[tuple[Method, ...]]:
-        """The largest groups of neighbours that cannot be told apart: the bars of the diagram."""
+        """The largest groups of neighbours without a significant difference: the bars of the diagram."""
         methods = list(self.ranks)
         bars: list[tuple[Method, ...]] = []
         reached = 0
@@ -109,7 +123,7 @@ def accuracies_by_method(selection: Selection, dataset: str | None = None) -> di
 
     Args:
         selection: what was selected.
-        dataset: one dataset; None takes all.
+        dataset: one dataset; None for all.
     """
     found: dict[Method, dict[Pair, float]] = {}
     for cell, accuracy in selection.accuracies().items():
@@ -118,104 +132,129 @@ def accuracies_by_method(selection: Selection, dataset: str | None = None) -> di
     return found
 
 
+def copies(selection: Selection, dataset: str | None = None) -> dict[Method, Method]:
+    """Methods whose runs measured exactly what the runs of an earlier one did, at every evaluation: a result once more.
+
+    Averaged weights of a run that ended before the average began are the raw ones; a method whose settings switch it
+    off is ERM; one run may be listed under two points of a grid. Raw rows come first, so that they are the originals.
+
+    Args:
+        selection: what was selected.
+        dataset: one dataset; None for all.
+    """
+    measured: dict[Method, list[object]] = {}
+    for cell, found in sorted(selection.cells.items()):
+        if isinstance(found, Selected) and dataset in (None, cell.dataset):
+            at_evaluations = [evaluation.accuracy.get(cell.model) for evaluation in found.record.evaluations]
+            place = (cell.dataset, cell.trial_seed, cell.test_domain)
+            measured.setdefault(cell.method, []).append((place, found.accuracy, at_evaluations))
+    originals: list[Method] = []
+    found_copies: dict[Method, Method] = {}
+    for method in sorted(measured, key=lambda m: (m.model != "raw", m.algorithm != BASELINE)):
+        twin = next((other for other in originals if measured[other] == measured[method]), None)
+        if twin is None:
+            originals.append(method)
+        else:
+            found_copies[method] = twin
+    return found_copies
+
+
 def compare(
     selection: Selection,
     *,
     dataset: str | None = None,
-    baseline: Method = ERM,
+    baseline: str = BASELINE,
     alpha: float = 0.05,
-    resamples: int = 10_000,
+    resamples: int = RESAMPLES,
 ) -> list[Comparison]:
-    """Every other method against the baseline, on the pairs that both have.
+    """Every other method against the baseline of its kind, on the pairs that both have.
 
     Args:
         selection: what was selected.
-        dataset: one dataset; None takes all.
-        baseline: what to compare with.
+        dataset: one dataset; None for all.
+        baseline: key of the method to compare with: its raw row with raw rows, its averaged with averaged ones.
         alpha: level of significance; the intervals cover 1 − α.
         resamples: bootstrap resamples. The generator is fixed: the same records give the same intervals.
     """
     if not 0 < alpha < 1:
         raise bad_value("alpha", "between 0 and 1", alpha)
     scores = accuracies_by_method(selection, dataset)
-    if baseline not in scores:
+    if not any(method.algorithm == baseline for method in scores):
         raise UserError(
-            f"Expected results of {method_label(*baseline)} to compare with. Found none. Run it, or choose another."
+            f"Expected results of {method_label(selection.labels, baseline)} to compare with. Found none. "
+            f"Run the sweep with {baseline} among --algorithms."
         )
-    differences = {m: paired_differences(of_m, scores[baseline]) for m, of_m in scores.items() if m != baseline}
-    p_values = {m: wilcoxon(d) for m, d in differences.items() if len(d)}
-    corrected = dict(zip(p_values, holm(list(p_values.values()))))
-    return [
-        Comparison(
-            method=method,
-            pairs=len(d),
-            difference=float(d.mean()) if len(d) else None,
-            interval=bootstrap_interval(d, alpha, resamples) if len(d) > 1 else None,
-            p=p_values.get(method),
-            p_holm=corrected.get(method),
-            alpha=alpha,
-        )
-        for method, d in differences.items()
+    twins = copies(selection, dataset)
+    found = [
+        _untested(method, scores, Method(baseline, method.model), twins.get(method), alpha, resamples)
+        for method in scores
+        if method.algorithm != baseline
     ]
+    return _corrected(found, scores)
+
+
+def _untested(
+    method: Method,
+    scores: Mapping[Method, Mapping[Pair, float]],
+    baseline: Method,
+    copy_of: Method | None,
+    alpha: float,
+    resamples: int,
+) -> Comparison:
+    """The difference and its interval, without a test."""
+    d = paired_differences(scores[method], scores.get(baseline, {}))
+    difference = float(d.mean()) if len(d) else None
+    interval = bootstrap_interval(d, alpha, resamples) if len(d) > 1 else None
+    return Comparison(method, baseline, len(d), difference, interval, copy_of=copy_of, alpha=alpha)
+
+
+def _corrected(found: Sequence[Comparison], scores: Mapping[Method, Mapping[Pair, float]]) -> list[Comparison]:
+    """The comparisons with their p-values: those with pairs that are no copies are Holm's family."""
+    family = [c for c in found if c.pairs and c.copy_of is None]
+    p = [wilcoxon(paired_differences(scores[c.method], scores[c.baseline])) for c in family]
+    # Wilcoxon's p-value is smallest when all n differences have one sign, and Holm's correction grows with every p.
+    smallest = holm([min(1.0, 2.0 ** (1 - c.pairs)) for c in family])
+    tested = {
+        c.method: replace(c, p=p_raw, p_holm=p_holm, smallest=least)
+        for c, p_raw, p_holm, least in zip(family, p, holm(p), smallest)
+    }
+    return [tested.get(c.method, c) for c in found]
 
 
 def paired_differences(x: Mapping[Pair, float], y: Mapping[Pair, float]) -> Floats:
     """d = x − y on the pairs that both have, in a fixed order."""
-    return np.array([x[pair] - y[pair] for pair in sorted(x.keys() & y.keys())], dtype=np.float64)
+    d = [x[pair] - y[pair] for pair in sorted(x.keys() & y.keys())]
+    return np.round(np.array(d, dtype=np.float64), DIGITS)
 
 
-def bootstrap_interval(d: Floats, alpha: float = 0.05, resamples: int = 10_000) -> tuple[float, float]:
-    """BCa confidence interval of the mean of d.
-
-    The percentiles α/2 and 1 − α/2 of the resampled means are moved by the bias z₀ = Φ⁻¹(share of means below the mean)
-    and the acceleration a = Σ u³ / (6 (Σ u²)^{3/2}), u = d − mean d (the jackknife's deviations up to a factor):
-
-        Φ(z₀ + (z₀ + z) / (1 − a (z₀ + z))),    z = Φ⁻¹(α/2), Φ⁻¹(1 − α/2).
+def bootstrap_interval(d: Floats, alpha: float = 0.05, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """Bias-corrected and accelerated (BCa) confidence interval of the mean of d.
 
     Args:
         d: differences, at least two.
         alpha: 1 − coverage.
         resamples: how many means to draw.
     """
-    from scipy.special import ndtr, ndtri
+    from scipy.stats import bootstrap
 
     if resamples < 100:
         raise bad_value("resamples", "at least 100", resamples)
     if np.ptp(d) == 0:
         return float(d[0]), float(d[0])  # nothing varies: every resample has the same mean
-    means = d[_resampled(len(d), resamples)].mean(axis=1)
-    below = (np.count_nonzero(means < d.mean()) + np.count_nonzero(means <= d.mean())) / (2 * resamples)
-    z0 = ndtri(below)
-    u = d - d.mean()
-    a = (u**3).sum() / (6 * (u**2).sum() ** 1.5)
-    z = z0 + ndtri(np.array([alpha / 2, 1 - alpha / 2]))
-    low, high = np.quantile(means, ndtr(z0 + z / (1 - a * z)))
-    return float(low), float(high)
-
-
-@lru_cache(maxsize=1)  # methods mostly have equally many pairs: without it, a third of the time of all intervals
-def _resampled(pairs: int, resamples: int) -> npt.NDArray[np.int64]:
-    return numpy_generator("bootstrap", pairs, resamples).integers(pairs, size=(resamples, pairs))
+    rng = numpy_generator("bootstrap", len(d), resamples)
+    found = bootstrap((d,), np.mean, n_resamples=resamples, confidence_level=1 - alpha, method="BCa", rng=rng)
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def wilcoxon(d: Floats) -> float:
-    """Two-sided p value of Wilcoxon's signed-rank test, from the exact distribution.
+    """Two-sided p-value of Wilcoxon's signed-rank test; 1 where all differences are zero.
 
-    Zeros are dropped, equal |d| share their mean rank, and under the hypothesis every rank is as likely positive as
-    negative: the distribution of W⁺ = Σ_{d>0} rank is built rank by rank, so that ties need no approximation.
+    scipy computes it from the exact distribution, with ties up to 13 pairs, and by the normal approximation beyond.
     """
-    d = np.round(d, 9)  # accuracies are shares of counts: what differs by less is the same
-    d = d[d != 0]
-    if len(d) == 0:
-        return 1.0
-    doubled = np.rint(2 * _mean_ranks(np.abs(d))).astype(np.int64)  # mean ranks are halves
-    chances = np.zeros(int(doubled.sum()) + 1)
-    chances[0] = 1.0
-    for rank in doubled:
-        chances[rank:] = (chances[rank:] + chances[: len(chances) - rank]) / 2
-        chances[:rank] /= 2
-    w = int(doubled[d > 0].sum())
-    return float(min(1.0, 2 * min(chances[: w + 1].sum(), chances[w:].sum())))
+    from scipy.stats import wilcoxon as signed_rank
+
+    nonzero = d[d != 0]
+    return float(signed_rank(nonzero).pvalue) if len(nonzero) else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -233,142 +272,141 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def rank_methods(selection: Selection, *, dataset: str | None = None, alpha: float = 0.05) -> Ranking:
-    """Friedman's test over the pairs that all methods have.
-
-        χ² = (k − 1) · Σ_j (R_j − N(k+1)/2)² / (Σ_ij r_ij² − N k (k+1)²/4),    R_j = Σ_i r_ij
+    """Friedman's test over the pairs that all methods have, copies left out.
 
     Args:
         selection: what was selected.
-        dataset: one dataset; None takes all.
+        dataset: one dataset; None for all.
         alpha: level of the critical difference.
     """
-    from scipy.special import chdtrc
+    from scipy.stats import friedmanchisquare, rankdata
 
-    scores = accuracies_by_method(selection, dataset)
+    twins = copies(selection, dataset)
+    scores = {m: of_m for m, of_m in accuracies_by_method(selection, dataset).items() if m not in twins}
     methods = list(scores)
     pairs = sorted(set.intersection(*(set(of_m) for of_m in scores.values()))) if scores else []
     k, n = len(methods), len(pairs)
-    if k < 2 or n < 2:
+    if k < 3 or n < 2:
         raise UserError(
-            f"Expected at least two methods with two trials or test domains in common. Found {k} methods and {n} in "
-            "common. Run what is missing."
+            f"Expected at least 3 methods with 2 trials or test domains in common to rank. Found {k} methods with {n} "
+            "in common. Run what is missing, or compare two methods by their differences."
         )
-    # rank 1 is the best: the highest accuracy
-    r = np.array([_mean_ranks(-np.round([scores[m][pair] for m in methods], 9)) for pair in pairs])  # (n, k)
-    sums = r.sum(axis=0)
-    spread = (r**2).sum() - n * k * (k + 1) ** 2 / 4
-    statistic = (k - 1) * ((sums - n * (k + 1) / 2) ** 2).sum() / spread if spread > 0 else 0.0
-    order = np.argsort(sums, kind="stable")
+    x = np.round([[scores[m][pair] for m in methods] for pair in pairs], DIGITS)  # (n, k)
+    r = rankdata(-x, axis=1)  # rank 1 is the best: the highest accuracy
+    if (r == r[:, :1]).all():
+        statistic, p = 0.0, 1.0  # every pair is a tie of all methods, for which χ² is 0/0
+    else:
+        statistic, p = friedmanchisquare(*x.T)
+    mean = r.mean(axis=0)
     return Ranking(
-        ranks={methods[j]: float(sums[j] / n) for j in order},
+        ranks={methods[j]: float(mean[j]) for j in np.argsort(mean, kind="stable")},
         pairs=n,
         statistic=float(statistic),
-        p=float(chdtrc(k - 1, statistic)),
+        p=float(p),
         critical_difference=critical_difference(k, n, alpha),
         alpha=alpha,
+        copies=twins,
     )
 
 
 def critical_difference(methods: int, pairs: int, alpha: float = 0.05) -> float:
-    """Nemenyi's: q_α √(k(k+1) / 6N), with q_α the studentised range's quantile over √2.
+    """Nemenyi's: q_α √(k(k+1) / 6N), with q_α the quantile of the studentised range over √2.
 
     >>> round(critical_difference(4, 14), 2)
     1.25
     """
-    q = normal_range_quantile(1 - alpha, methods) / math.sqrt(2)
+    from scipy.stats import studentized_range
+
+    q = float(studentized_range.ppf(1 - alpha, methods, np.inf)) / math.sqrt(2)
     return q * math.sqrt(methods * (methods + 1) / (6 * pairs))
 
 
-def normal_range_quantile(p: float, k: int) -> float:
-    """The q below which the range of k standard normal numbers lies with chance p, by bisection of
-
-        P(q) = k ∫ φ(z) (Φ(z) − Φ(z − q))^{k−1} dz,    z the highest of them.
-
-    scipy.stats has it, too, but takes longer to import than a report of a few hundred runs takes in all.
-    """
-    from scipy.special import ndtr
-
-    z, step = np.linspace(-9, 9, 1801, retstep=True)  # φ(±9) < 1e-17: a plain sum is exact to rounding
-    phi = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    low, high = 0.0, 40.0
-    while high - low > 1e-12:
-        q = (low + high) / 2
-        chance = k * step * float((phi * (ndtr(z) - ndtr(z - q)) ** (k - 1)).sum())
-        low, high = (q, high) if chance < p else (low, q)
-    return high
-
-
 def marked(table: Table, comparisons: Sequence[Comparison]) -> Table:
-    """The table with ≈ after every method that cannot be told from ERM."""
-    same = {comparison.method for comparison in comparisons if not comparison.distinguishable}
-    if not any(row.method in same for row in table.rows):
-        return table
-    rows = tuple(replace(row, label=f"{row.label} {MARK}") if row.method in same else row for row in table.rows)
-    alpha = comparisons[0].alpha
-    meaning = f"{MARK}: cannot be told from ERM (Wilcoxon over trials and test domains, Holm, α = {alpha:g})."
-    return replace(table, rows=rows, caption=f"{table.caption} {meaning}")
+    """The table with a mark after every row that has no significant difference from ERM; the caption explains it."""
+    marks = {c.method: MARKS[c.verdict] for c in comparisons if c.verdict in MARKS}
+    rows = tuple(
+        replace(row, mark=marks[row.method]) if row.method in marks and not row.source else row for row in table.rows
+    )
+    meanings: dict[Verdict, str] = {
+        "not significant": "no significant difference from ERM (Wilcoxon over trials and test domains, Holm",
+        "too few pairs": "too few trials and test domains for a significant difference from ERM (Wilcoxon, Holm",
+        "not tested": "not tested against ERM (a copy of another row, or nothing in common",
+    }
+    used = {row.mark for row in rows}
+    legend = [
+        f"{MARKS[verdict]}: {meaning}, α = {comparisons[0].alpha:g})."
+        for verdict, meaning in meanings.items()
+        if MARKS[verdict] in used
+    ]
+    return replace(table, rows=rows, caption=" ".join([table.caption, *legend]))
 
 
-def comparison_table(comparisons: Sequence[Comparison], baseline: Method = ERM) -> Table:
-    """Differences from the baseline with their intervals and p values, as a table."""
-    name = method_label(*baseline)
+def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table:
+    """Differences from ERM with their intervals and p-values."""
     rows = tuple(
         Row(
-            method_label(*c.method),
-            (
-                Entry(c.difference, text=_with_interval(c), note=c.note),
-                Entry(c.p, text=_p_text(c.p)),
-                Entry(c.p_holm, text=_p_text(c.p_holm)),
-                Entry(c.pairs, text=str(c.pairs)),
-                Entry(text=f"not told from {name}" if not c.distinguishable else f"differs from {name}"),
-            ),
             c.method,
+            (
+                Entry(c.difference, text="" if c.difference is None else difference_text(c.difference, c.interval)),
+                Entry(c.p, text="" if c.p is None else p_text(c.p)),
+                Entry(c.p_holm, text="" if c.p_holm is None else p_text(c.p_holm)),
+                Entry(c.pairs, text=str(c.pairs)),
+                Entry(text=_verdict_text(c, labels), note=_note(c, labels)),
+            ),
         )
         for c in comparisons
     )
     coverage = f"{100 * (1 - comparisons[0].alpha):g} %" if comparisons else ""
     caption = (
-        f"Difference from {name} in percentage points, paired by trial and test domain, with its {coverage} bootstrap "
-        "interval (BCa); p by Wilcoxon's signed-rank test; Holm: corrected for all rows."
+        f"Difference from ERM in percentage points, paired by trial and test domain, with its {coverage} bootstrap "
+        "interval (BCa). Raw weights are compared with raw ERM, averaged weights with averaged ERM. p: Wilcoxon's "
+        "signed-rank test. Holm: p corrected for all rows that are tested."
     )
-    columns = (f"− {name}", "p", "p (Holm)", "pairs", "verdict")
-    return Table(f"Differences from {name}", caption, columns, rows, best=False)
+    columns = ("difference", "p", "p (Holm)", "pairs", "result")
+    return Table("Differences from ERM", caption, columns, rows, labels, best=False)
 
 
-def ranking_table(ranking: Ranking) -> Table:
-    """Average ranks, best first, and from which difference on they can be told apart."""
-    rows = tuple(
-        Row(method_label(*method), (Entry(rank, text=f"{rank:.2f}"),), method) for method, rank in ranking.ranks.items()
-    )
+def _verdict_text(comparison: Comparison, labels: Labels) -> str:
+    name = method_label(labels, *comparison.baseline)
+    return {
+        "different": f"significant difference from {name}",
+        "not significant": f"no significant difference from {name}",
+        "too few pairs": "too few pairs",
+        "not tested": "not tested",
+    }[comparison.verdict]
+
+
+def _note(comparison: Comparison, labels: Labels) -> str:
+    """Why there is no verdict."""
+    if comparison.copy_of is not None:
+        twin = method_label(labels, *comparison.copy_of)
+        return f"identical to {twin} at every evaluation of every run: not tested, and not counted by Holm"
+    if comparison.pairs == 0:
+        return f"has no trial and test domain in common with {method_label(labels, *comparison.baseline)}"
+    if comparison.verdict == "too few pairs":
+        return (
+            f"too few pairs: with {comparison.pairs} the smallest p-value possible is {comparison.smallest:.3g} after "
+            f"Holm's correction, above α = {comparison.alpha:g}; run more trials"
+        )
+    return ""
+
+
+def ranking_table(ranking: Ranking, labels: Labels) -> Table:
+    """Average ranks, best first, and which differences between them are significant."""
+    rows = tuple(Row(method, (Entry(rank, text=rank_text(rank)),)) for method, rank in ranking.ranks.items())
+    left_out = [
+        f"{method_label(labels, *method)} (identical to {method_label(labels, *twin)})"
+        for method, twin in ranking.copies.items()
+    ]
     caption = (
         f"Average rank over {ranking.pairs} trials and test domains; 1 is the best. Friedman: χ² = "
-        f"{ranking.statistic:.2f}, p = {ranking.p:.3g}. Ranks that differ by less than "
-        f"{ranking.critical_difference:.2f} cannot be told apart (Nemenyi, α = {ranking.alpha:g})."
-    )
-    return Table(RANKS, caption, (AVERAGE_RANK,), rows, best=False)
+        f"{ranking.statistic:.2f}, {p_equation(ranking.p)}. Ranks that differ by less than "
+        f"{rank_text(ranking.critical_difference)} are not significantly different (Nemenyi, α = {ranking.alpha:g})."
+    ) + (f" Not ranked: {', '.join(left_out)}." if left_out else "")
+    return Table(RANKS, caption, (AVERAGE_RANK,), rows, labels, best=False)
 
 
-def unranked_table(methods: Sequence[Method], reason: str) -> Table:
+def unranked_table(methods: Sequence[Method], reason: str, labels: Labels) -> Table:
     """The same table where nothing could be ranked: every method, and the reason as a footnote."""
-    rows = tuple(Row(method_label(*method), (Entry(note=reason),), method) for method in methods)
-    return Table(RANKS, "Average rank over trials and test domains.", (AVERAGE_RANK,), rows, best=False)
-
-
-def _with_interval(comparison: Comparison) -> str:
-    if comparison.difference is None:
-        return ""
-    if comparison.interval is None:
-        return f"{comparison.difference:+.1f}"
-    low, high = comparison.interval
-    return f"{comparison.difference:+.1f} [{low:+.1f}, {high:+.1f}]"
-
-
-def _p_text(p: float | None) -> str:
-    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _mean_ranks(values: Floats) -> Floats:
-    """Ranks from 1, equal values sharing their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum()
-    return (last - (counts - 1) / 2)[inverse]
+    rows = tuple(Row(method, (Entry(note=reason),)) for method in methods)
+    return Table(RANKS, "Average rank over trials and test domains.", (AVERAGE_RANK,), rows, labels, best=False)

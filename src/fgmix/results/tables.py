@@ -1,22 +1,25 @@
-"""Tables of selected accuracies: one a dataset, and one over all of them.
+"""Tables of selected accuracies: one per dataset, and one over all datasets.
 
 With a_{t,r} the accuracy on test domain t in trial r, in percent, and R trials:
 
     a dataset's table:   mean_r a_{t,r} ± std_r(a_{t,r}) / √R for each t;   Avg = mean over t of these means
     the overall table:   the same of the trials' means, mean_t a_{t,r};     Avg = mean over datasets
 
-std divides by R, as DomainBed's does. On request ± is std itself; the caption says which.
+std divides by R, as in DomainBed. On request ± is std itself; the caption says which. Rows hold keys of methods; their
+labels are made when a table is printed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fgmix.errors import unknown
-from fgmix.results.labels import METHODS, method_label
+from fgmix.results.labels import Labels, method_label
+from fgmix.results.published import AVERAGE, order
+from fgmix.results.rounding import DASH, accuracy_text
 from fgmix.results.selection import RULES, Cell, Method, Missing, Selected, Selection
 
 Spread = Literal["stderr", "std"]
@@ -24,7 +27,6 @@ SPREADS: dict[Spread, str] = {
     "stderr": "standard error (standard deviation over trials ÷ √trials)",
     "std": "standard deviation over trials",
 }
-AVERAGE = "Avg"
 
 
 @dataclass(frozen=True)
@@ -47,25 +49,29 @@ class Entry:
 
     @property
     def shown(self) -> str:
-        """The entry as it is printed, with one decimal; a dash where there is no number."""
+        """The entry as it is printed; a dash where there is no number."""
         if self.text or self.value is None:
-            return self.text or "–"
-        return f"{self.value:.1f}" if self.spread is None else f"{self.value:.1f} ± {self.spread:.1f}"
+            return self.text or DASH
+        return accuracy_text(self.value, self.spread)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its label, its entries, and the method it is about.
+    """A row: the method it is about, its entries, and what sets it apart from other rows of the method.
 
     Args:
-        label: the first column.
+        method: keys of the method and its model.
         entries: one for each column.
-        method: the method; None for rows that are not ours to rank, such as published ones.
+        name: what the first column shows instead of the method, such as the values of settings.
+        source: where the numbers come from, such as "paper"; empty for our runs.
+        mark: a sign after the label, which the caption explains.
     """
 
-    label: str
+    method: Method
     entries: tuple[Entry, ...]
-    method: Method | None = None
+    name: str = ""
+    source: str = ""
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ class Table:
         caption: which rule selected, what ± is, what the marks mean.
         columns: the header, without the first column.
         rows: in the order of printing.
+        labels: how methods are printed, by their keys.
         dataset: the dataset whose domains the columns are; None where the columns are something else.
         best: whether the highest value of each column is set in bold.
         corner: the header of the first column.
@@ -86,18 +93,24 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    labels: Labels = field(default_factory=dict)
     dataset: str | None = None
     best: bool = True
     corner: str = "Method"
 
+    def label(self, row: Row) -> str:
+        """The first column of a row."""
+        name = row.name or method_label(self.labels, *row.method)
+        return " ".join(part for part in (name, row.source and f"({row.source})", row.mark) if part)
+
     def is_best(self, row: Row, column: int) -> bool:
-        """Whether an entry is the highest of its column as printed, among two or more; equals are all the highest."""
+        """Whether an entry of our runs is the highest of its column as printed, among two or more; ties included."""
+        ours = [each.entries[column].value for each in self.rows if not each.source]
+        values = [value for value in ours if value is not None]
         value = row.entries[column].value
-        ranked = [each.entries[column].value for each in self.rows if each.method is not None]
-        values = [each for each in ranked if each is not None]
-        if not self.best or row.method is None or value is None or len(values) < 2:
+        if not self.best or row.source or value is None or len(values) < 2:
             return False
-        return f"{value:.1f}" == f"{max(values):.1f}"
+        return accuracy_text(value) == accuracy_text(max(values))
 
 
 def dataset_table(
@@ -108,7 +121,7 @@ def dataset_table(
     Args:
         selection: what was selected.
         dataset: which dataset's table.
-        algorithms: order of the rows after ERM; any others follow in the paper's order.
+        algorithms: order of the rows after ERM; any others follow in the order of the paper.
         spread: "stderr" or "std".
     """
     if dataset not in selection.domains:
@@ -120,9 +133,9 @@ def dataset_table(
         entries = [
             _over_trials({r: _number(selection, Cell(dataset, *method, r, t)) for r in trials}, spread) for t in domains
         ]
-        rows.append(Row(method_label(*method), (*entries, _average(entries, domains)), method))
+        rows.append(Row(method, (*entries, _average(entries, domains))))
     caption = _caption(selection, spread, len(trials), f"{AVERAGE}: mean over the test domains.")
-    return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), dataset)
+    return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), selection.labels, dataset)
 
 
 def overall_table(
@@ -136,7 +149,7 @@ def overall_table(
 
     Args:
         selection: what was selected.
-        algorithms: order of the rows after ERM; any others follow in the paper's order.
+        algorithms: order of the rows after ERM; any others follow in the order of the paper.
         spread: "stderr" or "std".
         partial_trials: average a trial over the domains it has, as DomainBed does. By default a trial that lacks a
             domain is left out: a mean without the hardest domain is no mean of the dataset.
@@ -148,24 +161,24 @@ def overall_table(
             _over_trials({r: _trial_mean(selection, dataset, method, r, partial_trials) for r in of_dataset}, spread)
             for dataset, of_dataset in trials.items()
         ]
-        rows.append(Row(method_label(*method), (*entries, _average(entries, list(trials))), method))
+        rows.append(Row(method, (*entries, _average(entries, list(trials)))))
     caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
-    return Table("Overall", caption, (*trials, AVERAGE), tuple(rows))
+    return Table("Overall", caption, (*trials, AVERAGE), tuple(rows), selection.labels)
 
 
 def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:
-    """What a reader must know of numbers that are means over the test domains of a dataset."""
+    """The caption of numbers that are means over the test domains of a dataset."""
     trials = max((len(selection.trials(dataset)) for dataset in selection.domains), default=0)
     partial = " A trial that lacks a domain is averaged over those it has, as in DomainBed." if partial_trials else ""
     return _caption(selection, spread, trials, f"A trial is the mean over its test domains.{partial}")
 
 
 def _ordered(selection: Selection, algorithms: Sequence[str], dataset: str | None = None) -> list[Method]:
-    """ERM, the caller's order, the paper's, then the rest as they come; all raw rows before all averaged ones."""
-    order = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *METHODS]))}
+    """ERM, the caller's order, the paper's, then the others as they come; all raw rows before all averaged ones."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *order()]))}
     known = {cell.method for cell in selection.cells if dataset in (None, cell.dataset)}
     methods = [method for method in selection.methods() if method in known]
-    return sorted(methods, key=lambda m: (m.model != "raw", order.get(m.algorithm, len(order))))
+    return sorted(methods, key=lambda m: (m.model != "raw", places.get(m.algorithm, len(places))))
 
 
 def _number(selection: Selection, cell: Cell) -> float | Missing:
@@ -185,23 +198,24 @@ def _trial_mean(
 
 def _over_trials(found: dict[int, float | Missing], spread: Spread) -> Entry:
     """Mean and spread over the trials that have a number; the note says what the others lack."""
-    values = [100 * each for each in found.values() if not isinstance(each, Missing)]
+    values = [each for each in found.values() if not isinstance(each, Missing)]
     note = _reasons({trial: each.reason for trial, each in found.items() if isinstance(each, Missing)})
     if not values:
         return Entry(note=note, trials=0)
     if note:
         note = f"{len(values)} of {len(found)} trials; {note}"
-    return Entry(sum(values) / len(values), _deviation(values, spread), note=note, trials=len(values))
+    # The mean first, then percent, as DomainBed computes it: the last digit of a tie depends on the order.
+    return Entry(100 * (sum(values) / len(values)), _deviation(values, spread), note=note, trials=len(values))
 
 
 def _deviation(values: list[float], spread: Spread) -> float | None:
-    """What stands after ±; None for one trial, which says nothing about how trials differ."""
+    """What stands after ±, in percent; None for one trial, which says nothing about how trials differ."""
     if spread not in SPREADS:
         raise unknown("spread", spread, SPREADS)
     if len(values) < 2:
         return None
     mean = sum(values) / len(values)
-    std = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+    std = 100 * math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
     return std / math.sqrt(len(values)) if spread == "stderr" else std
 
 
@@ -226,4 +240,4 @@ def _average(entries: Sequence[Entry], names: Sequence[str]) -> Entry:
 
 def _caption(selection: Selection, spread: Spread, trials: int, average: str) -> str:
     over = f"{trials} trials; ± {SPREADS[spread]}" if trials > 1 else "One trial, hence no ±"
-    return f"Accuracy in percent on the test domain. Selected by {RULES[selection.rule]}. {over}. {average}"
+    return f"Accuracy (%) on the test domain. Model selection: {RULES[selection.rule]}. {over}. {average}"

@@ -74,7 +74,7 @@ class RunRecord:
         evaluations: in order of steps.
         diverged_at: the first step whose loss was not finite.
         label: the method as tables print it, declared in the method's own file; by default its key.
-        domainbed_name: DomainBed's name of the method; empty if DomainBed does not have it.
+        domainbed_name: DomainBed's name of the method; None if DomainBed does not have it.
         folder: where it was read from; not part of the record.
     """
 
@@ -85,7 +85,7 @@ class RunRecord:
     evaluations: tuple[Evaluation, ...]
     diverged_at: int | None = None
     label: str = ""
-    domainbed_name: str = ""
+    domainbed_name: str | None = None
     folder: Path | None = None
 
     def __post_init__(self) -> None:

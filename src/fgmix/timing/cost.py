@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fgmix.algorithms import get, names
 from fgmix.files import make_folder, write_json
-from fgmix.results.reporting import COST_FILE
+from fgmix.results.costs import COST_FILE
 from fgmix.timing.step import SWA, measure_steps
 
 
@@ -19,6 +20,7 @@ def measure_cost(bench: Mapping[str, Any], out: Path) -> None:
     milliseconds = [(each.name, erm * each.ratio) for each in costs]
     content = {
         "bench": dict(bench),
+        "labels": {name: get(name).label for name, _ in milliseconds if name in names()},
         "milliseconds": [(name, time) for name, time in milliseconds if not name.endswith(SWA)],
         "averaged_milliseconds": [(name.removesuffix(SWA), time) for name, time in milliseconds if name.endswith(SWA)],
     }

@@ -1,6 +1,6 @@
-// Follow a running sweep: only a page that `fgmix report --serve` gave out does this.
+// Update while a sweep runs: only in a page from `fgmix report --serve`.
 
-const EVERY = 3000; // milliseconds between looks
+const EVERY = 3000; // milliseconds between requests
 
 // Whether a reload would undo something that the reader did.
 const isBusy = () =>
@@ -10,7 +10,7 @@ const isBusy = () =>
 
 const offerReload = () => {
   if (document.getElementById("reload")) return;
-  const button = make("button", { type: "button", id: "reload", onclick: () => location.reload() }, "New results: show them");
+  const button = make("button", { type: "button", id: "reload", onclick: () => location.reload() }, "Show new results");
   document.getElementById("status").append(button);
 };
 
@@ -19,7 +19,7 @@ const lookAgain = async (seen) => {
   try {
     now = await (await fetch("status.json", { cache: "no-store" })).json();
   } catch {
-    document.getElementById("time-left").textContent = "The server is gone: these are the last results it gave.";
+    document.getElementById("time-left").textContent = "The server has stopped. These are the last results it sent.";
     return;
   }
   const spans = Object.entries(now.counts).map(([state, count]) => make("span", { class: `state ${state}` }, `${count} ${state}`));

@@ -1,14 +1,15 @@
-// The list of runs: sorted, filtered, a page at a time, each with its spec, command and curves behind it.
+// The list of runs: sorted, filtered, a page at a time; each opens to its spec, command and curves.
 
 const PAGE = 50;
+// Name, value to sort by, class, text where it is not the value: accuracies are rounded once, by fgmix.
 const COLUMNS = [
   ["Method", (run) => run.method],
   ["Dataset", (run) => run.dataset],
   ["Test domain", (run) => run.domain],
   ["Trial", (run) => run.trial, "number"],
-  ["Draw", (run) => run.draw, "number"],
-  ["Accuracy (%)", (run) => run.accuracy.raw ?? "", "number", 1],
-  ["averaged (%)", (run) => run.accuracy.swa ?? run.accuracy.swad ?? "", "number", 1],
+  ["Hparams seed", (run) => run.hparams_seed, "number"],
+  ["Accuracy (%)", (run) => run.accuracy.raw ?? "", "number", (run) => run.shown.raw ?? ""],
+  ["Averaged (%)", (run) => run.accuracy.swa ?? run.accuracy.swad ?? "", "number", (run) => run.shown.swa ?? run.shown.swad ?? ""],
   ["Reported", (run) => run.reported.join(", ")],
   ["Status", (run) => run.status],
 ];
@@ -17,9 +18,10 @@ const runs = readBlock("run-rows");
 const runList = document.getElementById("run-list");
 const shownRuns = { words: "", only: null, column: null, direction: "ascending", count: PAGE };
 
-const wordsOf = (run) => [run.name, run.algorithm, ...COLUMNS.map(([, of]) => of(run))].join(" ");
+const textOf = (run, [, of, , text]) => String((text ?? of)(run));
+const wordsOf = (run) => [run.name, run.algorithm, ...COLUMNS.map((column) => textOf(run, column))].join(" ");
 
-// Whether a run is one of those that a number was selected from; runs of a grid stand behind the grid's numbers only.
+// Whether a number was selected from runs that include this one; runs of a grid belong to the numbers of the grid only.
 const isBehind = (run, { dataset, algorithm, domain }) =>
   run.dataset === dataset && run.algorithm === algorithm && (!domain || run.domain === domain) && (!run.groups.length || run.groups.includes(""));
 
@@ -35,13 +37,11 @@ const chosenRuns = () => {
   return found.sort((a, b) => compareValues(of(a), of(b), sign));
 };
 
-const shownValue = (value, digits) => (digits && value !== "" ? value.toFixed(digits) : String(value));
-
 const runRow = (run) => {
-  const cells = COLUMNS.map(([name, of, kind, digits]) =>
-    name === "Method"
-      ? make("th", { scope: "row" }, make("button", { type: "button", "aria-expanded": "false", class: "open" }, of(run)))
-      : make("td", { class: kind ?? null }, shownValue(of(run), digits)),
+  const cells = COLUMNS.map((column) =>
+    column[0] === "Method"
+      ? make("th", { scope: "row" }, make("button", { type: "button", "aria-expanded": "false", class: "open" }, textOf(run, column)))
+      : make("td", { class: column[2] ?? null }, textOf(run, column)),
   );
   const row = make("tr", {}, ...cells);
   const button = row.querySelector("button");
@@ -66,7 +66,7 @@ const runDetails = (run) => {
   ]);
   const drawing = make("div", { class: "drawing" });
   if (run.curves) drawChart(drawing, run.curves);
-  else drawing.append(make("p", { class: "caption" }, `Its curves: fgmix plot curves ${run.name}`));
+  else drawing.append(make("p", { class: "caption" }, `Draw its curves with: fgmix plot curves ${run.name}`));
   return [
     make("p", { class: "caption" }, `${run.name} · fgmix ${run.version} · data ${run.data}`),
     commandLine(run.command),
@@ -81,7 +81,7 @@ const commandLine = (command) => {
     await navigator.clipboard.writeText(command);
     button.textContent = "Copied";
   };
-  const canCopy = Boolean(navigator.clipboard); // not there on an insecure address
+  const canCopy = Boolean(navigator.clipboard); // absent on an insecure address
   return make("p", { class: "command" }, make("code", {}, command), canCopy ? make("button", { type: "button", onclick: copy }, "Copy") : "");
 };
 
@@ -130,7 +130,7 @@ const scroller = make("div", { class: "scroll", tabindex: "0", role: "region", "
 runList.replaceChildren(make("p", { class: "tools" }, runFilter, allRuns, runCount), scroller, moreRuns);
 drawRuns();
 
-// A number of a table leads to the runs behind it.
+// A number in a table links to the runs behind it.
 for (const link of document.querySelectorAll("a[data-algorithm]")) {
   link.addEventListener("click", () => {
     Object.assign(shownRuns, { only: { ...link.dataset }, words: "", count: PAGE });

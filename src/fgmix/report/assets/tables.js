@@ -1,6 +1,6 @@
 "use strict";
-// Tables that sort by a click on a head and filter by what is typed above them.
-// Every text reaches the page through textContent: nothing from data is ever read as HTML.
+// Tables: click a column head to sort, type above to filter.
+// Every text reaches the page through textContent: nothing from data is parsed as HTML.
 
 const make = (name, attributes = {}, ...children) => {
   const node = document.createElement(name);
@@ -14,7 +14,7 @@ const make = (name, attributes = {}, ...children) => {
 
 const readBlock = (id) => JSON.parse(document.getElementById(id).textContent);
 
-// Numbers by size, texts by the alphabet, what is missing last in either direction.
+// Numbers by size, texts alphabetically, missing values last in either direction.
 const compareValues = (a, b, direction) => {
   if (a === "" || b === "") return (a === "") - (b === "");
   const [x, y] = [Number(a), Number(b)];
@@ -22,7 +22,7 @@ const compareValues = (a, b, direction) => {
   return direction * order;
 };
 
-// A head's next direction: numbers start with the highest, texts with the first.
+// The next direction of a column: numbers start with the highest, texts with the first.
 const nextDirection = (head) => {
   const now = head.getAttribute("aria-sort");
   if (now === "descending") return "ascending";

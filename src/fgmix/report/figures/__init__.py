@@ -1,4 +1,4 @@
-"""Arrays of any figure as a chart of the page, a kind a file; the same names, colours and markers as on paper."""
+"""Arrays of any figure as a chart of the page, one kind per file; names, colours and markers as in the PDF."""
 
 from __future__ import annotations
 

@@ -12,16 +12,16 @@ from fgmix.report.figures.shared import INK, ink, with_points
 
 
 def curves(id: str, arrays: kinds.Curves, command: str) -> Chart:
-    """Accuracy, loss and the method's own numbers."""
+    """Accuracy, loss and the metrics of the method."""
     step = Axis("Step")
     panels = [Panel("Holdout accuracy", step, Axis("%"), _by_domain(arrays, arrays.accuracy))]
-    if np.isfinite(arrays.loss).any():  # DomainBed's records hold none
+    if np.isfinite(arrays.loss).any():  # records of DomainBed hold none
         panels.append(Panel("Holdout loss", step, Axis(""), _by_domain(arrays, arrays.loss)))
     for name, values in zip(map(str, arrays.metrics), arrays.metric_values):
         panels.append(Panel(name, step, Axis(""), with_points(name, arrays.steps, values, INK, "o", legend=False)))
     caption = (
-        "Thick: the test domain. Dashed: averaged weights. The method's own numbers are means since the evaluation "
-        "before."
+        "Thick lines: test domain. Dashed lines: averaged weights. Metrics of the method are means over the steps "
+        "since the previous evaluation."
     )
     return Chart(id, arrays.title, caption, panels, command=command)
 

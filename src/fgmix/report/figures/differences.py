@@ -1,32 +1,35 @@
-"""Differences from the baseline."""
+"""Differences from ERM."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fgmix.plots.looks import GREY, method_look
+from fgmix.plots.looks import GREY, method_looks
 from fgmix.report.charts import Axis, Chart, Line, Mark, Panel, Points
 from fgmix.report.figures.shared import ink, names_axis
+from fgmix.results.labels import Labels, method_label
+from fgmix.results.rounding import difference_text
 from fgmix.results.statistics import Comparison
 
 
-def differences(id: str, comparisons: Sequence[Comparison], labels: Sequence[str]) -> Chart:
-    """Differences from the baseline with their intervals; what cannot be told from it is pale."""
-    known = [(label, c, c.difference) for label, c in zip(labels, comparisons) if c.difference is not None]
+def differences(id: str, comparisons: Sequence[Comparison], labels: Labels) -> Chart:
+    """Differences from ERM of the same kind with their intervals; grey where they are not significant."""
+    known = [(method_label(labels, *c.method), c, c.difference) for c in comparisons if c.difference is not None]
+    looks = method_looks(c.method.algorithm for c in comparisons)
     marks: list[Mark] = []
     for place, (label, c, mean) in enumerate(known):
-        look = method_look(label)
+        look = looks[c.method.algorithm]
         low, high = c.interval or (mean, mean)
-        sure = "" if c.distinguishable else "; cannot be told from ERM"
-        text = f"{label}: {mean:+.2f} points [{low:+.2f}, {high:+.2f}], {c.pairs} pairs{sure}"
-        colour = ink(look.colour) if c.distinguishable else GREY
+        result = "significant difference" if c.significant else c.verdict
+        text = f"{label}: {difference_text(mean, c.interval)} points, {c.pairs} pairs; {result}"
+        colour = ink(look.colour) if c.significant else GREY
         marks.append(Line("", [low, high], [place, place], colour, width=2, text=text))
         marks.append(Points("", [mean], [place], colour, look.marker, [text]))
     rows = names_axis([label for label, _, _ in known], flipped=True)
     zero = Line("", [0, 0], [-0.5, len(known) - 0.5], GREY, dashed=True, width=1)
     x = Axis("Difference from ERM (percentage points)")
     caption = (
-        "Mean difference and its 95 % bootstrap interval over trials and test domains. Grey: cannot be told from ERM "
-        "(Wilcoxon, Holm)."
+        "Mean difference and its 95 % bootstrap interval over trials and test domains; averaged weights are compared "
+        "with averaged ERM. Grey: no significant difference (Wilcoxon, Holm), or not tested."
     )
     return Chart(id, "Differences from ERM", caption, [Panel("", x, rows, [zero, *marks])])

@@ -9,7 +9,7 @@ from fgmix.report.charts import Axis, Chart, Panel, Points
 
 def scores(id: str, arrays: kinds.Scores, command: str) -> Chart:
     """A cloud of pairs for each pair of domains."""
-    colour = method_look("FGMix").colour
+    colour = method_look("fgmix").colour
     panels = [
         Panel(
             f"{pair}, ρ = {rho:.2f}",
@@ -19,5 +19,5 @@ def scores(id: str, arrays: kinds.Scores, command: str) -> Chart:
         )
         for pair, rho, cosine, score in zip(arrays.pairs, arrays.rho, arrays.cosine, arrays.score)
     ]
-    caption = "Learned compatibility against the cosine, for pairs of instances of two domains; ρ is Spearman's."
+    caption = "Learned compatibility and cosine, for pairs of samples of two domains; ρ: Spearman's correlation."
     return Chart(id, "Compatibility and cosine", caption, panels, command=command)

@@ -1,4 +1,4 @@
-"""What several figures share."""
+"""Parts that several figures share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from fgmix.analysis.arrays import Floats
 from fgmix.report.charts import Axis, Cells, Line, Mark, Points
+from fgmix.results.rounding import DASH, accuracy_text
 
 INK = "ink"  # the text's colour: black on paper, light on a dark screen
 
@@ -24,7 +25,7 @@ def with_points(
     *,
     legend: bool = True,
 ) -> list[Mark]:
-    """A line whose points can be hovered over."""
+    """A line whose points show their values when hovered over."""
     texts = [f"{name}: {b:.4g} at {a:g}" for a, b in zip(x, y)]
     shown = name if legend else ""
     return [Line(shown, x, y, colour, dashed, width), Points(shown, x, y, colour, marker, texts)]
@@ -39,15 +40,15 @@ def grid(
 
 
 def names_axis(names: Sequence[str], label: str = "", *, flipped: bool = False) -> Axis:
-    """An axis of things."""
+    """An axis of names."""
     return Axis(label, tuple((float(i), name) for i, name in enumerate(names)), -0.5, len(names) - 0.5, flipped)
 
 
 def with_spread(value: float, spread: float) -> str:
-    """A number and its ±, where it has one."""
-    return f"{value:.1f}" + ("" if np.isnan(spread) else f" ± {spread:.1f}")
+    """An accuracy and its ±, where it has one; a dash for NaN."""
+    return DASH if np.isnan(value) else accuracy_text(value, None if np.isnan(spread) else spread)
 
 
 def ink(colour: str) -> str:
-    """Black is the text's colour, so that it can be seen on a dark screen."""
+    """The colour, with black replaced by that of the text, which is visible on a dark screen."""
     return INK if colour == "#000000" else colour

@@ -1,4 +1,4 @@
-"""How far apart domains are."""
+"""Distances between domains."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from fgmix.analysis import arrays as kinds
 from fgmix.analysis.arrays import Floats
-from fgmix.plots.looks import p_text
 from fgmix.report.charts import Cells, Chart, Panel
 from fgmix.report.figures.shared import grid, names_axis
+from fgmix.results.rounding import accuracy_text, p_equation
 
 
 def shift(id: str, arrays: kinds.Shift, command: str) -> Chart:
@@ -22,16 +22,17 @@ def shift(id: str, arrays: kinds.Shift, command: str) -> Chart:
         names,
         arrays.mmd,
         (0.0, float(arrays.mmd.max())),
-        lambda i, j: f"{arrays.mmd[i, j]:.3f}\n{p_text(float(arrays.p[i, j]))}",
+        lambda i, j: f"{arrays.mmd[i, j]:.3f}\n{p_equation(float(arrays.p[i, j]))}",
     )
     panels = [
-        Panel("Domain classifier's accuracy (0.5: chance)", x, y, [accuracy]),
-        Panel("MMD² and its permutation p", x, y, [with_p]),
+        Panel("Accuracy of a domain classifier (chance: 0.5)", x, y, [accuracy]),
+        Panel("MMD² and its permutation p-value", x, y, [with_p]),
     ]
+    overall = f"{accuracy_text(100 * arrays.overall)} % (chance: {100 / len(names):.0f} %)"
     caption = (
-        f"{arrays.title}: the right one of {len(names)} domains is named in {100 * arrays.overall:.0f} % "
-        f"(chance {100 / len(names):.0f} %). Without a shift the accuracy is near 0.5; MMD² of two samples of one law "
-        "is above 0 by chance, the more the fewer they are: its p says whether it is more than that."
+        f"{arrays.title}. Accuracy of a classifier of all {len(names)} domains: {overall}. Without a shift the "
+        "pairwise accuracy is near 0.5. MMD² is above 0 by chance even without a shift, more so with few samples; its "
+        "p-value takes that into account."
     )
     return Chart(id, "Shift between domains", caption, panels, command=command)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fgmix.analysis import arrays as kinds
-from fgmix.plots.looks import method_look
+from fgmix.plots.looks import method_looks
 from fgmix.report.charts import Axis, Cells, Chart, Line, Mark, Panel, Points
 from fgmix.report.figures.shared import ink
 
@@ -30,22 +30,23 @@ def surface(id: str, arrays: kinds.Surface, command: str) -> Chart:
             label="Test accuracy (%)" if last else "Train loss",
         )
         panels.append(Panel(title, Axis("û"), Axis("v̂"), [cells, *_paths(arrays, i), *_anchors(arrays)]))
-    caption = "The plane through three models; paths of training projected on it, averaged weights solid."
+    caption = "The plane through three models, with the training paths projected on it. Solid lines: averaged weights."
     return Chart(id, f"Loss surface, test domain {arrays.test_domains}", caption, panels, command=command)
 
 
 def _paths(arrays: kinds.Surface, panel: int) -> list[Mark]:
     marks: list[Mark] = []
+    looks = method_looks(arrays.path_algorithms.tolist())
     for p, label in enumerate(map(str, arrays.paths)):
         if arrays.path_panels[p, panel]:
             at = arrays.path == p
             x, y = arrays.path_points[at].T
-            look = method_look(label)
+            look = looks[str(arrays.path_algorithms[p])]
             texts = [f"{label}, step {step}" for step in arrays.path_steps[at]]
             colour = ink(look.colour)
             marks += [
-                Line(label, x, y, "paper", width=5),  # a rim: seen on light and on dark cells
-                Line(label, x, y, colour, dashed=" + " not in label, width=2),
+                Line(label, x, y, "paper", width=5),  # a rim: visible on light and on dark cells
+                Line(label, x, y, colour, dashed=not arrays.path_averaged[p], width=2),
                 Points(label, x, y, colour, look.marker, texts),
             ]
     return marks

@@ -1,4 +1,4 @@
-"""Latent codes in the plane, with a picture of each instance."""
+"""Latent codes in the plane, with a thumbnail of each sample."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fgmix.report.charts import Axis, Chart, Mark, Panel, Pictures, Points
 from fgmix.report.figures.shared import INK, ink
 
 NO_AXIS = Axis(ticks=())
-PICTURES_A_ROW = 32
+PICTURES_PER_ROW = 32
 
 
 def tsne(id: str, arrays: kinds.Embedding, command: str) -> Chart:
-    """A panel for each set of codes; one instance has one place in all."""
+    """A panel for each set of codes."""
     panels = [
         Panel(_panel_title(arrays, i), NO_AXIS, NO_AXIS, _embedded(arrays, arrays.panel == i))
         for i in range(len(arrays.panels))
     ]
     caption = (
-        "t-SNE of latent codes: near is alike, distances between groups mean little. Hover over a point to see what it "
-        "is; the same instance lights up in every panel."
+        "t-SNE of latent codes: neighbours are similar, distances between clusters mean little. Hover over a point to "
+        "see its sample, highlighted in every panel."
     )
     return Chart(id, "Latent codes", caption, panels, pictures(arrays.thumbnails), command)
 
@@ -51,7 +51,7 @@ def _embedded(arrays: kinds.Embedding, here: Any) -> list[Mark]:
         label = f"{name} (test)" if test else name
 
         def what(i: int, label: str = label) -> str:
-            return f"{arrays.classes[arrays.label[i]]}, {label}, instance {arrays.instance[i]}"
+            return f"{arrays.classes[arrays.label[i]]}, {label}, sample {arrays.sample[i]}"
 
         add(label, here & (arrays.domain == d), what, ink(look.colour), look.marker, bool(mixed.any()) and not test)
     if mixed.any():
@@ -66,10 +66,10 @@ def pictures(thumbnails: Any) -> Pictures | None:
     if not len(thumbnails):
         return None
     n, side = thumbnails.shape[:2]
-    rows = -(-n // PICTURES_A_ROW)
-    sheet = np.zeros((rows * PICTURES_A_ROW, side, side, 3), dtype=np.uint8)
+    rows = -(-n // PICTURES_PER_ROW)
+    sheet = np.zeros((rows * PICTURES_PER_ROW, side, side, 3), dtype=np.uint8)
     sheet[:n] = thumbnails
-    sheet = sheet.reshape(rows, PICTURES_A_ROW, side, side, 3).swapaxes(1, 2)
+    sheet = sheet.reshape(rows, PICTURES_PER_ROW, side, side, 3).swapaxes(1, 2)
     file = io.BytesIO()
-    Image.fromarray(sheet.reshape(rows * side, PICTURES_A_ROW * side, 3)).save(file, "png", optimize=True)
-    return Pictures(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}", side, PICTURES_A_ROW)
+    Image.fromarray(sheet.reshape(rows * side, PICTURES_PER_ROW * side, 3)).save(file, "png", optimize=True)
+    return Pictures(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}", side, PICTURES_PER_ROW)

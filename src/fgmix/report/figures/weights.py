@@ -1,10 +1,10 @@
-"""What λ does to the weights of a mixture."""
+"""Effect of λ on the weights of a mixture."""
 
 from __future__ import annotations
 
 from fgmix.analysis import arrays as kinds
 from fgmix.analysis.arrays import Floats
-from fgmix.plots.looks import GREY, domain_looks, method_look
+from fgmix.plots.looks import GREY, domain_looks, method_looks
 from fgmix.report.charts import Axis, Chart, Line, Mark, Panel, Points
 from fgmix.report.figures.shared import ink
 
@@ -20,12 +20,12 @@ def weights(id: str, arrays: kinds.WeightEffect, command: str) -> Chart:
         ]
         zero = Line("", [arrays.lam[0], arrays.lam[-1]], [0, 0], GREY, dashed=True, width=1)
         panels.append(Panel(f"a = ({', '.join(f'{v:g}' for v in a)})", Axis("λ"), Axis("ã"), [zero, *lines]))
-    caption = "Below zero a weight extrapolates. Toy: gradients of three instances in grey, updates in colour."
+    caption = "A weight below zero extrapolates. Toy example: gradients of the samples in grey, updates in colour."
     return Chart(id, "Effect of λ", caption, [*panels, _toy(arrays)], command=command)
 
 
 def _toy(arrays: kinds.WeightEffect) -> Panel:
-    """Arrows from the origin: the instances' gradients, and what each method makes of them."""
+    """Arrows from the origin: gradients of the samples, and the update of each method."""
     marks: list[Mark] = []
 
     def arrow(name: str, to: Floats, colour: str, text: str, width: float) -> None:
@@ -34,7 +34,8 @@ def _toy(arrays: kinds.WeightEffect) -> Panel:
 
     for i, (g, a) in enumerate(zip(arrays.gradients, arrays.weights), start=1):
         arrow("", g, GREY, f"g{i} = ({g[0]:.2f}, {g[1]:.2f}), a = {a:.2f}", 1.5)
-    for name, update in zip(map(str, arrays.update_names), arrays.updates):
-        colour = ink(method_look(name).colour)
+    looks = method_looks(arrays.update_algorithms.tolist())
+    for name, key, update in zip(map(str, arrays.update_names), arrays.update_algorithms.tolist(), arrays.updates):
+        colour = ink(looks[key].colour)
         arrow(name, update, colour, f"{name}: ({update[0]:.2f}, {update[1]:.2f})", 2.5)
-    return Panel("Toy: gradients and updates", Axis(""), Axis(""), marks)
+    return Panel("Toy example: gradients and updates", Axis(""), Axis(""), marks)

@@ -1,0 +1,103 @@
+"""From folders to records: finished runs, grids, times per step, and sweeps of DomainBed. No torch."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fgmix.errors import UserError
+from fgmix.results.costs import Costs, read_costs
+from fgmix.results.domainbed import from_domainbed as read_domainbed
+from fgmix.results.grids import Grid, split_grids
+from fgmix.runs.record import RECORD, RunRecord, read_record
+from fgmix.sweeps.folder import read_plans
+
+
+class NothingFinished(UserError):
+    """A folder without a finished run: while a sweep runs, that may change."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a folder holds.
+
+    Args:
+        records: finished runs, except those that belong to a grid only.
+        grids: finished runs of grids.
+        costs: times per step, where they were measured.
+        partial_trials: whether the overall table averages a trial over the domains it has, as DomainBed's does.
+        notes: warnings about how it was read.
+    """
+
+    records: Sequence[RunRecord]
+    grids: Sequence[Grid] = ()
+    costs: Costs | None = None
+    partial_trials: bool = False
+    notes: tuple[str, ...] = ()
+
+    def groups(self) -> list[tuple[str, Sequence[RunRecord]]]:
+        """Records that are selected together, each group with what sets it apart (the settings of a grid)."""
+        apart = [(grid.label(point), grid.at(point)) for grid in self.grids for point in grid.points()]
+        return [("", self.records), *apart]
+
+    def all_records(self) -> list[RunRecord]:
+        """Every finished run once."""
+        found = [*self.records, *(record for grid in self.grids for record in grid.records)]
+        return list({id(record): record for record in found}.values())
+
+
+def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, RunRecord] | None = None) -> Results:
+    """The results in a folder and in the folders below it, or those of a DomainBed sweep.
+
+    Args:
+        folder: where to look.
+        from_domainbed: whether DomainBed made it.
+        known: records that were read before, by file; what is read now is added.
+    """
+    if from_domainbed:
+        sweep = read_domainbed(folder)
+        return Results(sweep.records, partial_trials=True, notes=sweep.notes)
+    with _collector_paused():
+        found = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
+    records = [record for record in found if record.spec.test_domains]  # a deployed model has no test domain
+    costs = read_costs(folder)
+    if not records and costs is None:
+        raise NothingFinished(
+            f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first."
+        )
+    sweeps = dict.fromkeys(record.folder.parent for record in records if record.folder)  # a run lies in its sweep's
+    plain, grids = split_grids(records, {out: read_plans(out) for out in sweeps})
+    return Results(plain, grids, costs)
+
+
+def _read_once(path: Path, known: dict[Path, RunRecord]) -> RunRecord:
+    if path not in known:
+        known[path] = read_record(path)
+    return known[path]
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without garbage collection, which would scan all records again and again: a quarter of the time for 20,000."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _record_files(folder: Path) -> list[Path]:
+    """Every record, without a look into the folders of finished runs, which hold none below."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        if RECORD in files:
+            found.append(Path(place, RECORD))
+            folders.clear()
+        folders.sort()  # the walk goes on in this order
+    return found

@@ -1,0 +1,70 @@
+"""Times per step: the file that the preset paper-cost writes, and its table beside the paper's times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fgmix.errors import UserError
+from fgmix.files import read_json
+from fgmix.results.labels import Labels
+from fgmix.results.published import step_milliseconds
+from fgmix.results.rounding import ratio_text
+from fgmix.results.selection import Method
+from fgmix.results.tables import Entry, Row, Table
+
+COST_FILE = "cost.json"
+ERM = Method("erm")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measured times.
+
+    Args:
+        milliseconds: time per step by method, with and without averaging.
+        labels: how methods are printed, by their keys.
+    """
+
+    milliseconds: Mapping[Method, float]
+    labels: Labels = field(default_factory=dict)
+
+
+def read_costs(folder: Path) -> Costs | None:
+    """The times in a folder; None if there are none."""
+    path = folder / COST_FILE
+    if not path.exists():
+        return None
+    content = read_json(path)
+    try:
+        raw, averaged = dict(content["milliseconds"]), dict(content.get("averaged_milliseconds", ()))
+        return Costs(
+            {Method(name): float(time) for name, time in raw.items()}
+            | {Method(name, "swa"): float(time) for name, time in averaged.items()},
+            {str(name): str(label) for name, label in dict(content.get("labels", ())).items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"Expected times per step at {path}. Found something else. Measure them again with `fgmix sweep --preset "
+            "paper-cost`."
+        ) from error
+
+
+def cost_table(costs: Costs) -> Table:
+    """Our time per step and its ratio to ERM's, beside the paper's."""
+    ours, theirs = costs.milliseconds, step_milliseconds()
+    rows = [Row(method, (*_entries(ours, method), *_entries(theirs, method))) for method in ours]
+    caption = (
+        "Time of a training step in milliseconds, and its ratio to ERM's. Compare ratios: milliseconds depend on the "
+        "machine, the backbone and the batch size."
+    )
+    columns = ("ms", "÷ ERM", "paper: ms", "paper: ÷ ERM")
+    return Table("Cost of a step", caption, columns, tuple(rows), costs.labels, best=False)
+
+
+def _entries(milliseconds: Mapping[Method, float], method: Method) -> tuple[Entry, Entry]:
+    time, erm = milliseconds.get(method), milliseconds.get(ERM)
+    if time is None or erm is None:
+        return Entry(time), Entry(note="" if time is None else "ERM was not measured")
+    return Entry(time), Entry(time / erm, text=ratio_text(time / erm))

@@ -1,0 +1,82 @@
+"""The runs behind a number, and the command that makes each again: `fgmix report --explain`. No torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fgmix.errors import unknown
+from fgmix.files import read_json
+from fgmix.results.collect import Results
+from fgmix.results.domainbed import hparams_of, is_domainbeds
+from fgmix.results.rounding import accuracy_text
+from fgmix.results.selection import Cell, Missing, Rule, Selected, select
+from fgmix.runs.folder import RunFolder
+from fgmix.runs.record import RunRecord
+from fgmix.runs.spec import command
+
+
+def explained(
+    results: Results, dataset: str, algorithm: str, domain: str, *, rule: Rule = "training_domain"
+) -> list[str]:
+    """The runs behind a number: what was selected in each trial, from what, and the command that makes it again."""
+    lines: list[str] = []
+    known: set[str] = set()
+    for apart, records in results.groups():
+        selection = select(records, rule)
+        for cell, found in selection.cells.items():
+            known.add(" ".join((cell.dataset, cell.algorithm, cell.test_domain)))
+            if (cell.dataset, cell.algorithm, cell.test_domain) == (dataset, algorithm, domain):
+                lines += _cell_lines(selection.label(cell.method), apart, cell, found)
+    if not lines:
+        raise unknown("cell", f"{dataset} {algorithm} {domain}", known)
+    return lines
+
+
+def _cell_lines(label: str, apart: str, cell: Cell, found: Selected | Missing) -> list[str]:
+    parts = (label, apart, cell.dataset, cell.test_domain, f"trial {cell.trial_seed}")
+    head = ", ".join(part for part in parts if part)
+    if isinstance(found, Missing):
+        return [f"{head}: no number ({found.reason})", ""]
+    accuracy, validation = (accuracy_text(100 * value) for value in (found.accuracy, found.validation))
+    samples = 1 + len(found.runners_up)
+    best = f", the best of {samples} hyper-parameter samples" if samples > 1 else ""
+    return [
+        f"{head}: accuracy {accuracy} % (validation {validation} % at step {found.step}{best})",
+        *_run_lines("reported", found.record),
+        *(line for record in found.validated_by for line in _run_lines("validated by", record)),
+        *(line for other in found.runners_up for line in _run_lines("not selected", other.record)),
+        "",
+    ]
+
+
+def _run_lines(role: str, record: RunRecord) -> list[str]:
+    made = f"fgmix {record.fgmix_version}, data {record.data_fingerprint}, {_environment(record.folder)}"
+    return [
+        f"  {role}: {record.folder or 'a run that was not read from a folder'}",
+        f"    hyper-parameter sample {record.spec.hparams_seed}{'' if is_domainbeds(record) else f', {made}'}",
+        f"    {origin(record)}",
+    ]
+
+
+def origin(record: RunRecord) -> str:
+    """The command that makes a run again; for a run of DomainBed, which this package cannot repeat, its settings.
+
+    DomainBed names hyper-parameters in its own way, and which are ours only the algorithms know, which need torch.
+    """
+    if is_domainbeds(record):
+        hparams = ", ".join(f"{name}={_text(value)}" for name, value in hparams_of(record.spec).items())
+        return f"run by DomainBed with {hparams}"
+    return command(record.spec, str(record.folder.parent) if record.folder else "runs")
+
+
+def _environment(folder: Path | None) -> str:
+    file = RunFolder(folder).spec if folder else None
+    if file is None or not file.exists():
+        return "environment not recorded"
+    environment = read_json(file)["environment"]
+    return ", ".join(f"{name} {value}" for name, value in environment.items() if value is not None)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,67 @@
+"""How numbers are printed: every table, page and figure rounds here, so that one number is printed one way.
+
+Numbers are rounded once, from the full value, to the nearest decimal; a tie goes to the even digit, as Python and
+DomainBed's own tables round. Nothing else in the package or in the report's script may round an accuracy: a second
+rounding (62.249 → 62.25 → 62.3) or another rule for ties (JavaScript rounds 62.25 up) would print another number.
+"""
+
+from __future__ import annotations
+
+DASH = "–"  # where there is no number
+
+
+def accuracy_text(percent: float, spread: float | None = None) -> str:
+    """An accuracy in percent with one decimal, and its ± where it has one.
+
+    >>> accuracy_text(62.25), accuracy_text(62.35), accuracy_text(62.249, 0.75)
+    ('62.2', '62.4', '62.2 ± 0.8')
+    """
+    return f"{percent:.1f}" if spread is None else f"{percent:.1f} ± {spread:.1f}"
+
+
+def difference_text(points: float, interval: tuple[float, float] | None = None) -> str:
+    """A difference of accuracies in percentage points, and its interval where it has one.
+
+    >>> difference_text(1.25, (-0.5, 3.0))
+    '+1.2 [-0.5, +3.0]'
+    """
+    if interval is None:
+        return f"{points:+.1f}"
+    low, high = interval
+    return f"{points:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def p_text(p: float) -> str:
+    """A p-value with three decimals.
+
+    >>> p_text(0.0342), p_text(0.0002)
+    ('0.034', '< 0.001')
+    """
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_equation(p: float) -> str:
+    """A p-value in a sentence.
+
+    >>> p_equation(0.0342), p_equation(0.0002)
+    ('p = 0.034', 'p < 0.001')
+    """
+    return f"p {'' if p < 0.001 else '= '}{p_text(p)}"
+
+
+def rank_text(rank: float) -> str:
+    """An average rank, or a difference of two.
+
+    >>> rank_text(1.375)
+    '1.38'
+    """
+    return f"{rank:.2f}"
+
+
+def ratio_text(ratio: float) -> str:
+    """A time over another.
+
+    >>> ratio_text(1.098)
+    '1.10'
+    """
+    return f"{ratio:.2f}"

@@ -1,0 +1,46 @@
+"""What a folder of runs holds."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from fgmix.results.collect import NothingFinished, collect
+from fgmix.results.report import report_text
+from results.folders import write
+from results.made import finished, random_sweep
+
+
+def test_records_are_found_at_any_depth(tmp_path: Path) -> None:
+    write(tmp_path / "a", [finished("a", 0.5)])
+    write(tmp_path / "b" / "c", [finished("b", 0.5)])
+    found = collect(tmp_path)
+    assert [record.spec.test_domains for record in found.records] == [("a",), ("b",)]
+    assert found.records[0].folder == tmp_path / "a" / "run0"
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(NothingFinished, match=r"Found none. Run `fgmix sweep"):
+        collect(tmp_path)
+
+
+@pytest.mark.long
+def test_twenty_thousand_records_within_ten_seconds(tmp_path: Path) -> None:
+    """Alone on a machine: 5 datasets × 10 methods × 5 trials × 20 draws × 4 domains, five evaluations of two models."""
+    write(tmp_path, random_sweep(5, 10, 5, 20))
+    started = time.process_time()
+    text = report_text(collect(tmp_path), published=True)
+    seconds = time.process_time() - started
+    assert text.count("\n| ERM |") == 7  # five datasets, the overall table, the ranks
+    assert seconds < 10
+
+
+def test_two_thousand_records_from_disk(tmp_path: Path) -> None:
+    write(tmp_path, random_sweep(5, 5, 5, 4))
+    results = collect(tmp_path)
+    assert len(results.records) == 2000
+    text = report_text(results)
+    assert text.count("\n| ERM |") == 7
+    assert "Average rank over 100 trials and test domains" in text

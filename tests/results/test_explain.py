@@ -1,0 +1,127 @@
+"""The runs behind a number, and the commands that make them again."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fgmix.cli import app
+from fgmix.errors import UserError
+from fgmix.results.collect import Results, collect
+from fgmix.results.explain import explained, origin
+from fgmix.results.grids import Grid
+from fgmix.runs.prepared import prepare
+from fgmix.runs.spec import RunSpec, command
+from fgmix.sweeps.running import run_sweeps
+from results.made import GRID, finished, grid_records
+from sweeps.toys import QUICK, Here, make_data, toy_sweep
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real sweep with every kind of setting in its specs."""
+    folder = tmp_path_factory.mktemp("swept")
+    common = {**QUICK, "checkpoint_every": 3, "holdout_fraction": 0.25, "head": "mlp"}
+    sweep = toy_sweep(make_data(folder), "fgmix", "erm", hparams=2, space="paper", common=common, test_domains=("us",))
+    run_sweeps([sweep], folder / "out", Here(), progress=False)
+    return folder / "out"
+
+
+def test_explained_lists_every_run_behind_a_number(swept: Path) -> None:
+    lines = explained(collect(swept), "scans", "fgmix", "us")
+    folders = sorted(str(path) for path in swept.glob("scans-fgmix-us-*"))
+    text = "\n".join(lines)
+    assert lines[0].startswith("FGMix, scans, us, trial 0: ")
+    assert "the best of 2 hyper-parameter samples" in lines[0]
+    assert (
+        sorted({line.split(": ")[1] for line in lines if line.startswith(("  reported", "  not selected"))}) == folders
+    )
+    record = collect(swept).records[0]
+    for part in (f"data {record.data_fingerprint}", f"fgmix {record.fgmix_version}", "torch ", "python ", "sample 1"):
+        assert part in text
+
+
+def test_explained_says_why_there_is_no_number() -> None:
+    diverged = replace(finished("a", 0.5), evaluations=(), status="diverged", diverged_at=3)
+    (line, _) = explained(Results([diverged]), "toy", "erm", "a")
+    assert line == "ERM, toy, a, trial 0: no number (the only run diverged before the first evaluation)"
+
+
+def test_explained_tells_the_points_of_a_grid_apart() -> None:
+    grid = Grid(GRID, tuple(grid_records(lambda *_: 0.5)))
+    heads = [line for line in explained(Results([], [grid]), "toy", "fgmix", "a") if line.startswith("FGMix")]
+    assert len(heads) == 8  # four points, two trials
+    assert heads[0].startswith("FGMix, λ₀ = 1, α = 0.1, toy, a, trial 0: accuracy 50.0 % (validation 50.0 % at step 20)")
+
+
+def test_an_unknown_cell_names_the_nearest(swept: Path) -> None:
+    with pytest.raises(UserError, match="Did you mean 'scans fgmix us'"):
+        explained(collect(swept), "scans", "fgmix", "uss")
+
+
+def spec_of(monkeypatch: pytest.MonkeyPatch, printed: str) -> RunSpec:
+    """The spec that a printed command trains, by way of the real command line."""
+    trained: list[RunSpec] = []
+
+    def instead_of_training(spec: RunSpec, *_: Any, **__: Any) -> None:
+        trained.append(spec)
+        raise UserError("far enough")
+
+    monkeypatch.setattr("fgmix.runs.loop.train", instead_of_training)
+    program, *arguments = shlex.split(printed)
+    assert program == "fgmix"
+    with pytest.raises(UserError, match="far enough"):
+        app(arguments, standalone_mode=False)
+    return trained[0]
+
+
+def test_the_printed_command_makes_the_same_run_again(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = collect(swept).records
+    assert len(records) == 4
+    for record in records:
+        assert record.folder is not None
+        assert prepare(spec_of(monkeypatch, origin(record)), progress=False).spec.name == record.folder.name
+
+
+def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each field away from its default; the shell and the parser must cope with a space and with a number such as 1/3."""
+    spec = RunSpec(
+        dataset=make_data(tmp_path, "my scans"),
+        algorithm="fgmix",
+        test_domains=("us", "ct"),
+        settings={"domains_per_tuple": None, "scale": "rms", "lam": 3.0, "gamma": 1 / 3, "n": 7},
+        backbone="identity",
+        pretrained=True,
+        weights=str(tmp_path / "weights.pt"),
+        head="mlp",
+        dropout=0.1,
+        freeze_bn=True,
+        image_size=5,
+        steps=7,
+        batch_size=9,
+        eval_every=2,
+        checkpoint_every=3,
+        seed=11,
+        trial_seed=2,
+        hparams_seed=4,
+        holdout_fraction=0.3,
+        classes_per_batch=2,
+        protocol="domainbed-2020",
+        averaging="swad",
+        averaging_start=1,
+        evaluate_train=True,
+        snapshots=2,
+        bf16=True,
+        channels_last=True,
+        data_root=str(tmp_path),
+        skip_unreadable=True,
+    )
+    default = RunSpec(dataset="", algorithm="", test_domains=("",))
+    assert [f.name for f in fields(RunSpec) if getattr(spec, f.name) == getattr(default, f.name)] == []
+    assert spec_of(monkeypatch, command(spec)) == spec
+    off = replace(spec, pretrained=False, freeze_bn=False, channels_last=False)
+    assert spec_of(monkeypatch, command(off)) == off

@@ -1,0 +1,100 @@
+"""Grids of settings: their tables, and which runs belong to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fgmix.results.collect import Results, collect
+from fgmix.results.grids import Grid, grid_tables, split_grids
+from fgmix.results.report import report_text
+from fgmix.sweeps.folder import Plan, read_plans, write_plan
+from results.folders import write
+from results.made import GRID, finished, grid_records, run
+
+
+def test_a_grid_is_a_table_of_its_settings() -> None:
+    (table,) = grid_tables(Grid(GRID, tuple(grid_records(lambda lam, alpha: 0.1 * lam + alpha))))
+    assert table.title == "toy: FGMix by λ₀ and α"
+    assert (table.corner, table.columns) == ("λ₀", ("α = 0.1", "α = 0.3"))
+    assert [row.label for row in table.rows] == ["1", "3"]
+    shown = [[entry.shown for entry in row.entries] for row in table.rows]
+    # mean of two trials that differ by 2 points: std 1, standard error 1/√2
+    assert shown == [["21.0 ± 0.7", "41.0 ± 0.7"], ["41.0 ± 0.7", "61.0 ± 0.7"]]
+    assert "2 trials; ± standard error" in table.caption
+    assert "Avg" not in table.caption  # there is no such column
+
+
+def test_averaged_models_have_a_table_of_their_own() -> None:
+    parts = {20: {"a": (0.4, 0.4), "b": (None, 0.5)}}
+    averaged = {20: {"a": (0.7, 0.7), "b": (None, 0.5)}}
+    record = run("a", parts, swa=averaged, algorithm="fgmix", settings={"lam": 1.0})
+    other = run("b", {20: {"b": (0.4, 0.4), "a": (None, 0.5)}}, swa={20: {"b": (0.7, 0.7), "a": (None, 0.5)}})
+    other = replace(other, spec=replace(other.spec, algorithm="fgmix", settings={"lam": 1.0}))
+    tables = grid_tables(Grid({"lam": (1.0,)}, (record, other)))
+    assert [table.title for table in tables] == ["toy: FGMix by λ₀", "toy: FGMix + SWA by λ₀"]
+    assert [table.rows[0].entries[0].shown for table in tables] == ["40.0", "70.0"]
+    assert tables[0].rows[0].label == "FGMix"  # one setting: its values are the columns, the method is the row
+
+
+def test_domains_that_a_grid_holds_out_nowhere_are_not_missed_but_others_are() -> None:
+    a_only = [record for record in grid_records(lambda *_: 0.5) if record.spec.test_domains == ("a",)]
+    (table,) = grid_tables(Grid(GRID, tuple(a_only)))
+    assert table.rows[0].entries[0].shown == "51.0 ± 0.7"
+    assert table.caption.endswith("Test domains: a.")
+    but_one = [record for record in grid_records(lambda *_: 0.5) if str(record.folder) != "out/1.0 0.1 b 1"]
+    (table,) = grid_tables(Grid(GRID, tuple(but_one)))
+    assert table.rows[0].entries[0].note == "1 of 2 trials; trial 1: no run holds out b"
+    assert table.rows[0].entries[1].note == ""
+
+
+def test_a_point_without_runs_says_so() -> None:
+    records = [record for record in grid_records(lambda *_: 0.5) if record.spec.settings["lam"] == 3.0]
+    (table,) = grid_tables(Grid(GRID, tuple(records)))
+    assert [(entry.shown, entry.note) for entry in table.rows[0].entries] == [("–", "not run")] * 2
+    assert "2 trials" in table.caption
+
+
+@pytest.mark.parametrize(("dataset", "label"), [("TerraIncognita", "3 (paper)"), ("toy", "3 (paper, TerraIncognita)")])
+def test_the_papers_grid_stands_beside_on_request(dataset: str, label: str) -> None:
+    (table,) = grid_tables(Grid(GRID, tuple(grid_records(lambda *_: 0.5, dataset=dataset))), published=True)
+    theirs = {row.label: [entry.shown for entry in row.entries] for row in table.rows}
+    assert theirs[label] == ["49.2", "49.0"]  # the paper's λ₀ = 3 at α = 0.1 and 0.3
+    assert len(table.rows) == 4
+
+
+def test_a_folder_with_a_grid_and_a_sweep_reports_both(tmp_path: Path) -> None:
+    """What a sweep without a grid wants too is in both; what the grid alone wants is in the grid's table only."""
+    records = grid_records(lambda lam, _: 0.1 * lam)
+    names = [record.folder.name for record in records if record.folder]
+    shared = [name for name in names if name.startswith("3.0 0.1")]
+    extra = replace(finished("a", 0.9, domains="a b"), folder=Path("out/erm"))
+    plans = [Plan(tuple(names), GRID), Plan((*shared, "erm"), {})]
+    plain, (grid,) = split_grids([*records, extra], {Path("out"): plans})
+    assert [record.folder.name for record in plain if record.folder] == [*shared, "erm"]
+    assert len(grid.records) == 16
+    text = report_text(Results(plain, [grid]))
+    assert text.index("### toy\n") < text.index("### toy: FGMix by λ₀ and α")
+    assert "keep one of them" not in text
+
+    write_plan(tmp_path, Plan(tuple(names[:2]), GRID), {})
+    write_plan(tmp_path, Plan(tuple(names[2:]), GRID), {})
+    _, grids = split_grids(records, {Path("out"): read_plans(tmp_path)})
+    assert len(grids) == 1  # two sweeps over one grid
+    assert len(grids[0].records) == 16
+
+
+def test_a_grid_below_the_folder_is_a_grid(tmp_path: Path) -> None:
+    """One grid in two folders, and a plain run elsewhere that is called like one of its runs."""
+    records = grid_records(lambda lam, _: 0.1 * lam)
+    for place, part in (("first", records[:8]), ("second", records[8:])):
+        write(tmp_path / place, part)
+        write_plan(tmp_path / place, Plan(tuple(f"run{i}" for i in range(8)), GRID), {})
+    write(tmp_path / "third", [finished("a", 0.9, domains="a b")])
+    write_plan(tmp_path / "third", Plan(("run0",), {}), {})
+    found = collect(tmp_path)
+    assert [record.spec.algorithm for record in found.records] == ["erm"]
+    (grid,) = found.grids
+    assert len(grid.records) == 16

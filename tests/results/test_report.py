@@ -1,0 +1,60 @@
+"""The tables of a report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fgmix.results.collect import Results
+from fgmix.results.report import report_text
+from results.made import finished
+
+
+def test_marks_are_of_the_dataset_whose_table_they_stand_in() -> None:
+    """m1 beats ERM by far on d1 and equals it on d2."""
+    trials = range(3)
+    records = [
+        finished(test, accuracy + 0.01 * trial, algorithm=algorithm, dataset=dataset, trial=trial)
+        for dataset, gain in (("d1", 0.3), ("d2", 0.0))
+        for algorithm, accuracy in (("erm", 0.5), ("m1", 0.5 + gain))
+        for test in "abc"
+        for trial in trials
+    ]
+    text = report_text(Results(records))
+    first, second, overall, differences = text.split("### ")[1:5]
+    assert "| m1 |" in first
+    assert "| m1 ≈ |" in second
+    assert overall.startswith("Overall")
+    assert differences.startswith("Differences from ERM")
+
+
+def test_without_a_number_of_erm_there_is_nothing_to_compare_with() -> None:
+    only = report_text(Results([finished("a", 0.5, algorithm="m1")]))
+    assert "Differences" not in only
+    diverged = replace(finished("a", 0.5), evaluations=(), status="diverged", diverged_at=3)
+    assert "Differences" not in report_text(Results([finished("a", 0.5, algorithm="m1"), diverged]))
+
+
+@pytest.mark.parametrize(("format", "sign"), [("md", "| 60.0 |"), ("latex", r"\toprule"), ("csv", "toy,ERM,a,60.0")])
+def test_formats(format: str, sign: str) -> None:
+    assert sign in report_text(Results([finished("a", 0.6)]), format=format)
+
+
+@pytest.mark.parametrize("format", ["md", "latex", "csv"])
+def test_ranks_stand_in_every_format(format: str) -> None:
+    records = [
+        finished(test, accuracy, algorithm=algorithm)
+        for algorithm, accuracy in (("erm", 0.5), ("m1", 0.6))
+        for test in "abc"
+    ]
+    text = report_text(Results(records), format=format)
+    assert text.index("m1", text.index("Ranks")) < text.index("ERM", text.index("Ranks"))  # the best first
+    assert all(rank in text for rank in ("1.00", "2.00"))
+
+
+@pytest.mark.parametrize("format", ["md", "latex", "csv"])
+def test_where_nothing_can_be_ranked_the_report_says_why(format: str) -> None:
+    apart = [finished("a", 0.5), finished("b", 0.6, algorithm="m1")]
+    assert "Found 2 methods and 0 in common" in report_text(Results(apart), format=format)
+    assert "Ranks" not in report_text(Results(apart[:1]), format=format)
