@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -13,22 +13,72 @@ from fgmix.algorithms import Algorithm, _registry
 from fgmix.errors import UserError
 
 
+class PlugIn(Algorithm):
+    """What a package of someone else's brings."""
+
+
 @pytest.fixture
-def installed_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package that announces the method `theirs` through the entry-point group."""
-    point = EntryPoint("theirs", "fgmix.algorithms.erm:ERM", _registry.GROUP)
-    monkeypatch.setattr(_registry, "entry_points", lambda group: [point] if group == _registry.GROUP else [])
-    _registry._third_party.cache_clear()
-    yield
-    _registry._third_party.cache_clear()
-    _registry._REGISTRY.pop("theirs", None)
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Pretend that packages with these entry points, name = "module:Class", are installed."""
+    before = dict(_registry._REGISTRY)
+
+    def install(**points: str) -> None:
+        found = [EntryPoint(name, value, _registry.GROUP) for name, value in points.items()]
+        monkeypatch.setattr(_registry, "entry_points", lambda group: found if group == _registry.GROUP else [])
+        _registry._load_plug_ins.cache_clear()
+
+    yield install
+    _registry._load_plug_ins.cache_clear()
+    _registry._REGISTRY.clear()
+    _registry._REGISTRY.update(before)
 
 
-@pytest.mark.usefixtures("installed_package")
-def test_a_third_party_method_is_listed_and_built() -> None:
+def test_a_plug_in_is_listed_and_built(install: Callable[..., None]) -> None:
+    install(theirs=f"{__name__}:PlugIn")
     assert "theirs" in algorithms.names()
     built = algorithms.create("theirs", featurizer=nn.Identity(), classifier=nn.Linear(2, 2), n_domains=2)
-    assert isinstance(built, Algorithm)
+    assert type(built) is PlugIn
+    assert (built.label, built.domainbed_name) == ("theirs", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("no_such_package.mine:Mine", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("fgmix.algorithms.erm:Missing", "AttributeError: module 'fgmix.algorithms.erm' has no attribute 'Missing'"),
+        ("fgmix.algorithms:create", "Expected a subclass of fgmix.algorithms.Algorithm. Found <function create"),
+    ],
+)
+def test_a_broken_plug_in_is_reported_once_and_stops_nothing(
+    install: Callable[..., None], value: str, reason: str
+) -> None:
+    install(broken=value, theirs=f"{__name__}:PlugIn")
+    with pytest.warns(UserWarning, match=rf"^The plug-in 'broken' \({value}\) cannot be .*{reason}") as caught:
+        listed = algorithms.names()
+    assert [str(warning.message).count("\n") for warning in caught] == [0]
+    assert algorithms.names() == listed  # a second warning would be an error
+    assert "theirs" in listed
+    assert "broken" not in listed
+    assert algorithms.get("erm").label == "ERM"
+    with pytest.raises(UserError, match=f"'broken'.*{reason}.*Repair or uninstall the package"):
+        algorithms.get("broken")
+
+
+def test_a_plug_in_cannot_replace_a_method(install: Callable[..., None]) -> None:
+    install(erm=f"{__name__}:PlugIn")
+    with pytest.warns(UserWarning, match="'erm' is registered already, by fgmix.algorithms.erm"):
+        algorithms.names()
+    assert algorithms.get("erm") is algorithms.erm.ERM
+
+
+def test_what_is_built_on_a_method_is_not_that_method() -> None:
+    class Built(algorithms.fish.Fish):
+        pass
+
+    algorithms.register("built")(Built)
+    del _registry._REGISTRY["built"]
+    assert (Built.label, Built.domainbed_name) == ("built", None)
+    assert (Built.paper, Built.min_domains) == (algorithms.fish.Fish.paper, 1)
 
 
 def test_a_name_is_taken_once() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from torch import nn
@@ -12,7 +13,7 @@ from torch import nn
 from fgmix.algorithms._base import Algorithm
 from fgmix.errors import UserError, unknown
 
-GROUP = "fgmix.algorithms"  # entry-point group of third-party methods: name = "package.module:Class"
+GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
 
 _REGISTRY: dict[str, type[Algorithm]] = {}
 A = TypeVar("A", bound=type[Algorithm])
@@ -43,23 +44,43 @@ def register(name: str) -> Callable[[A], A]:
     return add
 
 
-@cache
-def _third_party() -> dict[str, Any]:
-    return {point.name: point for point in entry_points(group=GROUP)}
-
-
 def names() -> list[str]:
-    """All registered names, third-party ones included, sorted."""
-    return sorted({*_REGISTRY, *_third_party()})
+    """All registered names, plug-ins included, sorted; a plug-in that cannot be imported is left out."""
+    _load_plug_ins()
+    return sorted(_REGISTRY)
 
 
 def get(name: str) -> type[Algorithm]:
     """The class registered as `name`."""
-    if name not in _REGISTRY and name in _third_party():
-        register(name)(_third_party()[name].load())
+    if name not in _REGISTRY and name in (failures := _load_plug_ins()):
+        raise UserError(failures[name])
     if name not in _REGISTRY:
         raise unknown("algorithm", name, names())
     return _REGISTRY[name]
+
+
+@cache
+def _load_plug_ins() -> dict[str, str]:
+    """Import and register the plug-ins, with a warning for each that fails; returns these warnings by name."""
+    failures = {}
+    for point in entry_points(group=GROUP):
+        try:
+            register(point.name)(_imported(point))
+        except Exception as error:  # whatever a stranger's module raises
+            reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+            failures[point.name] = (
+                f"The plug-in {point.name!r} ({point.value}) cannot be imported: {reason}. "
+                "Repair or uninstall the package that provides it."
+            )
+            warnings.warn(failures[point.name], stacklevel=3)
+    return failures
+
+
+def _imported(point: EntryPoint) -> type[Algorithm]:
+    loaded = point.load()
+    if not (isinstance(loaded, type) and issubclass(loaded, Algorithm)):
+        raise UserError(f"Expected a subclass of fgmix.algorithms.Algorithm. Found {loaded!r}.")
+    return loaded
 
 
 def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains: int, **settings: Any) -> Algorithm:
@@ -70,9 +91,16 @@ def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains
     """
     cls = get(name)
     config = cls.Config.of(**settings)
-    if n_domains < cls.min_domains:
-        raise UserError(
-            f"{name} needs at least {cls.min_domains} source domains. Found {n_domains}. "
-            "Add domains, hold fewer out, or take a method that works on one, such as erm."
-        )
+    check_domains(name, n_domains)
     return cls(featurizer, classifier, n_domains, config)
+
+
+def check_domains(
+    name: str,
+    n_domains: int,
+    hint: str = "Add domains, hold fewer out, or choose a method for one domain, such as erm.",
+) -> None:
+    """Refuse a method that needs more source domains than there are; `hint` says what to do."""
+    needed = get(name).min_domains
+    if n_domains < needed:
+        raise UserError(f"{name} needs at least {needed} source domains. Found {n_domains}. {hint}")
