@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -151,7 +152,7 @@ class FGMix(nn.Module):
         check_batch(z, y, domains, classifier, self.code_size)
         # In the policy's own precision: gradients of 1e-6 and squared loss differences do not survive bfloat16.
         with torch.autocast(z.device.type, enabled=False):
-            if not z.isfinite().all():
+            if not _finite([z]):
                 return self._nothing_mixed(z, y, skipped=True)
             buffers = {name: buffer.clone() for name, buffer in self.named_buffers()}
             if self.training:
@@ -269,13 +270,12 @@ class FGMix(nn.Module):
     def _update(self, z_mix: Tensor, policy_loss: Tensor, discriminator_loss: Tensor) -> bool:
         """Update the policy where this module owns the optimiser; False, and no update, if anything is not finite."""
         optimizer = self.optimizer if self.training and torch.is_grad_enabled() else None
-        seen = [policy_loss, discriminator_loss]
+        seen = [z_mix, policy_loss, discriminator_loss]
         if optimizer is not None:
             optimizer.zero_grad(set_to_none=True)
             (policy_loss + discriminator_loss).backward()
             seen += [p.grad for p in self.parameters() if p.grad is not None]
-        # Sums, not each number: 18 ms for the 90 M gradients of A_ω at 345 classes, where `isfinite` takes 900.
-        finite = bool(torch.stack([t.detach().sum() for t in seen]).isfinite().all() & z_mix.isfinite().all())
+        finite = _finite(seen)
         if optimizer is not None and finite:
             optimizer.step()
         return finite
@@ -291,3 +291,8 @@ class FGMix(nn.Module):
 def _nothing(z: Tensor) -> Tensor:
     """A loss of zero that can be backpropagated and moves no parameter (an optimiser skips what has no gradient)."""
     return torch.zeros((), device=z.device, requires_grad=True)
+
+
+def _finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether all numbers are finite: then their sums are. (`isfinite` of all gradients at 345 classes: 900 ms, not 18.)"""
+    return bool(torch.stack([t.detach().sum(dtype=torch.float32) for t in tensors]).isfinite().all())
