@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from algorithms.properties import assert_resumes_at
 from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
@@ -46,7 +47,7 @@ def test_before_tau_a_step_is_erm_s_bit_for_bit(name: str) -> None:
     runs = []
     for which in ("erm", name):
         algorithm = with_dropout(which).train()
-        metrics = [algorithm.step(batches) for _ in range(6)]
+        metrics = [algorithm.step(batches) for _ in range(5)]  # τ = 0.6·10: the sixth mixes
         weights = {n: t for n, t in state(algorithm).items() if n.startswith(("featurizer", "classifier"))}
         runs.append((metrics, weights, algorithm.optimizer.state_dict()["state"], torch.get_rng_state()))
     (erm_metrics, erm_weights, erm_adam, erm_generator), (metrics, weights, adam, generator) = runs
@@ -66,8 +67,9 @@ def test_building_leaves_the_generator_where_erm_does() -> None:
     assert torch.equal(torch.get_rng_state(), expected)
 
 
-@pytest.mark.parametrize(("tau", "first"), [(0.0, 0), (0.6, 6), (0.55, 6), (1.0, 10)])
+@pytest.mark.parametrize(("tau", "first"), [(0.0, 0), (0.1, 0), (0.6, 5), (0.55, 5), (1.0, 9)])
 def test_mixing_starts_at_step_tau(tau: float, first: int) -> None:
+    """The paper counts from 1 and mixes for t ≥ τ: with τ = 6 of 10, five steps come before it."""
     fgmix = linear_algorithm("fgmix", tau=tau)
     batches = toy_batches(shape=(5,), classes=3)
     mixed = [fgmix.step(batches)["mixed"].item() for _ in range(10)]
@@ -80,8 +82,8 @@ def test_metrics_have_the_same_names_on_every_step() -> None:
         batches = toy_batches(shape=(5,), classes=3)
         names = [set(algorithm.step(batches)) for _ in range(10)]
         assert all(found == names[0] for found in names)
-        wanted = {"loss", "lam", "extrapolated", "mixed", "entropy"}
-        wanted |= {"flat"} if name in LEARNED else set()
+        wanted = {"loss", "lam", "extrapolated", "mixed", "entropy", "skipped"}
+        wanted |= {"flat", "noise_to_margin"} if name in LEARNED else set()
         wanted |= {"adv", "disc"} if name in ("fgmix", "fgmix_f") else set()
         assert names[0] == wanted
 
@@ -137,13 +139,53 @@ def test_variant_a_draws_dirichlet_weights() -> None:
     assert metrics["entropy"].item() == pytest.approx(5 / 6, abs=5 * 0.2 / 300**0.5)
 
 
+def test_variant_a_extrapolates_with_lambda() -> None:
+    """λ = 3, k = 3: ã_i < 0 where a_i < 2/9, which none of three uniform weights is with probability (1 − 6/9)²."""
+    metrics = linear_algorithm("fgmix_a", tau=0.0, n=300, lam=3).step(toy_batches(shape=(5,), classes=3))
+    assert metrics["lam"] == 3
+    assert metrics["extrapolated"].item() == pytest.approx(8 / 9, abs=5 * (8 / 81 / 300) ** 0.5)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_gamma_is_relative_to_the_margin_unless_it_is_given(name: str) -> None:
+    """The default (and sample 0 of a search) lets the first mixing step set γ; numbers are in the paper's units."""
+    assert algorithms.get(name).Config().gamma is None
+    batches = [(x + 5 * torch.eye(3, 5)[y], y) for x, y in toy_batches(shape=(5,), classes=3)]
+    relative = linear_algorithm(name, tau=0.9, steps=50, lr=0.1)
+    seen = [relative.step(batches)["noise_to_margin"].item() for _ in range(46)]
+    assert seen[:44] == [0.0] * 44
+    assert seen[44] == pytest.approx(0.5, rel=1e-5)
+    assert 0 < seen[45] != seen[44]
+    explicit = linear_algorithm(name, tau=0.9, steps=50, lr=0.1, gamma=10)
+    ratios = [explicit.step(batches)["noise_to_margin"].item() for _ in range(45)]
+    assert explicit.mixer.gamma == 10
+    assert ratios[44] == pytest.approx(0.5 * 10 / relative.mixer.gamma.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("cut", [4, 5, 6])
+def test_gamma_survives_a_resume_around_the_first_mixing_step(name: str, cut: int) -> None:
+    assert_resumes_at(name, cut, last=8, tau=0.6)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_codes_that_are_not_finite_leave_the_policy(name: str) -> None:
+    algorithm = linear_algorithm(name, tau=0.0)
+    batches = toy_batches(shape=(5,), classes=3)
+    algorithm.step(batches)
+    before = state(algorithm)
+    metrics = algorithm.step([(x * torch.nan, y) for x, y in batches])
+    assert metrics["skipped"] == 1
+    assert moved(before, algorithm) == {"classifier.weight", "classifier.bias"}  # the base loss is NaN: a run stops
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_all_and_only_the_parts_of_a_variant_move(name: str) -> None:
     algorithm = linear_algorithm(name, tau=0.0)
     before = state(algorithm)
     algorithm.step(toy_batches(shape=(5,), classes=3))
     expected = {"classifier.weight", "classifier.bias"}
-    expected |= {"mixer.compatibility", "mixer.lam"} if name in LEARNED else set()
+    expected |= {"mixer.compatibility", "mixer.lam", "mixer.gamma"} if name in LEARNED else set()
     expected |= {"mixer.discriminator", "mixer.prior"} if name in ("fgmix", "fgmix_f") else set()
     assert moved(before, algorithm) == expected
 
@@ -152,8 +194,8 @@ def test_each_rate_moves_only_its_own() -> None:
     """With η₂ = 0 nothing of the policy moves, with the base's rate 0 nothing of the base does."""
     batches = toy_batches(shape=(5,), classes=3)
     for still, expected in (
-        (1, {"classifier.weight", "classifier.bias", "mixer.prior"}),
-        (0, {"mixer.compatibility", "mixer.lam", "mixer.discriminator", "mixer.prior"}),
+        (1, {"classifier.weight", "classifier.bias", "mixer.prior", "mixer.gamma"}),
+        (0, {"mixer.compatibility", "mixer.lam", "mixer.discriminator", "mixer.prior", "mixer.gamma"}),
     ):
         fgmix = linear_algorithm("fgmix", tau=0.0)
         fgmix.optimizer.param_groups[still]["lr"] = 0.0

@@ -1,21 +1,8 @@
-"""FGMix: mix same-class codes of all source domains by weights learned towards flat minima, and its six variants.
-
-From step τ on, with the codes z of one forward pass:
-
-    s_i = Σ_{j≠i} A_ω(g_i, g_j),  a = softmax(s),  ã_i = λ a_i − (λ−1)/k,  z_mix = Σ_i ã_i z_i
-    θ, φ:   (Σ_batch l(y, h_φ(z)) + Σ_n l(y, h_φ(z_mix))) / (k·b + n),  ã constant
-    ω, λ:   (1−α)·L_flat + α·mean log(1 − d(z_mix))
-    d:      −α·mean[log d(ẑ) + log(1 − d(z_mix))]
-
-where g_i is the gradient of instance i's loss in φ. Before τ a step is ERM's, bit for bit; the only trace of it is the
-moving Gaussian of the codes that ẑ is drawn from. All updates use the values of the same forward pass.
-
-Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization"; the
-variants A to F are of its ablation study. A variant is a choice of parts (`parts` below), with the settings they have.
-"""
+"""The method FGMix and its six variants."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,46 +12,65 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.errors import UserError, bad_value
+from fgmix.errors import UserError
 from fgmix.mixing.fgmix import FGMix
 
 
 class MixingConfig(BaseConfig):
     """Settings of every variant."""
 
-    n: int = setting(32, help="mixed codes per step")
-    tau: float = setting(0.6, help="share of the run before mixing starts, τ/T")
-    domains_per_tuple: int | None = setting(None, help="domains k' in each mixed code; none for all")
+    n: int = setting(32, help="mixed codes per step", ge=1)
+    tau: float = setting(0.6, help="share of the run before mixing starts, τ/T", ge=0, le=1)
+    domains_per_tuple: int | None = setting(None, help="domains k' in each mixed code; none for all", ge=2)
+
+
+class RandomConfig(MixingConfig):
+    """… with random weights, which do not leave [0, 1] unless λ says so."""
+
+    lam: float = setting(1.0, help="scaling factor λ of the weights; 3 for random extrapolation", gt=0)
 
 
 class ExtrapolationConfig(MixingConfig):
     """… with a fixed λ."""
 
-    lam: float = setting(3.0, help="scaling factor λ of the weights")
+    lam: float = setting(3.0, help="scaling factor λ of the weights", gt=0)
 
 
 class FlatnessConfig(MixingConfig):
     """… with a policy that learns A_ω and λ."""
 
     eta2: float = search(
-        1e-3, None, paper=choice(1e-4, 1e-3, 1e-2), help="learning rate η₂ of policy and discriminator"
+        1e-3, None, paper=choice(1e-4, 1e-3, 1e-2), help="learning rate η₂ of policy and discriminator", gt=0
     )
-    lam: float = search(3.0, None, paper=choice(1.0, 3.0, 5.0, 8.0), help="initial scaling factor λ₀ of the weights")
-    gamma: float = search(10.0, None, paper=log_uniform(1, 100), help="distance γ of the perturbed classifiers")
-    directions: int = setting(100, help="perturbed classifiers per step")
+    lam: float = search(
+        3.0, None, paper=choice(1.0, 3.0, 5.0, 8.0), help="initial scaling factor λ₀ of the weights", gt=0
+    )
+    gamma: float | None = search(
+        None,
+        None,
+        paper=log_uniform(1, 100),
+        help="distance γ of the perturbed classifiers; none: set where mixing starts, for noise of half the margin",
+        gt=0,
+    )
+    directions: int = setting(100, help="perturbed classifiers per step", ge=1)
     scale: Literal["raw", "rms"] = setting(
-        "raw", help="inputs of A_ω: raw, or rms to divide each by its mean square root"
+        "raw", help="inputs of A_ω: raw, or rms to divide each by its root mean square"
     )
 
 
 class FGMixConfig(FlatnessConfig):
     """… and a prior that mixed codes are kept near to."""
 
-    alpha: float = search(0.1, None, paper=choice(0.01, 0.03, 0.1, 0.3), help="weight α of the adversarial loss")
+    alpha: float = search(
+        0.1, None, paper=choice(0.01, 0.03, 0.1, 0.3), help="weight α of the adversarial loss", ge=0, le=1
+    )
 
 
 class LatentMixing(Algorithm):
-    """ERM on codes and, from step τ on, on mixed codes too, which `FGMix` makes."""
+    """ERM on codes and, from step τ on, on mixed codes too, which `FGMix` makes.
+
+    A variant is a choice of parts, with the settings that they have.
+    """
 
     Config: ClassVar[type[MixingConfig]] = MixingConfig
     config: MixingConfig  # narrows the base's type
@@ -76,8 +82,6 @@ class LatentMixing(Algorithm):
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: MixingConfig) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
-        if not 0 <= config.tau <= 1:
-            raise bad_value("tau", "between 0 and 1", config.tau)
         if config.domains_per_tuple is not None and config.domains_per_tuple > n_domains:
             raise UserError(
                 f"Parameter `domains_per_tuple` should be at most the number of source domains, {n_domains}. "
@@ -97,7 +101,7 @@ class LatentMixing(Algorithm):
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
         z: Tensor = self.featurizer(x)
-        if self.updates < self.config.tau * self.config.steps:
+        if self.updates + 1 < first_mixing_step(self.config):
             self.mixer.observe(z)
             metrics = self.mixer.idle_metrics()
             loss = total = cross_entropy(self.classifier(z), y)
@@ -114,9 +118,31 @@ class LatentMixing(Algorithm):
         return {"loss": loss, **metrics}
 
 
+def first_mixing_step(config: MixingConfig) -> int:
+    """τ: the first step that mixes, counted from 1 as in the paper (t ≥ τ)."""
+    return math.ceil(round(config.tau * config.steps, 6))  # rounded: in floats 0.07·100 is more than 7
+
+
 @register("fgmix")
 class FGMixAlgorithm(LatentMixing):
-    """Learned compatibility of gradients, learned λ, flatness and prior."""
+    """Mix same-class codes of all source domains with weights that are learned towards flat minima.
+
+    From step τ on, with the codes z of one forward pass:
+
+        s_i = Σ_{j≠i} A_ω(g_i, g_j),  a = softmax(s),  ã_i = λ a_i − (λ−1)/k,  z_mix = Σ_i ã_i z_i
+        θ, φ:   (Σ_batch l(y, h_φ(z)) + Σ_n l(y, h_φ(z_mix))) / (k·b + n),  ã constant
+        ω, λ:   (1−α)·L_flat + α·mean log(1 − d(z_mix))
+        d:      −α·mean[log d(ẑ) + log(1 − d(z_mix))]
+
+    where g_i is the gradient of sample i's loss in φ, A_ω and λ are learned, and d is a discriminator against ẑ, drawn
+    from the moving Gaussian of the codes. Before τ a step is ERM's, bit for bit; it only updates that Gaussian. All
+    updates use the values of the same forward pass.
+
+    Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization",
+    2022, https://arxiv.org/abs/2209.14742. `docs/algorithms/fgmix.md` lists every decision that the paper leaves open.
+    The variants `fgmix_a` to `fgmix_f` are those of its ablation study. `fgmix.FGMix` is the mixing alone, for your own
+    training loop.
+    """
 
     label = "FGMix"
     Config = FGMixConfig
@@ -125,15 +151,22 @@ class FGMixAlgorithm(LatentMixing):
 
 @register("fgmix_a")
 class VariantA(LatentMixing):
-    """Random weights from Dirichlet(1)."""
+    """FGMix with random weights from Dirichlet(1).
+
+    Variant A of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
+    """
 
     label = "FGMix-A"
-    parts = {"weights": "dirichlet", "lam": 1.0}
+    Config = RandomConfig
+    parts = {"weights": "dirichlet"}
 
 
 @register("fgmix_b")
 class VariantB(LatentMixing):
-    """Summed cosines of the codes."""
+    """FGMix with weights from summed cosines of the codes.
+
+    Variant B of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
+    """
 
     label = "FGMix-B"
     parts = {"weights": "cosine", "inputs": "codes", "lam": 1.0}
@@ -141,7 +174,10 @@ class VariantB(LatentMixing):
 
 @register("fgmix_c")
 class VariantC(LatentMixing):
-    """Summed cosines of the gradients."""
+    """FGMix with weights from summed cosines of the gradients.
+
+    Variant C of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
+    """
 
     label = "FGMix-C"
     parts = {"weights": "cosine", "inputs": "gradients", "lam": 1.0}
@@ -149,7 +185,10 @@ class VariantC(LatentMixing):
 
 @register("fgmix_d")
 class VariantD(LatentMixing):
-    """C with scale and shift, λ fixed."""
+    """FGMix with weights from summed cosines of the gradients and a fixed λ.
+
+    Variant D of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
+    """
 
     label = "FGMix-D"
     Config = ExtrapolationConfig
@@ -158,7 +197,10 @@ class VariantD(LatentMixing):
 
 @register("fgmix_e")
 class VariantE(LatentMixing):
-    """FGMix without the adversarial loss."""
+    """FGMix without the adversarial loss.
+
+    Variant E of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
+    """
 
     label = "FGMix-E"
     Config = FlatnessConfig
@@ -167,7 +209,10 @@ class VariantE(LatentMixing):
 
 @register("fgmix_f")
 class VariantF(LatentMixing):
-    """FGMix on codes instead of gradients."""
+    """FGMix on codes instead of gradients.
+
+    Variant F of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
+    """
 
     label = "FGMix-F"
     Config = FGMixConfig

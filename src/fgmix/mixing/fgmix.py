@@ -294,5 +294,5 @@ def _nothing(z: Tensor) -> Tensor:
 
 
 def _finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether all numbers are finite: then their sums are. (`isfinite` of all gradients at 345 classes: 900 ms, not 18.)"""
+    """Whether all numbers are finite: then their sums are, which takes a fiftieth of the time that each one would."""
     return bool(torch.stack([t.detach().sum(dtype=torch.float32) for t in tensors]).isfinite().all())
