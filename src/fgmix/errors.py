@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -11,6 +12,27 @@ class UserError(ValueError):
 
     The command line prints the sentence and exits with code 2; no traceback.
     """
+
+
+class MachineError(UserError):
+    """The machine failed, not the user and not the run: a full disk, an I/O error, a mount or a device that is gone.
+
+    Nothing is wrong with what was asked: the same command, given again once the machine is well, resumes.
+    """
+
+
+def machine_error(error: OSError, path: object, size: int | None = None) -> MachineError:
+    """Error for a file that could not be written; `size` is the space that it needs, in bytes.
+
+    >>> print(machine_error(OSError(28, "No space left on device"), "run/best.pt", 2_000_000))
+    Expected to write run/best.pt (2.0 MB). The disk is full. Free space and rerun the same command: it resumes.
+    """
+    needed = "" if size is None else f" ({size / 1e6:.1f} MB)"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return MachineError(
+            f"Expected to write {path}{needed}. The disk is full. Free space and rerun the same command: it resumes."
+        )
+    return MachineError(f"Expected to write {path}{needed}. It failed ({error.strerror}). Check the disk, then rerun.")
 
 
 def unknown(what: str, found: str, known: Iterable[str]) -> UserError:

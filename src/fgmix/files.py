@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from typing import IO, Any
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, machine_error
+from fgmix.seals import open_json, seal_json
 
 LOOKS = 3  # at a lock that is held, before it counts as busy
 PAUSE = 0.01  # seconds between them
@@ -33,18 +34,32 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Sorted keys and a fixed layout: equal contents are equal bytes."""
-    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
-def read_json(path: Path) -> Any:
-    """Content of a JSON file, or a sentence about what is wrong with it."""
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file that is whole or absent; a disk without the space for it is named with the space needed."""
     try:
-        return json.loads(path.read_bytes())  # half the time of reading text
-    except (OSError, ValueError) as error:
-        raise UserError(f"Expected a JSON file at {path}. Found one that cannot be read ({error}).") from error
+        write_atomically(path, lambda file: file.write(data))
+    except OSError as error:
+        raise machine_error(error, path, len(data)) from error
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """A sealed JSON file: sorted keys and a fixed layout, so that equal contents are equal bytes."""
+    write_bytes(path, seal_json(content))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Content of a file that `write_json` made, or a sentence about what is wrong with it."""
+    return open_json(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Content of a regular file: a pipe would wait for ever, a device never end."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UserError(f"Expected a file at {path}. Found something else. Check the path.")
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"Expected a file at {path}. It cannot be read ({error.strerror}). Check the path.") from error
 
 
 def remove_temporaries(folder: Path) -> None:

@@ -45,7 +45,7 @@ def kill() -> None:
 def arm(moment: str, count: int) -> None:
     """Patch the code so that the process dies at the `count`-th occurrence of `moment`."""
     from fgmix import files
-    from fgmix.runs import checkpoint, evaluation, loop
+    from fgmix.runs import evaluation, loop
     from fgmix.runs.folder import RunFolder
 
     seen = {"n": 0}
@@ -96,7 +96,6 @@ def arm(moment: str, count: int) -> None:
             write(path, half if path.name == moment and due() else writer)
 
         files.write_atomically = torn_write
-        checkpoint.write_atomically = torn_write
 
 
 if __name__ == "__main__":

@@ -177,16 +177,6 @@ def test_an_output_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_broken_checkpoint_is_refused_with_a_way_out(tmp_path: Path) -> None:
-    spec = replace(toy_spec(), steps=3)
-    found = run(spec, tmp_path)
-    assert found.folder is not None
-    (found.folder / "record.json").unlink()
-    (found.folder / "checkpoint.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(UserError, match="Delete the file to start the run over"):
-        run(spec, tmp_path)
-
-
 def test_equal_seeds_give_equal_runs_and_others_do_not(tmp_path: Path, record: RunRecord) -> None:
     again = run(toy_spec(), tmp_path)
     assert again.as_dict() == record.as_dict()

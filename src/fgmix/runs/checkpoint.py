@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
-from fgmix.files import write_atomically
+from fgmix.files import read_bytes, write_bytes
 from fgmix.runs.averaging import WeightAverage
+from fgmix.seals import check_zip, seal_zip
 
 MODEL = ("featurizer.", "classifier.")  # names of what a prediction depends on begin so
 
@@ -37,29 +38,39 @@ class Progress:
     counted: int = 0
 
 
-def save(path: Path, algorithm: Algorithm, average: WeightAverage | None, progress: Progress) -> None:
-    """Write the checkpoint; a kill at any moment leaves the old one or the new one."""
+def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage | None, progress: Progress) -> None:
+    """Write the checkpoint at the first path; the one before it moves to the second.
+
+    A kill at any moment leaves a whole one at one of the two.
+    """
     state: dict[str, Any] = {
         "algorithm": algorithm.state_dict(),
         "average": average.state_dict() if average else None,
         "progress": vars(progress),
     }
-    write_atomically(path, lambda file: torch.save(state, file))
+    newest, before = paths
+    data = _packed(state)
+    if newest.exists():
+        newest.replace(before)
+    write_bytes(newest, data)
 
 
-def load(path: Path, algorithm: Algorithm, average: WeightAverage | None) -> Progress:
-    """Restore what `save` wrote; nothing but tensors and plain values is read from the file."""
-    device = next(algorithm.parameters()).device
+def read(path: Path, device: torch.device | str) -> dict[str, Any]:
+    """What `save` wrote, nothing but tensors and plain values; damage is found before anything is used."""
+    return _unpacked(path, device)
+
+
+def restore(state: dict[str, Any], path: Path, algorithm: Algorithm, average: WeightAverage | None) -> Progress:
+    """Put what `read` found at `path` back into place."""
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
         algorithm.load_state_dict(state["algorithm"])
         if average:
             average.load_state_dict(state["average"])
         return Progress(**state["progress"])
-    except (RuntimeError, KeyError, EOFError, TypeError, UnpicklingError) as error:
+    except (RuntimeError, KeyError, TypeError) as error:
         raise UserError(
-            f"Expected this run's checkpoint at {path}. Found one that does not fit it ({type(error).__name__}). "
-            "Delete the file to start the run over."
+            f"Expected this run's checkpoint at {path}. Found one of another run ({type(error).__name__}). Delete the "
+            "file to start the run again."
         ) from error
 
 
@@ -76,7 +87,18 @@ def save_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) 
         for name, value in algorithm.state_dict().items()
         if isinstance(value, Tensor) and (not model_only or name.startswith(MODEL))
     }
-    write_atomically(path, lambda file: torch.save(tensors, file))
+    write_bytes(path, _packed(tensors))
+
+
+def check_weights(path: Path) -> None:
+    """Refuse a file of weights that is damaged."""
+    check_zip(read_bytes(path), str(path))
+
+
+def read_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """The tensors that `save_weights` wrote; damage is found before they are used."""
+    tensors: dict[str, Tensor] = _unpacked(path, device)
+    return tensors
 
 
 def load_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) -> None:
@@ -87,8 +109,22 @@ def load_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) 
         algorithm: changed in place.
         model_only: whether the file may lack all but featurizer and classifier.
     """
-    tensors = torch.load(path, map_location=next(algorithm.parameters()).device, weights_only=True)
+    tensors = read_weights(path, next(algorithm.parameters()).device)
     missing, unexpected = algorithm.load_state_dict(tensors, strict=False)
     needed = [name for name in missing if not name.endswith("_extra_state")]
     if unexpected or [name for name in needed if not model_only or name.startswith(MODEL)]:
         raise UserError(f"Expected weights of this algorithm at {path}. Found others. Check the run's folder.")
+
+
+def _packed(state: dict[str, Any]) -> bytes:
+    """A torch file in memory, sealed."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return seal_zip(buffer.getvalue())
+
+
+def _unpacked(path: Path, device: torch.device | str) -> dict[str, Any]:
+    data = read_bytes(path)
+    check_zip(data, str(path))
+    state: dict[str, Any] = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    return state

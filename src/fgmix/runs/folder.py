@@ -8,15 +8,16 @@ import platform
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import fgmix
-from fgmix.errors import UserError
-from fgmix.files import exclusive, make_folder, read_json, remove_temporaries, write_json
+from fgmix.errors import UserError, machine_error
+from fgmix.files import exclusive, make_folder, read_bytes, read_json, remove_temporaries, write_json
 from fgmix.runs.record import RECORD, Evaluation, Model, RunRecord, Which, read_record
 from fgmix.runs.spec import ResolvedSpec
+from fgmix.seals import damaged, open_line, seal_line
 
 SNAPSHOTS = "snapshots"
 
@@ -34,7 +35,8 @@ class RunFolder:
     Files:
         spec.json: the resolved spec, its identity, and the environment that started it.
         metrics.jsonl: a line per evaluation. A resumed run cuts it back to what its checkpoint knows of.
-        checkpoint.pt: everything a killed run needs to resume; removed when the run is done.
+        checkpoint.pt: everything a killed run needs to resume, and checkpoint_before.pt, the one before it, in case it
+            is damaged; removed when the run is done.
         last.pt, best.pt, best_swa.pt, last_swa.pt: weights after the last and at the selected step.
         snapshots/: weights on the way, by step.
         sessions.jsonl: when and where the run was worked on, and how long; not part of the result.
@@ -47,6 +49,7 @@ class RunFolder:
         self.spec = self.path / "spec.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoint = self.path / "checkpoint.pt"
+        self.checkpoint_before = self.path / "checkpoint_before.pt"
         self.record = self.path / RECORD
         self.sessions = self.path / "sessions.jsonl"
         self.error = self.path / "error.json"
@@ -72,6 +75,16 @@ class RunFolder:
     def is_snapshot(self, path: Path) -> bool:
         """Whether a file holds the weights of a snapshot, which are the model's alone."""
         return path.parent == self.path / SNAPSHOTS
+
+    @property
+    def checkpoints(self) -> tuple[Path, Path]:
+        """The newest checkpoint and the one before it."""
+        return self.checkpoint, self.checkpoint_before
+
+    def start_over(self) -> None:
+        """Remove what an unfinished run has made."""
+        for path in (*self.checkpoints, self.metrics, *self.path.glob("*.pt"), *self.path.glob(f"{SNAPSHOTS}/*.pt")):
+            path.unlink(missing_ok=True)
 
     # State
 
@@ -122,24 +135,29 @@ class RunFolder:
 
     def append(self, evaluation: Evaluation) -> int:
         """Add a line to metrics.jsonl; returns the file's length, which the checkpoint remembers."""
-        with open(self.metrics, "a", encoding="utf-8") as file:
-            file.write(json.dumps(evaluation.as_dict(), sort_keys=True) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        line = seal_line(evaluation.as_dict())
+        try:
+            with open(self.metrics, "ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise machine_error(error, self.metrics, len(line)) from error
         return self.metrics.stat().st_size
 
     def cut_metrics(self, length: int) -> None:
-        """Drop lines written after the checkpoint that the run goes on from: they will be made again."""
+        """Drop lines written after the checkpoint that the run resumes from: they will be made again."""
         if self.metrics.exists():
             with open(self.metrics, "r+b") as file:
                 file.truncate(length)
 
-    def evaluations(self) -> tuple[Evaluation, ...]:
-        """The lines of metrics.jsonl."""
-        if not self.metrics.exists():
-            return ()
-        lines = self.metrics.read_text(encoding="utf-8").splitlines()
-        return tuple(Evaluation(**json.loads(line)) for line in lines)
+    def evaluations(self, length: int | None = None) -> tuple[Evaluation, ...]:
+        """The evaluations in metrics.jsonl, in its first `length` bytes or in all; damage is found."""
+        data = read_bytes(self.metrics) if self.metrics.exists() else b""
+        name = str(self.metrics)
+        if length is not None and len(data) < length:
+            raise damaged(name)
+        return tuple(Evaluation(**open_line(line, name)) for line in data[:length].splitlines())
 
     @contextmanager
     def session(self, first_step: int) -> Iterator[dict[str, Any]]:
@@ -150,7 +168,7 @@ class RunFolder:
             yield note
         finally:
             line = {**note, "host": platform.node(), "started": started, "seconds": time.monotonic() - clock}
-            with open(self.sessions, "a", encoding="utf-8") as file:
+            with suppress(OSError), open(self.sessions, "a", encoding="utf-8") as file:  # a full disk has been reported
                 file.write(json.dumps(line) + "\n")
 
 

@@ -24,6 +24,7 @@ from fgmix.runs.protocols import PROTOCOLS
 from fgmix.runs.record import Evaluation, Model, RunRecord, Scores
 from fgmix.runs.resolve import notes_of
 from fgmix.runs.spec import RunSpec
+from fgmix.seals import Damaged
 from fgmix.seeding import seed_torch, torch_generator
 
 CHECK_EVERY = 10  # steps between looks at the loss: each look waits for the device
@@ -77,9 +78,24 @@ class _Loop:
         self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
         self.at = checkpoint.Progress()
         self.pending: list[Tensor] = []  # losses of the steps since the last look
-        if folder.checkpoint.exists():
-            self.at = checkpoint.load(folder.checkpoint, self.algorithm, self.average)
-        folder.cut_metrics(self.at.metrics_length)
+        self._resume()
+
+    def _resume(self) -> None:
+        """Continue from the newest checkpoint that is whole, with everything that it builds on; else from the start."""
+        found = [path for path in self.folder.checkpoints if path.exists()]
+        for path in found:
+            try:
+                state = checkpoint.read(path, self.device)
+                self.folder.evaluations(state["progress"]["metrics_length"])
+                for model in state["progress"]["best"]:
+                    checkpoint.check_weights(self.folder.weights("best", model))
+            except Damaged as error:
+                print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
+                continue
+            self.at = checkpoint.restore(state, path, self.algorithm, self.average)
+            self.folder.cut_metrics(self.at.metrics_length)
+            return
+        self.folder.start_over()
 
     def run_to_end(self) -> RunRecord:
         diverged_at = None
@@ -101,7 +117,7 @@ class _Loop:
                     diverged_at = self.at.step
                     break
                 if self._checkpoint_due:
-                    checkpoint.save(self.folder.checkpoint, self.algorithm, self.average, self.at)
+                    checkpoint.save(self.folder.checkpoints, self.algorithm, self.average, self.at)
         return self._finish(diverged_at)
 
     @property
@@ -221,13 +237,15 @@ class _Loop:
             status="done" if diverged_at is None else "diverged",
             fgmix_version=fgmix.__version__,
             label=self.algorithm.label,
+            domainbed_name=self.algorithm.domainbed_name,
             domains=self.run.dataset.domain_names,
             evaluations=self.folder.evaluations(),
             diverged_at=diverged_at,
             folder=self.folder.path,
         )
         record.write(self.folder.record)
-        self.folder.checkpoint.unlink(missing_ok=True)
+        for path in self.folder.checkpoints:
+            path.unlink(missing_ok=True)
         return record
 
 

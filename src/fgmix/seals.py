@@ -1,0 +1,90 @@
+"""Digests inside the files that we write and read again: damage is found before it is used.
+
+A sealed JSON text has its digest in its first line; a sealed line of a .jsonl file at its end; a sealed torch file, which
+is a zip archive, in the archive's comment, so that `torch.load` still reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from typing import Any
+
+from fgmix.errors import UserError
+
+_JSON = re.compile(rb'\{"digest": "([0-9a-f]{32})",\n')
+_LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{32})"\}')
+_COMMENT = b"fgmix "  # before the digest in a zip archive's comment
+_LENGTH = 2  # bytes of the comment's length, which end an archive without a comment
+
+
+class Damaged(UserError):
+    """A file that is not what was written."""
+
+
+def digest_of(data: bytes) -> str:
+    """32 hex digits.
+
+    >>> digest_of(b"")
+    'cae66941d9efbd404e4d88758ea67670'
+    """
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def seal_json(content: dict[str, Any]) -> bytes:
+    """A JSON text with sorted keys and a fixed layout, sealed: equal contents, which are never empty, are equal bytes."""
+    body = (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()[2:]  # without "{\n"
+    return f'{{"digest": "{digest_of(body)}",\n'.encode() + body
+
+
+def open_json(data: bytes, name: str) -> dict[str, Any]:
+    """The content of a sealed JSON text; `name` is the file's, for the error."""
+    head = _JSON.match(data)
+    if head is None or digest_of(data[head.end() :]) != head[1].decode():
+        raise damaged(name)
+    try:
+        content: dict[str, Any] = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise damaged(name) from error
+    del content["digest"]
+    return content
+
+
+def seal_line(content: dict[str, Any]) -> bytes:
+    """A line of a .jsonl file, sealed.
+
+    >>> seal_line({"step": 1})
+    b'{"step": 1, "digest": "594ec74e8ea2417374ac57d221c8b896"}\\n'
+    """
+    body = json.dumps(content, sort_keys=True)[:-1].encode()
+    return body + f', "digest": "{digest_of(body)}"}}\n'.encode()
+
+
+def open_line(line: bytes, name: str) -> dict[str, Any]:
+    """The content of a sealed line."""
+    match = _LINE.fullmatch(line)
+    if match is None or digest_of(match[1]) != match[2].decode():
+        raise damaged(name)
+    content: dict[str, Any] = json.loads(match[1] + b"}")
+    return content
+
+
+def seal_zip(data: bytes) -> bytes:
+    """A zip archive without a comment, with its digest as the comment."""
+    comment = _COMMENT + digest_of(data).encode()
+    return data[:-_LENGTH] + struct.pack("<H", len(comment)) + comment
+
+
+def check_zip(data: bytes, name: str) -> None:
+    """Refuse an archive that is not what `seal_zip` made."""
+    length = len(_COMMENT) + 32
+    comment = data[-length:]
+    plain = data[: -length - _LENGTH] + bytes(_LENGTH)
+    if not comment.startswith(_COMMENT) or digest_of(plain) != comment[len(_COMMENT) :].decode(errors="replace"):
+        raise damaged(name)
+
+
+def damaged(name: str) -> Damaged:
+    return Damaged(f"Expected the file that was written at {name}. Found other bytes: it is damaged.")
