@@ -38,6 +38,14 @@ def test_files_of_the_repository_exist(page: Path) -> None:
         assert "mine" in path or (ROOT / path).exists(), f"no {path}"  # CONTRIBUTING's example is `mine`
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_to_sections_lead_to_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        linked = (page.parent / target) if target else page
+        headings = re.findall(r"^#+ (.*)", linked.read_text(), re.MULTILINE)
+        assert anchor in map(_anchor, headings), f"no section {anchor} in {linked.name}"
+
+
 @pytest.mark.parametrize("page", METHOD_PAGES, ids=page_id)
 def test_pages_of_methods_have_one_structure(page: Path) -> None:
     assert re.findall(r"^## (.*)", page.read_text(), re.MULTILINE) == SECTIONS
@@ -52,6 +60,11 @@ def test_pages_of_methods_list_their_settings_and_defaults(page: Path) -> None:
         del defaults[name]
     if page.stem != "erm":
         assert _settings_table(page) == {name: _cell(default) for name, default in defaults.items()}
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that a heading gets where the pages are shown: "Cost of a step" → cost-of-a-step."""
+    return re.sub(r"[^\w\s-]", "", heading.lower()).replace(" ", "-")
 
 
 def _settings_table(page: Path) -> dict[str, str | Fraction]:
