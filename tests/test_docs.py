@@ -70,7 +70,7 @@ def _anchor(heading: str) -> str:
 def _settings_table(page: Path) -> dict[str, str | Fraction]:
     """Default by name; a row may hold several: | `width`, `downs` | 16, 2 | … |."""
     section = page.read_text().split("\n## Settings\n")[1].split("\n## ")[0]
-    table = {}
+    table: dict[str, str | Fraction] = {}
     for names, defaults in re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", section, re.MULTILINE):
         table |= dict(zip(re.findall(r"\w+", names), map(_cell, defaults.split(", ")), strict=True))
     return table
