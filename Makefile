@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+LOWEST := $(VENV)-lowest
 
-.PHONY: venv demo test test-long lint clean
+.PHONY: venv demo lint test test-long test-lowest coverage clean
 
 venv: $(STAMP)
 
@@ -18,16 +19,28 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	$(BIN)/fgmix demo --out demo
 
-test: venv
-	$(BIN)/pytest -n 2
-
-test-long: venv
-	$(BIN)/pytest -n 2 -m 'long or not long'
-
 lint: venv
 	$(BIN)/ruff check src tests examples
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/mypy
 
+test: lint
+	$(BIN)/pytest -n 2
+
+test-long: lint
+	$(BIN)/pytest -n 2 -m 'long or not long'
+
+# Fails below the floor in pyproject.toml.
+coverage: venv
+	$(BIN)/pytest -n 2 --cov --cov-report=term
+
+# The oldest versions that pyproject.toml allows, in an environment of their own. Old versions warn about each other: here
+# a warning is no error.
+test-lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install -q -c constraints-lowest.txt torch
+	$(LOWEST)/bin/pip install -q -c constraints-lowest.txt -e '.[dev,export]'
+	$(LOWEST)/bin/pytest -n 2 -W default
+
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) $(LOWEST) demo

@@ -5,53 +5,90 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "fgmix"
 
-# Lower layers never import higher ones. A module not named here belongs to the layer of its package or file.
-LAYERS = [
-    {"errors", "files", "progress", "seeding"},
-    {"functional", "networks", "mixing"},
-    {"drop_in"},
-    {"algorithms", "data"},
-    {"spec"},
-    {"records"},
-    {"swad"},
-    {"averaging", "evaluation"},
-    {"checkpoint", "run_folder"},
-    {"training"},
-    {"benchmark", "analysis", "bench"},
-    {"deploy"},
-    {"estimator"},
+# The rooms, lowest first: each may import from itself and from those above it in this list.
+ROOMS = [
+    {"errors", "seals", "files", "progress", "seeding", "fields"},
+    {"functional"},
+    {"networks"},
+    {"mixing"},
+    {"algorithms"},
+    {"data"},
+    {"runs"},
+    {"sweeps"},
+    {"results"},
+    {"analysis"},
     {"plots"},
     {"report"},
+    {"deploy"},
+    {"timing"},
+    {"testing"},
     {"demo"},
     {"cli"},
 ]
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}
+MODULES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
 
 
-def imported(tree: ast.Module) -> set[str]:
-    """Top-level parts of fgmix that a module imports when it is imported (not inside functions)."""
-    found = set()
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fgmix"):
-            parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
-    return found & RANK.keys()
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def imported(source: str) -> set[str]:
+    """The rooms that a module imports: anywhere in it, inside functions and for type checkers, too."""
+    tree = ast.parse(source)
+    names = {name for node in ast.walk(tree) for name in _imports(node)}
+    if "fgmix" in names:  # the package itself: what counts is what is taken from it
+        names |= {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {name.split(".")[1] for name in names if name.startswith("fgmix.")} - {"__version__"}
+
+
+def _imports(node: ast.AST) -> Iterator[str]:
+    """The dotted names that a statement imports."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"line {node.lineno}: a relative import; write the whole name"
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize(
+    ("source", "rooms"),
+    [
+        ("from fgmix.data.splits import split", {"data"}),
+        ("from fgmix import runs as r, data", {"runs", "data"}),
+        ("import fgmix.cli.train as t", {"cli"}),
+        ("def f():\n    if x:\n        import fgmix.demo", {"demo"}),
+        ("if TYPE_CHECKING:\n    from fgmix.report.page import Page", {"report"}),
+        ("import fgmix\nprint(fgmix.__version__, fgmix.fit)", {"fit"}),
+        ("import torch\nfrom fgmixer.data import x", set()),
+    ],
+)
+def test_every_kind_of_import_is_seen(source: str, rooms: set[str]) -> None:
+    assert imported(source) == rooms
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_point_one_way(path: Path) -> None:
-    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    if own == "__init__":
-        return
-    assert own in RANK, f"{own} has no layer: add it to LAYERS"
-    above = {name for name in imported(ast.parse(path.read_text())) if RANK[name] > RANK[own]}
-    assert not above
+    own = room_of(path)
+    assert own in RANK, f"{own} has no place among the rooms: add it to ROOMS"
+    rooms = imported(path.read_text())
+    assert rooms <= RANK.keys(), f"{rooms - RANK.keys()}: import a public name from the module that defines it"
+    above = {room for room in rooms if RANK[room] > RANK[own]}
+    assert not above, f"{own} imports {above}, which come later in ROOMS"
+
+
+def test_no_two_rooms_import_each_other() -> None:
+    """Nor two leaves, which have one rank."""
+    edges = {(room_of(path), room) for path in MODULES for room in imported(path.read_text())}
+    assert edges
+    assert not {(a, b) for a, b in edges if a < b and (b, a) in edges}
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -66,6 +103,6 @@ def test_import_is_light() -> None:
 
 
 def test_algorithms_and_data_need_torch_and_numpy_alone() -> None:
-    modules = loaded_after("import fgmix; fgmix.algorithms; fgmix.data; fgmix.fit; fgmix.FGMix")
+    modules = loaded_after("import fgmix; fgmix.algorithms; fgmix.data; fgmix.train; fgmix.FGMix")
     assert "torch" in modules
     assert not modules & {"timm", "torchvision", "sklearn", "matplotlib", "mlxtend", "pandas", "scipy"}

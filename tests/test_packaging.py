@@ -1,0 +1,67 @@
+"""What pyproject.toml promises: dependencies are what the package imports, and their lowest versions are tested."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = ("ray", "slurm", "export")  # those whose packages the source imports
+DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn"}  # where it is not called as it is imported
+NOT_AT_LOWEST = {"torch", "torchvision"}  # constraints-lowest.txt says why
+
+
+def bounds(requirements: list[str]) -> dict[str, str]:
+    """Lower bound by package."""
+    return dict(re.fullmatch(r"([\w-]+)(?:>=)?([\d.]*)", line).groups() for line in requirements)  # type: ignore[union-attr]
+
+
+def pins(file: str) -> dict[str, str]:
+    lines = (line.split("#")[0].strip() for line in (ROOT / file).read_text().splitlines())
+    return {name.lower(): version for name, version in (line.split("==") for line in lines if line)}
+
+
+def imported() -> set[str]:
+    """Distributions that a module of the package imports, anywhere in it."""
+    found = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(str(node.module).split(".")[0])
+    return {DISTRIBUTION.get(name, name) for name in found - {"fgmix", *sys.stdlib_module_names}}
+
+
+def declared() -> dict[str, str]:
+    extras = (PROJECT["optional-dependencies"][name] for name in EXTRAS)
+    return bounds([*PROJECT["dependencies"], *(line for extra in extras for line in extra)])
+
+
+def test_dependencies_are_what_the_package_imports() -> None:
+    assert declared().keys() == imported()
+
+
+def test_the_lowest_versions_are_the_bounds() -> None:
+    lowest = pins("constraints-lowest.txt")
+    for name, bound in declared().items():
+        if name not in NOT_AT_LOWEST:
+            assert re.fullmatch(rf"{re.escape(bound)}(\.\d+)*", lowest[name]), f"{name}>={bound}, but {lowest[name]}"
+
+
+def test_every_package_that_make_installs_is_pinned() -> None:
+    pinned = pins("constraints.txt")
+    wanted = {**declared(), **bounds(PROJECT["optional-dependencies"]["dev"])}
+    assert not wanted.keys() - pinned.keys()
+
+
+def test_one_version_everywhere() -> None:
+    import fgmix
+
+    assert fgmix.__version__ == PROJECT["version"]
+    assert f"\nversion: {fgmix.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {fgmix.__version__} " in (ROOT / "CHANGELOG.md").read_text()
