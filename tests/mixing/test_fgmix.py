@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from fgmix.errors import UserError
 from fgmix.mixing import draw_tuples
 from fgmix.mixing import fgmix as module
-from fgmix.mixing.fgmix import FGMix
+from fgmix.mixing.fgmix import FGMix, Mixed
 from fgmix.timing.literal import LiteralPolicy, flat_loss_along
 
 D, C = 6, 4
@@ -429,51 +430,73 @@ def full_state(fgmix: FGMix) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("kind", HEADS)
-@pytest.mark.parametrize("what", ["a NaN code", "an infinite code", "a NaN classifier", "codes that overflow"])
-@pytest.mark.parametrize("first", [True, False], ids=["first call", "later call"])
-def test_a_batch_that_is_not_finite_leaves_the_state_as_it_was(kind: str, what: str, first: bool) -> None:
-    torch.manual_seed(0)
-    head = HEADS[kind]()
-    z, y, domains = batch()
-    fgmix = FGMix(D, head, lr=1e-2)
-    if not first:
-        fgmix(z, y, domains, head)
-    before, names = full_state(fgmix), fgmix.idle_metrics().keys()
-
-    broken, bad_head = z.detach().clone(), HEADS[kind]()
-    bad_head.load_state_dict(head.state_dict())
+def broken(what: str, z: Tensor, head: nn.Module) -> tuple[Tensor, nn.Module]:
+    """Codes and classifier of a batch that went wrong."""
+    z, head = z.detach().clone(), copy.deepcopy(head)
     if what == "a NaN classifier":
-        next(bad_head.parameters()).data[0, 0] = math.nan
+        next(head.parameters()).data[0, 0] = math.nan
     elif what == "codes that overflow":
-        broken *= 1e30
+        z *= 1e30
     else:
-        broken[3, 1] = math.nan if what == "a NaN code" else math.inf
-    mixed = fgmix(broken.requires_grad_(), y, domains, bad_head)
+        z[3, 1] = math.nan if what == "a NaN code" else math.inf
+    return z.requires_grad_(), head
 
-    assert full_state(fgmix) == before
+
+WRONG = ["a NaN code", "an infinite code", "a NaN classifier", "codes that overflow"]
+
+
+def assert_skipped(mixed: Mixed, fgmix: FGMix) -> None:
+    """It says so, and an original batch beside it trains as if nothing had been mixed."""
     assert mixed.metrics["skipped"] == 1
-    assert mixed.metrics.keys() == names
+    assert mixed.metrics["mixed"] == 0
+    assert mixed.metrics.keys() == fgmix.idle_metrics().keys()
     assert all(torch.isfinite(value) for value in mixed.metrics.values())
-    assert mixed.z.shape == (0, D)
-    (mixed.policy_loss + mixed.discriminator_loss).backward()
+    head, (z, y, _) = nn.Linear(D, C), batch()
+    both = cross_entropy(head(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
+    torch.testing.assert_close(both, cross_entropy(head(z), y))
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("what", WRONG)
+def test_a_batch_that_is_not_finite_leaves_the_state_bit_for_bit(kind: str, what: str) -> None:
+    head, (z, y, domains) = HEADS[kind](), batch()
+    fgmix = FGMix(D, head, lr=1e-2)
     fgmix(z, y, domains, head)
-    assert all(torch.isfinite(t).all() for t in state(fgmix).values())
+    before = full_state(fgmix)
+    codes, bad_head = broken(what, z, head)
+    mixed = fgmix(codes, y, domains, bad_head)
+    assert full_state(fgmix) == before
+    assert_skipped(mixed, fgmix)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("what", WRONG)
+def test_what_follows_a_batch_that_is_not_finite_is_as_if_it_had_not_been(kind: str, what: str) -> None:
+    """Also where it is the first one, before γ, the averages and Adam's moments exist."""
+    head, (z, y, domains) = HEADS[kind](), batch()
+    spared, hit = FGMix(D, head, lr=1e-2), FGMix(D, head, lr=1e-2)
+    hit.load_state_dict(spared.state_dict())
+    codes, bad_head = broken(what, z, head)
+    hit(codes, y, domains, bad_head)
+    for seed in range(3):
+        for fgmix in (spared, hit):
+            fgmix(z, y, domains, head, torch.Generator().manual_seed(seed))
+    assert full_state(hit) == full_state(spared)
 
 
 def test_without_lr_a_batch_that_is_not_finite_gives_losses_that_move_nothing() -> None:
     head, (z, y, domains) = nn.Linear(D, C), batch()
     fgmix = FGMix(D, head)
-    optimizer = torch.optim.Adam(fgmix.parameters(), lr=1e-2)
-    skipped = []
-    for codes in (z, z * math.nan, z * 1e30, z):
+    fgmix(z, y, domains, head)
+    for codes in (z * math.nan, z * 1e30):
         before = state(fgmix)
         mixed = fgmix(codes, y, domains, head)
-        optimizer.zero_grad()
+        fgmix.zero_grad()
         (mixed.policy_loss + mixed.discriminator_loss).backward()
-        optimizer.step()
-        skipped.append((mixed.metrics["skipped"].item(), not changed(before, fgmix)))
-    assert skipped == [(0, False), (1, True), (1, True), (0, False)]
+        assert mixed.policy_loss == mixed.discriminator_loss == 0
+        assert all(p.grad is None or not p.grad.any() for p in fgmix.parameters())
+        assert not changed(before, fgmix)
+        assert_skipped(mixed, fgmix)
 
 
 @pytest.mark.parametrize("weights", ["cosine", "dirichlet"])
@@ -482,9 +505,16 @@ def test_fixed_weights_mix_nothing_that_is_not_finite(weights: Any) -> None:
     fgmix = FGMix(D, head, weights=weights, inputs="codes", lam=1e10)
     assert fgmix(z, y, domains, head).metrics["skipped"] == 0
     for codes in (z * math.nan, z * 1e35):  # λ takes the second one over the edge
-        mixed = fgmix(codes, y, domains, head)
-        assert mixed.metrics["skipped"] == 1
-        assert len(mixed.z) == 0
+        assert_skipped(fgmix(codes, y, domains, head), fgmix)
+
+
+def test_a_batch_that_shares_no_class_is_skipped_too_if_it_is_not_finite() -> None:
+    fgmix, y, domains = FGMix(D, C), torch.tensor([0, 1]), torch.tensor([0, 1])
+    for value, skipped in ((1.0, 0), (math.nan, 1)):
+        before = state(fgmix)
+        mixed = fgmix(torch.full((2, D), value), y, domains, nn.Linear(D, C))
+        assert mixed.metrics["skipped"] == skipped
+        assert bool(changed(before, fgmix)) == (not skipped)
 
 
 def test_codes_that_are_not_finite_stay_out_of_the_averages_before_mixing_starts() -> None:

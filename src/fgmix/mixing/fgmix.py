@@ -23,6 +23,8 @@ Weights = Literal["learned", "cosine", "dirichlet"]
 Inputs = Literal["gradients", "codes"]
 Scale = Literal["raw", "rms"]
 
+IGNORED = -100  # the class that `torch.nn.functional.cross_entropy` leaves out of its mean
+
 
 @dataclass(frozen=True)
 class Mixed:
@@ -33,8 +35,8 @@ class Mixed:
     owns its optimiser, and do not depend on any parameter where nothing was mixed or nothing is learned.
     """
 
-    z: Tensor  # mixed codes (n, d); (0, d) where no class is shared or the batch was skipped
-    y: Tensor  # their classes (n,)
+    z: Tensor  # mixed codes (n, d); (0, d) where no class is shared, zeros where the batch was skipped
+    y: Tensor  # their classes (n,); −100 where the batch was skipped, which `cross_entropy` ignores
     policy_loss: Tensor
     discriminator_loss: Tensor
     metrics: dict[str, Tensor]  # detached scalars, see `FGMix.idle_metrics`
@@ -55,9 +57,9 @@ class FGMix(nn.Module):
     With `lr` each call in training mode also updates them, by an Adam that is part of `state_dict()`. The update does
     not change what the call returns: mixed codes belong to the weights before it.
 
-    A batch with codes, mixed codes or losses (or, where `lr` is given, gradients) that are not finite mixes nothing and
-    leaves this module's state bit for bit as it was; the metric `skipped` is then 1. A call waits for the device to
-    know, as it does for the classes that all domains share: both decide how many codes it returns.
+    A batch with codes, mixed codes or losses (or, where `lr` is given, gradients) that are not finite is skipped: this
+    module's state stays bit for bit as it was, the metric `skipped` is 1, mixed codes are zeros of class −100, which
+    `cross_entropy` ignores, and the two losses are zero with zero gradients. The host does not wait for that.
 
     Args:
         code_size: d, the width of the latent codes.
@@ -152,34 +154,40 @@ class FGMix(nn.Module):
         check_batch(z, y, domains, classifier, self.code_size)
         # In the policy's own precision: gradients of 1e-6 and squared loss differences do not survive bfloat16.
         with torch.autocast(z.device.type, enabled=False):
-            if not _finite([z]):
-                return self._nothing_mixed(z, y, skipped=True)
-            buffers = {name: buffer.clone() for name, buffer in self.named_buffers()}
+            buffers = [buffer.clone() for buffer in self.buffers()]
             if self.training:
                 self.observe(z)
             index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
             if len(labels) == 0:
-                return self._nothing_mixed(z, y)
+                return Mixed(z[:0], labels, _nothing(z), _nothing(z), self._masked({}, _finite([z])))
             # Instances in several tuples count once: a third fewer projections and noise for 96 picks out of 96.
             used, position = torch.unique(index, return_inverse=True)
-            live = z.index_select(0, used).to(self.lam.dtype)
+            # What is not finite is replaced before it spreads: zero times NaN is no zero gradient.
+            live = torch.where(_finite([z]), z.index_select(0, used), 0).to(self.lam.dtype)
             codes = live.detach()
             a = self._weights(codes, y[used], position, classifier, generator)  # (n, k)
             a_tilde = scale_and_shift(a, self.lam)
             A = mixing_matrix(a_tilde, position, len(used))  # (n, m)
             z_mix = (A.detach() @ live).to(z.dtype)
 
-            metrics = self.idle_metrics()
-            metrics["extrapolated"] = extrapolated_share(a_tilde.detach())
-            metrics["mixed"] = torch.full_like(self.lam, len(labels))
-            metrics["entropy"] = entropy(a.detach())
             whole = z.detach().to(self.lam.dtype), y
             policy_loss, discriminator_loss, terms = self._losses(A, codes, labels, whole, classifier, generator)
-            if not self._update(z_mix, policy_loss, discriminator_loss):
-                for name, buffer in self.named_buffers():
-                    buffer.copy_(buffers[name])
-                return self._nothing_mixed(z, y, skipped=True)
-        return Mixed(z_mix, labels, policy_loss, discriminator_loss, {**metrics, **terms})
+            fine = _finite([z, z_mix, policy_loss, discriminator_loss])
+            if A.requires_grad:
+                A.register_hook(lambda gradient: torch.where(fine, gradient, 0))
+            policy_loss, discriminator_loss = (torch.where(fine, t, 0) for t in (policy_loss, discriminator_loss))
+            metrics = {
+                **terms,
+                "lam": self.lam.detach().clone(),  # before the update
+                "extrapolated": extrapolated_share(a_tilde.detach()),
+                "mixed": torch.full_like(self.lam, len(labels)),
+                "entropy": entropy(a.detach()),
+            }
+            kept = self._update(policy_loss + discriminator_loss, fine)
+            for buffer, before in zip(self.buffers(), buffers):
+                buffer.copy_(torch.where(kept, buffer, before))
+            z_mix, labels = torch.where(kept, z_mix, 0), torch.where(kept, labels, IGNORED)
+        return Mixed(z_mix, labels, policy_loss, discriminator_loss, self._masked(metrics, kept))
 
     def observe(self, z: Tensor) -> None:
         """Take codes into the prior's averages: for steps that do not mix yet. A call in training mode does it too."""
@@ -199,10 +207,10 @@ class FGMix(nn.Module):
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
-    def _nothing_mixed(self, z: Tensor, y: Tensor, *, skipped: bool = False) -> Mixed:
-        metrics = self.idle_metrics()
-        metrics["skipped"] = torch.full_like(self.lam, float(skipped))
-        return Mixed(z[:0], y[:0], _nothing(z), _nothing(z), metrics)
+    def _masked(self, metrics: dict[str, Tensor], kept: Tensor) -> dict[str, Tensor]:
+        """The metrics of a batch if it is kept, else those of a step that mixes nothing; and whether it is skipped."""
+        idle = {**self.idle_metrics(), "skipped": (~kept).to(self.lam.dtype)}
+        return {name: torch.where(kept, metrics.get(name, value), value) for name, value in idle.items()}
 
     def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
         """Sizes of the blocks of A_ω's inputs."""
@@ -267,18 +275,17 @@ class FGMix(nn.Module):
             self.gamma.copy_(gamma)
         return gamma, torch.where(margin > 0, gamma * noise / margin, 0.0)
 
-    def _update(self, z_mix: Tensor, policy_loss: Tensor, discriminator_loss: Tensor) -> bool:
-        """Update the policy where this module owns the optimiser; False, and no update, if anything is not finite."""
-        optimizer = self.optimizer if self.training and torch.is_grad_enabled() else None
-        seen = [z_mix, policy_loss, discriminator_loss]
-        if optimizer is not None:
-            optimizer.zero_grad(set_to_none=True)
-            (policy_loss + discriminator_loss).backward()
-            seen += [p.grad for p in self.parameters() if p.grad is not None]
-        finite = _finite(seen)
-        if optimizer is not None and finite:
-            optimizer.step()
-        return finite
+    def _update(self, loss: Tensor, fine: Tensor) -> Tensor:
+        """Update the policy where this module owns the optimiser and all is fine, its gradients too; whether it is."""
+        optimizer = self.optimizer
+        if optimizer is None or not self.training or not torch.is_grad_enabled():
+            return fine
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        fine = fine & _finite(p.grad for p in self.parameters() if p.grad is not None)
+        optimizer.found_inf = (~fine).float()  # how a gradient scaler tells a fused step to leave everything as it is
+        optimizer.step()
+        return fine
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"optimizer": None if self.optimizer is None else self.optimizer.state_dict()}
@@ -293,6 +300,6 @@ def _nothing(z: Tensor) -> Tensor:
     return torch.zeros((), device=z.device, requires_grad=True)
 
 
-def _finite(tensors: Iterable[Tensor]) -> bool:
+def _finite(tensors: Iterable[Tensor]) -> Tensor:
     """Whether all numbers are finite: then their sums are, which takes a fiftieth of the time that each one would."""
-    return bool(torch.stack([t.detach().sum(dtype=torch.float32) for t in tensors]).isfinite().all())
+    return torch.stack([t.detach().sum(dtype=torch.float32) for t in tensors]).isfinite().all()
