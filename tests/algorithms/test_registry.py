@@ -95,3 +95,16 @@ def test_a_classifier_without_a_linear_layer_is_refused_where_sizes_are_needed()
     erm = algorithms.create("erm", featurizer=nn.Linear(2, 2), classifier=nn.Identity(), n_domains=1)
     with pytest.raises(UserError, match=r"should hold a torch\.nn\.Linear"):
         _ = erm.n_classes
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("featurizer", None), ("featurizer", "resnet50"), ("classifier", None), ("classifier", 7), ("n_domains", "3")]
+    + [("n_domains", value) for value in (0, -1, 2.0, None, True)],
+)
+def test_a_wrong_argument_is_named(name: str, argument: str, value: object) -> None:
+    given = {"featurizer": nn.Identity(), "classifier": nn.Linear(2, 2), "n_domains": 3, argument: value}
+    with pytest.raises(UserError, match=f"`{argument}` should be") as raised:
+        algorithms.create(name, **given)
+    assert repr(value) in str(raised.value)

@@ -48,6 +48,7 @@ class Algorithm(nn.Module):
     min_domains: ClassVar[int] = 1
     needs_stages: ClassVar[bool] = False  # True: works on a convolutional network's stages (see networks.stages)
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings under which every part acts from the first step: no warm-up
+    delayed: ClassVar[Mapping[str, str]] = {}  # parts that wait for a step, by the setting that holds its number
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier forms by name, timed and tested too
     Config: ClassVar[type[BaseConfig]] = BaseConfig
 
@@ -97,6 +98,16 @@ class Algorithm(nn.Module):
     def first_base_step(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that pre-train other parts)
         """How many steps pass before g and h begin to train."""
         return 0
+
+    @classmethod
+    def idle_parts(cls, config: BaseConfig) -> list[str]:
+        """A sentence for every part that a run of `config.steps` steps is too short for, to be printed at its start."""
+        return [
+            f"{cls.label}: {part} takes effect after {start} steps (`{setting}`), and this run has {config.steps}. "
+            f"Lower `{setting}` or train longer."
+            for setting, part in cls.delayed.items()
+            if (start := getattr(config, setting)) >= config.steps
+        ]
 
     @classmethod
     def trunk_steps(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that begin as ERM)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from fgmix.algorithms._base import Algorithm
-from fgmix.errors import UserError, unknown
+from fgmix.errors import UserError, bad_value, unknown
 
 GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
 
@@ -91,6 +91,11 @@ def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains
     """
     cls = get(name)
     config = cls.Config.of(**settings)
+    for part, module in (("featurizer", featurizer), ("classifier", classifier)):
+        if not isinstance(module, nn.Module):
+            raise bad_value(part, "a torch.nn.Module", module)
+    if type(n_domains) is not int or n_domains < 1:
+        raise bad_value("n_domains", "a positive integer", n_domains)
     check_domains(name, n_domains)
     return cls(featurizer, classifier, n_domains, config)
 

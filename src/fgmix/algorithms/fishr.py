@@ -42,6 +42,7 @@ class Fishr(Algorithm):
     paper = "https://arxiv.org/abs/2109.02934"
     domainbed_name = "Fishr"
     at_work = {"anneal": 0}
+    delayed = {"anneal": "the penalty"}
 
     u: Tensor  # (k, P), P the number of the classifier's parameters
 

@@ -36,6 +36,7 @@ class IRM(Algorithm):
     paper = "https://arxiv.org/abs/1907.02893"
     domainbed_name = "IRM"
     at_work = {"anneal": 0}
+    delayed = {"anneal": "the penalty's weight λ"}
 
     class Config(BaseConfig):
         lam: float = search(100.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="irm_lambda", ge=0)

@@ -29,6 +29,7 @@ class VREx(Algorithm):
     paper = "https://arxiv.org/abs/2003.00688"
     domainbed_name = "VREx"
     at_work = {"anneal": 0}
+    delayed = {"anneal": "the penalty's weight λ"}
 
     class Config(BaseConfig):
         lam: float = search(10.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="vrex_lambda", ge=0)
