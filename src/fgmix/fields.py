@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from os import PathLike
 from typing import Any
 
@@ -67,18 +67,18 @@ class Field:
     bounds: Bounds
     metadata: Mapping[str, Any]
 
-    @property
+    @cached_property  # a report checks thousands of specs
     def types(self) -> tuple[type, ...]:
         """The types that a value may have: int | None → (int, NoneType)."""
         if self.choices:
             return (str, type(None)) if self.optional else (str,)
         return _parts(self.kind)
 
-    @property
+    @cached_property
     def optional(self) -> bool:
         return type(None) in _parts(self.kind)
 
-    @property
+    @cached_property
     def choices(self) -> tuple[str, ...]:
         """The texts that a Literal allows; empty for other types."""
         literals = [part for part in _parts(self.kind) if typing.get_origin(part) is typing.Literal]

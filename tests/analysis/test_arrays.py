@@ -12,18 +12,21 @@ from fgmix.errors import UserError
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
-    ranks = Ranks(np.array(["ERM", "FGMix + SWA"]), np.array([1.25, 1.75]), np.array([[0, 1]]), 0.7, 12, 0.03)
+    labels, keys = np.array(["ERM", "FGMix + SWA"]), np.array(["erm", "fgmix"])
+    ranks = Ranks(labels, keys, np.array([1.25, 1.75]), np.array([[0, 1]]), 0.7, 12, 0.03)
     save_arrays(tmp_path / "cd.npz", ranks)
     found = load_arrays(tmp_path / "cd.npz")
     assert type(found) is Ranks
     assert found.methods.tolist() == ["ERM", "FGMix + SWA"]
+    assert found.algorithms.tolist() == ["erm", "fgmix"]
     assert found.ranks.tolist() == [1.25, 1.75]
     assert found.cliques.tolist() == [[0, 1]]
     assert (found.critical_difference, found.pairs, found.p) == (0.7, 12, 0.03)
 
 
 def test_kinds_with_the_same_fields_stay_apart(tmp_path: Path) -> None:
-    table = Ablation("t", "Method", np.array(["a"]), np.array(["b"]), np.ones((1, 1)), np.full((1, 1), np.nan))
+    names = (np.array(["a"]), np.array(["a"]), np.array([True]), np.array(["b"]))
+    table = Ablation("t", "Method", *names, np.ones((1, 1)), np.full((1, 1), np.nan))
     save_arrays(tmp_path / "a.npz", table)
     found = load_arrays(tmp_path / "a.npz")
     assert type(found) is Ablation

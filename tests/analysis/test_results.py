@@ -17,6 +17,7 @@ from fgmix.analysis.results import (
     variant_ablation,
 )
 from fgmix.errors import UserError
+from fgmix.results.costs import Costs
 from fgmix.results.grids import Grid
 from fgmix.results.selection import Method, select
 from fgmix.results.statistics import rank_methods
@@ -45,10 +46,20 @@ def test_curves_hold_what_was_recorded(mixing: OpenedRun) -> None:
 def test_ablation_takes_the_variants_in_order() -> None:
     found = variant_ablation(select(sweep({**TRIALS, "coral": TRIALS["erm"]})), "toy")
     assert found.rows.tolist() == ["ERM", "FGMix-A", "FGMix"]
+    assert found.algorithms.tolist() == ["erm", "fgmix_a", "fgmix"]
     assert found.columns.tolist() == ["a", "b", "c", "Avg"]
     np.testing.assert_allclose(found.value[0], [51, 60, 70, 181 / 3])
     np.testing.assert_allclose(found.spread[0, :3], [1 / np.sqrt(2), 0, 0], atol=1e-9)
     assert np.isnan(found.spread[0, 3])
+
+
+def test_rows_of_the_paper_are_flagged() -> None:
+    domains = "art_painting cartoon photo sketch"
+    records = sweep({"erm": [[0.5] * 4], "fgmix": [[0.6] * 4]}, domains=domains, dataset="PACS")
+    found = variant_ablation(select(records), "PACS", published=True)
+    assert found.rows.tolist() == ["ERM", "ERM (paper)", "FGMix", "FGMix (paper)"]
+    assert found.algorithms.tolist() == ["erm", "erm", "fgmix", "fgmix"]
+    assert found.published.tolist() == [False, True, False, True]
 
 
 def test_ablation_without_variants_is_said() -> None:
@@ -57,8 +68,10 @@ def test_ablation_without_variants_is_said() -> None:
 
 
 def test_ranks_and_their_groups() -> None:
-    found = method_ranks(rank_methods(select(sweep(TRIALS))))
+    selection = select(sweep(TRIALS))
+    found = method_ranks(rank_methods(selection), selection.labels)
     assert found.methods.tolist() == ["FGMix", "FGMix-A", "ERM"]
+    assert found.algorithms.tolist() == ["fgmix", "fgmix_a", "erm"]
     assert found.ranks.tolist() == [1, 2, 3]
     assert found.cliques.tolist() == [[0, 1], [1, 2]]  # CD = 1.35 over six pairs
     assert found.pairs == 6
@@ -84,12 +97,14 @@ def test_the_papers_sensitivity() -> None:
 
 
 def test_cost_is_over_erm() -> None:
-    found = step_cost({Method("erm"): 20.0, Method("fgmix"): 25.0, Method("my_own"): 30.0})
+    times = {Method("erm"): 20.0, Method("fgmix"): 25.0, Method("my_own"): 30.0}
+    found = step_cost(Costs(times, {"erm": "ERM", "fgmix": "FGMix"}))
+    assert found.rows.tolist() == ["ERM", "FGMix", "my_own"]
     assert found.value[:, 0].tolist() == [1, 1.25, 1.5]
     assert found.value[1, 1] == pytest.approx(1.098, abs=1e-3)
     assert np.isnan(found.value[2, 1])
     with pytest.raises(UserError, match="ERM"):
-        step_cost({Method("fgmix"): 25.0})
+        step_cost(Costs({Method("fgmix"): 25.0}))
 
 
 def test_no_torch_for_what_records_hold() -> None:

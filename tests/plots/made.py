@@ -48,9 +48,8 @@ def embedding() -> Embedding:
 def flatness(scale: float = 1.0) -> Flatness:
     gammas = np.arange(1.0, 11)
     gaps = scale * np.stack([[s * gammas**4 / 1e4 for s in (1, 2, 3, 4)], [s * gammas**4 / 1e4 for s in (2, 2, 2, 2)]])
-    return Flatness(
-        "classifier", np.array(["ERM", "FGMix"]), np.array(["original", "original + mixed"]), gammas, gaps, "sketch"
-    )
+    labels, keys = np.array(["ERM", "FGMix"]), np.array(["erm", "fgmix"])
+    return Flatness("classifier", labels, keys, np.array(["original", "original + mixed"]), gammas, gaps, "sketch")
 
 
 def surface() -> Surface:
@@ -64,6 +63,8 @@ def surface() -> Surface:
         anchors=np.array(["Initial", "ERM + SWA", "FGMix + SWA"]),
         anchor_points=np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0]]),
         paths=np.array(["ERM", "ERM + SWA", "FGMix", "FGMix + SWA"]),
+        path_algorithms=np.array(["erm", "erm", "fgmix", "fgmix"]),
+        path_averaged=np.array([False, True, False, True]),
         path_panels=np.array([[True, False, True]] * 2 + [[False, True, True]] * 2),
         path=np.repeat(np.arange(4), 3),
         path_steps=np.tile([0, 10, 20], 4),
@@ -89,6 +90,7 @@ def weight_effect() -> WeightEffect:
         np.array([0.7, 0.3]),
         np.array([[-0.8, 0.0], [-1.5, 0.0], [-1.5, -0.5]]),
         np.array(["FGMix", "AND-Mask", "ERM"]),
+        np.array(["fgmix", "andmask", "erm"]),
     )
 
 
@@ -112,24 +114,28 @@ def curves(mixes: bool = True) -> Curves:
 def sensitivity() -> Sensitivity:
     value = np.array([[47.9, 48.2], [np.nan, 49.2]])
     rows, columns = np.array(["1", "3"]), np.array(["α = 0.03", "α = 0.1"])
-    return Sensitivity("toy: FGMix by λ₀ and α", "λ₀", rows, columns, value, np.full_like(value, np.nan))
+    keys, paper = np.array(["fgmix", "fgmix"]), np.array([False, False])
+    return Sensitivity("toy: FGMix by λ₀ and α", "λ₀", rows, keys, paper, columns, value, np.full_like(value, np.nan))
 
 
 def ablation() -> Ablation:
     value = np.array([[50.0, 60.0], [np.nan, 62.0], [55.0, 66.0]])
-    rows = np.array(["ERM", "FGMix", "FGMix (paper)"])
-    return Ablation("toy", "Method", rows, np.array(["art", "Avg"]), value, np.ones_like(value))
+    rows, keys = np.array(["ERM", "FGMix", "FGMix (paper)"]), np.array(["erm", "fgmix", "fgmix"])
+    paper = np.array([False, False, True])
+    return Ablation("toy", "Method", rows, keys, paper, np.array(["art", "Avg"]), value, np.ones_like(value))
 
 
 def cost() -> Cost:
     value = np.array([[1.0, 1.0], [3.0, np.nan], [1.2, 1.1]])
-    rows = np.array(["ERM", "Fish", "FGMix"])
-    return Cost("Time ÷ ERM's", "Method", rows, np.array(["ours", "paper"]), value, np.full_like(value, np.nan))
+    rows, keys = np.array(["ERM", "Fish", "FGMix"]), np.array(["erm", "fish", "fgmix"])
+    columns, nothing = np.array(["ours", "paper"]), np.full_like(value, np.nan)
+    return Cost("Time ÷ ERM's", "Method", rows, keys, np.full(3, False), columns, value, nothing)
 
 
 def ranks() -> Ranks:
     methods = np.array(["FGMix + SWA", "FGMix", "CORAL", "ERM"])
-    return Ranks(methods, np.array([1.2, 2.0, 3.1, 3.7]), np.array([[0, 1], [1, 3]]), 1.8, 12, 0.0001)
+    keys = np.array(["fgmix", "fgmix", "coral", "erm"])
+    return Ranks(methods, keys, np.array([1.2, 2.0, 3.1, 3.7]), np.array([[0, 1], [1, 3]]), 1.8, 12, 0.0001)
 
 
 def shift() -> Shift:

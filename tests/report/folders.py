@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from fgmix.analysis.arrays import save_arrays
-from fgmix.runs.record import RunRecord
+from fgmix.runs.record import RECORD, RunRecord
+from fgmix.seals import seal_json
 from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
 from results.made import finished
@@ -40,7 +40,7 @@ def write(folder: Path, found: list[RunRecord], *, waiting: int = 0) -> Path:
 def finish(folder: Path, record: RunRecord) -> None:
     """A run's folder, as it is when the run has finished."""
     folder.mkdir(parents=True)
-    (folder / "record.json").write_text(json.dumps(record.as_dict()))
+    (folder / RECORD).write_bytes(seal_json(record.as_dict()))
 
 
 def add_figures(folder: Path) -> None:

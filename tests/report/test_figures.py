@@ -15,10 +15,11 @@ from PIL import Image
 from fgmix.analysis import arrays as kinds
 from fgmix.report.charts import Cells, Chart, Line, Points, as_data
 from fgmix.report.figures import chart, differences
-from fgmix.report.figures.tsne import PICTURES_A_ROW, pictures
+from fgmix.report.figures.tsne import PICTURES_PER_ROW, pictures
 from fgmix.results.selection import Method
 from fgmix.results.statistics import Comparison
 from plots import made
+from results.made import LABELS
 
 
 def points(drawn: Chart, panel: int = 0) -> list[Points]:
@@ -43,7 +44,7 @@ def test_every_kind_is_drawn_and_is_json(kind: str) -> None:
     assert json.loads(text)["command"] == "fgmix plot it"
 
 
-def test_points_of_a_panel_are_the_arrays_with_their_domains_and_instances() -> None:
+def test_points_of_a_panel_are_the_arrays_with_their_domains_and_samples() -> None:
     arrays = made.embedding()
     drawn = chart("x", arrays)
     art, _, sketch = points(drawn)[:3]
@@ -57,7 +58,7 @@ def test_points_of_a_panel_are_the_arrays_with_their_domains_and_instances() -> 
 
 
 def test_pictures_lie_where_their_keys_say() -> None:
-    n = PICTURES_A_ROW + 3
+    n = PICTURES_PER_ROW + 3
     thumbnails = np.zeros((n, 2, 2, 3), dtype=np.uint8)
     thumbnails[:, :, :, 0] = np.arange(n)[:, None, None]
     found = pictures(thumbnails)
@@ -135,15 +136,28 @@ def test_shift_leaves_the_diagonal_empty() -> None:
     np.testing.assert_array_equal(value[0, 1], arrays.accuracy[0, 1])
 
 
-def test_what_cannot_be_told_from_erm_is_grey() -> None:
-    same = Comparison(Method("mixup"), 9, 0.5, (-1.0, 2.0), 0.5, 0.5, 0.05)
-    better = Comparison(Method("fgmix"), 9, 2.0, (1.0, 3.0), 0.001, 0.002, 0.05)
-    alone = Comparison(Method("coral"), 0, None, None, None, None, 0.05)
-    drawn = differences("x", [same, better, alone], ["Mixup", "FGMix", "CORAL"])
+def test_what_is_not_significant_is_grey() -> None:
+    erm = Method("erm")
+    same = Comparison(Method("mixup"), erm, 9, 0.5, (-1.0, 2.0), 0.5, 0.5, 0.01)
+    better = Comparison(Method("fgmix"), erm, 9, 2.0, (1.0, 3.0), 0.001, 0.002, 0.01)
+    alone = Comparison(Method("coral"), erm, 0)
+    drawn = differences("x", [same, better, alone], LABELS)
     assert [mark.colour for mark in points(drawn)] == ["#999999", "#D55E00"]
-    assert "cannot be told from ERM" in points(drawn)[0].text[0]
+    assert points(drawn)[0].text[0] == "Mixup: +0.5 [-1.0, +2.0] points, 9 pairs; not significant"
+    assert points(drawn)[1].text[0].endswith("9 pairs; significant difference")
     assert list(lines(drawn)[2].x) == [1.0, 3.0]
     assert drawn.panels[0].y.ticks == ((0.0, "Mixup"), (1.0, "FGMix"))
+
+
+def test_accuracies_are_rounded_as_in_tables() -> None:
+    arrays = made.sensitivity()
+    arrays.value[0] = [6.25, 62.746]
+    drawn = cells(chart("x", arrays))
+    assert drawn.written[0] == ["6.2", "62.7"]
+    assert drawn.text[0][0] == "λ₀ = 1, α = 0.03: 6.2"
+    bars = made.ablation()
+    bars.value[0], bars.spread[0] = 6.25, 0.25
+    assert points(chart("x", bars))[0].text[0] == "ERM, art: 6.2 ± 0.2"
 
 
 def test_black_is_the_colour_of_the_text() -> None:

@@ -13,12 +13,18 @@ from pathlib import Path
 
 import pytest
 
+import fgmix.report
 from fgmix.analysis.arrays import save_arrays
 from fgmix.cli import main
 from fgmix.errors import UserError
+from fgmix.files import write_json
 from fgmix.report.page import Choices, report_page, saved_figures, write_report
-from fgmix.results.grids import Grid
 from fgmix.results.collect import Results, collect
+from fgmix.results.explain import explained
+from fgmix.results.formats import render
+from fgmix.results.grids import Grid
+from fgmix.results.report import all_tables
+from fgmix.results.selection import select
 from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
 from report import folders
@@ -42,17 +48,26 @@ def page(results: Results) -> str:
 def test_tables_statistics_and_runs_are_on_the_page() -> None:
     text = page(Results(folders.records()))
     seen = Seen(text)
-    for part in ("Differences from ERM", "+3.0 [+3.0, +3.0]", "differs from ERM", "Mixup ≈", "64.5 ± 0.6"):
+    for part in (
+        "Differences from ERM",
+        "+3.0 [+3.0, +3.0]",
+        "significant difference from ERM",
+        "Mixup ≈",
+        "64.5 ± 0.6",
+    ):
         assert part in seen.text
     assert [chart["id"] for chart in block(text, "charts")] == ["1-differences", "2-ranks"]
     runs = block(text, "run-rows")
     assert len(runs) == 36
     assert runs[0]["accuracy"] == {"raw": 50.0}
-    assert runs[0]["command"] == "fgmix train --dataset toy --algorithm erm --test-domain a --steps 20 --out runs"
+    assert str(runs[0]["command"]).startswith(
+        "fgmix train --dataset toy --algorithm erm --test-domain a --backbone mlp"
+    )
+    assert (runs[0]["method"], runs[0]["algorithm"]) == ("ERM", "erm")
     assert runs[0]["reported"] == ["raw"]
 
 
-def test_only_the_selected_draw_is_reported() -> None:
+def test_only_the_selected_hyper_parameter_sample_is_reported() -> None:
     both = [finished("a", 0.5, draw=0, validation=0.7), finished("a", 0.9, draw=1, validation=0.6)]
     assert [run["reported"] for run in block(page(Results(both)), "run-rows")] == [["raw"], []]
 
@@ -81,7 +96,7 @@ def test_text_from_data_is_never_html(tmp_path: Path) -> None:
     ]
     folder = folders.write(tmp_path / "runs", nasty)
     (folder / "bad").mkdir()
-    (folder / "bad" / "error.json").write_text(json.dumps({"error": NASTY, "traceback": ""}))
+    write_json(folder / "bad" / "error.json", {"error": NASTY, "traceback": ""})
     write_plan(folder, Plan(("bad",), {}), {})
     text = write_report(folder, collect(folder), Choices()).read_text()
     seen = Seen(text)
@@ -141,10 +156,32 @@ def test_figures_of_one_name_stay_two(tmp_path: Path) -> None:
 
 def test_a_dataset_without_variants_has_no_ablation() -> None:
     names = ("erm", "fgmix_a", "fgmix")
-    both = [finished("a", 0.5, algorithm=name) for name in names] + [
+    both = [finished("a", 0.5 + 0.1 * i, algorithm=name) for i, name in enumerate(names)] + [
         finished("a", 0.5, algorithm="coral", dataset="other")
     ]
     assert [chart["id"] for chart in block(page(Results(both)), "charts")] == ["1-ablation-toy"]
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "shown"), [(0.0625, "6.2"), (0.5625, "56.2"), (0.62249, "62.2"), (0.62746, "62.7")]
+)
+def test_one_number_is_rounded_one_way_everywhere(accuracy: float, shown: str) -> None:
+    """Ties, which JavaScript rounds up, and numbers that a first rounding would make ties: 62.746 → 62.75 → 62.8."""
+    results = Results([finished("a", accuracy, domains="a b")])
+    (table,) = all_tables(results, select(results.records), rule="training_domain", spread="stderr", published=False)
+    for format, around in (("md", "| {} |"), ("latex", "& {} &"), ("csv", ",{},")):
+        assert around.format(shown) in render([table], format)
+    text = page(results)
+    assert f">{shown}</a>" in text
+    (run,) = block(text, "run-rows")
+    assert run["shown"] == {"raw": shown}
+    assert run["accuracy"] == {"raw": 100 * accuracy}  # to sort by
+    assert f"accuracy {shown} %" in explained(results, "toy", "erm", "a")[0]
+
+
+def test_no_script_rounds_an_accuracy() -> None:
+    """JavaScript rounds ties up, Python to even: the page's script prints what fgmix has rounded."""
+    assert "toFixed" not in (Path(fgmix.report.__file__).parent / "assets" / "runs.js").read_text()
 
 
 def test_accuracies_of_the_list_are_those_of_the_rule() -> None:
@@ -170,8 +207,8 @@ def test_commands_of_figures_name_their_folder(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
-    folder = folders.write(tmp_path / "runs", [finished("a", 0.5, dataset="x\udcff")])
-    assert "x\\udcff" in write_report(folder, collect(folder), Choices(), tmp_path).read_text()
+    results = Results([finished("a", 0.5, dataset="x\udcff")])
+    assert "x\\udcff" in write_report(tmp_path, results, Choices()).read_text()
 
 
 def test_curves_of_a_run_are_behind_it() -> None:
@@ -195,7 +232,7 @@ def test_nothing_finished_yet() -> None:
 def test_a_file_of_the_users_is_not_overwritten(tmp_path: Path) -> None:
     folders.write(tmp_path, folders.records())
     (tmp_path / "report.html").write_text("my own")
-    with pytest.raises(UserError, match=r"Found another file there. Choose another --out"):
+    with pytest.raises(UserError, match=r"Found another file. Choose another path with --out"):
         write_report(tmp_path, collect(tmp_path), Choices())
     assert (tmp_path / "report.html").read_text() == "my own"
     first = write_report(tmp_path, collect(tmp_path), Choices(), tmp_path / "new" / "r.html").read_text()

@@ -13,6 +13,7 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.report.serve import Followed, make_server
+from fgmix.seals import seal_json
 from report import folders
 from report.test_html import Seen
 
@@ -71,7 +72,7 @@ def test_other_names_and_other_paths_get_nothing(path: str, host: str | None, co
 def test_a_record_that_cannot_be_read_is_said_not_hidden(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "runs", folders.records()[:2])
     with served(folder) as port:
-        (folder / "run1" / "record.json").write_text('{"schema": 99, "status": "done"}')
+        (folder / "run1" / "record.json").write_bytes(seal_json({"schema": 99, "status": "done"}))
         code, text = get(port)
     assert code == 500
     assert "Found schema 99" in text
@@ -79,7 +80,7 @@ def test_a_record_that_cannot_be_read_is_said_not_hidden(tmp_path: Path) -> None
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "runs", [], waiting=1)
-    with served(folder) as port, pytest.raises(UserError, match=f"Port {port} is not"):
+    with served(folder) as port, pytest.raises(UserError, match=f"Found port {port} in use"):
         make_server(Followed(folder), port)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from fgmix import algorithms
 from fgmix.errors import UserError
 from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, to_domainbed
 from fgmix.results.explain import explained
+from fgmix.results.labels import from_domainbed_method
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
 from fgmix.sweeps.folder import Plan, write_plan
@@ -83,7 +86,7 @@ def test_selection_as_domainbed_would(tmp_path: Path) -> None:
             held = [(step, [0.0] * (2 * v) + [x] + [0.0] * (5 - 2 * v)) for step, x in pairs[h]]
             write_run(tmp_path / f"pair{h}{v}", [0, v], held, hparams_seed=h, dataset="Other", algorithm="Theirs")
     records = from_domainbed(tmp_path).records
-    cell = Cell("Other", "Theirs", "raw", 0, "env0")
+    cell = Cell("Other", "theirs", "raw", 0, "env0")
     expected = {
         "training_domain": (1, 0, 0.30),  # .5 at every step but draw 1's last: first step, highest draw
         "oracle": (1, 10, 0.40),  # .6 beats .4; the .9 is not at the last step
@@ -118,11 +121,11 @@ def test_broken_lines_are_skipped_and_told(tmp_path: Path) -> None:
     sweep = from_domainbed(tmp_path)
     assert [len(record.evaluations) for record in sweep.records] == [1, 1, 1]
     assert sweep.notes == (
-        "cut: skipped 1 line that cannot be read",
-        "cut: not done; its 1 evaluations are used as they are",
+        "cut: skipped 1 unreadable line",
+        "cut: not done; its 1 evaluation is used",
         "empty: no evaluation",
-        "nan: skipped 1 line that cannot be read",
-        "odd: skipped 2 lines that cannot be read",
+        "nan: skipped 1 unreadable line",
+        "odd: skipped 2 unreadable lines",
     )
 
 
@@ -132,7 +135,7 @@ def test_the_report_tells_what_was_skipped(tmp_path: Path, capsys: pytest.Captur
     write_run(tmp_path / "cut", [0], [(0, [0.5] * 8)], tail="{")
     app(["report", str(tmp_path), "--from-domainbed"], standalone_mode=False)
     printed = capsys.readouterr()
-    assert printed.err == "note: cut: skipped 1 line that cannot be read\n"
+    assert printed.err == "note: cut: skipped 1 unreadable line\n"
     assert printed.out.startswith("### PACS")
 
 
@@ -141,8 +144,8 @@ def test_a_run_of_domainbeds_is_explained_without_a_command_that_would_fail(tmp_
     lines = explained(collect(tmp_path, from_domainbed=True), "PACS", "erm", "photo")
     assert lines[1:4] == [
         f"  reported: {tmp_path / 'r'}",
-        "    draw 0",
-        "    made by DomainBed with class_balanced=false, lr=5e-05, batch_size=32, resnet_dropout=0.1",
+        "    hyper-parameter sample 0",
+        "    run by DomainBed with class_balanced=false, lr=5e-05, batch_size=32, resnet_dropout=0.1",
     ]
 
 
@@ -173,7 +176,7 @@ def test_there_and_back(tmp_path: Path) -> None:
         ours, theirs = select(records, rule).accuracies(), select(back.records, rule).accuracies()
         assert len(theirs) == len(ours) == 2 * 2 * 3  # algorithms, models, domains
         for cell, accuracy in ours.items():
-            label = cell.algorithm if cell.model == "raw" else {"erm": "ERM + SWA", "m1": "m1 + SWA"}[cell.algorithm]
+            label = cell.algorithm if cell.model == "raw" else f"{cell.algorithm} + swa"
             domain = cell.test_domain.replace("d", "env")
             assert theirs[cell._replace(algorithm=label, model="raw", test_domain=domain)] == accuracy
 
@@ -189,8 +192,8 @@ def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:
     app(["report", str(ours), "--to-domainbed", str(theirs)], standalone_mode=False)
     found = select(from_domainbed(theirs).records).accuracies()
     assert {cell.algorithm: accuracy for cell, accuracy in found.items()} == {
-        "FGMix (λ₀ = 1)": 0.4,
-        "FGMix (λ₀ = 3)": 0.6,
+        "fgmix (λ₀ = 1)": 0.4,
+        "fgmix (λ₀ = 3)": 0.6,
     }
 
 
@@ -211,6 +214,27 @@ def test_what_is_written(tmp_path: Path) -> None:
         "env2_out_acc": 0.75,
         "env3_out_acc": 0.5,
     }
+
+
+def test_names_go_there_and_back(tmp_path: Path) -> None:
+    """DomainBed's name in lower case is our key, whatever the label; so is the label of a method that it lacks."""
+    for name in algorithms.names():
+        theirs = algorithms.get(name).domainbed_name
+        assert from_domainbed_method(theirs or algorithms.get(name).label) == name
+    masked = replace(finished("a", 0.5, algorithm="andmask"), label="AND-Mask", domainbed_name="ANDMask")
+    ours = replace(finished("a", 0.5, algorithm="l2a_ot"), label="L2A-OT")
+    to_domainbed([masked, ours], tmp_path)
+    back = {record.spec.algorithm: record.label for record in from_domainbed(tmp_path).records}
+    assert back == {"andmask": "ANDMask", "l2a_ot": "L2A-OT"}
+
+
+def test_a_killed_run_is_selected_with_the_others_of_its_method(tmp_path: Path) -> None:
+    """DomainBed's records hold no default of steps: a run with fewer lines must not look like another experiment."""
+    write_run(tmp_path / "whole", [0], [(0, [0.5] * 8), (300, [0.6] * 8), (600, [0.6] * 8)], steps=None)
+    write_run(tmp_path / "cut", [0], [(0, [0.9] * 8)], steps=None, hparams_seed=1, done=False)
+    outcome = select(from_domainbed(tmp_path).records).cells[Cell("PACS", "erm", "raw", 0, "art_painting")]
+    assert isinstance(outcome, Selected)
+    assert outcome.accuracy == 0.9
 
 
 def test_a_diverged_run_is_not_done(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""DomainBed's own recorded sweep: ERM on VLCS, two trials of two draws, singles and pairs of test domains.
+"""DomainBed's own recorded sweep: ERM on VLCS, two trials of two hyper-parameter samples, with pairs of test domains.
 
-`domainbed_sweep.csv` holds how many instances of each split were right at each evaluation: the numbers of the forty
+`domainbed_sweep.csv` holds how many samples of each split were correct at each evaluation: the numbers of the forty
 results.jsonl in domainbed/misc/test_sweep_data (facebookresearch/DomainBed, MIT licence), each accuracy times its
 split's size. What must come out is what DomainBed's collect_results is recorded to print for them.
 """

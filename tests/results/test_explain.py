@@ -55,7 +55,9 @@ def test_explained_tells_the_points_of_a_grid_apart() -> None:
     grid = Grid(GRID, tuple(grid_records(lambda *_: 0.5)))
     heads = [line for line in explained(Results([], [grid]), "toy", "fgmix", "a") if line.startswith("FGMix")]
     assert len(heads) == 8  # four points, two trials
-    assert heads[0].startswith("FGMix, λ₀ = 1, α = 0.1, toy, a, trial 0: accuracy 50.0 % (validation 50.0 % at step 20)")
+    assert heads[0].startswith(
+        "FGMix, λ₀ = 1, α = 0.1, toy, a, trial 0: accuracy 50.0 % (validation 50.0 % at step 20)"
+    )
 
 
 def test_an_unknown_cell_names_the_nearest(swept: Path) -> None:
@@ -88,7 +90,7 @@ def test_the_printed_command_makes_the_same_run_again(swept: Path, monkeypatch: 
 
 
 def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each field away from its default; the shell and the parser must cope with a space and with a number such as 1/3."""
+    """Each field away from its default; the shell and the parser must cope with spaces and numbers such as 1/3."""
     spec = RunSpec(
         dataset=make_data(tmp_path, "my scans"),
         algorithm="fgmix",

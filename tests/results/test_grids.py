@@ -19,7 +19,7 @@ def test_a_grid_is_a_table_of_its_settings() -> None:
     (table,) = grid_tables(Grid(GRID, tuple(grid_records(lambda lam, alpha: 0.1 * lam + alpha))))
     assert table.title == "toy: FGMix by λ₀ and α"
     assert (table.corner, table.columns) == ("λ₀", ("α = 0.1", "α = 0.3"))
-    assert [row.label for row in table.rows] == ["1", "3"]
+    assert [table.label(row) for row in table.rows] == ["1", "3"]
     shown = [[entry.shown for entry in row.entries] for row in table.rows]
     # mean of two trials that differ by 2 points: std 1, standard error 1/√2
     assert shown == [["21.0 ± 0.7", "41.0 ± 0.7"], ["41.0 ± 0.7", "61.0 ± 0.7"]]
@@ -36,7 +36,9 @@ def test_averaged_models_have_a_table_of_their_own() -> None:
     tables = grid_tables(Grid({"lam": (1.0,)}, (record, other)))
     assert [table.title for table in tables] == ["toy: FGMix by λ₀", "toy: FGMix + SWA by λ₀"]
     assert [table.rows[0].entries[0].shown for table in tables] == ["40.0", "70.0"]
-    assert tables[0].rows[0].label == "FGMix"  # one setting: its values are the columns, the method is the row
+    assert (
+        tables[0].label(tables[0].rows[0]) == "FGMix"
+    )  # one setting: its values are the columns, the method is the row
 
 
 def test_domains_that_a_grid_holds_out_nowhere_are_not_missed_but_others_are() -> None:
@@ -46,7 +48,7 @@ def test_domains_that_a_grid_holds_out_nowhere_are_not_missed_but_others_are() -
     assert table.caption.endswith("Test domains: a.")
     but_one = [record for record in grid_records(lambda *_: 0.5) if str(record.folder) != "out/1.0 0.1 b 1"]
     (table,) = grid_tables(Grid(GRID, tuple(but_one)))
-    assert table.rows[0].entries[0].note == "1 of 2 trials; trial 1: no run holds out b"
+    assert table.rows[0].entries[0].note == "1 of 2 trials; trial 1: no finished run holds out b"
     assert table.rows[0].entries[1].note == ""
 
 
@@ -60,9 +62,17 @@ def test_a_point_without_runs_says_so() -> None:
 @pytest.mark.parametrize(("dataset", "label"), [("TerraIncognita", "3 (paper)"), ("toy", "3 (paper, TerraIncognita)")])
 def test_the_papers_grid_stands_beside_on_request(dataset: str, label: str) -> None:
     (table,) = grid_tables(Grid(GRID, tuple(grid_records(lambda *_: 0.5, dataset=dataset))), published=True)
-    theirs = {row.label: [entry.shown for entry in row.entries] for row in table.rows}
+    theirs = {table.label(row): [entry.shown for entry in row.entries] for row in table.rows}
     assert theirs[label] == ["49.2", "49.0"]  # the paper's λ₀ = 3 at α = 0.1 and 0.3
     assert len(table.rows) == 4
+
+
+def test_another_grid_than_the_papers_says_which_preset_runs_it() -> None:
+    records = grid_records(lambda *_: 0.5)
+    (table,) = grid_tables(Grid({"alpha": (0.1, 0.3)}, tuple(records[:8])), published=True)
+    assert len(table.rows) == 1
+    assert "The paper has no numbers for this grid. Its grid is over λ₀ and α" in table.caption
+    assert "--preset paper-sensitivity" in table.caption
 
 
 def test_a_folder_with_a_grid_and_a_sweep_reports_both(tmp_path: Path) -> None:

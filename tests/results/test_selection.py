@@ -11,11 +11,11 @@ import pytest
 
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.results.selection import Cell, Missing, Rule, Selected, Selection, select
+from fgmix.results.selection import LAST, RULES, Cell, Missing, Rule, Selected, Selection, select
 from fgmix.runs.loop import train
 from fgmix.runs.record import RunRecord, read_record
 from fgmix.runs.spec import RunSpec
-from results.made import finished, random_sweep, run, sweep
+from results.made import Parts, finished, random_sweep, run, sweep
 
 # Domains a, b, c; a is held out; three draws, evaluated at steps 10 and 20. Entries: (train, holdout).
 # validation = (b + c) / 2 of holdout:   draw 0: .50, .50   draw 1: .60, .60   draw 2: .55, .60
@@ -103,7 +103,7 @@ def test_leave_one_out_takes_swad_at_its_end() -> None:
 
 
 def test_pairs_do_not_enter_the_other_rules() -> None:
-    for rule in ("training_domain", "oracle"):
+    for rule in ("training_domain", "last_evaluations", "oracle"):
         assert select([*SINGLES, *PAIRS], rule).cells[CELL] == select(SINGLES, rule).cells[CELL]
 
 
@@ -126,28 +126,35 @@ def test_every_domain_and_trial_has_a_cell_for_every_method() -> None:
     selection = select([*SINGLES, finished("b", 0.7, algorithm="coral", trial=3)])
     assert len(selection.cells) == 2 * 2 * 3  # methods, trials, domains
     assert selection.trials("toy") == [0, 3]
-    assert reason(selection, Cell("toy", "coral", "raw", 0, "c")) == "no run holds out c"
+    assert reason(selection, Cell("toy", "coral", "raw", 0, "c")) == "no finished run holds out c"
 
 
 def test_a_run_that_diverged_counts_with_what_it_had() -> None:
     broken = run("a", {10: DRAWS[2][20]}, draw=3, status="diverged")
     assert found(select([*SINGLES[:2], broken])).record is broken
     assert found(select([*SINGLES[:2], broken], "oracle")).record is SINGLES[1]
-    assert reason(select([broken], "oracle")) == "the only run diverged before the last step, which the oracle reads"
+    assert reason(select([broken], "oracle")) == "the only run diverged before the last step"
 
 
 def test_reasons() -> None:
     nothing = [run("a", {}, draw=draw, status="diverged") for draw in range(2)]
     others = [finished("b", 0.5)]
     assert reason(select([*nothing, *others])) == "all 2 runs diverged before the first evaluation"
-    assert reason(select(others)) == "no run holds out a"
-    assert reason(select([*SINGLES, *PAIRS[:1]], "leave_one_out")) == "no evaluated run of draw 0 holds out a and c"
+    assert reason(select(others)) == "no finished run holds out a"
+    assert reason(select([*SINGLES, *PAIRS[:1]], "leave_one_out")) == (
+        "no evaluated run of hyper-parameter sample 0 holds out a and c: run the sweep with --pairs"
+    )
+    assert reason(select(SINGLES, "leave_one_out")) == (
+        "leave-one-domain-out selection needs runs with pairs of test domains: run the sweep with --pairs"
+    )
     apart = [run("a b", {7: {"c": (None, 0.1), "b": (0.1, 0.1), "a": (0.1, 0.1)}}), PAIRS[1], SINGLES[0]]
-    assert "share no evaluated step" in reason(select(apart, "leave_one_out"))
+    assert "have no evaluated step in common" in reason(select(apart, "leave_one_out"))
     measured = {10: {"a": (None, 0.5), "b": (0.5, 0.5), "c": (None, 0.5)}}
     averaged = run("b", measured, swa=measured)
     swa = CELL._replace(model="swa")
-    assert reason(select([SINGLES[0], averaged]), swa) == "no run that holds out a averaged its weights"
+    assert reason(select([SINGLES[0], averaged]), swa) == (
+        "no run that holds out a has averaged weights: train with --averaging swa"
+    )
 
 
 def test_incomplete_draws_are_left_out_of_leave_one_out() -> None:
@@ -157,9 +164,9 @@ def test_incomplete_draws_are_left_out_of_leave_one_out() -> None:
 
 def test_runs_that_answer_different_questions_are_not_mixed() -> None:
     longer = run("a", DRAWS[0], draw=3, steps=5000)
-    assert reason(select([*SINGLES, longer])) == "the runs differ in steps (20, 5000): report them apart"
+    assert reason(select([*SINGLES, longer])) == "the runs differ in steps (20, 5000): report them separately"
     again = run("a", DRAWS[0], draw=1, seed=5)
-    assert reason(select([*SINGLES, again])) == "2 runs of draw 1 hold out a: keep one of them"
+    assert reason(select([*SINGLES, again])) == "2 runs of hyper-parameter sample 1 hold out a: keep one of them"
     # the other domains' cells are not touched by that
     assert found(select([*SINGLES, again, finished("b", 0.5)]), CELL._replace(test_domain="b")).accuracy == 0.5
 
@@ -169,15 +176,17 @@ def test_runs_are_alike_over_trials_and_see_one_dataset() -> None:
     selection = select([short, long, finished("a", 0.5, algorithm="coral", steps=20)])
     for trial in (0, 1):
         cell = CELL._replace(trial_seed=trial)
-        assert reason(selection, cell) == "the runs differ in steps (10, 5000): report them apart"
+        assert reason(selection, cell) == "the runs differ in steps (10, 5000): report them separately"
     found(selection, CELL._replace(algorithm="coral"))  # a method may train longer than another
-    elsewhere = replace(finished("a", 0.5, algorithm="coral"), data_fingerprint="other")
+    elsewhere = finished("a", 0.5, algorithm="coral", data="other")
     selection = select([*SINGLES, elsewhere])
     for algorithm in ("erm", "coral"):
         assert "different data under one name" in reason(selection, CELL._replace(algorithm=algorithm))
 
 
-@pytest.mark.parametrize("different", [{"weights": "w.pt"}, {"averaging": "swad"}, {"averaging_start": 7}])
+@pytest.mark.parametrize(
+    "different", [{"weights_digest": "w"}, {"averaging": "swad"}, {"averaging_start": 7}, {"mean": (0.5,)}]
+)
 def test_weights_and_averaging_are_no_hyper_parameters(different: dict[str, Any]) -> None:
     (name,) = different
     assert f"differ in {name}" in reason(select([*SINGLES, run("a", DRAWS[0], draw=3, **different)]))
@@ -186,6 +195,44 @@ def test_weights_and_averaging_are_no_hyper_parameters(different: dict[str, Any]
 def test_searched_values_may_differ() -> None:
     other = run("a", DRAWS[0], draw=3, seed=9, batch_size=8, dropout=0.5, settings={"lr": 1e-4})
     found(select([*SINGLES, other]))
+
+
+def test_the_place_of_weights_may_differ() -> None:
+    found(select([*SINGLES, run("a", DRAWS[0], draw=3, weights="elsewhere/w.pt", checkpoint_every=5)]))
+
+
+def test_last_evaluations_are_averaged() -> None:
+    """Of seven evaluations the last five count, for the choice and for the number."""
+
+    def at(step: int, accuracy: float, validation: float) -> dict[int, Parts]:
+        return {step: {"a": (accuracy, 0.0), "b": (None, validation), "c": (None, validation)}}
+
+    def of(values: list[tuple[float, float]], draw: int) -> RunRecord:
+        steps: dict[int, Parts] = {}
+        for number, value in enumerate(values):
+            steps |= at(10 * number, *value)
+        return run("a", steps, draw=draw)
+
+    peaked = of([(0.1, 0.9), (0.1, 0.9), *[(0.5, 0.3)] * 4, (1.0, 0.3)], 0)
+    steady = of([(0.2, 0.1), (0.2, 0.1), *[(0.3, 0.4)] * 5], 1)
+    chosen = found(select([peaked, steady], "last_evaluations"))
+    assert (chosen.record, chosen.step, chosen.accuracy) == (steady, 60, pytest.approx(0.3))
+    assert found(select([peaked, steady])).record is peaked  # one lucky checkpoint
+    (other,) = chosen.runners_up
+    assert (other.accuracy, other.validation) == (pytest.approx(0.6), pytest.approx(0.3))
+    assert LAST == 5
+    assert "mean over the last 5 evaluations" in RULES["last_evaluations"]
+
+
+def test_last_evaluations_of_short_diverged_and_swad_runs() -> None:
+    short = run("a", DRAWS[0])
+    assert found(select([short], "last_evaluations")).accuracy == pytest.approx((0.11 + 0.12) / 2)
+    diverged = run("a", DRAWS[2], draw=1, status="diverged")
+    assert found(select([short, diverged], "last_evaluations")).runners_up == ()
+    swad = run("a", DRAWS[0])
+    evaluations = [replace(e, accuracy={**e.accuracy, "swad": e.accuracy["raw"]}) for e in swad.evaluations]
+    swad = replace(swad, evaluations=tuple(evaluations))
+    assert found(select([swad], "last_evaluations"), CELL._replace(model="swad")).accuracy == 0.12  # its only model
 
 
 def test_unknown_rule() -> None:
@@ -212,7 +259,7 @@ def test_a_sweep_of_one_draw_selects_that_draw() -> None:
 
 
 def test_records_of_real_runs(tmp_path: Path) -> None:
-    """What `fit` writes is what selection reads: every rule has a number for both models."""
+    """What `train` writes is what selection reads: every rule has a number for both models."""
     rng = np.random.default_rng(0)
     y, domain = np.arange(60) % 2, np.arange(60) // 20
     data = from_arrays(rng.normal(size=(60, 3)) + y[:, None], y, domain)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from fgmix.errors import UserError
+from fgmix.results.beside import beside
 from fgmix.results.formats import latex, markdown
 from fgmix.results.selection import Method, select
 from fgmix.results.statistics import (
@@ -16,17 +20,19 @@ from fgmix.results.statistics import (
     bootstrap_interval,
     compare,
     comparison_table,
+    copies,
     critical_difference,
     holm,
     marked,
-    normal_range_quantile,
+    paired_differences,
     rank_methods,
     ranking_table,
     unranked_table,
     wilcoxon,
 )
 from fgmix.results.tables import dataset_table
-from results.made import run, sweep
+from fgmix.runs.record import Evaluation, RunRecord
+from results.made import finished, run, sweep
 
 
 def wilcoxon_by_enumeration(d: list[float]) -> float:
@@ -64,16 +70,11 @@ def test_wilcoxon_against_the_tables() -> None:
     assert wilcoxon(np.arange(1.0, 7.0)) == pytest.approx(2 / 64)
 
 
-def test_wilcoxon_agrees_with_scipy_on_many() -> None:
-    from scipy.stats import wilcoxon as scipys
-
-    d = np.random.default_rng(0).normal(0.3, 1, 40)
-    assert wilcoxon(d) == pytest.approx(float(scipys(d, method="exact").pvalue), rel=1e-9)
-
-
 def test_differences_equal_but_for_rounding_are_ties() -> None:
     assert 0.3 - 0.2 != 0.2 - 0.1
-    assert wilcoxon(np.array([0.3 - 0.2, 0.1 - 0.2, 0.4])) == wilcoxon(np.array([1.0, -1.0, 4.0]))
+    x, y = ({("d", i, "a"): value for i, value in enumerate(values)} for values in ((0.3, 0.1, 0.6), (0.2, 0.2, 0.2)))
+    assert paired_differences(x, y).tolist() == [0.1, -0.1, 0.4]
+    assert wilcoxon(paired_differences(x, y)) == wilcoxon(np.array([1.0, -1.0, 4.0]))
     assert wilcoxon(np.zeros(5)) == 1.0
 
 
@@ -91,21 +92,17 @@ def test_nemenyi_constants(k: int, q: float) -> None:
     assert critical_difference(k, 1) / np.sqrt(k * (k + 1) / 6) == pytest.approx(q, abs=1e-3)
 
 
-@pytest.mark.parametrize(("p", "k"), [(0.95, 2), (0.9, 5), (0.95, 23), (0.999, 60)])
-def test_quantiles_of_the_range_agree_with_scipy(p: float, k: int) -> None:
-    from scipy.stats import studentized_range
-
-    assert normal_range_quantile(p, k) == pytest.approx(float(studentized_range.ppf(p, k, np.inf)), abs=1e-9)
-
-
-def test_bootstrap_agrees_with_scipy() -> None:
-    from scipy.stats import bootstrap
-
-    d = np.random.default_rng(1).exponential(1, 25) - 0.4  # skewed: bias and acceleration matter
-    theirs = bootstrap((d,), np.mean, n_resamples=20_000, method="BCa", random_state=0).confidence_interval
-    assert bootstrap_interval(d, resamples=20_000) == pytest.approx((theirs.low, theirs.high), abs=0.02)
-    percentile = bootstrap((d,), np.mean, n_resamples=20_000, method="percentile", random_state=0).confidence_interval
-    assert abs(percentile.high - theirs.high) > 0.03  # the test would see a plain percentile interval
+def test_bootstrap_is_bca() -> None:
+    """Skewed differences: bias and acceleration move the interval away from the plain percentiles, by the formula."""
+    d = np.random.default_rng(1).exponential(1, 25) - 0.4
+    means = d[np.random.default_rng(2).integers(25, size=(50_000, 25))].mean(axis=1)
+    z0 = norm.ppf((means < d.mean()).mean())
+    u = d - d.mean()
+    a = (u**3).sum() / (6 * (u**2).sum() ** 1.5)
+    z = z0 + norm.ppf([0.025, 0.975])
+    expected = np.quantile(means, norm.cdf(z0 + z / (1 - a * z)))
+    assert bootstrap_interval(d) == pytest.approx(expected, abs=0.03)
+    assert abs(np.quantile(means, 0.975) - expected[1]) > 0.03  # the test would see a plain percentile interval
 
 
 def test_bootstrap_is_deterministic_and_degenerates_to_a_point() -> None:
@@ -120,7 +117,7 @@ def test_bootstrap_is_deterministic_and_degenerates_to_a_point() -> None:
 
 def test_bootstrap_covers() -> None:
     rng = np.random.default_rng(2)
-    intervals = [bootstrap_interval(rng.normal(0, 1, 20), resamples=500) for _ in range(200)]
+    intervals = [bootstrap_interval(rng.normal(0, 1, 20), resamples=200) for _ in range(150)]
     assert 0.88 < np.mean([low < 0 < high for low, high in intervals]) < 0.99
 
 
@@ -139,8 +136,8 @@ def test_compare() -> None:
     assert 1 < better.interval[0] < 4.5 < better.interval[1] < 8
     assert better.p == pytest.approx(2 / 256)
     assert better.p_holm == pytest.approx(4 / 256)
-    assert better.distinguishable
-    assert not same.distinguishable
+    assert better.verdict == "different"
+    assert same.verdict == "not significant"
     assert same.interval is not None
     assert same.interval[0] < 0 < same.interval[1]
 
@@ -158,37 +155,158 @@ def test_datasets_pool_or_stand_alone() -> None:
     assert compare(selection, dataset="other")[0].difference == pytest.approx(-10)
 
 
-def test_the_averaged_model_is_compared_with_raw_erm() -> None:
+def test_a_row_is_compared_with_erm_of_its_own_kind() -> None:
+    """Averaging alone is worth 10 points here, and m1 nothing: its averaged row must not inherit the gain."""
+
+    def record(algorithm: str, trial: int, gain: float) -> RunRecord:
+        parts, averaged = (
+            {20: {"a": (value, 0.5), "b": (None, 0.5)}} for value in (0.5 + gain, 0.6 + 0.001 * trial + 2 * gain)
+        )
+        return run("a", parts, swa=averaged, algorithm=algorithm, trial=trial)
+
+    selection = select([record(name, r, gain) for name, gain in (("erm", 0.0), ("m1", 0.01)) for r in range(3)])
+    found = {c.method: (c.baseline, c.difference) for c in compare(selection)}
+    assert found == {
+        Method("m1"): (Method("erm"), pytest.approx(1)),
+        Method("m1", "swa"): (Method("erm", "swa"), pytest.approx(2)),
+    }
+
+
+def test_without_erm_of_the_kind_there_is_no_test() -> None:
     parts = {20: {"a": (0.5, 0.5), "b": (None, 0.5)}}
-    averaged = {20: {"a": (0.6, 0.5), "b": (None, 0.5)}}
-    (comparison,) = compare(select([run("a", parts, swa=averaged, trial=trial) for trial in range(3)]))
-    assert comparison.method == Method("erm", "swa")
-    assert comparison.difference == pytest.approx(10)
-    assert comparison.note == "3 pairs are too few: p cannot go below 0.25"
+    better = {20: {"a": (0.7, 0.5), "b": (None, 0.5)}}
+    averages = {20: {"a": (0.8, 0.5), "b": (None, 0.5)}}
+    selection = select([run("a", parts), run("a", better, swa=averages, algorithm="m1")])
+    by_method = {c.method: c for c in compare(selection)}
+    averaged = by_method[Method("m1", "swa")]
+    assert (averaged.pairs, averaged.verdict) == (0, "not tested")
+    text = markdown(comparison_table(list(by_method.values()), selection.labels))
+    assert "has no trial and test domain in common with ERM + SWA" in text
 
 
 def test_no_baseline_and_no_pairs() -> None:
-    with pytest.raises(UserError, match="Expected results of ERM"):
+    with pytest.raises(UserError, match=r"Expected results of erm .* Run the sweep with erm among --algorithms"):
         compare(select(sweep({"better": BETTER}, domains="a b")))
     apart = [*sweep({"erm": [[0.5, 0.5]]}, domains="a b"), *sweep({"x": [[0.5, 0.5]]}, domains="a b", dataset="d")]
     (comparison,) = compare(select(apart))
-    assert comparison == Comparison(Method("x"), 0, None, None, None, None, 0.05)
-    assert not comparison.distinguishable
-    assert "shares no trial" in comparison.note
+    assert comparison == Comparison(Method("x"), Method("erm"), 0)
+    assert comparison.verdict == "not tested"
+
+
+# Copies
+
+
+def twice(accuracy: float, **keys: Any) -> RunRecord:
+    """A run whose averaged weights are the raw ones."""
+    parts = {20: {"a": (accuracy, 0.5), "b": (None, 0.5)}}
+    return run("a", parts, swa=parts, **keys)
+
+
+def test_copies_enter_neither_holms_family_nor_the_ranks() -> None:
+    """Eight runs that ended before their average began: each averaged row is the raw one once more."""
+    gains = {"erm": 0.0, "m1": 0.01, "m2": 0.02}
+    records = [twice(0.5 + gain * (1 + r), algorithm=name, trial=r) for name, gain in gains.items() for r in range(8)]
+    selection = select(records)
+    assert copies(selection) == {Method(name, "swa"): Method(name) for name in gains}
+    alone = select([replace(r, evaluations=(only_raw(r.evaluations[0]),)) for r in records])
+    assert not copies(alone)
+    found = {c.method: c for c in compare(selection)}
+    for comparison in compare(alone):
+        assert found[comparison.method] == comparison  # the same p-values as without the copies
+    copy = found[Method("m1", "swa")]
+    assert (copy.p, copy.p_holm, copy.verdict, copy.copy_of) == (None, None, "not tested", Method("m1"))
+    assert rank_methods(selection).ranks == rank_methods(alone).ranks
+    text = markdown(comparison_table(compare(selection), selection.labels))
+    assert "identical to m1 at every evaluation of every run: not tested, and not counted by Holm" in text
+    ranks = markdown(ranking_table(rank_methods(selection), selection.labels))
+    assert "Not ranked: ERM + SWA (identical to ERM), m1 + SWA (identical to m1)" in ranks
+
+
+def only_raw(evaluation: Evaluation) -> Evaluation:
+    return replace(evaluation, accuracy={"raw": evaluation.accuracy["raw"]})
+
+
+def test_equal_numbers_of_different_runs_are_no_copies() -> None:
+    erm, twin = (run("a", {20: {"a": (0.5, 0.5), "b": (None, v)}}, algorithm=n) for n, v in (("erm", 0.6), ("m1", 0.7)))
+    selection = select([erm, twin])
+    assert copies(selection) == {}
+    assert compare(selection)[0].p == 1.0
+
+
+def test_a_method_that_is_erm_at_every_evaluation_is_a_copy_of_it() -> None:
+    selection = select(sweep({"erm": ERM, "idle": ERM}, domains="a b"))
+    assert copies(selection) == {Method("idle"): Method("erm")}
+    table = marked(dataset_table(selection, "toy"), compare(selection))
+    assert table.label(table.rows[1]) == "idle ‡"  # without a mark it would look significant
+    assert "‡: not tested against ERM (a copy of another row" in table.caption
+
+
+# Too few pairs
+
+
+@pytest.mark.parametrize(
+    ("pairs", "methods", "smallest", "verdict"),
+    [
+        (4, 1, 0.125, "too few pairs"),
+        (5, 1, 0.0625, "too few pairs"),
+        (6, 1, 0.03125, "different"),
+        (6, 2, 0.0625, "too few pairs"),  # 2 · 2⁻⁵ after Holm's correction
+        (7, 2, 0.03125, "different"),
+    ],
+)
+def test_too_few_pairs_are_said(pairs: int, methods: int, smallest: float, verdict: str) -> None:
+    """Every method is better than ERM on every pair: the smallest p-values possible."""
+    accuracies = {"erm": [[0.5]] * pairs} | {
+        f"m{i}": [[0.5 + 0.01 * (r + 1) + 0.001 * i] for r in range(pairs)] for i in range(methods)
+    }
+    records = [r for r in sweep(accuracies, domains="a b") if r.spec.test_domains == ("a",)]
+    comparison = compare(select(records))[0]
+    assert (comparison.smallest, comparison.p_holm) == (pytest.approx(smallest), pytest.approx(smallest))
+    assert comparison.verdict == verdict
+
+
+def test_the_report_says_too_few_instead_of_no_difference() -> None:
+    selection = select(sweep({"erm": [[0.5, 0.6]] * 2, "better": BETTER[:2]}, domains="a b"))
+    comparisons = compare(selection)
+    text = markdown(comparison_table(comparisons, selection.labels))
+    assert "no significant difference" not in text
+    assert "too few pairs: with 4 the smallest p-value possible is 0.125 after Holm's correction" in text
+    table = marked(dataset_table(selection, "toy"), comparisons)
+    assert table.label(table.rows[1]) == "better †"
+    assert "†: too few trials and test domains for a significant difference from ERM" in table.caption
+    assert latex(table).isascii()
+
+
+def test_many_pairs_of_one_method_make_room_for_another() -> None:
+    """Holm multiplies the second smallest p-value by one less: 6 pairs are enough beside a method with 20."""
+    accuracies = {"erm": [[0.5]] * 20, "long": [[0.5 + 0.01 * (r + 1)] for r in range(20)]}
+    accuracies["short"] = [[0.51 + 0.01 * r] for r in range(6)]
+    records = [r for r in sweep(accuracies, domains="a b") if r.spec.test_domains == ("a",)]
+    short = next(c for c in compare(select(records)) if c.method == Method("short"))
+    assert (short.pairs, short.smallest, short.verdict) == (6, pytest.approx(2**-5), "different")
 
 
 def test_marks_and_the_table_of_differences() -> None:
     comparisons = compare(SELECTION)
     table = marked(dataset_table(SELECTION, "toy"), comparisons)
-    assert [row.label for row in table.rows] == ["ERM", "better", "same ≈"]
-    assert "≈: cannot be told from ERM" in table.caption
+    assert [table.label(row) for row in table.rows] == ["ERM", "better", "same ≈"]
+    assert (
+        "≈: no significant difference from ERM (Wilcoxon over trials and test domains, Holm, α = 0.05)" in table.caption
+    )
     assert latex(table).isascii()
     assert marked(dataset_table(SELECTION, "toy"), comparisons[:1]) == dataset_table(SELECTION, "toy")
-    text = markdown(comparison_table(comparisons))
+    text = markdown(comparison_table(comparisons, SELECTION.labels))
     assert "| better | +4.5 [+" in text
-    assert "| 0.008 | 0.016 | 8 | differs from ERM |" in text
-    assert "not told from ERM" in text
-    assert latex(comparison_table(comparisons)).isascii()
+    assert "| 0.008 | 0.016 | 8 | significant difference from ERM |" in text
+    assert "no significant difference from ERM" in text
+    assert latex(comparison_table(comparisons, SELECTION.labels)).isascii()
+
+
+def test_marks_are_not_put_on_rows_of_the_paper() -> None:
+    records = sweep({"erm": ERM, "fgmix": SAME}, domains="photo sketch", dataset="PACS")
+    selection = select(records)
+    table = beside(marked(dataset_table(selection, "PACS"), compare(selection)))
+    assert [table.label(row) for row in table.rows] == ["ERM", "ERM (paper)", "FGMix ≈", "FGMix (paper)"]
 
 
 def test_friedman_by_hand() -> None:
@@ -210,31 +328,38 @@ def test_friedman_by_hand() -> None:
 
 
 def test_friedman_uses_complete_pairs_only() -> None:
-    records = sweep({"erm": ERM, "better": BETTER}, domains="a b")
+    records = sweep({"erm": ERM, "same": SAME, "better": BETTER}, domains="a b")
     assert rank_methods(select(records[:-3])).pairs == 5
-    with pytest.raises(UserError, match="at least two methods"):
-        rank_methods(select(records[:8]))
+    with pytest.raises(UserError, match=r"Expected at least 3 methods.*Found 2 methods with 8 in common"):
+        rank_methods(select(records[:16]))
 
 
 def test_equal_methods_share_their_rank() -> None:
-    ranking = rank_methods(select(sweep({"erm": ERM, "twin": ERM}, domains="a b")))
-    assert set(ranking.ranks.values()) == {1.5}
+    """All ties: scipy's χ² would be 0/0."""
+    records = [
+        finished("a", 0.5, algorithm=name, trial=r, validation=v)
+        for name, v in (("erm", 0.1), ("m1", 0.2), ("m2", 0.3))
+        for r in range(3)
+    ]
+    ranking = rank_methods(select(records))
+    assert set(ranking.ranks.values()) == {2.0}
     assert (ranking.statistic, ranking.p) == (0.0, 1.0)
 
 
 def test_cliques_are_the_longest_bars() -> None:
     a, b, c, d, e = (Method(name) for name in "abcde")
-    ranking = Ranking({a: 1.0, b: 1.5, c: 2.2, d: 2.4, e: 4.0}, 10, 0.0, 1.0, critical_difference=1.0)
+    ranking = Ranking({a: 1.0, b: 1.5, c: 2.2, d: 2.4, e: 4.0}, 10, 0.0, 1.0, 1.0, 0.05, {})
     assert ranking.cliques() == [(a, b), (b, c, d)]
 
 
 def test_the_table_of_ranks() -> None:
-    ranking = Ranking({Method("x"): 1.25, Method("erm", "swa"): 1.75}, 4, 3.6, 0.1653, critical_difference=0.98)
-    text = markdown(ranking_table(ranking))
+    labels = {"erm": "ERM"}
+    ranking = Ranking({Method("x"): 1.25, Method("erm", "swa"): 1.75}, 4, 3.6, 0.1653, 0.98, 0.05, {})
+    text = markdown(ranking_table(ranking, labels))
     assert "| x | 1.25 |\n| ERM + SWA | 1.75 |" in text  # no bold: the highest is not the best
     assert "over 4 trials and test domains" in text
-    assert "χ² = 3.60, p = 0.165. Ranks that differ by less than 0.98 cannot be told apart (Nemenyi, α = 0.05)" in text
-    assert latex(ranking_table(ranking)).isascii()
-    nothing = markdown(unranked_table([Method("x"), Method("erm")], "Too few."))
+    assert "χ² = 3.60, p = 0.165. Ranks that differ by less than 0.98 are not significantly different (Nemenyi" in text
+    assert latex(ranking_table(ranking, labels)).isascii()
+    nothing = markdown(unranked_table([Method("x"), Method("erm")], "Too few.", labels))
     assert "| x | – [1] |\n| ERM | – [1] |" in nothing
     assert "[1] Too few." in nothing

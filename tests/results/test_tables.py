@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fgmix.errors import UserError
@@ -29,7 +31,7 @@ def values(table: Table, row: int) -> list[float | None]:
 def test_dataset_table_by_hand() -> None:
     table = dataset_table(select(RECORDS), "toy")
     assert table.columns == ("a", "b", "c", "Avg")
-    assert [row.label for row in table.rows] == ["ERM", "CORAL"]
+    assert [table.label(row) for row in table.rows] == ["ERM", "CORAL"]
     assert values(table, 0) == pytest.approx([50, 60, 70, 60])
     assert values(table, 1) == pytest.approx([52, 60, 73, 185 / 3])
     # CORAL on c: 70 and 76: std 3 (divided by 2, not by 1), standard error 3/√2
@@ -57,29 +59,40 @@ def test_overall_table_averages_trials_over_domains_first() -> None:
     assert table.rows[1].entries[1].spread is None  # one trial
 
 
+def labels(table: Table) -> list[str]:
+    return [table.label(row) for row in table.rows]
+
+
 def test_rows_follow_the_caller_after_erm() -> None:
-    records = sweep({name: [[0.5, 0.5, 0.5]] for name in ("mine", "fgmix", "coral", "erm", "mixup")})
-    labels = [row.label for row in dataset_table(select(records), "toy").rows]
-    assert labels == ["ERM", "Mixup", "CORAL", "FGMix", "mine"]
-    labels = [row.label for row in dataset_table(select(records), "toy", algorithms=["mine", "coral"]).rows]
-    assert labels == ["ERM", "mine", "CORAL", "Mixup", "FGMix"]
+    records = sweep({name: [[0.5, 0.5, 0.5]] for name in ("mine", "fgmix", "fgmix_a", "coral", "erm", "mixup")})
+    assert labels(dataset_table(select(records), "toy")) == ["ERM", "Mixup", "CORAL", "FGMix-A", "FGMix", "mine"]
+    table = dataset_table(select(records), "toy", algorithms=["mine", "coral"])
+    assert labels(table) == ["ERM", "mine", "CORAL", "Mixup", "FGMix-A", "FGMix"]
 
 
 def test_averaged_models_stand_below_the_raw_ones() -> None:
     parts = {20: {"a": (0.5, 0.5), "b": (None, 0.5)}}
     records = [run("a", parts, swa=parts, algorithm=name) for name in ("erm", "l2a_ot")]
-    labels = [row.label for row in overall_table(select(records)).rows]
-    assert labels == ["ERM", "L2A-OT", "ERM + SWA", "L2A-OT + SWA"]
+    assert labels(overall_table(select(records))) == ["ERM", "L2A-OT", "ERM + SWA", "L2A-OT + SWA"]
+
+
+def test_labels_come_from_the_records_and_rows_hold_keys() -> None:
+    plugin = replace(finished("a", 0.5, algorithm="my_plugin"), label="My Plug-in")
+    table = dataset_table(select([plugin, finished("b", 0.5, algorithm="bare")]), "toy")
+    assert labels(table) == ["My Plug-in", "bare"]
+    assert [row.method for row in table.rows] == [Method("my_plugin"), Method("bare")]
+    older = replace(plugin, label="my_plugin")  # of before the method declared a label
+    assert labels(dataset_table(select([older, plugin]), "toy")) == ["My Plug-in"]
 
 
 def test_what_is_missing_says_why() -> None:
     table = dataset_table(select([*RECORDS[:3], *RECORDS[4:]]), "toy")  # without CORAL's a in trial 1
     coral = table.rows[1].entries
     assert (coral[0].value, coral[0].trials, coral[0].spread) == (50, 1, None)
-    assert coral[0].note == "1 of 2 trials; trial 1: no run holds out a"
+    assert coral[0].note == "1 of 2 trials; trial 1: no finished run holds out a"
     alone = dataset_table(select([finished("a", 0.5)]), "toy").rows[0].entries
     assert [entry.shown for entry in alone] == ["50.0", "–", "–", "–"]
-    assert alone[1].note == "trial 0: no run holds out b"
+    assert alone[1].note == "trial 0: no finished run holds out b"
     assert alone[3].note == "no number for b, c"
 
 
@@ -87,7 +100,7 @@ def test_a_trial_without_a_domain_is_left_out_of_the_overall_mean() -> None:
     selection = select([*RECORDS[:3], *RECORDS[4:]])
     entry = overall_table(selection).rows[1].entries[0]
     assert (entry.value, entry.trials) == (pytest.approx(60), 1)
-    assert entry.note == "1 of 2 trials; trial 1: no run holds out a"
+    assert entry.note == "1 of 2 trials; trial 1: no finished run holds out a"
     # DomainBed averages what is there: (60 + (60 + 76) / 2) / 2
     table = overall_table(selection, partial_trials=True)
     assert table.rows[1].entries[0].value == pytest.approx(64)
@@ -100,7 +113,7 @@ def test_a_method_that_never_ran_on_a_dataset() -> None:
     coral = overall_table(selection).rows[1].entries
     assert coral[1].note == "trial 0: not run"
     assert coral[2].note == "no number for two"
-    assert [row.label for row in dataset_table(selection, "two").rows] == ["ERM"]
+    assert labels(dataset_table(selection, "two")) == ["ERM"]
     with pytest.raises(UserError, match=r"dataset of these records 'tow'.*'two'"):
         dataset_table(selection, "tow")
 
@@ -119,13 +132,13 @@ def test_markdown() -> None:
 def test_footnotes_are_numbered_once_each() -> None:
     text = markdown(dataset_table(select([finished("a", 0.5), finished("a", 0.6, algorithm="coral")]), "toy"))
     assert "| CORAL | **60.0** | – [1] | – [2] | – [3] |" in text
-    assert text.count("trial 0: no run holds out b") == 1
+    assert text.count("trial 0: no finished run holds out b") == 1
 
 
 def test_latex() -> None:
     table = dataset_table(select(sweep({"l2a_ot": [[0.5, 0.6]], "my_own": [[0.7, 0.6]]}, domains="+90% x_y")), "toy")
     lines = latex(table).splitlines()
-    assert lines[0] == r"\begin{table}"
+    assert lines[:2] == [r"% needs \usepackage{booktabs}", r"\begin{table}"]
     assert r"Method & +90\% & x\_y & Avg \\" in lines
     assert r"L2A-OT & 50.0 & \textbf{60.0} & 55.0 \\" in lines
     assert r"my\_own & \textbf{70.0} & \textbf{60.0} & \textbf{65.0} \\" in lines
@@ -137,33 +150,60 @@ def test_latex_needs_no_unicode() -> None:
     text = latex(table)
     assert text.isascii()
     assert r"CORAL & \textbf{50.0}\textsuperscript{1} & \textbf{60.0 $\pm$ 0.0}" in text  # one trial: no ±
-    assert r"\par\footnotesize\textsuperscript{1} 1 of 2 trials; trial 1: no run holds out a" in text
+    assert r"\par\footnotesize\textsuperscript{1} 1 of 2 trials; trial 1: no finished run holds out a" in text
 
 
 def test_csv_is_not_rounded() -> None:
     table = dataset_table(select(RECORDS), "toy")
     lines = list(csv.DictReader(io.StringIO(comma_separated([table]))))
     assert len(lines) == 2 * 4
-    c = next(line for line in lines if (line["row"], line["column"]) == ("CORAL", "c"))
+    c = next(line for line in lines if (line["row"], line["column"]) == ("coral", "c"))
     assert float(c["value"]) == table.rows[1].entries[2].value
     assert float(c["spread"]) == table.rows[1].entries[2].spread
     assert (c["trials"], c["shown"], c["note"]) == ("2", "73.0 ± 2.1", "")
 
 
 def test_csv_of_many_tables_has_one_header() -> None:
-    tables = [Table(name, "", ("x",), (Row("r", (Entry(1.5),)),)) for name in ("t", "u")]
+    tables = [Table(name, "", ("x",), (Row(Method("m"), (Entry(1.5),)),)) for name in ("t", "u")]
     assert render(tables, "csv").splitlines() == [
-        "table,row,column,value,spread,trials,shown,note",
-        "t,r,x,1.5,,,1.5,",
-        "u,r,x,1.5,,,1.5,",
+        "table,row,model,source,column,value,spread,trials,shown,note",
+        "t,m,raw,,x,1.5,,,1.5,",
+        "u,m,raw,,x,1.5,,,1.5,",
     ]
 
 
-def test_best_counts_ranked_rows_only() -> None:
-    ours = [Row("a", (Entry(50.04),), Method("a")), Row("b", (Entry(49.96),), Method("b"))]
-    table = Table("t", "", ("x",), (*ours, Row("b (paper)", (Entry(99.0),))))
+def test_csv_rows_are_keys_without_marks() -> None:
+    rows = (
+        Row(Method("fgmix"), (Entry(1.0),), mark="≈"),
+        Row(Method("fgmix", "swa"), (Entry(2.0),), mark="†"),
+        Row(Method("fgmix"), (Entry(3.0),), source="paper"),
+        Row(Method("fgmix"), (Entry(4.0),), name="3"),
+    )
+    table = Table("t", "", ("x",), rows, {"fgmix": "FGMix"})
+    assert labels(table) == ["FGMix ≈", "FGMix + SWA †", "FGMix (paper)", "3"]
+    lines = list(csv.DictReader(io.StringIO(comma_separated([table]))))
+    assert [(line["row"], line["model"], line["source"]) for line in lines] == [
+        ("fgmix", "raw", ""),
+        ("fgmix", "swa", ""),
+        ("fgmix", "raw", "paper"),
+        ("3", "raw", ""),
+    ]
+
+
+def test_best_counts_our_rows_only() -> None:
+    ours = [Row(Method("a"), (Entry(50.04),)), Row(Method("b"), (Entry(49.96),))]
+    table = Table("t", "", ("x",), (*ours, Row(Method("b"), (Entry(99.0),), source="paper")))
     assert [table.is_best(row, 0) for row in table.rows] == [True, True, False]  # both print 50.0
     assert not Table("t", "", ("x",), tuple(ours[:1])).is_best(ours[0], 0)  # nothing to be better than
+
+
+def test_means_are_taken_as_domainbed_takes_them() -> None:
+    """The mean first, then percent: of these two trials the other order prints another last digit."""
+    trials = [0.25, 0.285]
+    theirs = 100 * np.mean(trials)
+    assert f"{theirs:.1f}" != f"{np.mean([100 * x for x in trials]):.1f}"
+    (entry, *_) = dataset_table(select(sweep({"erm": [[x, x] for x in trials]}, domains="a b")), "toy").rows[0].entries
+    assert entry.value == theirs
 
 
 def test_unknown_format() -> None:

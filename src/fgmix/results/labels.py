@@ -49,12 +49,12 @@ def method_label(labels: Labels, algorithm: str, model: Model = "raw") -> str:
 
 
 def from_domainbed_method(name: str) -> str:
-    """The key of DomainBed's method: its name in lower case, which is how our methods are named.
+    """The key of a method in DomainBed's files: its name in lower case, words joined by underscores, as ours are.
 
-    >>> from_domainbed_method("ANDMask"), from_domainbed_method("VREx")
-    ('andmask', 'vrex')
+    >>> from_domainbed_method("ANDMask"), from_domainbed_method("L2A-OT + SWA")
+    ('andmask', 'l2a_ot + swa')
     """
-    return name.lower()
+    return re.sub(r"(?<=\w)[ -](?=\w)", "_", name.lower())
 
 
 def to_domainbed_dataset(dataset: str) -> str:

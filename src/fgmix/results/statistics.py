@@ -37,6 +37,7 @@ Verdict = Literal["different", "not significant", "too few pairs", "not tested"]
 BASELINE = "erm"
 DIGITS = 9  # accuracies are shares of counts: percentages that differ by less are equal
 RESAMPLES = 10_000
+EXACT = 13  # pairs of which all signs are tried where differences are tied, as in scipy
 RANKS, AVERAGE_RANK = "Ranks", "average rank"  # a table and its column
 MARKS: dict[Verdict, str] = {"not significant": "≈", "too few pairs": "†", "not tested": "‡"}  # in tables
 
@@ -249,12 +250,26 @@ def bootstrap_interval(d: Floats, alpha: float = 0.05, resamples: int = RESAMPLE
 def wilcoxon(d: Floats) -> float:
     """Two-sided p-value of Wilcoxon's signed-rank test; 1 where all differences are zero.
 
-    scipy computes it from the exact distribution, with ties up to 13 pairs, and by the normal approximation beyond.
+    It is exact up to 50 pairs, with ties up to 13, and a normal approximation beyond.
     """
+    from scipy.stats import permutation_test, rankdata
     from scipy.stats import wilcoxon as signed_rank
 
-    nonzero = d[d != 0]
-    return float(signed_rank(nonzero).pvalue) if len(nonzero) else 1.0
+    d = d[d != 0]
+    if len(d) == 0:
+        return 1.0
+    ranks = rankdata(np.abs(d))
+    if len(set(ranks)) == len(d) or len(d) > EXACT:
+        return float(signed_rank(d).pvalue)
+    # With ties scipy's `wilcoxon` tries all signs, too, but calls Python for each: 0.7 s for 12 pairs, against 0.02 s.
+    signs = permutation_test(
+        (np.sign(d) * ranks,),
+        lambda signed, axis: signed.sum(axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=2**EXACT,
+    )
+    return float(signs.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -124,7 +124,8 @@ class RunRecord:
 
     def selected(self, model: Model = "raw") -> Evaluation:
         """The evaluation that training-domain validation selects; the earliest of equals."""
-        return max(self.candidates(model), key=lambda e: (e.validation(self.sources, model), -e.step))
+        sources = self.sources
+        return max(self.candidates(model), key=lambda e: (e.validation(sources, model), -e.step))
 
     def test_accuracy(self, model: Model = "raw") -> float:
         """Accuracy on the test domain at the selected evaluation: the number that DomainBed reports.
