@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
-from fgmix.data import from_arrays
-from fgmix.data.loading import BatchSource
 from fgmix.data.sampling import ClassAwareSampler, UniformSampler
+from fgmix.seeding import numpy_generator
 
 POOLS = (np.arange(0, 50, 2), np.arange(7))
 
@@ -61,18 +59,58 @@ def test_class_aware_falls_back_where_no_class_is_shared() -> None:
     assert [len(indices) for indices in sampler.draw(0)] == [4, 4]
 
 
-def test_batches_made_ahead_are_those_made_on_demand() -> None:
-    data = from_arrays(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2, np.arange(40) // 20)
-    source = BatchSource(data.domains, UniformSampler(0, (np.arange(20), np.arange(20)), 4), seed=0)
-    for step, batches in enumerate(source.ahead(5, 12), start=5):
-        for (x, y), (x_now, y_now) in zip(batches, source.at(step)):
-            assert torch.equal(x, x_now)
-            assert torch.equal(y, y_now)
-    assert step == 11
+def naive_draw(sampler: ClassAwareSampler, step: int) -> list[np.ndarray]:
+    """The definition, which looks at every label of every domain."""
+    parts = [labels[pool] for pool, labels in zip(sampler.pools, sampler.labels)]
+    counts = {c: sum(c in part for part in parts) for part in parts for c in part.tolist()}
+    shared = sorted(c for c in counts if counts[c] == max(counts.values()))
+    m = min(sampler.classes_per_batch, len(shared))
+    chosen = numpy_generator("classes", sampler.seed, step).choice(shared, size=m, replace=False)
+    drawn = []
+    for domain, (pool, part) in enumerate(zip(sampler.pools, parts)):
+        rng = numpy_generator("batch", sampler.seed, domain, step)
+        members = [pool[part == c] for c in chosen if c in part] or [pool]
+        which = rng.integers(len(members), size=sampler.batch_size)
+        drawn.append(np.array([members[w][rng.integers(len(members[w]))] for w in which]))
+    return drawn
 
 
-def test_an_error_while_preparing_reaches_the_loop() -> None:
-    data = from_arrays(np.zeros((4, 3)), np.arange(4) % 2, np.arange(4) // 2)
-    source = BatchSource(data.domains, UniformSampler(0, (np.array([99]), np.array([0])), 4), seed=0)
-    with pytest.raises(IndexError):
-        next(source.ahead(0, 3))
+@pytest.mark.parametrize("seed", range(20))
+def test_class_aware_draws_are_the_naive_ones(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = tuple(rng.integers(0, rng.integers(1, 9), rng.integers(1, 40)) for _ in range(rng.integers(1, 5)))
+    pools = tuple(rng.permutation(len(y))[: rng.integers(1, len(y) + 1)] for y in labels)
+    sampler = ClassAwareSampler(seed, pools, labels, 7, int(rng.integers(1, 6)))
+    for step in range(4):
+        for ours, naive in zip(sampler.draw(step), naive_draw(sampler, step), strict=True):
+            np.testing.assert_array_equal(ours, naive)
+
+
+class Spied(np.ndarray):
+    """An array that counts how often it is used: indexed, compared, sorted, or anything else."""
+
+    uses = 0
+
+    def __getitem__(self, key: object) -> object:
+        Spied.uses += 1
+        return np.asarray(self)[key]
+
+    def __array_ufunc__(self, ufunc: object, method: str, *args: object, **kwargs: object) -> object:
+        Spied.uses += 1
+        return getattr(ufunc, method)(*(np.asarray(arg) if isinstance(arg, Spied) else arg for arg in args), **kwargs)
+
+    def __array_function__(self, function: object, types: object, args: tuple[object, ...], kwargs: object) -> object:
+        Spied.uses += 1
+        return super().__array_function__(function, types, args, kwargs)
+
+
+def test_labels_are_read_once_and_not_at_every_step() -> None:
+    labels = tuple((np.arange(3000) % 300).view(Spied) for _ in range(2))
+    pools = tuple(np.arange(3000).view(Spied) for _ in range(2))
+    sampler = ClassAwareSampler(0, pools, labels, 8, 4)
+    sampler.draw(0)
+    used_once = Spied.uses
+    assert used_once > 0
+    for step in range(1, 20):
+        sampler.draw(step)
+    assert Spied.uses == used_once

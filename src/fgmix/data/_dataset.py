@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,46 +16,106 @@ from torch import Tensor
 
 from fgmix.errors import UserError, unknown
 
+if TYPE_CHECKING:
+    from fgmix.networks.preprocessing import Normalisation
+
 Indices = npt.NDArray[np.int64]
 Kind = Literal["images", "small_images", "features"]  # decides the protocol's defaults: backbone, lr, batch size
 
 
-class Inputs(Protocol):
-    """The instances of one domain, wherever they are kept; both methods return float tensors ready for a network."""
+class Prepared(ABC):
+    """Samples after the host's part of their preparation: bytes as stored, and random draws.
 
+    `finish` does the rest wherever the tensors are, without waiting for the device.
+    """
+
+    @abstractmethod
+    def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
+        """The same with every tensor moved: to page-locked memory, or to a device."""
+
+    @abstractmethod
+    def finish(self) -> Tensor:
+        """Floats ready for a network, (n, *input_shape)."""
+
+    @classmethod
+    @abstractmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """The samples of all parts, one part after the other: few large calls drive a GPU better than many small."""
+
+
+class Inputs(ABC):
+    """The samples of one domain, wherever they are kept."""
+
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
+    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> Prepared:
+        """The host's part of these samples.
+
+        Args:
+            indices: which samples, (n,).
+            generator: draws the random transformations, where the dataset has any; None for clean samples.
+        """
+
     def clean(self, indices: Indices) -> Tensor:
-        """Instances as evaluation sees them, (n, *input_shape)."""
+        """Samples as evaluation sees them, (n, *input_shape)."""
+        return self.prepare(indices).finish()
 
     def augmented(self, indices: Indices, generator: torch.Generator) -> Tensor:
-        """Instances as training sees them: randomly transformed where the dataset augments, else as `clean`."""
+        """Samples as training sees them: randomly transformed where the dataset augments, else as `clean`."""
+        return self.prepare(indices, generator).finish()
+
+    def normalised(self, normalisation: Normalisation) -> Self:  # noqa: ARG002 (only stored images are normalised)
+        """The same samples, normalised as a network's weights expect; arrays stay as the user gave them."""
+        return self
 
 
 @dataclass(frozen=True)
-class ArrayInputs:
-    """Instances in memory (or memory-mapped): float features or images as they are, uint8 images scaled to [0, 1]."""
+class PreparedArray(Prepared):
+    """Rows of an array, as stored."""
+
+    x: Tensor
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> PreparedArray:
+        return PreparedArray(move(self.x))
+
+    def finish(self) -> Tensor:
+        return self.x.float().div_(255) if self.x.dtype == torch.uint8 else self.x.float()
+
+    @classmethod
+    def join(cls, parts: Sequence[PreparedArray]) -> PreparedArray:
+        return cls(torch.cat([part.x for part in parts]))
+
+
+@dataclass(frozen=True)
+class ArrayInputs(Inputs):
+    """Samples in memory (or memory-mapped): float features or images as they are, uint8 images scaled to [0, 1]."""
 
     x: npt.NDArray[Any]
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def clean(self, indices: Indices) -> Tensor:
-        taken = torch.from_numpy(np.ascontiguousarray(self.x[indices]))
-        return taken.float().div_(255) if taken.dtype == torch.uint8 else taken.float()
-
-    def augmented(self, indices: Indices, generator: torch.Generator) -> Tensor:  # noqa: ARG002 (nothing to draw)
-        return self.clean(indices)
+    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> PreparedArray:  # noqa: ARG002
+        return PreparedArray(torch.from_numpy(np.ascontiguousarray(self.x[indices])))
 
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain: its name, its instances, their labels (indices into the dataset's classes)."""
+    """One domain.
+
+    Args:
+        name: of it.
+        inputs: its samples.
+        y: their labels, indices into the dataset's classes.
+        holdout: which samples belong to the holdout part, where the data says so; else the split is drawn.
+    """
 
     name: str
     inputs: Inputs
     y: Indices
+    holdout: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -90,13 +152,22 @@ class DomainDataset:
         for name in (*names, *self.classes):
             if name.encode(errors="replace").decode() != name:
                 raise UserError(f"Names of domains and classes should be valid UTF-8. Found {name!r}. Rename it.")
+            if not name.strip() or any(unicodedata.category(letter) == "Cc" for letter in name):
+                raise UserError(
+                    f"Names of domains and classes should be printable and not blank. Found {name!r}. Rename it."
+                )
         for domain in self.domains:
             if len(domain) == 0:
-                raise UserError(f"Domain {domain.name!r} of {self.name} holds no instance. Remove it or fill it.")
+                raise UserError(f"Domain {domain.name!r} of {self.name} holds no sample. Remove it or fill it.")
 
     @property
     def domain_names(self) -> tuple[str, ...]:
         return tuple(domain.name for domain in self.domains)
+
+    def normalised(self, normalisation: Normalisation) -> DomainDataset:
+        """The same dataset with its images normalised as a network's weights expect; arrays stay as they are."""
+        domains = (replace(domain, inputs=domain.inputs.normalised(normalisation)) for domain in self.domains)
+        return replace(self, domains=tuple(domains))
 
     def index(self, name: str) -> int:
         """Number of the domain called `name`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from fgmix.seeding import numpy_generator
 
 @dataclass(frozen=True)
 class UniformSampler:
-    """b instances of each source domain, with replacement, as DomainBed draws them.
+    """b samples of each source domain, with replacement, as DomainBed draws them.
 
     Args:
         seed: the run's seed.
@@ -34,15 +35,15 @@ class UniformSampler:
 
 @dataclass(frozen=True)
 class ClassAwareSampler:
-    """m classes first, the same for every domain, then b instances of them: same-class tuples exist on many-class data.
+    """m classes first, the same in every domain, then b samples of them: same-class tuples exist on many-class data.
 
     Classes are drawn among those that most source domains have (all of them, where such classes exist); a domain
-    without any of the m classes falls back to all of its instances for that step.
+    without any of the m classes falls back to all of its samples for that step.
 
     Args:
         seed: the run's seed.
         pools: for each source domain, the indices of its training part.
-        labels: for each source domain, the labels of all of its instances.
+        labels: for each source domain, the labels of all of its samples.
         batch_size: b.
         classes_per_batch: m.
     """
@@ -55,21 +56,67 @@ class ClassAwareSampler:
 
     def draw(self, step: int) -> list[Indices]:
         """Indices of the step's batch, one array (b,) per source domain."""
-        shared = self._most_shared()
+        shared = self._most_shared
         m = min(self.classes_per_batch, len(shared))
         chosen = numpy_generator("classes", self.seed, step).choice(shared, size=m, replace=False)
         return [self._from_domain(domain, chosen, step) for domain in range(len(self.pools))]
 
     def _from_domain(self, domain: int, chosen: Indices, step: int) -> Indices:
-        pool, rng = self.pools[domain], numpy_generator("batch", self.seed, domain, step)
-        pool_labels = self.labels[domain][pool]
-        members = [pool[pool_labels == c] for c in chosen]
-        members = [indices for indices in members if len(indices)] or [pool]
+        rng, by_class = numpy_generator("batch", self.seed, domain, step), self._by_class[domain]
+        members = [by_class[c] for c in chosen.tolist() if c in by_class] or [self.pools[domain]]
         which = rng.integers(len(members), size=self.batch_size)
         return np.array([members[w][rng.integers(len(members[w]))] for w in which], dtype=np.int64)
 
+    @cached_property
+    def _by_class(self) -> list[dict[int, Indices]]:
+        """For each source domain, its training part class by class: DomainNet's 480,000 labels are read once."""
+        return [_grouped(pool, labels[pool]) for pool, labels in zip(self.pools, self.labels)]
+
+    @cached_property
     def _most_shared(self) -> Indices:
-        seen = [np.unique(labels[pool]) for pool, labels in zip(self.pools, self.labels)]
-        classes, counts = np.unique(np.concatenate(seen), return_counts=True)
+        """The classes that most source domains have, sorted."""
+        classes, counts = np.unique([c for by_class in self._by_class for c in by_class], return_counts=True)
         most: Indices = classes[counts == counts.max()]
         return most
+
+
+@dataclass(frozen=True)
+class PairedSampler:
+    """Batches in which samples come in pairs of one class and domain.
+
+    Of the b samples that `sampler` draws from a domain, the last ⌊b/2⌋ give way to partners of the first: sample i and
+    sample i + ⌈b/2⌉ are of one class, and different wherever the class has another sample in the training part. A class
+    is as frequent as before.
+
+    Args:
+        sampler: draws the first half.
+        labels: for each source domain, the labels of all of its samples.
+    """
+
+    sampler: UniformSampler | ClassAwareSampler
+    labels: tuple[Indices, ...]
+
+    def draw(self, step: int) -> list[Indices]:
+        """Indices of the step's batch, one array (b,) per source domain."""
+        return [self._paired(domain, drawn, step) for domain, drawn in enumerate(self.sampler.draw(step))]
+
+    def _paired(self, domain: int, drawn: Indices, step: int) -> Indices:
+        rng, half = numpy_generator("partners", self.sampler.seed, domain, step), len(drawn) // 2
+        partners = [self._partner(domain, sample, rng) for sample in drawn[:half]]
+        return np.concatenate([drawn[: len(drawn) - half], np.array(partners, dtype=np.int64)])
+
+    def _partner(self, domain: int, sample: int, rng: np.random.Generator) -> int:
+        members = self._by_class[domain][int(self.labels[domain][sample])]
+        others = members[members != sample]
+        return int(rng.choice(others if len(others) else members))
+
+    @cached_property
+    def _by_class(self) -> list[dict[int, Indices]]:
+        return [_grouped(pool, labels[pool]) for pool, labels in zip(self.sampler.pools, self.labels)]
+
+
+def _grouped(indices: Indices, labels: Indices) -> dict[int, Indices]:
+    """The indices of each label, in their order."""
+    order = np.argsort(labels, kind="stable")
+    classes, starts = np.unique(labels[order], return_index=True)
+    return dict(zip(classes.tolist(), np.split(indices[order], starts[1:])))

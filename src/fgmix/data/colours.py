@@ -1,0 +1,199 @@
+"""The device's part of the augmentation: flip, colour jitter and grayscale, for many images at once.
+
+The distributions are those of torchvision's transforms, as DomainBed combines them: a horizontal flip with probability
+0.5; brightness, contrast, saturation and hue by up to 0.3, in an order drawn per image; grayscale with probability 0.1.
+
+Brightness, contrast and saturation by a factor f have one form, a blend of the image, its grey version and its mean
+grey value:
+
+    x ← clamp(a·x + b·grey(x) + c·mean grey(x), 0, 1)    with (a, b, c) = (f, 0, 0), (f, 0, 1−f), (f, 1−f, 0)
+
+So every image takes three blends with weights of its own, and only the place of its hue differs: before the first, the
+second or the third blend, or after it. Images are grouped by that. Draws and groups are made on the host, where they
+are known without asking the device: nothing here waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+FLIP = 0.5
+JITTER = 0.3
+GRAYSCALE = 0.1
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+NEUTRAL = (1.0, 1.0, 1.0, 0.0)  # the factor of each that changes nothing
+TARGETS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0))  # what 1−f goes to, as weights of grey and mean grey; black for none
+COMPLEMENTS = (3 / 6, 5 / 6, 1 / 6)  # hues of cyan, magenta and yellow, in turns from red
+LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601-2
+
+
+class Draws(NamedTuple):
+    """What was drawn for each of n images.
+
+    Args:
+        flip: (n,) booleans.
+        order: (n, 4) permutations of brightness, contrast, saturation and hue.
+        factors: (n, 4), of brightness, contrast, saturation and hue.
+        grayscale: (n,) booleans.
+    """
+
+    flip: Tensor
+    order: Tensor
+    factors: Tensor
+    grayscale: Tensor
+
+
+def draw(n: int, generator: torch.Generator) -> Draws:
+    """Draw for n images."""
+    uniform = 2 * torch.rand(n, len(NEUTRAL), generator=generator) - 1
+    return Draws(
+        flip=torch.rand(n, generator=generator) < FLIP,
+        order=torch.rand(n, len(NEUTRAL), generator=generator).argsort(dim=1),
+        factors=torch.tensor(NEUTRAL) + JITTER * uniform,
+        grayscale=torch.rand(n, generator=generator) < GRAYSCALE,
+    )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images whose hue has the same place among the blends.
+
+    Rows and choices stay on the host, weights and phases move to the device.
+
+    Args:
+        place: how many blends come before the hue.
+        rows: (g,), where in the batch the images are.
+        flip: (g,), which of them are flipped.
+        grayscale: (g,), which of them become grey in the end.
+        blends: (g, 3, 3), the weights a, b, c of each image's three blends.
+        phases: (g, 3), the turn of the hue minus each channel's complement, within 0…1.
+    """
+
+    place: int
+    rows: Sequence[int]
+    flip: Sequence[bool]
+    grayscale: Sequence[bool]
+    blends: Tensor
+    phases: Tensor
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> Group:
+        """The same with every tensor moved."""
+        return Group(
+            self.place, self.rows, self.flip, self.grayscale, blends=move(self.blends), phases=move(self.phases)
+        )
+
+    def split(self, at_once: int) -> Iterator[Group]:
+        """The same in parts of at most `at_once` images."""
+        for start in range(0, len(self.rows), at_once):
+            part = slice(start, start + at_once)
+            yield Group(
+                self.place,
+                self.rows[part],
+                self.flip[part],
+                self.grayscale[part],
+                blends=self.blends[part],
+                phases=self.phases[part],
+            )
+
+    def recoloured(self, pixels: Tensor, mirrored: Tensor) -> Tensor:
+        """The group's images in [0, 1], (g, 3, h, w).
+
+        Args:
+            pixels: the batch, (n, 3, h, w) uint8.
+            mirrored: the batch flipped left to right.
+        """
+        x = unit_range(torch.stack([(mirrored if flip else pixels)[i] for i, flip in zip(self.rows, self.flip)]))
+        blends = self.blends.unbind(dim=1)
+        for weights in blends[: self.place]:
+            blend_(x, weights)
+        turn_hue_(x, self.phases)
+        for weights in blends[self.place :]:
+            blend_(x, weights)
+        if to_grey := [image for image, is_grey in zip(x, self.grayscale) if is_grey]:
+            torch._foreach_copy_(to_grey, list(grey(torch.stack(to_grey)).unsqueeze(1).expand(-1, 3, -1, -1)))
+        return x
+
+
+def grouped(draws: Draws) -> list[Group]:
+    """What was drawn for a batch as four groups, by the place of the hue; on the host."""
+    is_hue = (draws.order == HUE).int()
+    steps = draws.order.gather(1, is_hue.argsort(dim=1, stable=True))[:, :HUE]  # the order without the hue
+    factors = draws.factors.gather(1, steps).unsqueeze(2)
+    blends = torch.cat([factors, (1 - factors) * torch.tensor(TARGETS)[steps]], dim=2)
+    phases = (draws.factors[:, HUE:] - torch.tensor(COMPLEMENTS)) % 1
+    place = is_hue.argmax(dim=1)
+    by_place = place.argsort(stable=True).split(place.bincount(minlength=len(NEUTRAL)).tolist())
+    return [
+        Group(p, rows.tolist(), draws.flip[rows].tolist(), draws.grayscale[rows].tolist(), blends[rows], phases[rows])
+        for p, rows in enumerate(by_place)
+    ]
+
+
+def join(batches: Sequence[Sequence[Group]], lengths: Sequence[int]) -> list[Group]:
+    """The groups of several batches as those of one, in which the batches follow each other.
+
+    Args:
+        batches: the groups of each batch.
+        lengths: number of images of each batch.
+    """
+    starts = [sum(lengths[:b]) for b in range(len(lengths))]
+    return [
+        Group(
+            place,
+            [start + row for group, start in zip(alike, starts) for row in group.rows],
+            [flip for group in alike for flip in group.flip],
+            [is_grey for group in alike for is_grey in group.grayscale],
+            blends=torch.cat([group.blends for group in alike]),
+            phases=torch.cat([group.phases for group in alike]),
+        )
+        for place, alike in enumerate(zip(*batches))
+    ]
+
+
+def unit_range(pixels: Tensor) -> Tensor:
+    """Bytes as floats in [0, 1]."""
+    return pixels.float().div_(255)
+
+
+def grey(x: Tensor) -> Tensor:
+    """Grey values (n, h, w) of RGB (n, 3, h, w)."""
+    r, g, b = x.unbind(dim=1)
+    return (LUMA[0] * r).add_(g, alpha=LUMA[1]).add_(b, alpha=LUMA[2])
+
+
+def blend_(x: Tensor, weights: Tensor) -> None:
+    """Blend images in [0, 1] with grey(x) and its mean, in place; weights (n, 3) are a, b, c."""
+    a, b, c = weights[:, :, None, None].split(1, dim=1)
+    g = grey(x).unsqueeze(1)
+    m = g.mean(dim=(2, 3), keepdim=True)
+    torch.addcmul(g.mul_(b).add_(c * m), x, a, out=x).clamp_(0, 1)
+
+
+def turn_hue_(x: Tensor, phases: Tensor) -> None:
+    """Turn the hue of images in [0, 1] in place; value and chroma stay.
+
+    With value v = max(r, g, b), m = min(r, g, b), chroma c = v − m and hue t in turns from red,
+
+        6·|t| = (v − 2m + g + b − r)/c    with the sign of g − b    and    channel = m − c + c·clamp(6·d, 1, 2)
+
+    where d is the distance on the circle between t and the channel's complement: cyan, magenta or yellow. So one never
+    needs to know in which sixth of the circle a hue lies.
+
+    Args:
+        x: (n, 3, h, w).
+        phases: (n, 3), the turn minus each complement, within 0…1.
+    """
+    r, g, b = x.unbind(dim=1)
+    v, m = x.amax(dim=1), x.amin(dim=1)
+    c = v - m
+    sixths = v.add_(g).add_(b).sub_(r).sub_(m, alpha=2).div_(c.clamp_min(1e-12))  # 0 for grey pixels, whose c is 0
+    t = sixths.copysign_(g - b).div_(6)
+    # frac(s + 1/2) is 1/2 where s is a whole number of turns; t ≥ −1/2, so the sum is not negative
+    torch.add(t.unsqueeze(1), phases[:, :, None, None] + 0.5, out=x)
+    d = x.frac_().sub_(0.5).abs_()
+    torch.addcmul(m.sub_(c).unsqueeze(1), d.clamp_(1 / 6, 2 / 6), c.mul_(6).unsqueeze(1), out=x)
