@@ -20,7 +20,7 @@ def test_check_prints_counts_and_finds_a_broken_file(
             for i in range(2):
                 Image.new("RGB", (8, 8), (i, len(domain + label), 40)).save(folder / f"{domain}{label}{i}.png")
     (tmp_path / "ct" / "yes" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
-    assert call(monkeypatch, "data", "check", str(tmp_path)) == 0
+    assert call(monkeypatch, "data", "check", str(tmp_path)) == 1
     printed = capsys.readouterr().out
     assert "broken.jpg" in printed
     assert "ct" in printed

@@ -1,4 +1,4 @@
-"""`check_folder`: what it finds in a folder with every fault."""
+"""`check_images`: what it finds in a folder with every fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from data.pictures import make_folder, picture, truncate, two_domains
-from fgmix.data.checks import check_folder
+from fgmix.data.checks import check_images
 from fgmix.errors import UserError
 
 
@@ -18,7 +18,7 @@ def five(*suffixes: str) -> list[str]:
 
 def test_a_sound_folder_has_nothing_to_complain_about(tmp_path: Path) -> None:
     root = make_folder(tmp_path, {d: {"cat": five(".png"), "dog": five(".png", ".jpg")} for d in ("art", "photo")})
-    report = check_folder(root, progress=False)
+    report = check_images(root, progress=False)
     assert report.clean
     assert report.counts == {"art": {"cat": 5, "dog": 10}, "photo": {"cat": 5, "dog": 10}}
     assert report.lines() == [
@@ -27,7 +27,7 @@ def test_a_sound_folder_has_nothing_to_complain_about(tmp_path: Path) -> None:
         "cat    5      5",
         "dog   10     10",
         "all   15     15",
-        "Nothing to complain about.",
+        "No problems found.",
     ]
 
 
@@ -40,7 +40,7 @@ def test_every_fault_is_found(tmp_path: Path) -> None:
     shutil.copy(root / "art" / "cat" / "0.png", root / "photo" / "cat" / "1.png")
     shutil.copy(root / "photo" / "cat" / "2.png", root / "photo" / "cat" / "3.png")  # within a domain: not reported
 
-    report = check_folder(root, progress=False)
+    report = check_images(root, progress=False)
     assert not report.clean
     assert report.counts == {"art": {"cat": 5, "dog": 4}, "photo": {"cat": 6, "dog": 0}}
     assert [path for path, _ in report.unreadable] == broken
@@ -62,7 +62,7 @@ def test_equal_broken_files_are_no_duplicates(tmp_path: Path) -> None:
     root = two_domains(tmp_path)
     for domain in ("art", "photo"):
         (root / domain / "cat" / "empty.png").touch()
-    report = check_folder(root, progress=False)
+    report = check_images(root, progress=False)
     assert len(report.unreadable) == 2
     assert report.duplicates == ()
 
@@ -71,7 +71,7 @@ def test_no_readable_image_at_all(tmp_path: Path) -> None:
     root = two_domains(tmp_path)
     for path in root.rglob("*.png"):
         path.write_text("no image")
-    report = check_folder(root, progress=False)
+    report = check_images(root, progress=False)
     assert len(report.unreadable) == 8
     assert report.smallest is None
     assert report.lines()[0] == f"{root}: 0 images, 2 domains, 2 classes"
@@ -79,4 +79,4 @@ def test_no_readable_image_at_all(tmp_path: Path) -> None:
 
 def test_a_folder_without_domains_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Expected images domain/class/image"):
-        check_folder(tmp_path, progress=False)
+        check_images(tmp_path, progress=False)

@@ -17,6 +17,7 @@ import pytest
 from data.http_site import Site, serving
 from fgmix.data.fetch import Retry, fetch, require_space, sha256_of
 from fgmix.errors import UserError
+from fgmix.files import write_json
 
 CONTENT = np.random.default_rng(0).bytes(5000)
 OTHER = np.random.default_rng(1).bytes(6000)
@@ -60,7 +61,7 @@ def test_another_start_goes_on_where_the_last_one_stopped(site: Site, tmp_path: 
 
 def test_killed_before_the_last_rename_nothing_is_asked_again(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.zip.part").write_bytes(CONTENT)
-    (tmp_path / "a.zip.part.json").write_text('{"length": 5000, "version": null}')
+    write_json(tmp_path / "a.zip.part.json", {"length": 5000, "version": None})
     assert get(site, tmp_path) == CONTENT
     assert site.requests == []
 
@@ -105,7 +106,7 @@ def test_halves_of_two_versions_are_never_joined(
 
 def test_a_part_longer_than_the_file_is_dropped(site: Site, tmp_path: Path) -> None:
     (tmp_path / "a.zip.part").write_bytes(b"x" * 7000)
-    (tmp_path / "a.zip.part.json").write_text('{"length": 9000, "version": null}')
+    write_json(tmp_path / "a.zip.part.json", {"length": 9000, "version": None})
     assert get(site, tmp_path) == CONTENT
     assert site.asked_ranges() == ["bytes=7000-", None]
 

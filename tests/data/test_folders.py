@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from data.pictures import make_folder, picture, truncate, two_domains
 from fgmix.data import LoadOptions, load
-from fgmix.data.folders import load_folder, scan_folder
+from fgmix.data.folders import scan_folder
+from fgmix.data.image_dataset import load_images
 from fgmix.data.splits import split_dataset
 from fgmix.errors import UserError
 from fgmix.networks._torchvision import ensure_torchvision
@@ -39,7 +41,7 @@ def test_a_folder_becomes_a_dataset(tmp_path: Path) -> None:
 def test_rows_are_the_files_in_order(tmp_path: Path) -> None:
     """Row i of a domain holds the pixels of its i-th file."""
     root = two_domains(tmp_path / "pets")
-    dataset = load_folder(root, QUIET)
+    dataset = load_images(root, QUIET)
     files = scan_folder(root).files
     for d, domain in enumerate(dataset.domains):
         for i in range(4):
@@ -49,7 +51,7 @@ def test_rows_are_the_files_in_order(tmp_path: Path) -> None:
 
 
 def test_image_size_defaults_to_224(tmp_path: Path) -> None:
-    assert load_folder(two_domains(tmp_path), LoadOptions(progress=False)).input_shape == (3, 224, 224)
+    assert load_images(two_domains(tmp_path), LoadOptions(progress=False)).input_shape == (3, 224, 224)
 
 
 def test_order_is_image_folders(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_order_is_image_folders(tmp_path: Path) -> None:
 
 def test_unicode_and_spaces_load(tmp_path: Path) -> None:
     root = make_folder(tmp_path / "mes données", {d: {"chien méchant": ["été 1.png"]} for d in ("Réel", "日本 画")})
-    dataset = load_folder(root, QUIET)
+    dataset = load_images(root, QUIET)
     assert dataset.domain_names == ("Réel", "日本 画")
     assert dataset.classes == ("chien méchant",)
 
@@ -88,7 +90,7 @@ def test_hidden_folders_are_ignored(tmp_path: Path) -> None:
 def test_a_domain_may_lack_a_class(tmp_path: Path) -> None:
     """Labels number the union: `dog` is 1 in photo too, though photo has no cat."""
     root = make_folder(tmp_path, {"art": {"cat": ["1.png"], "dog": ["1.png"]}, "photo": {"dog": ["1.png"]}})
-    dataset = load_folder(root, QUIET)
+    dataset = load_images(root, QUIET)
     assert dataset.classes == ("cat", "dog")
     assert dataset.domains[1].y.tolist() == [1]
     assert dataset.notes == ("Domain 'photo' has no image of cat.",)
@@ -100,7 +102,7 @@ def test_an_empty_class_folder_is_noted_and_dropped_where_it_is_empty_everywhere
     (root / "photo" / "fish").mkdir()
     picture(0).save(root / "photo" / "fish" / "1.png")
     (root / "art" / "fish").mkdir()
-    dataset = load_folder(root, QUIET)
+    dataset = load_images(root, QUIET)
     assert dataset.classes == ("cat", "dog", "fish")
     assert dataset.notes == (
         "Classes without an image in any domain are dropped: bird.",
@@ -112,36 +114,126 @@ def test_folders_that_are_no_domain_are_noted(tmp_path: Path) -> None:
     root = two_domains(tmp_path)
     (root / "splits" / "train").mkdir(parents=True)
     picture(0).save(root / "art" / "cover.png")
-    assert load_folder(root, QUIET).notes == (
+    assert load_images(root, QUIET).notes == (
         "Images directly in 'art' belong to no class and are left out: 1.",
         "Folder 'splits' holds no class/image and is left out.",
+    )
+
+
+def test_files_with_other_endings_are_counted_and_named(tmp_path: Path) -> None:
+    root = two_domains(tmp_path / "pets")
+    for i in range(3):
+        picture(i).save(root / "art" / "cat" / f"{i}.GIF")
+    (root / "photo" / "dog" / "notes.txt").touch()
+    (root / "photo" / "list").touch()
+    (root / "photo" / ".DS_Store").touch()  # hidden: nobody's data
+    (root / "README.md").touch()  # beside the domains
+    picture(0).save(root / "cover.png")
+    assert load_images(root, QUIET).notes == (
+        "Images directly in the folder belong to no domain and are left out: 1.",
+        "Files that are no images by their ending are left out: 3 .gif, 1 without an ending, 1 .txt.",
+    )
+
+
+def test_what_decoding_changes_is_noted(tmp_path: Path) -> None:
+    root = two_domains(tmp_path / "pets")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture(0, 20, 10).save(root / "art" / "cat" / "turned.jpg", exif=exif)
+    Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(root / "art" / "cat" / "clear.png")
+    dataset = load_images(root, QUIET)
+    assert dataset.notes == (
+        "Images turned as their EXIF orientation says: 1.",
+        "Images with transparent pixels, composited on white: 1.",
+    )
+    on_black = load_images(root, LoadOptions(image_size=8, progress=False, background="black"))
+    assert on_black.notes[1] == "Images with transparent pixels, composited on #000000: 1."
+    assert on_black.fingerprint != dataset.fingerprint
+    clear = [file.path.name for file in scan_folder(root).files].index("clear.png")
+    assert dataset.domains[0].inputs.images[clear].min() == 255
+    assert on_black.domains[0].inputs.images[clear].max() == 0
+
+
+def test_decoded_images_beyond_the_limit_are_kept_as_jpegs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = two_domains(tmp_path / "pets")
+    pixels = load_images(root, QUIET)
+    monkeypatch.setenv("FGMIX_DECODED_GB", "1e-7")  # 100 bytes
+    jpegs = load_images(root, QUIET)
+    assert jpegs.notes == ("Images are kept as JPEGs of quality 95: their pixels would not fit into memory.",)
+    assert jpegs.fingerprint != pixels.fingerprint
+    for row in range(8):
+        ours, exact = jpegs.domains[0].inputs.images[row], pixels.domains[0].inputs.images[row]
+        assert ours.shape == exact.shape
+        assert np.abs(ours.astype(float) - exact).mean() < 3
+    monkeypatch.delenv("FGMIX_DECODED_GB")
+    assert load_images(root, QUIET).fingerprint == pixels.fingerprint  # both are there: pixels
+    monkeypatch.setenv("FGMIX_DECODED_GB", "much")
+    with pytest.raises(UserError, match="`FGMIX_DECODED_GB` should be a number of gigabytes"):
+        load_images(root, QUIET)
+
+
+def test_pixels_that_exceed_the_machine_are_kept_as_jpegs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FGMIX_DECODED_GB", raising=False)
+    monkeypatch.setattr("fgmix.data.decoded.total_memory", lambda: 1000)
+    root = two_domains(tmp_path / "pets")
+    assert "JPEGs" in load_images(root, QUIET).notes[0]
+    monkeypatch.setattr("fgmix.data.decoded.total_memory", lambda: 10**12)
+    assert "JPEGs" in load_images(root, QUIET).notes[0]  # on a larger machine, what is there is used
+
+
+# links
+
+
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    root = two_domains(tmp_path / "pets")
+    (root / "drawing").symlink_to(root / "art")  # a domain by another name
+    (root / "photo" / "cat" / "more").symlink_to(root / "art" / "cat")
+    (root / "photo" / "cat" / "again").symlink_to(root / "art" / "cat")
+    scan = scan_folder(root)
+    assert scan.counts() == {"art": 4, "drawing": 4, "photo": 6}
+    assert scan.notes == ("Links to a folder that is read already are left out: photo/cat/more.",)
+
+
+def test_link_loops_end(tmp_path: Path) -> None:
+    root = two_domains(tmp_path / "pets")
+    expected = scan_folder(root).files
+    (root / "art" / "self").symlink_to("self")
+    (root / "art" / "up").symlink_to(root / "art")
+    (root / "photo" / "cat" / "top").symlink_to(root)
+    (root / "photo" / "cat" / "here").symlink_to(".")
+    (root / "whole").symlink_to(".")
+    scan = scan_folder(root)
+    assert scan.files == expected
+    assert scan.notes == (
+        "Files that are no images by their ending are left out: 1 without an ending.",
+        "Links to a folder that is read already are left out: art/up, photo/cat/here, photo/cat/top, whole.",
     )
 
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     one = make_folder(tmp_path / "one", {"pets": {"cat": ["1.png"], "dog": ["1.png"]}})
     with pytest.raises(UserError, match=r"at least two domains.*Found one, 'pets', with classes cat, dog.*one/pets"):
-        load_folder(one, QUIET)
+        load_images(one, QUIET)
     with pytest.raises(UserError, match=r"directly in its sub-folders \(cat, dog\): it looks like one domain"):
-        load_folder(one / "pets", QUIET)
+        load_images(one / "pets", QUIET)
     (tmp_path / "empty" / "art").mkdir(parents=True)
     with pytest.raises(UserError, match=r"Expected images.*Found none"):
-        load_folder(tmp_path / "empty", QUIET)
+        load_images(tmp_path / "empty", QUIET)
     with pytest.raises(UserError, match="Found nothing there"):
-        load_folder(tmp_path / "absent", QUIET)
+        load_images(tmp_path / "absent", QUIET)
     with pytest.raises(UserError, match="Found a file"):
-        load_folder(one / "pets" / "cat" / "1.png", QUIET)
+        load_images(one / "pets" / "cat" / "1.png", QUIET)
     with pytest.raises(UserError, match="image_size"):
-        load_folder(two_domains(tmp_path / "two"), LoadOptions(image_size=0))
+        load_images(two_domains(tmp_path / "two"), LoadOptions(image_size=0))
 
 
 def test_unreadable_files_stop_or_are_skipped(tmp_path: Path) -> None:
     root = two_domains(tmp_path / "pets")
     broken = truncate(root / "art" / "dog" / "1.png")
     with pytest.raises(UserError, match=r"art/dog/1\.png.*--skip-unreadable"):
-        load_folder(root, QUIET)
+        load_images(root, QUIET)
     assert broken.exists()
-    dataset = load_folder(root, LoadOptions(image_size=8, skip_unreadable=True, progress=False))
+    dataset = load_images(root, LoadOptions(image_size=8, skip_unreadable=True, progress=False))
     assert [len(d) for d in dataset.domains] == [3, 4]
     assert dataset.domains[0].y.tolist() == [0, 0, 1]
     assert dataset.notes == ("Files that cannot be decoded are left out: 1 (art/dog/1.png).",)
@@ -153,19 +245,19 @@ def test_a_domain_that_loses_all_of_its_files_is_an_error(tmp_path: Path) -> Non
     root = make_folder(tmp_path, {"art": {"cat": ["1.png"]}, "photo": {"cat": ["1.png"]}})
     truncate(root / "art" / "cat" / "1.png")
     with pytest.raises(UserError, match="None of art can be decoded"):
-        load_folder(root, LoadOptions(image_size=8, skip_unreadable=True, progress=False))
+        load_images(root, LoadOptions(image_size=8, skip_unreadable=True, progress=False))
 
 
 def test_fingerprint_sees_content_size_and_labels(tmp_path: Path) -> None:
     root = two_domains(tmp_path / "pets")
-    fingerprint = load_folder(root, QUIET).fingerprint
+    fingerprint = load_images(root, QUIET).fingerprint
     (tmp_path / "pets").rename(tmp_path / "moved")
-    assert load_folder(tmp_path / "moved", QUIET).fingerprint == fingerprint
-    other_size = load_folder(tmp_path / "moved", LoadOptions(image_size=9, progress=False)).fingerprint
+    assert load_images(tmp_path / "moved", QUIET).fingerprint == fingerprint
+    other_size = load_images(tmp_path / "moved", LoadOptions(image_size=9, progress=False)).fingerprint
     (tmp_path / "moved" / "art" / "dog").rename(tmp_path / "moved" / "art" / "eel")
-    other_labels = load_folder(tmp_path / "moved", QUIET).fingerprint
+    other_labels = load_images(tmp_path / "moved", QUIET).fingerprint
     picture(99).save(tmp_path / "moved" / "art" / "cat" / "1.png")
-    other_content = load_folder(tmp_path / "moved", QUIET).fingerprint
+    other_content = load_images(tmp_path / "moved", QUIET).fingerprint
     assert len({fingerprint, other_size, other_labels, other_content}) == 4
 
 

@@ -1,4 +1,4 @@
-"""fgmix data: get a benchmark, look at a dataset before training on it."""
+"""fgmix data: download a benchmark, check images before training on them, decode them beforehand."""
 
 from __future__ import annotations
 
@@ -9,28 +9,81 @@ import typer
 
 from fgmix.errors import UserError
 
-app = typer.Typer(help="Get and look at datasets.", no_args_is_help=True)
+PROBLEMS = 1  # exit code of a check that found images it cannot read
+
+app = typer.Typer(help="Download, check and prepare datasets.", no_args_is_help=True)
+Images = Annotated[Path, typer.Argument(help="folder domain/class/image, or a CSV with path, label, domain")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
 
 
 @app.command()
-def check(folder: Annotated[Path, typer.Argument(help="laid out domain/class/image")]) -> None:
-    """Count a folder's images by domain and class; find unreadable files, duplicates, missing classes."""
-    from fgmix.data.checks import check_folder
+def check(
+    folder: Images,
+    cache: Annotated[bool, typer.Option("--cache", help="verify the decoded images, not the files")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Count images by domain and class; find unreadable files, duplicates and missing classes.
 
-    print("\n".join(check_folder(folder).lines()))
+    Exits with 1 if a file cannot be decoded, or if decoded images were damaged.
+
+    Example: fgmix data check scans
+    """
+    from fgmix.data.checks import check_caches, check_images
+
+    if cache:
+        caches = check_caches(folder, progress=not quiet)
+        print("\n".join(each.line() for each in caches) or f"No decoded images of {folder} in the cache.")
+        is_sound = not any(each.damaged for each in caches)
+    else:
+        report = check_images(folder, progress=not quiet)
+        print("\n".join(report.lines()))
+        is_sound = not report.unreadable
+    if not is_sound:
+        raise typer.Exit(PROBLEMS)
+
+
+@app.command()
+def prepare(
+    folder: Images,
+    image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
+    cache: Annotated[Path | None, typer.Option(help="where to; else $FGMIX_CACHE or ~/.cache/fgmix")] = None,
+    background: Annotated[str, typer.Option(help="colour under transparent pixels")] = "white",
+    skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="leave undecodable images out")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Decode all images into the cache, so that runs start without looking at each file.
+
+    Example: fgmix data prepare scans --image-size 224 --cache /local/fgmix
+    """
+    from fgmix.data import LoadOptions
+    from fgmix.data.image_dataset import prepare_images
+
+    options = LoadOptions(
+        image_size=image_size,
+        skip_unreadable=skip_unreadable,
+        progress=not quiet,
+        background=background,
+        cache=cache and cache.expanduser(),
+    )
+    print("\n".join(prepare_images(folder.expanduser(), options).lines()))
+    if cache:
+        print(f"Runs find it with FGMIX_CACHE={cache}.")
 
 
 @app.command()
 def download(
     name: Annotated[str, typer.Argument(help="PACS, VLCS, OfficeHome, TerraIncognita or DomainNet")],
     data_root: Annotated[Path | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")] = None,
-    url: Annotated[list[str] | None, typer.Option(help="another address; repeat it for several files")] = None,
-    archive: Annotated[list[Path] | None, typer.Option(help="a file that you have; repeat it for several")] = None,
+    url: Annotated[list[str] | None, typer.Option(help="another address; repeatable")] = None,
+    archive: Annotated[list[Path] | None, typer.Option(help="a file that you have; repeatable")] = None,
     sha256: Annotated[list[str] | None, typer.Option(help="digest of each file, in their order")] = None,
     max_gb: Annotated[float | None, typer.Option(help="refuse what unpacks to more")] = None,
-    quiet: Annotated[bool, typer.Option(help="no progress bar")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Put a benchmark under the data root. Interrupted, it goes on when the same command is given again."""
+    """Download a benchmark to the data root. Interrupted, it resumes when the same command is given again.
+
+    Example: fgmix data download PACS --data-root ~/data
+    """
     from fgmix.data.download import download
 
     if data_root is None:

@@ -9,6 +9,7 @@ from fgmix.data._dataset import DomainDataset as DomainDataset
 from fgmix.data._dataset import Inputs as Inputs
 from fgmix.data._registry import LoadOptions as LoadOptions
 from fgmix.data._registry import cache_dir as cache_dir
+from fgmix.data._registry import depends_on_trial as depends_on_trial
 from fgmix.data._registry import load as load
 from fgmix.data._registry import names as names
 from fgmix.data._registry import register_dataset as register_dataset

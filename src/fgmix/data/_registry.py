@@ -1,4 +1,4 @@
-"""Datasets by name; anything else that is a folder or an .npz file is loaded from there."""
+"""Datasets by name; anything else that is a folder, a CSV manifest or an .npz file is loaded from there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.data._dataset import DomainDataset
+from fgmix.data._opening import what_is
 from fgmix.errors import UserError, unknown
 
 
@@ -21,6 +22,8 @@ class LoadOptions:
         trial_seed: fixes what a dataset draws itself (the partition of rotated_mnist and colored_mnist).
         skip_unreadable: leave out image files that cannot be decoded instead of stopping.
         progress: show a progress bar while decoding.
+        background: colour under transparent pixels, by name or as #rrggbb.
+        cache: folder of the cache of decoded images; else `cache_dir()`.
     """
 
     root: Path | None = None
@@ -28,6 +31,8 @@ class LoadOptions:
     trial_seed: int = 0
     skip_unreadable: bool = False
     progress: bool = True
+    background: str = "white"
+    cache: Path | None = None
 
 
 Loader = Callable[[LoadOptions], DomainDataset]
@@ -35,20 +40,27 @@ Loader = Callable[[LoadOptions], DomainDataset]
 
 @dataclass(frozen=True)
 class Registered:
-    """A dataset known by name: how to load it and one line about it."""
+    """A dataset known by name: how to load it, one line about it, whether its samples depend on the trial seed."""
 
     load: Loader
     summary: str
+    depends_on_trial: bool
 
 
 _REGISTRY: dict[str, Registered] = {}
 
 
-def register_dataset(name: str, summary: str) -> Callable[[Loader], Loader]:
-    """Decorator for a function LoadOptions → DomainDataset."""
+def register_dataset(name: str, summary: str, *, depends_on_trial: bool = True) -> Callable[[Loader], Loader]:
+    """Decorator for a function LoadOptions → DomainDataset.
+
+    Args:
+        name: under which it is loaded.
+        summary: one line about it.
+        depends_on_trial: False promises that the trial seed changes nothing, so that trials may share what is loaded.
+    """
 
     def add(load: Loader) -> Loader:
-        _REGISTRY[name] = Registered(load, summary)
+        _REGISTRY[name] = Registered(load, summary, depends_on_trial)
         return load
 
     return add
@@ -64,27 +76,48 @@ def summaries() -> dict[str, str]:
     return {name: _REGISTRY[name].summary for name in names()}
 
 
+def depends_on_trial(dataset: str) -> bool:
+    """Whether `load` gives another dataset for another trial seed; where not, load it once for all trials.
+
+    >>> depends_on_trial("rotated_mnist"), depends_on_trial("digits"), depends_on_trial("some/folder")
+    (True, False, False)
+    """
+    return dataset in _REGISTRY and _REGISTRY[dataset].depends_on_trial
+
+
 def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
-    """A dataset by registered name, by folder `domain/class/image`, or by .npz file.
+    """A dataset by registered name, by folder `domain/class/image`, by CSV manifest, or by .npz file.
 
     Args:
         dataset: name or path. A name wins over a folder of the same name; write `./name` for the folder.
         options: where and how.
     """
     from fgmix.data.arrays import load_npz
-    from fgmix.data.folders import load_folder
+    from fgmix.data.image_dataset import load_images
 
     options = options or LoadOptions()
     if dataset in _REGISTRY:
         return _REGISTRY[dataset].load(options)
-    path = Path(dataset).expanduser()
-    if path.suffix == ".npz" and path.is_file():
+    path = as_path(dataset)
+    ending = path.suffix.lower()
+    if not dataset or not (os.sep in dataset or ending in (".npz", ".csv") or os.path.lexists(path)):
+        raise unknown("dataset", dataset, names())
+    if ending == ".npz" and os.path.isfile(path):
         return load_npz(path)
-    if path.is_dir():
-        return load_folder(path, options)
-    if os.sep in dataset or path.suffix == ".npz":
-        raise UserError(f"Expected a folder domain/class/image or an .npz file at {dataset}. Found nothing there.")
-    raise unknown("dataset", dataset, names())
+    if os.path.isdir(path) or (ending == ".csv" and os.path.isfile(path)):
+        return load_images(path, options)
+    raise UserError(
+        f"Expected a folder domain/class/image, a CSV manifest (.csv) or an .npz file at {dataset}. "
+        f"Found {what_is(path)}."
+    )
+
+
+def as_path(text: str) -> Path:
+    """A path as a user writes it, with ~ for the home folder."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # ~somebody who does not exist: a name like any other
+        return Path(text)
 
 
 def cache_dir() -> Path:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from fgmix.data._dataset import DomainDataset
 from fgmix.data._registry import LoadOptions, register_dataset
-from fgmix.data.folders import listed, load_folder
+from fgmix.data.folders import listed
+from fgmix.data.image_dataset import load_images
 from fgmix.errors import UserError
 
 
@@ -123,7 +124,7 @@ BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _
 
 def load_benchmark(benchmark: Benchmark, options: LoadOptions) -> DomainDataset:
     """Load a benchmark from under `options.root`; differences from what it should hold are notes."""
-    dataset = load_folder(find_folder(benchmark, options.root), options, name=benchmark.name)
+    dataset = load_images(find_folder(benchmark, options.root), options, name=benchmark.name)
     counts = {domain.name: len(domain) for domain in dataset.domains}
     return replace(dataset, notes=(*dataset.notes, *differences(benchmark, counts, dataset.classes)))
 
@@ -197,7 +198,7 @@ def _register_all() -> None:
             f"{benchmark.n_images:,} images, {benchmark.n_classes} classes, domains {', '.join(benchmark.domains)}; "
             f"needs a data root with {benchmark.folder}/"
         )
-        register_dataset(benchmark.name, summary)(partial(load_benchmark, benchmark))
+        register_dataset(benchmark.name, summary, depends_on_trial=False)(partial(load_benchmark, benchmark))
 
 
 _register_all()

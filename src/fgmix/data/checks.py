@@ -1,14 +1,20 @@
-"""Look a folder `domain/class/image` over before training on it: `fgmix data check FOLDER`."""
+"""Look images over before training on them: `fgmix data check FOLDER`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgmix.data.decoded import Unreadable, digest_of, quiet_decoding, try_decode
-from fgmix.data.folders import ImageFile, class_notes, scan_folder
+import numpy as np
+
+from fgmix.data._threads import in_threads
+from fgmix.data.catalogue import scan_images
+from fgmix.data.contents import contents_of
+from fgmix.data.decoded import caches_of
+from fgmix.data.folders import ImageFile, class_notes
+from fgmix.data.images import Change, Unreadable, change_notes, digest_of, quiet_decoding, try_decode
+from fgmix.errors import UserError
 from fgmix.progress import Progress
 
 TINY = 5  # images; a class with fewer in a domain may have none in a holdout of one fifth
@@ -16,12 +22,13 @@ TINY = 5  # images; a class with fewer in a domain may have none in a holdout of
 
 @dataclass(frozen=True)
 class FolderReport:
-    """What a folder holds and what is wrong with it.
+    """What a folder or a manifest holds and what is wrong with it.
 
     Args:
-        root: the folder.
+        path: of the folder or the manifest.
+        root: the folder that its files are named from.
         counts: readable images of each class in each domain; domains and classes sorted, zeros included.
-        notes: folders and classes without images, classes that domains lack.
+        notes: files, folders and classes that are left out, classes that domains lack, images that decoding changes.
         unreadable: files that cannot be decoded, each with the reason.
         duplicates: groups of files with equal content in more than one domain.
         tiny: (domain, class, number) with 1 to 4 images.
@@ -29,6 +36,7 @@ class FolderReport:
         largest: (width, height) of the image with the most pixels.
     """
 
+    path: Path
     root: Path
     counts: dict[str, dict[str, int]]
     notes: tuple[str, ...]
@@ -55,14 +63,14 @@ class FolderReport:
                 for group in self.duplicates
             ),
             *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
-            *(["Nothing to complain about."] if self.clean else []),
+            *(["No problems found."] if self.clean else []),
         ]
 
     def _overview(self) -> list[str]:
         total = sum(sum(row.values()) for row in self.counts.values())
         classes = len(next(iter(self.counts.values())))
         sizes = f", {_size(self.smallest)} to {_size(self.largest)} pixels" if self.smallest and self.largest else ""
-        return [f"{self.root}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}"]
+        return [f"{self.path}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}"]
 
     def _table(self) -> list[str]:
         """Classes down, domains across."""
@@ -79,29 +87,36 @@ class FolderReport:
 
 @dataclass(frozen=True)
 class _Look:
-    """What one file turned out to be."""
+    """What one file turned out to be: its (width, height) and what decoding changed, or why it cannot be decoded."""
 
     file: ImageFile
     digest: bytes
-    outcome: tuple[int, int] | Unreadable  # (width, height), or why not
+    outcome: tuple[tuple[int, int], Change] | Unreadable
 
 
-def check_folder(path: Path, *, progress: bool = True) -> FolderReport:
-    """Decode every image under `path` and report; UserError where there are no two domains to speak of.
+def check_images(path: Path, *, progress: bool = True) -> FolderReport:
+    """Decode every image of a folder or manifest and report; UserError where there are no two domains.
 
     Args:
-        path: a folder domain/class/image.
+        path: a folder domain/class/image, or a CSV manifest.
         progress: show a bar.
     """
-    scan = scan_folder(path)
+    scan = scan_images(path)
     looks = _look_at(scan.files, progress)
     readable = [look.file for look in looks if not isinstance(look.outcome, Unreadable)]
     counts = _counts(scan.files, readable)
-    sizes = sorted((look.outcome for look in looks if not isinstance(look.outcome, Unreadable)), key=_area)
+    decoded = [look.outcome for look in looks if not isinstance(look.outcome, Unreadable)]
+    sizes = sorted((size for size, _ in decoded), key=_area)
+    present = {domain: [label for label, n in row.items() if n] for domain, row in counts.items()}
     return FolderReport(
-        root=path,
+        path=path,
+        root=scan.root,
         counts=counts,
-        notes=(*scan.notes, *class_notes(readable, scan.class_folders)),
+        notes=(
+            *scan.notes,
+            *change_notes(np.array([changes for _, changes in decoded], dtype=np.uint8)),
+            *class_notes(present, scan.class_folders),
+        ),
         unreadable=tuple((k.file.path, k.outcome.reason) for k in looks if isinstance(k.outcome, Unreadable)),
         duplicates=_duplicates(looks),
         tiny=tuple((d, c, n) for d, row in counts.items() for c, n in row.items() if 0 < n < TINY),
@@ -110,14 +125,60 @@ def check_folder(path: Path, *, progress: bool = True) -> FolderReport:
     )
 
 
+@dataclass(frozen=True)
+class CacheReport:
+    """What a full check of one decoded cache found; what could be repaired is repaired."""
+
+    file: Path
+    image_size: int
+    images: int
+    damaged: int
+    problem: str | None
+
+    def line(self) -> str:
+        """The result as a sentence."""
+        what = f"{self.file}: {self.images} images for {self.image_size} px"
+        if self.problem:
+            return f"{what}. {self.problem}"
+        return f"{what}, {self.damaged} damaged and decoded again." if self.damaged else f"{what}, all as written."
+
+
+def check_caches(path: Path, *, cache: Path | None = None, progress: bool = True) -> list[CacheReport]:
+    """Verify every byte of the decoded caches of a folder or manifest.
+
+    Args:
+        path: a folder domain/class/image, or a CSV manifest.
+        cache: folder of the cache; else `cache_dir()`.
+        progress: show a bar.
+    """
+    files = [file.path for file in scan_images(path).files]
+    contents = contents_of(files, cache=cache, progress=progress)
+    reports = []
+    for images in caches_of(contents, files, cache):
+        damaged, problem = 0, None
+        with Progress("verify cache", len(images), show=progress) as bar:
+            for row in images.readable.tolist():
+                if not images.is_sound(row):
+                    damaged += 1
+                    try:
+                        images.repair(row)
+                    except UserError as error:
+                        problem = str(error)
+                        break
+                bar.advance()
+        reports.append(CacheReport(images.file, images.recipe.image_size, len(images), damaged, problem))
+    return reports
+
+
 def _look_at(files: Sequence[ImageFile], progress: bool) -> list[_Look]:
     def look(file: ImageFile) -> _Look:
-        image = try_decode(file.path)
-        return _Look(file, digest_of(file.path), image if isinstance(image, Unreadable) else image.size)
+        found = try_decode(file.path)
+        outcome = found if isinstance(found, Unreadable) else (found.image.size, found.changes)
+        return _Look(file, digest_of(file.path), outcome)
 
     looks = []
-    with quiet_decoding(), Progress("check images", len(files), show=progress) as bar, ThreadPoolExecutor() as pool:
-        for found in pool.map(look, files):
+    with quiet_decoding(), Progress("check images", len(files), show=progress) as bar:
+        for found in in_threads(look, files):
             looks.append(found)
             bar.advance()
     return looks

@@ -56,7 +56,9 @@ FONT_SIZE = 96  # pixels of a glyph before it is placed: larger than any that is
 OVERSAMPLING = 4  # glyphs are placed on a grid this much finer, then averaged: smooth edges at any size and slant
 
 
-@register_dataset("digits", "embedded: 32×32 RGB digits in four domains (fonts, mnist, optdigits, photo)")
+@register_dataset(
+    "digits", "embedded: 32×32 RGB digits in four domains (fonts, mnist, optdigits, photo)", depends_on_trial=False
+)
 def load_digits(options: LoadOptions) -> DomainDataset:
     """The embedded dataset: four domains, ten classes, inputs (3, 32, 32); the same whatever the trial seed."""
     check_size("digits", SIDE, options)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import json
 import os
 import re
 import shutil
@@ -29,7 +28,7 @@ from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from fgmix.errors import UserError
-from fgmix.files import write_json
+from fgmix.files import read_json, write_json
 from fgmix.progress import Progress
 
 MB = 1_000_000
@@ -72,12 +71,11 @@ class _Partial:
         return self.path.with_name(self.path.name + ".json")
 
     def note(self) -> dict[str, Any]:
-        """{"length", "version"}; empty where there is none, or a half-written one."""
+        """{"length", "version"}; empty where there is none, or a damaged one."""
         try:
-            note = json.loads(self.note_path.read_bytes())
-        except (OSError, ValueError):
+            return read_json(self.note_path)
+        except UserError:
             return {}
-        return note if isinstance(note, dict) else {}
 
     def discard(self) -> None:
         self.path.unlink(missing_ok=True)

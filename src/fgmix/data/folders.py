@@ -1,125 +1,110 @@
-"""Any folder `domain/class/image` as a dataset, in the file order of torchvision's ImageFolder (so of DomainBed).
+"""The images of a folder `domain/class/image`, in the file order of torchvision's ImageFolder (so of DomainBed).
 
 Domains are the sub-folders, sorted by name; classes the sorted union of their sub-folders. Within a class, folders are
 walked in sorted order and files sorted in each. A file counts as an image by its extension. Unlike ImageFolder, hidden
-folders are ignored, a domain may lack a class (labels are the dataset's, the same in every domain), and a class without
-any image is dropped; a note tells each time.
+folders are ignored, a folder that is linked to twice within a class is read once, a domain may lack a class (labels are
+the dataset's, the same in every domain), and a class without any image is dropped. Whatever is left out is noted.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-
-from fgmix.data._dataset import Domain, DomainDataset, fingerprint_of
-from fgmix.data._registry import LoadOptions
-from fgmix.data.augment import ImageInputs
-from fgmix.data.decoded import DecodedImages, decoded_images
-from fgmix.errors import UserError, bad_value
+from fgmix.data._opening import what_is
+from fgmix.errors import UserError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-IMAGE_SIZE = 224
 NAMED = 5  # how many files or classes a note names
+
+Identity = tuple[int, int]  # device and inode: the same folder, whatever it is called
 
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One image of a folder: its domain, its class, where it is."""
+    """One image: its domain, its class, where it is, and whether a manifest puts it into the holdout part."""
 
     domain: str
     label: str
     path: Path
+    holdout: bool | None = None
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What a folder holds.
+    """The images that a folder or a manifest names.
 
     Args:
-        root: the folder.
-        files: its images in ImageFolder's order.
+        root: the folder, or the manifest's.
+        files: the images, domain by domain.
         class_folders: names of the class folders of all domains; some may be empty.
         notes: what was left out.
+        folders: every folder that was read, with its modification time in ns before that.
     """
 
     root: Path
     files: tuple[ImageFile, ...]
     class_folders: frozenset[str]
     notes: tuple[str, ...]
+    folders: tuple[tuple[Path, int], ...]
 
     def counts(self) -> dict[str, int]:
         """Number of images of each domain."""
         return {domain: len(list(files)) for domain, files in groupby(self.files, lambda file: file.domain)}
 
 
-def load_folder(path: Path, options: LoadOptions, *, name: str | None = None) -> DomainDataset:
-    """A folder `domain/class/image` as a dataset of images.
-
-    Args:
-        path: the folder that holds the domains' folders.
-        options: image_size (default 224), skip_unreadable and progress are used.
-        name: of the dataset; else the folder's.
-    """
-    size = options.image_size if options.image_size is not None else IMAGE_SIZE
-    if size < 1:
-        raise bad_value("image_size", "a positive number of pixels", size)
-    scan = scan_folder(path)
-    images = decoded_images(
-        [file.path for file in scan.files],
-        size,
-        skip_unreadable=options.skip_unreadable,
-        progress=options.progress,
-    )
-    kept = _readable(scan, images)
-    classes = sorted({file.label for file in kept})
-    domains = tuple(_domains(kept, images, classes, size))
-    fingerprint = fingerprint_of(
-        [f"images {size}", images.key, images.readable, *classes, *(part for d in domains for part in (d.name, d.y))]
-    )
-    notes = (*scan.notes, *_unreadable_note(scan, images), *class_notes(kept, scan.class_folders))
-    name = name or path.resolve().name
-    return DomainDataset(name, domains, tuple(classes), (3, size, size), "images", fingerprint, notes)
-
-
 def scan_folder(path: Path) -> Scan:
     """Find the images under `path` without reading any; UserError if they do not make at least two domains."""
-    if not path.is_dir():
-        raise UserError(f"Expected a folder domain/class/image at {path}. Found {_what_is(path)}.")
+    if not os.path.isdir(path):
+        raise UserError(f"Expected a folder domain/class/image at {path}. Found {what_is(path)}.")
+    reader = _Reader()
+    root = reader.read(path)
     files: list[ImageFile] = []
     class_folders: set[str] = set()
-    notes: list[str] = []
-    for domain in _subfolders(path):
-        labels = _subfolders(path / domain)
-        found = [ImageFile(domain, label, file) for label in labels for file in _images_under(path / domain / label)]
-        loose = _loose_images(path / domain)
+    notes: list[str] = _loose_note(root, "directly in the folder belong to no domain")
+    direct: list[str] = []  # domains with images outside of classes
+    for domain in root.folders:
+        inside = reader.read(path / domain)
+        if inside.identity == root.identity:
+            reader.repeated.append(path / domain)
+            continue
+        found = [
+            ImageFile(domain, label, file)
+            for label in inside.folders
+            for file in reader.images_below(path / domain / label, {root.identity, inside.identity})
+        ]
+        reader.count_others(inside.files)
         files += found
         if found:
-            class_folders |= set(labels)
+            class_folders |= set(inside.folders)
         else:
             notes.append(f"Folder {domain!r} holds no class/image and is left out.")
-        if loose:
-            notes.append(f"Images directly in {domain!r} belong to no class and are left out: {loose}.")
-    _require_domains(path, files)
-    return Scan(path, tuple(files), frozenset(class_folders), tuple(notes))
+        if loose := _loose_note(inside, f"directly in {domain!r} belong to no class"):
+            notes += loose
+            direct.append(domain)
+    notes += reader.notes(path)
+    _require_domains(path, files, direct, reader)
+    return Scan(path, tuple(files), frozenset(class_folders), tuple(notes), tuple(reader.times))
 
 
-def class_notes(files: Sequence[ImageFile], class_folders: Iterable[str]) -> list[str]:
-    """A note about classes without any image, and one for every domain that lacks classes which another domain has."""
-    classes = {file.label for file in files}
+def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[str]) -> list[str]:
+    """A note about classes without any image, and one for every domain that lacks classes which another domain has.
+
+    Args:
+        present: the classes of each domain.
+        class_folders: names of all class folders.
+    """
+    classes = {label for labels in present.values() for label in labels}
     dropped = sorted(set(class_folders) - classes)
-    present: dict[str, set[str]] = {}
-    for file in files:
-        present.setdefault(file.domain, set()).add(file.label)
     notes = [f"Classes without an image in any domain are dropped: {listed(dropped)}."] if dropped else []
     return notes + [
-        f"Domain {domain!r} has no image of {listed(sorted(classes - has))}."
-        for domain, has in present.items()
-        if classes - has
+        f"Domain {domain!r} has no image of {listed(sorted(lacks))}."
+        for domain, labels in present.items()
+        if (lacks := classes - set(labels))
     ]
 
 
@@ -133,78 +118,128 @@ def listed(items: Sequence[str]) -> str:
     return ", ".join(items[:NAMED]) + more
 
 
-def _domains(files: Sequence[ImageFile], images: DecodedImages, classes: list[str], size: int) -> Iterator[Domain]:
-    """Domains over the readable rows of `images`; files[i] is the i-th of them."""
-    number = {label: i for i, label in enumerate(classes)}
-    labels = np.array([number[file.label] for file in files], dtype=np.int64)
-    start = 0
-    for domain, group in groupby(files, lambda file: file.domain):
-        stop = start + len(list(group))
-        yield Domain(domain, ImageInputs(images, images.readable[start:stop], size), labels[start:stop])
-        start = stop
-
-
-def _subfolders(folder: Path) -> list[str]:
-    try:
-        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    except PermissionError as error:
+def require_two_domains(files: Sequence[ImageFile], where: str, remedy: str) -> None:
+    """UserError unless the images are of at least two domains."""
+    domains = sorted({file.domain for file in files})
+    if len(domains) < 2:
+        classes = sorted({file.label for file in files})
         raise UserError(
-            f"Expected a folder that can be read at {folder}. It is not allowed. Change its mode."
-        ) from error
+            f"Expected at least two domains {where}. Found one, {domains[0]!r}, with classes {listed(classes)}. "
+            f"{remedy}"
+        )
 
 
-def _loose_images(folder: Path) -> int:
-    """Number of images directly in `folder`."""
-    return sum(_is_image(entry.name) and entry.is_file() for entry in os.scandir(folder))
+@dataclass(frozen=True)
+class _Inside:
+    """What is directly in a folder: visible sub-folders and files, both sorted."""
+
+    identity: Identity
+    folders: list[str]
+    files: list[str]
 
 
-def _images_under(folder: Path) -> Iterator[Path]:
-    """Images of a class, nested folders included, in the order of sorted(os.walk)."""
-    for root, _, names in sorted(os.walk(folder, followlinks=True)):
-        hidden = any(part.startswith(".") for part in Path(root).relative_to(folder).parts)
-        if not hidden:
-            yield from (Path(root, name) for name in sorted(names) if _is_image(name))
+@dataclass
+class _Reader:
+    """Reads folders and keeps account of what it meets.
+
+    Args:
+        times: every folder read and its modification time before that.
+        others: how many files are no images, by their ending.
+        repeated: links to folders that were read already, or that lead back to where they are.
+    """
+
+    times: list[tuple[Path, int]] = field(default_factory=list)
+    others: Counter[str] = field(default_factory=Counter)
+    repeated: list[Path] = field(default_factory=list)
+
+    def read(self, folder: Path) -> _Inside:
+        """List a folder; UserError if that is not allowed."""
+        try:
+            stat = os.stat(folder)
+            self.times.append((folder, stat.st_mtime_ns))
+            folders: list[str] = []
+            files: list[str] = []
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    (folders if _is_folder(entry) else files).append(entry.name)
+        except OSError as error:
+            raise UserError(
+                f"Expected a folder that can be read at {folder}. It cannot ({error.strerror}). Change its "
+                "permissions, or move it away."
+            ) from error
+        return _Inside((stat.st_dev, stat.st_ino), sorted(n for n in folders if not n.startswith(".")), sorted(files))
+
+    def images_below(self, folder: Path, above: set[Identity]) -> Iterator[Path]:
+        """Images of a class, nested folders included, in the order of sorted(os.walk)."""
+        walked = dict(self._walk(folder, set(above)))
+        for root in sorted(walked, key=str):
+            names = walked[root]
+            self.count_others(names)
+            yield from (root / name for name in names if is_image(name))
+
+    def count_others(self, names: Iterable[str]) -> None:
+        """Count files that are no images; hidden ones are nobody's data."""
+        self.others.update(
+            os.path.splitext(name)[1].lower() for name in names if not is_image(name) and not name.startswith(".")
+        )
+
+    def notes(self, root: Path) -> list[str]:
+        """What was left out, in sentences."""
+        notes = []
+        if self.others:
+            notes.append(f"Files that are no images by their ending are left out: {self.named_others()}.")
+        if self.repeated:
+            links = [str(link.relative_to(root)) for link in self.repeated]
+            notes.append(f"Links to a folder that is read already are left out: {listed(links)}.")
+        return notes
+
+    def named_others(self) -> str:
+        """Endings with their counts, the most frequent first."""
+        ordered = sorted(self.others.items(), key=lambda item: (-item[1], item[0]))
+        return listed([f"{n} {ending or 'without an ending'}" for ending, n in ordered])
+
+    def _walk(self, folder: Path, seen: set[Identity]) -> Iterator[tuple[Path, list[str]]]:
+        """A folder and those below it, each once however many links lead to it, with their files."""
+        waiting = [folder]
+        while waiting:
+            current = waiting.pop()
+            inside = self.read(current)
+            if inside.identity in seen:
+                self.repeated.append(current)
+                continue
+            seen.add(inside.identity)
+            yield current, inside.files
+            waiting += [current / name for name in reversed(inside.folders)]
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
+    """Whether a file counts as an image by its ending."""
     return name.lower().endswith(EXTENSIONS)
 
 
-def _require_domains(path: Path, files: Sequence[ImageFile]) -> None:
-    domains = sorted({file.domain for file in files})
-    if len(domains) >= 2:
-        return
-    if domains:
-        classes = sorted({file.label for file in files})
-        raise UserError(
-            f"Expected at least two domains domain/class/image under {path}. Found one, {domains[0]!r}, with classes "
-            f"{listed(classes)}. Give the folder whose sub-folders are the domains; if those are the domains, give "
-            f"{path / domains[0]}."
-        )
-    direct = [name for name in _subfolders(path) if _loose_images(path / name)]
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself, or into a forbidden folder
+        return False
+
+
+def _loose_note(inside: _Inside, where: str) -> list[str]:
+    loose = sum(map(is_image, inside.files))
+    return [f"Images {where} and are left out: {loose}."] if loose else []
+
+
+def _require_domains(path: Path, files: Sequence[ImageFile], direct: Sequence[str], reader: _Reader) -> None:
+    if files:
+        only = files[0].domain
+        remedy = f"Give the folder whose sub-folders are the domains; if those are the domains, give {path / only}."
+        return require_two_domains(files, f"domain/class/image under {path}", remedy)
     if direct:
         raise UserError(
             f"Expected at least two domains domain/class/image under {path}. Found images directly in its sub-folders "
             f"({listed(direct)}): it looks like one domain. Give the folder that holds it and the other domains."
         )
+    found = f"none, but other files ({reader.named_others()})" if reader.others else "none"
     raise UserError(
-        f"Expected images domain/class/image under {path}. Found none. Images end in {', '.join(EXTENSIONS)}."
+        f"Expected images domain/class/image under {path}. Found {found}. Images end in {', '.join(EXTENSIONS)}."
     )
-
-
-def _readable(scan: Scan, images: DecodedImages) -> list[ImageFile]:
-    """The files that could be decoded; UserError if a domain loses all of its own."""
-    kept = [scan.files[row] for row in images.readable]
-    lost = sorted(set(scan.counts()) - {file.domain for file in kept})
-    if lost:
-        raise UserError(f"Expected images in every domain of {scan.root}. None of {listed(lost)} can be decoded.")
-    return kept
-
-
-def _unreadable_note(scan: Scan, images: DecodedImages) -> list[str]:
-    paths = [str(scan.files[row].path.relative_to(scan.root)) for row in np.flatnonzero(images.heights == 0)]
-    return [f"Files that cannot be decoded are left out: {len(paths)} ({listed(paths)})."] if paths else []
-
-
-def _what_is(path: Path) -> str:
-    return "a file" if path.exists() else "nothing there"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fgmix.data._dataset import DomainDataset, Indices
+from fgmix.data._dataset import Domain, DomainDataset, Indices
 from fgmix.errors import UserError, bad_value
 from fgmix.seeding import seed_hash
 
@@ -33,17 +33,23 @@ def split_indices(n: int, holdout_fraction: float, trial_seed: int, domain_index
 
 
 def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: int) -> dict[str, Split]:
-    """The split of every domain, by name."""
+    """The split of every domain, by name: the one that comes with the data, else DomainBed's."""
     if not 0 < holdout_fraction < 1:
         raise bad_value("holdout_fraction", "between 0 and 1", holdout_fraction)
     splits = {
-        domain.name: split_indices(len(domain), holdout_fraction, trial_seed, index)
+        domain.name: _given(domain) or split_indices(len(domain), holdout_fraction, trial_seed, index)
         for index, domain in enumerate(dataset.domains)
     }
     for name, split in splits.items():
         if len(split.holdout) == 0:
             raise UserError(
-                f"Domain {name!r} has {len(split.train)} instances, too few to hold out {holdout_fraction:.0%} of. "
-                "Add instances or raise the holdout fraction."
+                f"Domain {name!r} has {len(split.train)} samples, too few to hold out {holdout_fraction:.0%} of. "
+                "Add samples or raise the holdout fraction."
             )
     return splits
+
+
+def _given(domain: Domain) -> Split | None:
+    if domain.holdout is None:
+        return None
+    return Split(np.flatnonzero(~domain.holdout), np.flatnonzero(domain.holdout))

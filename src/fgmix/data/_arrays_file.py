@@ -1,0 +1,33 @@
+"""Arrays of ours in a sealed .npz file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fgmix.data._opening import open_file
+from fgmix.files import write_bytes
+from fgmix.seals import check_zip, seal_zip
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """Write a file that is whole or absent and carries its digest."""
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **arrays)
+    write_bytes(path, seal_zip(packed.getvalue()))
+
+
+def read_arrays(path: Path) -> Arrays:
+    """What `write_arrays` wrote; Damaged if the file is not that, OSError if it cannot be read."""
+    with open_file(path) as file:
+        data = file.read()
+    check_zip(data, str(path))
+    with np.load(io.BytesIO(data), allow_pickle=False) as packed:
+        return dict(packed)

@@ -1,0 +1,55 @@
+"""Open ordinary files only: a named pipe would wait for ever, a device may never end."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from pathlib import Path
+
+from fgmix.errors import MachineError
+
+# what a disk or a mount reports, and never a file that is merely broken, forbidden or absent
+_FAILURES = {errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV, errno.ENOMEM}
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFREG: "a file",
+}
+
+
+def open_file(path: Path) -> io.BufferedReader:
+    """Open an ordinary file for reading; OSError, whose `strerror` fits into a sentence, for anything else.
+
+    The kind is looked up before the file is opened: opening a device can itself have effects.
+    """
+    kind = stat.S_IFMT(os.stat(path).st_mode)
+    if kind != stat.S_IFREG:
+        raise OSError(errno.EINVAL, f"It is {_KINDS.get(kind, 'something special')}, not a file", str(path))
+    return open(path, "rb")
+
+
+def raise_failure(error: OSError, path: Path) -> None:
+    """MachineError if it was the disk or the mount that failed; else nothing."""
+    if error.errno in _FAILURES:
+        raise MachineError(
+            f"Expected to read {path}. It failed ({error.strerror}). Check the disk or the mount, then rerun."
+        ) from error
+
+
+def what_is(path: Path) -> str:
+    """What is at a path, for an error message: a file, a folder, nothing there, …
+
+    >>> what_is(Path("/")), what_is(Path("/no/such"))
+    ('a folder', 'nothing there')
+    """
+    try:
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "something special")
+    except FileNotFoundError:
+        return "a link to nothing" if os.path.islink(path) else "nothing there"
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
+        return f"something that cannot be read ({getattr(error, 'strerror', None) or error})"

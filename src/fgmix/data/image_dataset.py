@@ -1,0 +1,171 @@
+"""Images in a folder or a manifest as a dataset: listed, decoded through the cache, put together by domain."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fgmix.data._dataset import Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data._registry import LoadOptions, cache_dir
+from fgmix.data.augment import ImageInputs
+from fgmix.data.catalogue import Catalogue, scan_images
+from fgmix.data.contents import contents_of
+from fgmix.data.decoded import QUALITY, CachedImages, cached_images, checked_size, decoded_images
+from fgmix.data.folders import class_notes, listed
+from fgmix.data.images import change_notes
+from fgmix.data.preparation import Preparation
+from fgmix.errors import UserError
+
+
+def load_images(path: Path, options: LoadOptions, *, name: str | None = None) -> DomainDataset:
+    """A folder `domain/class/image`, or a CSV manifest of images, as a dataset.
+
+    After `prepare_images` no image file is looked at: the folders' modification times show whether files were added,
+    removed or renamed.
+
+    Args:
+        path: the folder that holds the domains' folders, or the manifest.
+        options: image_size (default 224), skip_unreadable, background, cache and progress are used.
+        name: of the dataset; else the folder's or the manifest's.
+    """
+    size = checked_size(options.image_size)
+    name = name or _name(path)
+    known = Preparation.read(path, options.cache or cache_dir())
+    changed = known.changed_folders() if known else []
+    if known and not changed:
+        images = cached_images(
+            known.catalogue.files,
+            size,
+            known.contents,
+            background=options.background,
+            skip_unreadable=options.skip_unreadable,
+            cache=options.cache,
+        )
+        if images is not None:
+            return _assembled(name, known.catalogue, images)
+    dataset = _read_in_full(path, options, size, name)[0]
+    if changed:
+        note = (
+            f"Changed since `fgmix data prepare`, so that every file was looked at: {listed(changed)}. Prepare again."
+        )
+        return replace(dataset, notes=(*dataset.notes, note))
+    return dataset
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare_images` has put into the cache.
+
+    Args:
+        dataset: what runs will load.
+        images: its decoded images.
+        manifest: the file that spares them the listing.
+    """
+
+    dataset: DomainDataset
+    images: CachedImages
+    manifest: Path
+
+    def lines(self) -> list[str]:
+        """What to tell the user."""
+        n, kept = len(self.images.readable), self.images.recipe
+        domains = ", ".join(f"{domain.name} {len(domain):,}" for domain in self.dataset.domains)
+        how = "pixels" if kept.encoding == "pixels" else f"JPEGs of quality {QUALITY}"
+        return [
+            f"{self.dataset.name}: {n:,} images in {len(self.dataset.classes)} classes ({domains}).",
+            f"Decoded for {kept.image_size} px as {how}: {self.images.file} ({len(self.images.pixels) / 1e9:.2f} GB).",
+            f"Manifest: {self.manifest}. Run this command again after files were changed in place.",
+            *self.dataset.notes,
+        ]
+
+
+def prepare_images(path: Path, options: LoadOptions) -> Prepared:
+    """Decode the images of a folder or manifest into the cache, and write down what a later start needs to know.
+
+    Args:
+        path: the folder, or the manifest.
+        options: as for `load_images`; `cache` says where to.
+    """
+    dataset, preparation, images = _read_in_full(path, options, checked_size(options.image_size), _name(path))
+    return Prepared(dataset, images, preparation.write(options.cache or cache_dir()))
+
+
+def _read_in_full(
+    path: Path, options: LoadOptions, size: int, name: str
+) -> tuple[DomainDataset, Preparation, CachedImages]:
+    """List all files and digest their contents; decode them where that is not done yet."""
+    scan = scan_images(path)
+    catalogue = Catalogue.of(scan)
+    contents = contents_of(catalogue.files, cache=options.cache, progress=options.progress)
+    images = decoded_images(
+        catalogue.files,
+        size,
+        background=options.background,
+        skip_unreadable=options.skip_unreadable,
+        cache=options.cache,
+        contents=contents,
+        progress=options.progress,
+    )
+    return _assembled(name, catalogue, images), Preparation(path, catalogue, contents, scan.folders), images
+
+
+def _name(path: Path) -> str:
+    full = path.resolve()
+    return full.name if os.path.isdir(full) else full.stem
+
+
+def _assembled(name: str, catalogue: Catalogue, images: CachedImages) -> DomainDataset:
+    rows = images.readable
+    size = images.recipe.image_size
+    _require_all_domains(catalogue, rows)
+    kept = np.unique(catalogue.label[rows])  # numbers of the classes that have an image
+    classes = tuple(catalogue.classes[number] for number in kept)
+    domains = []
+    for number, domain in enumerate(catalogue.domains):
+        mine = rows[catalogue.domain[rows] == number]
+        y = np.searchsorted(kept, catalogue.label[mine])
+        holdout = None if catalogue.holdout is None else catalogue.holdout[mine]
+        domains.append(Domain(domain, ImageInputs(images, mine, size), y, holdout))
+    fingerprint = fingerprint_of(
+        [
+            f"images {size}",
+            images.key,
+            rows,
+            *classes,
+            *(part for d in domains for part in (d.name, d.y)),
+            *(d.holdout for d in domains if d.holdout is not None),
+        ]
+    )
+    present = {d.name: [classes[label] for label in np.unique(d.y)] for d in domains}
+    notes = (
+        *catalogue.notes,
+        *_unreadable_note(catalogue, images),
+        *change_notes(images.changes, images.recipe.background),
+        *_encoding_note(images),
+        *class_notes(present, catalogue.classes),
+    )
+    return DomainDataset(name, tuple(domains), classes, (3, size, size), "images", fingerprint, notes)
+
+
+def _require_all_domains(catalogue: Catalogue, rows: Indices) -> None:
+    lost = sorted(set(range(len(catalogue.domains))) - set(np.unique(catalogue.domain[rows]).tolist()))
+    if lost:
+        names = listed([catalogue.domains[number] for number in lost])
+        raise UserError(
+            f"Expected images in every domain of {catalogue.files.root}. None of {names} can be decoded. Replace the "
+            "files, or remove the domain."
+        )
+
+
+def _unreadable_note(catalogue: Catalogue, images: CachedImages) -> list[str]:
+    names = [catalogue.files.names[row] for row in np.flatnonzero(images.heights == 0).tolist()]
+    return [f"Files that cannot be decoded are left out: {len(names)} ({listed(names)})."] if names else []
+
+
+def _encoding_note(images: CachedImages) -> list[str]:
+    if images.recipe.encoding == "pixels":
+        return []
+    return [f"Images are kept as JPEGs of quality {QUALITY}: their pixels would not fit into memory."]

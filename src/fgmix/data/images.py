@@ -1,0 +1,226 @@
+"""One image file as 8-bit RGB. Whatever is changed on the way is recorded, and what cannot be kept is refused.
+
+- The image is turned as its EXIF orientation says.
+- Transparent pixels are composited on a background colour, white by default.
+- CMYK is converted without its colour profile.
+- Of several frames or pages the first is used.
+- More than 8 bits per channel are refused: Pillow would clip grey values at 255 and drop the lower bits of colours.
+
+ImageFolder's loader, and so DomainBed's, ignores orientation and transparency: such files, and no others, look
+different here.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import math
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageColor, UnidentifiedImageError
+
+from fgmix.data._opening import open_file, raise_failure
+from fgmix.errors import bad_value
+
+BACKGROUND = "white"
+# Told by content, whatever the ending. No others: some of Pillow's decoders start programs (EPS) or hide their depth.
+FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+_ORIENTATION = 0x0112
+_BITS_PER_SAMPLE = 258
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class Change(enum.IntFlag):
+    """What decoding did to an image beyond reading it."""
+
+    TURNED = 1
+    COMPOSITED = 2
+    CMYK = 4
+    FIRST_FRAME = 8
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A decoded image, 8-bit RGB, and what was changed."""
+
+    image: Image.Image
+    changes: Change
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Why a file could not be decoded."""
+
+    reason: str
+
+
+class _Refused(ValueError):
+    """An image that Pillow would decode, but not faithfully."""
+
+
+def decode(path: Path, background: str = BACKGROUND) -> Picture:
+    """An image file as RGB.
+
+    Args:
+        path: an ordinary file, or a link to one.
+        background: colour under transparent pixels, as Pillow names it or as #rrggbb.
+    """
+    changes = Change(0)
+    with open_file(path) as file, Image.open(file, formats=FORMATS) as opened:
+        _require_size(opened)
+        _require_eight_bits(opened)
+        if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:  # MPO: a photo with previews of itself
+            changes |= Change.FIRST_FRAME
+        turned_by_pillow = opened.format == "TIFF" and _orientation(opened) in _TURNS
+        opened.load()
+        image: Image.Image = opened
+        if (turn := _TURNS.get(_orientation(opened))) is not None:
+            image = opened.transpose(turn)
+        if turned_by_pillow or turn is not None:
+            changes |= Change.TURNED
+        if image.mode == "CMYK":
+            changes |= Change.CMYK
+        flat, is_composited = _flattened(image, background)
+    return Picture(flat, changes | Change.COMPOSITED if is_composited else changes)
+
+
+def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable:
+    """As `decode`, or why it does not work. Call it inside `quiet_decoding`."""
+    try:
+        return decode(path, background)
+    except MemoryError:  # not the file's fault: it must not be skipped
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return Unreadable(_too_large())
+    except UnidentifiedImageError:
+        return Unreadable(f"it is none of {', '.join(FORMATS)}")
+    except _Refused as error:
+        return Unreadable(str(error))
+    except OSError as error:
+        raise_failure(error, path)
+        return Unreadable(error.strerror or str(error))
+    except Exception as error:  # Pillow's plugins let anything escape from a broken file: struct.error, SyntaxError, …
+        return Unreadable(f"{type(error).__name__}: {error}")
+
+
+def size_of(path: Path) -> tuple[int, int] | None:
+    """(width, height) as the file's header announces it, before any turn; None if it cannot be read."""
+    try:
+        with open_file(path) as file, Image.open(file, formats=FORMATS) as image:
+            return image.size
+    except Exception:  # as in `try_decode`: whoever decodes the file gets the reason
+        return None
+
+
+def digest_of(path: Path) -> bytes:
+    """A digest of a file's content; a file that cannot be opened has its own (decoding will name it)."""
+    try:
+        with open_file(path) as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
+    except OSError as error:
+        raise_failure(error, path)
+        return b"unreadable"
+
+
+@contextmanager
+def quiet_decoding() -> Iterator[None]:
+    """Within it, Pillow's warning about a decompression bomb is an error and its chatter about metadata is silent."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def colour_of(background: str) -> str:
+    """A colour as #rrggbb.
+
+    >>> colour_of("white")
+    '#ffffff'
+    """
+    try:
+        rgb = ImageColor.getcolor(background, "RGB")
+    except (ValueError, AttributeError, TypeError) as error:  # no text raises AttributeError
+        raise bad_value("background", "a colour such as white or #808080", background) from error
+    return "#" + bytes(rgb).hex()
+
+
+def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND) -> list[str]:
+    """A sentence for every kind of change, with the number of images."""
+    colour = "white" if colour_of(background) == colour_of("white") else colour_of(background)
+    sentences = {
+        Change.TURNED: "Images turned as their EXIF orientation says",
+        Change.COMPOSITED: f"Images with transparent pixels, composited on {colour}",
+        Change.CMYK: "CMYK images, converted to RGB without their colour profile",
+        Change.FIRST_FRAME: "Images of several frames or pages, of which the first is used",
+    }
+    counts = {change: int(np.count_nonzero(changes & change)) for change in sentences}
+    return [f"{sentence}: {counts[change]}." for change, sentence in sentences.items() if counts[change]]
+
+
+def _require_size(image: Image.Image) -> None:
+    """Before a pixel is decoded: the header's size decides how much memory that takes."""
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise _Refused(f"its size is {width}×{height} pixels")
+    if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):  # Pillow only warns, unless `quiet_decoding` is around
+        raise _Refused(_too_large())
+
+
+def _too_large() -> str:
+    return f"it announces more than {Image.MAX_IMAGE_PIXELS:,} pixels; reduce it first"
+
+
+def _require_eight_bits(image: Image.Image) -> None:
+    if _is_deep(image):
+        raise _Refused("it has more than 8 bits per channel; save it with 8, in the window that you need")
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Whether the file has more than 8 bits per channel; only grey ones show it in Pillow's mode."""
+    if image.mode[0] in "IF":
+        return True
+    if image.format == "TIFF":
+        bits: tuple[int, ...] = image.tag_v2.get(_BITS_PER_SAMPLE, (1,))  # type: ignore[attr-defined]
+        return max(bits) > 8
+    for tile in getattr(image, "tile", ()):
+        raw_mode, *more = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
+        if image.format == "PPM" and more and isinstance(more[0], int) and more[0] > 255:  # the largest value
+            return True
+        if re.match(r"(L|LA|RGB|RGBA|CMYK);16", str(raw_mode)):  # but not a bitmap's BGR;16: 5, 6 and 5 bits
+            return True
+    return False
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # broken metadata around sound pixels
+        return 1
+    return value if isinstance(value, int) else 1
+
+
+def _flattened(image: Image.Image, background: str) -> tuple[Image.Image, bool]:
+    """RGB without transparency, and whether there was any to composite."""
+    if image.has_transparency_data:
+        straight = image.convert("LA") if image.mode == "La" else image
+        rgba = straight.convert("RGBA")
+        if rgba.getchannel("A").getextrema()[0] < 255:  # type: ignore[operator]  # one channel: (lowest, highest)
+            canvas = Image.new("RGBA", rgba.size, background)
+            canvas.alpha_composite(rgba)
+            return canvas.convert("RGB"), True
+    return image.convert("RGB"), False

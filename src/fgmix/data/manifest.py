@@ -1,0 +1,144 @@
+"""A CSV manifest: one line per image, wherever the files are.
+
+    path,label,domain
+    scans/0001.png,healthy,ct
+    /data/mr/17.png,ill,mr
+
+The columns `path`, `label` and `domain` are required, in any order; `split` is optional and says `train` or `holdout`
+(or `val`) for every image, instead of a drawn split. Paths are relative to the manifest's folder. The lines may come in
+any order: domains are sorted by name and, within a domain, images by class, folder and file name, which is the order of
+a folder `domain/class/image`. A manifest that lists such a folder gives the same dataset, fingerprint included.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fgmix.data._opening import open_file
+from fgmix.data.folders import ImageFile, Scan, listed, require_two_domains
+from fgmix.errors import UserError
+
+REQUIRED = ("path", "label", "domain")
+SPLITS = {"train": False, "holdout": True, "val": True, "validation": True}
+LARGEST = 2_000_000_000  # bytes: ten times what ten million images take
+
+_Line = tuple[int, dict[str, str]]  # its number, and its cells by column
+
+
+def scan_manifest(path: Path) -> Scan:
+    """The images that a CSV manifest names; UserError with line numbers where it is not in order."""
+    root = path.parent
+    lines = _lines(path)
+    files = [
+        ImageFile(cells["domain"], cells["label"], root / cells["path"], _holdout(cells, number, path))
+        for number, cells in lines
+    ]
+    _require_distinct(lines, path)
+    times = _require_files(files, lines, path)
+    files.sort(key=lambda file: (file.domain, file.label, str(file.path.parent), file.path.name))
+    require_two_domains(files, f"in {path}", "Add the images of another domain.")
+    return Scan(root, tuple(files), frozenset(file.label for file in files), (), times)
+
+
+def _lines(path: Path) -> list[_Line]:
+    try:
+        lines = list(_cells(csv.reader(io.StringIO(_text(path), newline=""), strict=True), path))
+    except csv.Error as error:
+        raise UserError(f"Expected a CSV file at {path}. It is not one ({error}). Save it again as CSV.") from error
+    if not lines:
+        raise UserError(f"Expected lines below the header of {path}. Found none. Add one for every image.")
+    return lines
+
+
+def _text(path: Path) -> str:
+    try:
+        with open_file(path) as file:
+            if (size := os.fstat(file.fileno()).st_size) > LARGEST:
+                raise UserError(
+                    f"Expected a manifest of at most {LARGEST / 1e9:g} GB at {path}. Found {size / 1e9:.1f}."
+                )
+            return file.read().decode("utf-8-sig")  # spreadsheets begin a file with a mark
+    except OSError as error:
+        raise UserError(f"Expected a CSV manifest at {path}. It cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"Expected UTF-8 in {path}. Found another encoding at byte {error.start}. Save it as UTF-8."
+        ) from error
+
+
+def _cells(reader: Iterator[list[str]], path: Path) -> Iterator[_Line]:
+    header = [name.strip() for name in next(reader, [])]
+    _require_columns(header, path)
+    for row in reader:
+        number = reader.line_num  # type: ignore[attr-defined]
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise UserError(
+                f"Expected {len(header)} cells in line {number} of {path}. Found {len(row)}. Quote cells with commas."
+            )
+        # a file's name may end in a blank, a class should not
+        cells = {name: cell if name == "path" else cell.strip() for name, cell in zip(header, row)}
+        blank = [name for name in header if not cells[name].strip()]
+        if blank:
+            raise UserError(f"Expected a value in every cell of {path}. Found no {blank[0]} in line {number}. Fill it.")
+        yield number, cells
+
+
+def _require_columns(header: Sequence[str], path: Path) -> None:
+    expected = "path, label, domain and, if wanted, split"
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+        raise UserError(f"Expected the columns {expected}, separated by commas, in {path}. Found {header[0]!r}.")
+    missing = [name for name in REQUIRED if name not in header]
+    unknown = [name for name in header if name not in (*REQUIRED, "split")]
+    if missing or unknown or len(set(header)) < len(header):
+        raise UserError(
+            f"Expected the columns {expected} in {path}, each once. Found {', '.join(map(repr, header)) or 'nothing'}. "
+            "Rename, add or remove columns."
+        )
+
+
+def _holdout(cells: dict[str, str], number: int, path: Path) -> bool | None:
+    if "split" not in cells:
+        return None
+    if cells["split"] not in SPLITS:
+        raise UserError(
+            f"Expected train or holdout as split in {path}. Found {cells['split']!r} in line {number}. Whole domains "
+            "are held out for testing: images of a test domain need no split of their own, so write train there."
+        )
+    return SPLITS[cells["split"]]
+
+
+def _require_distinct(lines: Sequence[_Line], path: Path) -> None:
+    first: dict[str, int] = {}
+    for number, cells in lines:
+        before = first.setdefault(os.path.normpath(cells["path"]), number)
+        if before != number:
+            raise UserError(
+                f"Expected every path once in {path}. Found {cells['path']!r} in lines {before} and {number}. Remove "
+                "one of them."
+            )
+
+
+def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> tuple[tuple[Path, int], ...]:
+    """UserError if files are missing; else their folders, each with its modification time before we looked."""
+    times: dict[Path, int] = {}
+    missing = []
+    for file, (number, cells) in zip(files, lines):
+        folder = file.path.parent
+        try:
+            if folder not in times:
+                times[folder] = os.stat(folder).st_mtime_ns
+            os.stat(file.path)
+        except (OSError, ValueError):  # ValueError: a NUL character
+            missing.append(f"{cells['path']!r} (line {number})")
+    if missing:
+        raise UserError(
+            f"Expected the {len(files)} files that {path} names, relative to {path.parent}. Found no "
+            f"{listed(missing)}. Correct the paths, or remove the lines."
+        )
+    return tuple(times.items())
