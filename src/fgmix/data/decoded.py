@@ -5,7 +5,7 @@ to 0.7 of the area, so a square crop still has S pixels a side. Images are never
 are kept as rows of RGB pixels (h, w, 3); or, where those would exceed FGMIX_DECODED_GB (80 % of the memory if it is not
 set), as JPEGs of the same size, quality 95 without chroma subsampling, which are decoded whenever they are read.
 
-Where: `cache_dir()/decoded/<key>/`, with `images.bin` and `index.npz`, which holds sizes and digests; a height of 0
+Where: `cache_dir()/decoded/<key>/`, with `images.bin` and `index.npz`, which holds sizes and checksums; a height of 0
 marks a file that cannot be decoded. The key is a digest of the files' contents in order, S, the background of
 transparent images, and the format: a folder that moved keeps its cache, a changed file gets another one. The folder may
 be deleted at any time.
@@ -16,7 +16,6 @@ image is then decoded again from its file; a cache without a sound index is buil
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import secrets
@@ -24,6 +23,7 @@ import shutil
 import socket
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -58,7 +58,6 @@ QUALITY = 95  # off by 0.4 grey levels on average on PACS at 224 px, by 1.2 at 6
 JPEG_SHARE = 0.25  # bytes of such a JPEG against its pixels': 0.12 on PACS at 224 px, 0.24 at 64 px
 MEMORY_SHARE = 0.8
 SAMPLED = 64  # files whose headers tell how large the whole will be
-DIGEST = 16  # bytes
 ABANDONED = 3600  # seconds after which a half-built cache of another machine, whose locks we may not see, is deleted
 GB = 1_000_000_000
 
@@ -137,7 +136,7 @@ class CachedImages(DecodedImages):
 
     Args:
         lengths: bytes of each image.
-        digests: (n, 16), of each image's bytes.
+        checksums: CRC-32 of each image's bytes.
         changes: `Change` flags of each image.
         recipe: how they were made.
         file: where they are.
@@ -145,7 +144,7 @@ class CachedImages(DecodedImages):
     """
 
     lengths: Indices
-    digests: Pixels
+    checksums: npt.NDArray[np.uint32]
     changes: npt.NDArray[np.uint8]
     recipe: Recipe
     file: Path
@@ -168,14 +167,14 @@ class CachedImages(DecodedImages):
 
     def is_sound(self, row: int) -> bool:
         """Whether an image's bytes are those that were written."""
-        return bytes(self.digests[row]) == _digest(self._stored(row).data)
+        return int(self.checksums[row]) == _checksum(self._stored(row).data)
 
     def repair(self, row: int) -> None:
         """Decode an image again from its file; UserError, and no cache any more, if that gives something else."""
         source = self.sources[row]
         with quiet_decoding():
             kept = self.recipe.keep(source)
-        if isinstance(kept, Unreadable) or _digest(kept.data) != bytes(self.digests[row]):
+        if isinstance(kept, Unreadable) or _checksum(kept.data) != int(self.checksums[row]):
             shutil.rmtree(self.file.parent, ignore_errors=True)
             raise UserError(
                 f"Expected {source} decoded in {self.file}. Found damaged bytes, and {source} is no longer the same. "
@@ -298,8 +297,9 @@ def _as_jpeg(image: Image.Image) -> bytes:
     return data.getvalue()
 
 
-def _digest(data: bytes | memoryview) -> bytes:
-    return hashlib.sha256(data).digest()[:DIGEST]
+def _checksum(data: bytes | memoryview) -> int:
+    # of what the standard library has, the fastest on any processor: 2 GB/s, where an image is resized at 1 GB/s
+    return zlib.crc32(data)
 
 
 # Pixels or JPEGs
@@ -375,20 +375,20 @@ def _write_images(files: Sequence[Path], recipe: Recipe, path: Path, skip_unread
     """Append every image to `path`; what the index should say about them."""
     n = len(files)
     lengths, heights, widths = np.zeros((3, n), dtype=np.int64)
-    digests, changes = np.zeros((n, DIGEST), np.uint8), np.zeros(n, np.uint8)
+    checksums, changes = np.zeros(n, np.uint32), np.zeros(n, np.uint8)
     # written, not mapped: a full disk then raises an error, where a mapped page would end the process
     with open(path, "xb") as out, Progress("decode images", n, show=progress) as bar:
         for row, kept in enumerate(in_threads(recipe.keep, files)):
             if not isinstance(kept, Unreadable):
                 out.write(kept.data)
                 lengths[row], (widths[row], heights[row]), changes[row] = len(kept.data), kept.size, kept.changes
-                digests[row] = np.frombuffer(_digest(kept.data), np.uint8)
+                checksums[row] = _checksum(kept.data)
             elif not skip_unreadable:
                 raise _cannot_decode(files[row], kept.reason)
             bar.advance()
         out.flush()
         os.fsync(out.fileno())  # else a power cut could leave the finished folder without its content
-    return {"lengths": lengths, "heights": heights, "widths": widths, "digests": digests, "changes": changes}
+    return {"lengths": lengths, "heights": heights, "widths": widths, "checksums": checksums, "changes": changes}
 
 
 def _remove_abandoned(folder: Path) -> None:
@@ -450,7 +450,7 @@ def _open(folder: Path, files: Sequence[Path]) -> CachedImages:
         heights=index["heights"],
         widths=index["widths"],
         lengths=lengths,
-        digests=index["digests"],
+        checksums=index["checksums"],
         changes=index["changes"],
         recipe=Recipe(
             int(index["image_size"]),

@@ -13,8 +13,9 @@ import numpy as np
 
 from fgmix.data.arrays import finite_rows, read_npz
 from fgmix.data.augment import ImageInputs
-from fgmix.data.decoded import DecodedImages, Unreadable, quiet_decoding, reduced
+from fgmix.data.decoded import DecodedImages, reduced
 from fgmix.data.folders import EXTENSIONS
+from fgmix.data.images import Unreadable, quiet_decoding
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError
 from fgmix.progress import Progress
