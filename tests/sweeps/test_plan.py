@@ -47,7 +47,7 @@ def test_an_estimate_by_hand(data: str) -> None:
     """Three domains of 30: 6 held out of each of two sources, all 30 of the test domain, in 3 evaluations."""
     run = spec(data, steps=10, eval_every=4, batch_size=20, averaging="none")
     found = estimate(run, load(data), CALIBRATION)
-    assert found == Estimate(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * 0.5, 2 * 1000)
+    assert found == Estimate(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * 0.5, 2 * 1000, steps=10)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_estimate_by_hand(data: str) -> None:
 def test_averages_training_parts_and_snapshots_count(
     data: str, fields: dict[str, object], evaluated: int, size: int
 ) -> None:
-    found = estimate(spec(data, steps=1, batch_size=10, **fields), load(data), CALIBRATION)
+    found = estimate(spec(data, steps=1, batch_size=10, averaging_start=0, **fields), load(data), CALIBRATION)
     assert found.seconds == 2.0 + evaluated * 0.5
     assert found.bytes == size
 
@@ -79,12 +79,12 @@ def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     from fgmix.runs.averaging import build_average
     from fgmix.runs.prepared import batch_source, build_algorithm, prepare
 
-    run = prepare(replace(spec(data, steps=4), algorithm="fgmix", settings={"tau": 0.0}), progress=False)
+    run = prepare(replace(spec(data, steps=4, averaging_start=1), algorithm="fgmix", settings={"tau": 0.0}), progress=False)
     found = calibrate(run.spec, run.dataset, device="cpu", repeats=1)
     algorithm = build_algorithm(run)
     algorithm.step(batch_source(run).at(0))
     average = build_average(run.spec, algorithm)
-    checkpoint.save(tmp_path / "checkpoint.pt", algorithm, average, checkpoint.Progress())
+    checkpoint.save((tmp_path / "checkpoint.pt", tmp_path / "before.pt"), algorithm, average, checkpoint.Progress())
     checkpoint.save_weights(tmp_path / "best.pt", algorithm)
     sizes = {file: (tmp_path / file).stat().st_size for file in ("checkpoint.pt", "best.pt")}
     assert found.weights_bytes == pytest.approx(sizes["best.pt"], rel=0.05)
@@ -120,7 +120,7 @@ def test_a_plan_in_words() -> None:
 def test_a_sweep_is_calibrated_once_a_method_and_dataset(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fgmix.benchmark import cost as module
+    from fgmix.sweeps import plan as module
 
     calibrate, calibrated = module.calibrate, list[str]()
 
@@ -167,7 +167,7 @@ def test_decoded_images_are_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_is_timed_with_the_threads_of_a_worker(
     data: str, monkeypatch: pytest.MonkeyPatch, workers: int, threads: int
 ) -> None:
-    from fgmix.benchmark import cost as module
+    from fgmix.sweeps import plan as module
 
     now, used = [8], list[int]()
 

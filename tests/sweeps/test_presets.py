@@ -16,16 +16,18 @@ from fgmix import algorithms
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.files import read_json
+from fgmix.results.collect import collect
 from fgmix.results.labels import known_domains
 from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
-from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from fgmix.results.selection import Method
 from fgmix.runs.averaging import RunningMean
-from fgmix.runs.spec import RunSpec, resolve
-from fgmix.sweeps.presets import PRESETS, changed, measure_cost, preset
+from fgmix.runs.resolve import resolve
+from fgmix.runs.spec import RunSpec
+from fgmix.sweeps.presets import PRESETS, changed, preset
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.sweep import Sweep, plan
+from fgmix.timing.cost import measure_cost
 from fgmix.timing.step import AVERAGED, SWA, _step
 from sweeps.toys import QUICK, Here, make_data
 
@@ -103,7 +105,7 @@ def test_the_papers_search(planned: Any) -> None:
 
 def test_ddg_trains_longer_on_smaller_batches(planned: Any) -> None:
     ddg = [spec for spec in planned("paper-overall", trials=1, hparams=1) if spec.algorithm == "ddg"]
-    assert {(s.steps, s.batch_size, round(s.settings["stage0"] * 35_000)) for s in ddg} == {(35_000, 2, 25_000)}
+    assert {(s.steps, s.batch_size, round(s.settings["stage0"] * 35_000)) for s in ddg} == {(35_000, 8, 25_000)}
     assert {(s.settings["pairs"], s.settings["downs"], s.settings["width"]) for s in ddg} == {(2, 4, 16)}
 
 

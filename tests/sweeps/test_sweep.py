@@ -12,14 +12,19 @@ import pytest
 
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.files import exclusive
+from fgmix.files import exclusive, write_json
 from fgmix.runs.folder import RunBusy
+from fgmix.runs.resolve import resolve
+from fgmix.runs.spec import RunSpec
+from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.folder import Outcome, is_locked, read_plans, state_of
+from fgmix.sweeps.presets import preset
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
 from fgmix.sweeps.sweep import Sweep, plan
-from sweeps.toys import QUICK, Here, make_data, records, tables, toy_sweep
+from runs.killed_run import toy_data
+from sweeps.toys import QUICK, Here, make_data, records, sessions, tables, toy_sweep
 
 
 @pytest.fixture
@@ -84,7 +89,7 @@ def test_a_grid_is_every_combination_and_a_method_without_its_settings_runs_once
         ({"test_domains": ("uss",)}, "Expected a domain of scans"),
         ({"test_domains": ("us", "mrr")}, "Did you mean 'mr'?"),
         ({"space": "domainbad"}, "Did you mean 'domainbed'?"),
-        ({"settings": {"lr": "fast"}}, "`lr` should be a number"),
+        ({"settings": {"lr": "fast"}}, "`lr` should be a positive number"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(
@@ -158,7 +163,7 @@ def test_a_run_taken_between_plan_and_start_is_busy(data: str, tmp_path: Path) -
     planned = plan(toy_sweep(data))[0]
     (tmp_path / planned.name).mkdir()
     with exclusive(tmp_path / planned.name / ".lock", RunBusy("held")):
-        assert execute(planned.name, planned.spec.as_dict(), str(tmp_path), "cpu").status == "busy"
+        assert execute(planned, str(tmp_path), "cpu").status == "busy"
     assert state_of(tmp_path / planned.name) == "waiting"
 
 
@@ -173,7 +178,7 @@ def test_a_launcher_that_does_nothing_is_an_error_not_a_loop(data: str, tmp_path
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     """Test domains whose runs fail, with the error."""
-    from fgmix.benchmark import execute as module
+    from fgmix.sweeps import execute as module
 
     fit, errors = module.train, dict[str, Exception]()
 
@@ -214,21 +219,21 @@ def test_a_run_that_failed_in_another_sweep_meanwhile_is_not_tried_again(
 ) -> None:
     planned = plan(toy_sweep(data))[0]
     failing["ct"] = RuntimeError("no")
-    assert execute(planned.name, planned.spec.as_dict(), str(tmp_path), "cpu").status == "failed"
+    assert execute(planned, str(tmp_path), "cpu").status == "failed"
     failing.clear()
-    again = execute(planned.name, planned.spec.as_dict(), str(tmp_path), "cpu")
+    again = execute(planned, str(tmp_path), "cpu")
     assert again == Outcome(planned.name, "failed", "RuntimeError: no")
 
 
-@pytest.mark.parametrize("moment", ["name_run", "failed"])
+@pytest.mark.parametrize("moment", ["resolve", "failed"])
 def test_two_sweeps_at_once_try_a_failing_run_once(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """The other process comes while this one has loaded the data, or has failed and not recorded it yet."""
-    from fgmix.benchmark import execute as module
+    from fgmix.sweeps import execute as module
 
     planned, tried, others = plan(toy_sweep(data))[0], list[str](), list[Outcome]()
-    arguments = planned.name, planned.spec.as_dict(), str(tmp_path), "cpu"
+    arguments = planned, str(tmp_path), "cpu"
     original = getattr(module, moment)
 
     def failing_fit(*_: Any, **__: Any) -> None:
@@ -243,7 +248,7 @@ def test_two_sweeps_at_once_try_a_failing_run_once(
     monkeypatch.setattr(module, "train", failing_fit)
     monkeypatch.setattr(module, moment, interrupted)
     assert execute(*arguments) == Outcome(planned.name, "failed", "RuntimeError: no")
-    assert [other.status for other in others] == ["failed" if moment == "name_run" else "busy"]
+    assert [other.status for other in others] == ["failed" if moment == "resolve" else "busy"]
     assert tried == [planned.name]
 
 
@@ -253,7 +258,7 @@ def test_data_that_changed_since_the_plan_is_a_failure_not_another_run(data: str
 
     _dataset.cache_clear()
     make_data(tmp_path, seed=1)
-    outcome = execute(planned.name, planned.spec.as_dict(), str(tmp_path), "cpu")
+    outcome = execute(planned, str(tmp_path), "cpu")
     assert outcome.status == "failed"
     assert "Plan the sweep again" in outcome.error
     _dataset.cache_clear()
@@ -276,13 +281,13 @@ def test_states_follow_the_folder(tmp_path: Path) -> None:
     with exclusive(folder / ".lock", RunBusy("held")):
         assert state_of(folder) == "running"
     assert not is_locked(folder)
-    (folder / "error.json").write_text("{}")
+    write_json(folder / "error.json", {"traceback": ""})
     assert state_of(folder) == "failed"
     with exclusive(folder / ".lock", RunBusy("held")):
         assert state_of(folder) == "running"  # tried again
-    (folder / "record.json").write_text('{"status": "done"}')
+    write_json(folder / "record.json", {"status": "done"})
     assert state_of(folder) == "done"
-    (folder / "record.json").write_text('{"status": "diverged"}')
+    write_json(folder / "record.json", {"status": "diverged"})
     assert state_of(folder) == "diverged"
 
 
@@ -331,3 +336,44 @@ def test_trials_that_draw_their_own_data_are_planned_with_it(monkeypatch: pytest
     both = plan(Sweep(datasets=("drawn",), algorithms=("erm",), trials=2, hparams=1, test_domains=("0",)))
     assert len({run.name for run in both}) == 2
     assert replace(both[0].spec, trial_seed=1, seed=both[1].spec.seed) == both[1].spec
+
+
+# Shared trunks
+
+
+def test_an_ablation_costs_at_most_half_and_its_records_are_the_same(data: str, tmp_path: Path) -> None:
+    methods = ("erm", "fgmix_a", "fgmix_d", "fgmix")
+    longer = toy_sweep(data, *methods, test_domains=("us",), common={**QUICK, "steps": 20})
+    run(tmp_path / "shared", longer)
+    for planned in plan(longer):
+        execute(replace(planned, trunk=0), str(tmp_path / "alone"), "cpu")
+    assert records(tmp_path / "shared") == records(tmp_path / "alone")
+    assert {planned.trunk for planned in plan(longer)} == {11}
+    shared, alone = (
+        sum(session["last_step"] - session["first_step"] for session in sessions(tmp_path / place))
+        for place in ("shared", "alone")
+    )
+    assert (shared, alone) == (4 * 9, 4 * 20)  # and the trunk's own 11, once
+    assert len(list((tmp_path / "shared" / "trunks").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("preset_name", "runs"), [("paper-ablation", 8), ("paper-sensitivity", 16)])
+def test_the_papers_designs_cost_at_most_half(preset_name: str, runs: int) -> None:
+    """By steps, for one trial and test domain; ERM stands beside the seven variants."""
+    sweep = preset(preset_name).sweeps[0]
+    algorithms = ("erm", *sweep.algorithms) if preset_name == "paper-ablation" else sweep.algorithms
+    specs = [
+        resolve(RunSpec(dataset="", algorithm=name, test_domains="2", steps=5000, settings=point), toy_data())
+        for name in algorithms
+        for point in sweep.points()
+    ]
+    assert len(specs) == runs
+    trunks = shared_trunks(specs)
+    steps = sum(spec.steps - trunks[spec.name] for spec in specs)
+    once = {(trunk_of(spec).name, trunks[spec.name]) for spec in specs}
+    assert steps + sum(length for _, length in once) <= 5000 * runs / 2
+
+
+def test_runs_that_nothing_is_shared_with_have_no_trunk(data: str) -> None:
+    assert {planned.trunk for planned in plan(toy_sweep(data, "erm", "coral"))} == {0}
+    assert {planned.trunk for planned in plan(toy_sweep(data, "fgmix"))} == {0}

@@ -45,7 +45,7 @@ class Here:
         outcomes = []
         for run in runs:
             self.ran.append(run.name)
-            outcomes.append(execute(run.name, run.spec.as_dict(), str(out), "cpu"))
+            outcomes.append(execute(run, str(out), "cpu"))
             report(outcomes[-1])
         return outcomes
 

@@ -47,6 +47,7 @@ class Algorithm(nn.Module):
     domainbed_name: ClassVar[str | None] = None  # DomainBed's name of the method; None where DomainBed lacks it
     min_domains: ClassVar[int] = 1
     needs_stages: ClassVar[bool] = False  # True: works on a convolutional network's stages (see networks.stages)
+    paired_batches: ClassVar[bool] = False  # True: runs draw batches in which samples come with another of their class
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings under which every part acts from the first step: no warm-up
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that wait for a step, by the setting that holds its number
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier forms by name, timed and tested too

@@ -48,9 +48,8 @@ def summary(record: RunRecord) -> list[str]:
     lines = []
     for model in record.models:
         best = record.selected(model)
-        lines.append(
-            f"{model}: best validation accuracy {100 * best.validation(record.sources, model):.1f} % at step {best.step}"
-        )
+        validation = 100 * best.validation(record.sources, model)
+        lines.append(f"{model}: best validation accuracy {validation:.1f} % at step {best.step}")
         for name, parts in best.accuracy[model].items():
             role = "source" if name in record.sources else "test"
             scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in parts.items())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import fgmix
+from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
 from fgmix.progress import Progress as ProgressBar
 from fgmix.runs import checkpoint
@@ -24,6 +25,7 @@ from fgmix.runs.protocols import PROTOCOLS
 from fgmix.runs.record import Evaluation, Model, RunRecord, Scores
 from fgmix.runs.resolve import notes_of
 from fgmix.runs.spec import RunSpec
+from fgmix.runs.trunk import build_trunk, start_from, trunk_folder, trunk_of
 from fgmix.seals import Damaged
 from fgmix.seeding import seed_torch, torch_generator
 
@@ -37,8 +39,9 @@ def train(
     dataset: DomainDataset | None = None,
     device: str = "auto",
     progress: bool = True,
+    trunk: int = 0,
 ) -> RunRecord:
-    """Train one run and return its record; a run that was killed goes on, a run that is done is read.
+    """Train one run and return its record; an interrupted run resumes, a finished one is read.
 
     Args:
         spec: what to run.
@@ -46,6 +49,7 @@ def train(
         dataset: the dataset, if it is loaded already; else `spec.dataset` is.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         progress: show a progress bar.
+        trunk: how many first steps to share with other runs in `out` (see `runs.trunk`); the record is the same.
 
     Example:
         >>> import tempfile, numpy as np
@@ -63,17 +67,23 @@ def train(
         print(f"note: {note}", file=sys.stderr)
     folder = RunFolder(Path(out) / run.spec.name)
     with folder.opened(run.spec):
-        return folder.finished() or _Loop(run, folder, pick_device(device), progress).run_to_end()
+        if found := folder.finished():
+            return found
+        loop = _Loop(run, folder, build_algorithm(run).to(pick_device(device)), progress)
+        if trunk and loop.at.step == 0:
+            loop.start_from_trunk(trunk)
+        return loop.run_to_end()
 
 
 class _Loop:
     """One run in progress: algorithm, average, and where it stands."""
 
-    def __init__(self, run: PreparedRun, folder: RunFolder, device: torch.device, show: bool) -> None:
-        self.run, self.spec, self.folder, self.device, self.show = run, run.spec, folder, device, show
+    def __init__(self, run: PreparedRun, folder: RunFolder, algorithm: Algorithm, show: bool) -> None:
+        self.run, self.spec, self.folder, self.show = run, run.spec, folder, show
+        self.device = next(algorithm.parameters()).device
         self.rules = PROTOCOLS[run.spec.protocol]
         self.evaluations = set(self.rules.evaluations(run.spec.eval_every, run.spec.steps))
-        self.algorithm = build_algorithm(run).to(device).train()
+        self.algorithm = algorithm.train()
         self.average = build_average(self.spec, self.algorithm)
         self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
         self.at = checkpoint.Progress()
@@ -97,28 +107,44 @@ class _Loop:
             return
         self.folder.start_over()
 
+    def start_from_trunk(self, steps: int) -> None:
+        """Take over the first steps from the trunk beside this run; train it if nobody has."""
+        folder = trunk_folder(self.spec, steps, self.folder.path.parent)
+        with folder.opened(trunk_of(self.spec)):
+            algorithm = build_trunk(build_algorithm(self.run), self.spec).to(self.device)
+            trunk = _Loop(self.run, folder, algorithm, self.show)
+            if trunk.run_until(steps) is not None:
+                return  # it diverged: the run finds out by itself
+        self.at = start_from(folder, self.folder, self.algorithm, self.average)
+        self._save()
+
     def run_to_end(self) -> RunRecord:
-        diverged_at = None
+        return self._finish(self.run_until(self.spec.steps))
+
+    def run_until(self, last: int) -> int | None:
+        """Train up to step `last`; the first step whose loss was not finite, if there is one."""
         source = batch_source(self.run)
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with (
             self.folder.session(self.at.step) as session,
-            ProgressBar(title, self.spec.steps, done=self.at.step, show=self.show) as bar,
+            ProgressBar(title, last, done=self.at.step, show=self.show) as bar,
         ):
             self._snapshot()
-            for batches in source.ahead(self.at.step, self.spec.steps):
+            for batches in source.ahead(self.at.step, last):
                 self._step(batches)
-                diverged_at = self._look(bar)
+                diverged_at = self._look(bar, last)
                 session["last_step"] = self.at.step
                 if diverged_at:
-                    break
+                    return diverged_at
                 self._snapshot()
                 if self._evaluation_due and not self._evaluate():
-                    diverged_at = self.at.step
-                    break
-                if self._checkpoint_due:
-                    checkpoint.save(self.folder.checkpoints, self.algorithm, self.average, self.at)
-        return self._finish(diverged_at)
+                    return self.at.step
+                if self._checkpoint_due or self.at.step == last:
+                    self._save()
+        return None
+
+    def _save(self) -> None:
+        checkpoint.save(self.folder.checkpoints, self.algorithm, self.average, self.at)
 
     @property
     def _evaluation_due(self) -> bool:
@@ -146,9 +172,9 @@ class _Loop:
         x = x.to(self.device, non_blocking=True)
         return x.contiguous(memory_format=torch.channels_last) if self.spec.channels_last and x.ndim == 4 else x
 
-    def _look(self, bar: ProgressBar) -> int | None:
+    def _look(self, bar: ProgressBar, last: int) -> int | None:
         """Fetch the losses now and then: show the last one, and find the first that is not finite."""
-        if not (self.at.step % CHECK_EVERY == 0 or self._checkpoint_due):
+        if not (self.at.step % CHECK_EVERY == 0 or self._checkpoint_due or self.at.step == last):
             bar.advance()
             return None
         losses = torch.stack(self.pending)

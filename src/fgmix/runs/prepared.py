@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgmix.algorithms import Algorithm, create
+from fgmix.algorithms import Algorithm, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, load, split_dataset
 from fgmix.data.loading import BatchSource
-from fgmix.data.sampling import ClassAwareSampler, UniformSampler
+from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
 from fgmix.errors import bad_value
 from fgmix.networks import build_classifier, build_featurizer
 from fgmix.runs.resolve import resolve
@@ -94,8 +94,9 @@ def batch_source(run: PreparedRun) -> BatchSource:
     spec = run.spec
     domains = tuple(run.dataset.domains[run.dataset.index(name)] for name in run.sources)
     pools = tuple(run.splits[domain.name].train for domain in domains)
-    if not spec.classes_per_batch:
-        return BatchSource(domains, UniformSampler(spec.seed, pools, spec.batch_size), spec.seed)
     labels = tuple(domain.y for domain in domains)
-    sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)
-    return BatchSource(domains, sampler, spec.seed)
+    sampler: UniformSampler | ClassAwareSampler = UniformSampler(spec.seed, pools, spec.batch_size)
+    if spec.classes_per_batch:
+        sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)
+    paired = get(spec.algorithm).paired_batches
+    return BatchSource(domains, PairedSampler(sampler, labels) if paired else sampler, spec.seed)

@@ -103,7 +103,7 @@ def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any
     if spec.averaging != "swa":
         return {}
     start = max(spec.averaging_start, first_base_step + 1)
-    return {"averaging_start": start, "averaging": "swa" if start < steps else "none"}
+    return {"averaging_start": start, "averaging": "swa" if start <= steps else "none"}
 
 
 def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import UserError
@@ -14,43 +13,42 @@ from fgmix.runs.folder import RunBusy, RunFolder
 from fgmix.runs.loop import train
 from fgmix.runs.prepared import load_options
 from fgmix.runs.resolve import resolve
-from fgmix.runs.spec import RunSpec
 from fgmix.sweeps.folder import Outcome, failed, has_failed, read_error
+from fgmix.sweeps.sweep import PlannedRun
 
 
-def execute(name: str, spec: dict[str, Any], out: str, device: str = "auto") -> Outcome:
-    """Run (or go on with, or read) one planned run; an error is recorded in its folder, not raised.
+def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
+    """Train (or resume, or read) one planned run; an error is recorded in its folder, not raised.
 
-    A run that has failed, here or in another process, is not tried again while its error.json is there.
+    A run that has failed, here or in another process, is not tried again while its error.json is there. One that
+    another process works on, or whose trunk does, is busy.
 
     Args:
-        name: the folder's name, as planned.
-        spec: the run's spec as plain values.
+        run: what to train.
         out: the sweep's folder.
-        device: see `fit`.
+        device: see `fgmix.train`.
     """
-    folder = Path(out) / name
+    folder = Path(out) / run.name
     try:
         if has_failed(folder):  # a first look spares the loading
-            return Outcome(name, "failed", read_error(folder))
-        run = RunSpec.from_dict(spec)
-        data = _dataset(run.dataset, load_options(run, progress=False))
-        if resolve(run, data).name != name:
-            raise UserError(f"Expected the data that {name} was planned for. Found others. Plan the sweep again.")
-        # `fit` lets go of the run's own lock before its error is known: this one is held until that is recorded.
-        with exclusive(RunFolder(make_folder(folder)).attempt, RunBusy(f"Another process tries {name}.")):
+            return Outcome(run.name, "failed", read_error(folder))
+        data = _dataset(run.spec.dataset, load_options(run.spec, progress=False))
+        if resolve(run.spec, data).name != run.name:
+            raise UserError(f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again.")
+        # `train` releases the run's own lock before its error is known: this one is held until that is recorded.
+        with exclusive(RunFolder(make_folder(folder)).attempt, RunBusy(f"Another process tries {run.name}.")):
             return _attempt(run, data, folder, device)
     except RunBusy:
-        return Outcome(name, "busy")
+        return Outcome(run.name, "busy")
     except Exception as error:
         return _failed(folder, error)
 
 
-def _attempt(run: RunSpec, data: DomainDataset, folder: Path, device: str) -> Outcome:
+def _attempt(run: PlannedRun, data: DomainDataset, folder: Path, device: str) -> Outcome:
     if has_failed(folder):  # in another process, since the first look
         return Outcome(folder.name, "failed", read_error(folder))
     try:
-        train(run, folder.parent, dataset=data, device=device, progress=False)
+        train(run.spec, folder.parent, dataset=data, device=device, progress=False, trunk=run.trunk)
     except RunBusy:
         raise
     except Exception as error:

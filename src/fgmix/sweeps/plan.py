@@ -21,6 +21,7 @@ from fgmix.runs.prepared import batch_source, build_algorithm, prepare
 from fgmix.runs.protocols import PROTOCOLS
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
+from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.seeding import seed_torch
 from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.sweep import PlannedRun, Sweep
@@ -53,11 +54,13 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time and disk of a run, or of many."""
+    """Time, disk and steps of a run, or of many; `spared` are steps that another run has trained for it."""
 
     runs: int
     seconds: float
     bytes: int
+    steps: int = 0
+    spared: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,19 +99,25 @@ def cost(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> 
         workers: processes that share out torch's threads: a run is calibrated with the threads that it will have.
     """
     pick_device(device)  # a wrong name is the user's mistake, not a method that cannot run
+    wanted = {(run := resolve(spec, data)).name: (run, spec, data) for sweep in sweeps for spec, data in sweep.runs()}
+    trunks = shared_trunks(run for run, _, _ in wanted.values())
+    trained: set[tuple[str, int]] = set()  # trunks that a run before has trained
     calibrations: dict[tuple[str, str], Calibration | UserError] = {}
-    costed: dict[str, CostedRun] = {}
-    for sweep in sweeps:
-        for spec, data in sweep.runs():
-            run = PlannedRun(resolve(spec, data).name, spec)
-            key = (data.name, spec.algorithm)
-            if key not in calibrations:
-                calibrations[key] = _try_to_calibrate(spec, data, device, workers)
-            if not isinstance(found := calibrations[key], UserError):
-                disk = checkpoint_bytes(spec, found)
-                costed[run.name] = CostedRun(run, data.name, estimate(spec, data, found), disk, data.kind == "images")
+    costed: list[CostedRun] = []
+    for name, (run, spec, data) in wanted.items():
+        key = (data.name, spec.algorithm)
+        if key not in calibrations:
+            calibrations[key] = _try_to_calibrate(spec, data, device, workers)
+        if isinstance(found := calibrations[key], UserError):
+            continue
+        trunk = (trunk_of(run).name, trunks[name])
+        start = trunks[name] if trunk in trained else 0
+        trained.add(trunk)
+        planned = PlannedRun(name, spec, trunks[name])
+        disk = checkpoint_bytes(run, found)
+        costed.append(CostedRun(planned, data.name, estimate(run, data, found, start), disk, data.kind == "images"))
     impossible = {key: str(found) for key, found in calibrations.items() if isinstance(found, UserError)}
-    return Costs(list(costed.values()), impossible)
+    return Costs(costed, impossible)
 
 
 def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, workers: int) -> Calibration | UserError:
@@ -162,16 +171,23 @@ def _bytes_of(state: object) -> int:
     return sum(_bytes_of(part) for part in parts)
 
 
-def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration) -> Estimate:
-    """Time and disk of one run, by its steps, batch and evaluations; a step's time is taken to grow with its batch."""
+def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, start: int = 0) -> Estimate:
+    """Time and disk of one run, by its steps, batch and evaluations; a step's time is taken to grow with its batch.
+
+    Args:
+        spec: the run.
+        dataset: its dataset.
+        calibration: what was measured.
+        start: how many first steps another run has trained for it.
+    """
     run = resolve(spec, dataset)
     models = 1 if run.averaging == "none" else 2
-    evaluations = PROTOCOLS[run.protocol].evaluations(run.eval_every, run.steps)
-    seconds = run.steps * calibration.step_seconds * run.batch_size / calibration.batch_size
+    evaluations = [step for step in PROTOCOLS[run.protocol].evaluations(run.eval_every, run.steps) if step > start]
+    seconds = (run.steps - start) * calibration.step_seconds * run.batch_size / calibration.batch_size
     seconds += len(evaluations) * models * _scored(run, dataset) * calibration.score_seconds
     snapshots = run.snapshots + 1 if run.snapshots else 0
     each = 2 * calibration.weights_bytes + snapshots * calibration.model_bytes  # best and last, and the snapshots
-    return Estimate(1, seconds, models * each)
+    return Estimate(1, seconds, models * each, run.steps - start, start)
 
 
 def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
@@ -192,10 +208,11 @@ def _scored(spec: RunSpec, dataset: DomainDataset) -> int:
 
 def total(estimates: Iterable[Estimate]) -> Estimate:
     """The sum."""
-    runs, seconds, size = 0, 0.0, 0
+    runs, seconds, size, steps, spared = 0, 0.0, 0, 0, 0
     for each in estimates:
         runs, seconds, size = runs + each.runs, seconds + each.seconds, size + each.bytes
-    return Estimate(runs, seconds, size)
+        steps, spared = steps + each.steps, spared + each.spared
+    return Estimate(runs, seconds, size, steps, spared)
 
 
 def fitting(runs: Sequence[CostedRun], budget_seconds: float, workers: int = 1) -> list[CostedRun]:
@@ -245,6 +262,9 @@ def summary(
         f"worker{'s' if workers > 1 else ''}, {_gigabytes(whole.bytes)} of weights and, on the way, "
         f"{_gigabytes(checkpoints)} of checkpoints."
     )
+    if whole.spared:
+        share = whole.steps / (whole.steps + whole.spared)
+        lines.append(f"Shared trunks: {whole.steps:,} steps instead of {whole.steps + whole.spared:,} ({share:.0%}).")
     if decoded := dict.fromkeys(each.dataset for each in runs if each.decoded):
         lines.append(f"The decoded images of {', '.join(decoded)} come on top, in {cache_dir()}: `du -sh` tells.")
     if budget is not None:

@@ -51,11 +51,13 @@ def run_sweeps(
             free = [run for run in missing if not is_locked(out / run.name)]
             if not free:
                 time.sleep(POLL_SECONDS)
-            elif not launch(free, out, lambda outcome: bar.advance(outcome.status != "busy", _note(outcome))):
+            elif not (ended := launch(free, out, lambda found: bar.advance(found.status != "busy", _note(found)))):
                 raise UserError(
                     f"Expected the launcher to run {len(free)} runs. Found that it ended without one. See its logs "
                     f"in {out}."
                 )
+            elif all(outcome.status == "busy" for outcome in ended):  # a trunk that another sweep trains
+                time.sleep(POLL_SECONDS)
             missing = _missing(out, runs)
             bar.advance(len(runs) - len(missing) - bar.done)  # what other sweeps have finished meanwhile
     done = {run.name for run in runs if RunFolder(out / run.name).is_done}

@@ -16,6 +16,7 @@ from fgmix.errors import UserError, bad_value, unknown
 from fgmix.runs.prepared import load_dataset
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
+from fgmix.runs.trunk import shared_trunks
 from fgmix.seeding import seed_hash
 from fgmix.sweeps.search import Space, draw
 
@@ -125,13 +126,24 @@ class Sweep:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a sweep and the name of its folder."""
+    """A run of a sweep.
+
+    Args:
+        name: of its folder.
+        spec: what to run.
+        trunk: how many first steps it shares with other runs.
+    """
 
     name: str
     spec: RunSpec
+    trunk: int = 0
 
 
 def plan(sweep: Sweep) -> list[PlannedRun]:
     """All runs of a sweep, each once."""
-    named = {resolve(spec, data).name: spec for spec, data in sweep.runs()}
-    return [PlannedRun(name, spec) for name, spec in named.items()]
+    resolved, specs = {}, {}
+    for spec, data in sweep.runs():
+        run = resolve(spec, data)
+        resolved[run.name], specs[run.name] = run, spec
+    trunks = shared_trunks(resolved.values())
+    return [PlannedRun(name, spec, trunks[name]) for name, spec in specs.items()]

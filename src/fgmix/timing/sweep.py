@@ -21,6 +21,8 @@ import torch
 
 from fgmix.data import load
 from fgmix.errors import UserError, bad_value
+from fgmix.runs.folder import RunFolder
+from fgmix.runs.spec import RunSpec
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.folder import has_failed, read_error
 from fgmix.sweeps.launchers.local import run_local
@@ -129,12 +131,12 @@ def get_ready(dataset: str) -> None:
 def run_alone(name: str, spec: str, out: str, threads: str) -> None:
     """What `one_process_each` runs in its processes."""
     torch.set_num_threads(int(threads))
-    execute(name, json.loads(spec), out, "cpu")
+    execute(PlannedRun(name, RunSpec.from_dict(json.loads(spec))), out, "cpu")
 
 
 def require_done(runs: Sequence[PlannedRun], out: Path) -> None:
     """A sweep whose runs fail would be a fast one."""
-    missing = [run.name for run in runs if not (out / run.name / "record.json").exists()]
+    missing = [run.name for run in runs if not RunFolder(out / run.name).is_done]
     if missing:
         reason = f" ({read_error(out / missing[0])})" if has_failed(out / missing[0]) else ""
         raise UserError(

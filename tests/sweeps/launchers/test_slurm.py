@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from benchmark import slurm_here
 from fgmix.errors import UserError
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.sweep import Sweep
+from sweeps import slurm_here
 from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 
 pytest.importorskip("submitit")

@@ -121,7 +121,7 @@ def _give(pool: Sequence[Worker], waiting: deque[PlannedRun]) -> list[Worker]:
         if worker.run is None and waiting:
             worker.run = waiting.popleft()
             with suppress(BrokenPipeError):  # a worker that has died: its pipe says so when it is read
-                worker.pipe.send((worker.run.name, worker.run.spec.as_dict()))
+                worker.pipe.send(worker.run)
     return [worker for worker in pool if worker.run is not None]
 
 
@@ -143,8 +143,7 @@ def _work(pipe: Connection, out: str, device: str, threads: int) -> None:
     torch.set_num_threads(threads)
     with suppress(EOFError):
         while True:
-            name, spec = pipe.recv()
-            pipe.send(execute(name, spec, out, device))
+            pipe.send(execute(pipe.recv(), out, device))
 
 
 def _end_with_parent() -> None:

@@ -53,7 +53,7 @@ def run_ray(
     started = _connect(address)
     task = ray.remote(_task).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
     folder = str(out.resolve())
-    pending = {task.remote(run.name, _everywhere(run.spec).as_dict(), folder, cpus, device): run for run in runs}
+    pending = {task.remote(replace(run, spec=_everywhere(run.spec)), folder, cpus, device): run for run in runs}
     outcomes = []
     try:
         while pending:
@@ -95,12 +95,12 @@ def _knock(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _task(name: str, spec: dict[str, Any], out: str, threads: int, device: str) -> Outcome:
+def _task(run: PlannedRun, out: str, threads: int, device: str) -> Outcome:
     """A run inside one of Ray's processes, which are kept for the next run: torch and the data stay loaded."""
     import torch
 
     torch.set_num_threads(threads)
-    return execute(name, spec, out, device)
+    return execute(run, out, device)
 
 
 def _outcome(reference: Any, folder: Path) -> Outcome:

@@ -33,16 +33,16 @@ SHARED_NAMES = ("timeout_min", "mem_gb", "nodes", "name")  # options that submit
 class Share:
     """What a job of the array does."""
 
-    def __init__(self, runs: Sequence[tuple[str, dict[str, Any]]], out: str, threads: int, device: str) -> None:
+    def __init__(self, runs: Sequence[PlannedRun], out: str, threads: int, device: str) -> None:
         self.runs, self.out, self.threads, self.device = runs, out, threads, device
 
     def __call__(self) -> None:
         import torch
 
         torch.set_num_threads(self.threads)
-        for name, spec in self.runs:
-            if not is_settled(Path(self.out) / name):
-                execute(name, spec, self.out, self.device)
+        for run in self.runs:
+            if not is_settled(Path(self.out) / run.name):
+                execute(run, self.out, self.device)
 
     def checkpoint(self) -> DelayedSubmission:
         """What submitit queues again when the job is preempted or out of time: the same; what is done is skipped."""
@@ -76,11 +76,10 @@ def run_slurm(
     """
     executor = _executor(out / "slurm", cluster)
     _set_options(executor, cpus, gpus, options or {})
-    planned = [(run.name, run.spec.as_dict()) for run in runs]
     count = min(jobs, len(runs))
     folder = str(out.resolve())
     shares = [
-        Share([*planned[i::count], *(run for j, run in enumerate(planned) if j % count != i)], folder, cpus, device)
+        Share([*runs[i::count], *(run for j, run in enumerate(runs) if j % count != i)], folder, cpus, device)
         for i in range(count)
     ]
     submitted = _submit(executor, shares)
