@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
 from algorithms.toys import toy_algorithm, toy_batches
+from fgmix import algorithms
 from fgmix.algorithms import Algorithm, BaseConfig, Batches
 from fgmix.algorithms._adam import DenseAdam
 
@@ -105,3 +106,33 @@ def test_sizes_are_read_from_the_networks() -> None:
     assert (erm.code_size, erm.n_classes) == (96, 4)
     plain = Algorithm(nn.Identity(), nn.Sequential(nn.Linear(7, 5), nn.Linear(5, 3)), 1, BaseConfig())
     assert (plain.code_size, plain.n_classes) == (7, 3)
+
+
+@pytest.mark.parametrize(("name", "anneal"), [("irm", 500), ("vrex", 500), ("fishr", 1500)])
+def test_a_penalty_that_a_run_is_too_short_for_is_announced(name: str, anneal: int) -> None:
+    method = algorithms.get(name)
+    (sentence,) = method.idle_parts(method.Config(steps=anneal))
+    assert f"takes effect after {anneal} steps (`anneal`), and this run has {anneal}." in sentence
+    assert not method.idle_parts(method.Config(steps=anneal + 1))
+    assert not method.idle_parts(method.Config(steps=300, anneal=299))
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_delayed_parts_name_settings_and_defaults_on_photos_leave_nothing_idle(name: str) -> None:
+    method = algorithms.get(name)
+    assert set(method.delayed) <= set(method.Config.names())
+    assert method.idle_parts(method.Config()) == []
+    assert method.idle_parts(method.Config(**method.at_work, steps=1)) == []
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_the_base_model_stands_still_before_its_first_step_and_moves_in_it(name: str) -> None:
+    """What weight averages are told: no part of g or h moves earlier, and some part does then."""
+    algorithm = toy_algorithm(name)
+    first, batches = algorithm.first_base_step(algorithm.config), toy_batches()
+    moved = []
+    for _ in range(first + 1):
+        before = {n: p.clone() for n, p in algorithm.named_parameters() if n.startswith(("featurizer", "classifier"))}
+        algorithm.train().step(batches)
+        moved.append(any(not torch.equal(before[n], p) for n, p in algorithm.named_parameters() if n in before))
+    assert moved == [False] * first + [True]

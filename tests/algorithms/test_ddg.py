@@ -14,7 +14,7 @@ from torch.optim import Adam
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Batches
-from fgmix.algorithms.ddg import DDG, draw_pairs, dual_step, hinge, other, same_class
+from fgmix.algorithms.ddg import DDG, PIXEL, draw_pairs, dual_step, half_away, hinge, other, positives
 from fgmix.errors import UserError
 from fgmix.networks.patch_discriminator import discriminator_loss, generator_loss
 
@@ -49,7 +49,13 @@ def assert_close_modules(ours: nn.Module, theirs: nn.Module, atol: float = 1e-7)
 
 
 def l1(a: Tensor, b: Tensor) -> Tensor:
-    return (a - b).abs().mean()
+    """The authors' error: images in [−1, 1] are taken to ImageNet-normalised pixels, whose channels span 1/0.226."""
+    return ((a - b) / 2 / 0.226).abs().mean()
+
+
+def judge(D: nn.Module, fake: Tensor, real: Tensor) -> Tensor:
+    """L_D with the authors' penalty, 0.01 times the squared slope in ImageNet-normalised pixels."""
+    return discriminator_loss(D, fake, real, penalty=0.01 * (2 * 0.226) ** 2)
 
 
 # The dual variable and the constraint
@@ -100,19 +106,43 @@ def test_swaps_cross_domains() -> None:
     assert 40 < crossed < 120  # 80 expected of 160
 
 
-def test_small_batches_give_smaller_pairs() -> None:
-    assert len(draw_pairs([3, 8], 4, torch.device("cpu"))) == 2 * 2 * 1
-    a, b = draw_pairs([1, 1], 4, torch.device("cpu")).chunk(2)
-    assert sorted(a.tolist()) == sorted(b.tolist()) == [0, 1]
+@pytest.mark.parametrize(("pairs", "b"), [(2, 2), (2, 3), (4, 6), (None, 1)])
+def test_pairs_that_do_not_fit_a_batch_are_refused(pairs: int | None, b: int) -> None:
+    least = 2 * (pairs or 1)
+    with pytest.raises(UserError, match=f"needs at least {least} images per domain and step. Found {b}"):
+        ddg(pairs=pairs).step(batches_of(b))
 
 
-def test_partners_are_others_of_the_same_class() -> None:
-    y = torch.tensor([0, 1, 0, 2, 1, 0])
-    drawn = torch.stack([same_class(y) for _ in range(50)])
+@pytest.mark.parametrize(("b", "expected"), [(2, 1), (5, 2), (8, 4), (32, 4)])
+def test_the_default_takes_four_pairs_or_half_the_batch(b: int, expected: int) -> None:
+    assert ddg(pairs=None)._n_pairs(b) == expected
+
+
+def test_positives_of_a_paired_batch_are_half_a_batch_away() -> None:
+    """Classes 0 and 1 come up elsewhere, too, where the sample may be a copy: the partner is not drawn among these."""
+    y = torch.tensor([0, 1, 0, 0, 1, 0, 2, 3, 3, 2, 3])  # a batch of six, one of five whose middle has no partner
+    for _ in range(20):
+        found = positives([6, 5], y)
+        assert found[:6].tolist() == [3, 4, 5, 0, 1, 2]
+        assert found[[6, 7, 9, 10]].tolist() == [9, 10, 6, 7]
+        assert found[8].item() in (7, 10)
+
+
+def test_positives_of_any_other_batch_are_of_the_domain_first() -> None:
+    y = torch.tensor([0, 0, 1, 0, 2, 1, 0, 3])
+    drawn = torch.stack([positives([4, 4], y) for _ in range(60)])
     assert (y[drawn] == y).all()
-    assert (drawn[:, 3] == 3).all()  # alone in its class
-    assert (drawn[:, [0, 1, 2, 4, 5]] != torch.tensor([0, 1, 2, 4, 5])).all()
-    assert set(drawn[:, 0].tolist()) == {2, 5}
+    assert set(drawn[:, 0].tolist()) == {1, 3}  # of the domain, not 6
+    assert set(drawn[:, 2].tolist()) == {5}  # the domain has no other
+    assert set(drawn[:, 6].tolist()) == {0, 1, 3}
+    assert (drawn[:, [4, 7]] == torch.tensor([4, 7])).all()  # alone in their classes
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+def test_half_away_is_its_own_inverse(size: int) -> None:
+    away = half_away(torch.arange(size))
+    assert torch.equal(away[away], torch.arange(size))
+    assert int((away == torch.arange(size)).sum()) == size % 2
 
 
 # Stage 0
@@ -127,7 +157,7 @@ def naive_gan_step(twin: DDG, x_a: Tensor, x_b: Tensor, cycle_weight: float, wei
     s_a, s_b = gen.encode(u_a), gen.encode(u_b)
     x_ab, x_ba = gen.decode(s_a, f_b, size), gen.decode(s_b, f_a, size)
 
-    on_D = discriminator_loss(twin.D, x_ba.detach(), u_a) + discriminator_loss(twin.D, x_ab.detach(), u_b)
+    on_D = judge(twin.D, x_ba.detach(), u_a) + judge(twin.D, x_ab.detach(), u_b)
     optimizer_D = Adam(twin.D.parameters(), lr=1e-4)
     on_D.backward()
     optimizer_D.step()
@@ -199,7 +229,7 @@ def test_learning_rates_fall_at_six_and_nine_tenths_of_stage_0_and_return_in_sta
     seen = []
     for updates in range(11):
         algorithm.updates = updates
-        algorithm.step(batches_of(2))
+        algorithm.step(batches_of(4))
         seen.append(algorithm.optimizer_generator.param_groups[0]["lr"])
     assert seen == pytest.approx([1e-4] * 6 + [1e-5] * 3 + [1e-6] + [1e-4])
 
@@ -218,6 +248,12 @@ def test_cycle_weight_rises_after_a_fifth_of_stage_0() -> None:
     for algorithm.updates in (0, 400, 401, 500, 1999):
         weights.append(algorithm._cycle_weight())
     assert weights == pytest.approx([0, 0, 0.005, 0.5, 2])
+
+
+def test_the_unit_of_errors_is_the_authors() -> None:
+    """Their pixels are (p − mean)/deviation of p in [0, 1], ours 2p − 1; the deviations are 0.229, 0.224, 0.225."""
+    assert pytest.approx(sum(0.5 / deviation for deviation in (0.229, 0.224, 0.225)) / 3, rel=1e-3) == PIXEL
+    assert DDG.Config().margin == 0.25
 
 
 def test_reconstruction_improves_in_stage_0() -> None:
@@ -239,7 +275,7 @@ def test_stage_1_follows_the_naive_twin(swap_label: str) -> None:
     (x, y), gen, h, E_s = whole(batches), twin.generator, twin.classifier, twin.featurizer
     torch.manual_seed(5)
     a, b = draw_pairs([4, 4, 4], 2, x.device).chunk(2)
-    positive = same_class(y)
+    positive = positives([4, 4, 4], y)
 
     def r(i: Tensor) -> Tensor:
         u = twin.range.to_unit(x[i])
@@ -302,7 +338,7 @@ def test_snapshot_is_the_generator_of_stage_0s_end_and_part_of_the_state() -> No
 def test_generators_optimiser_starts_afresh_in_stage_1() -> None:
     algorithm = ddg(stage0=0.2, steps=10)
     for _ in range(3):
-        algorithm.step(batches_of(2))
+        algorithm.step(batches_of(4))
     assert {int(state["step"]) for state in algorithm.optimizer_generator.state.values()} == {1}
 
 
@@ -311,10 +347,10 @@ def test_generators_optimiser_starts_afresh_in_stage_1() -> None:
 
 @pytest.mark.parametrize("size", [(17, 30), (64, 64), (224, 224)])
 @pytest.mark.parametrize("stage0", [0.0, 0.9])
-def test_any_image_size_and_one_instance_per_domain(size: tuple[int, int], stage0: float) -> None:
+def test_any_image_size_and_two_samples_per_domain(size: tuple[int, int], stage0: float) -> None:
     algorithm = toy_algorithm("ddg", n_domains=2, stage0=stage0, width=4).train()
     algorithm.updates = 4 if stage0 else 0  # past the fifth of stage 0 without a cycle
-    metrics = algorithm.step(toy_batches(2, b=1, shape=(3, *size)))
+    metrics = algorithm.step(toy_batches(2, b=2, shape=(3, *size)))
     assert all(torch.isfinite(value) for value in metrics.values())
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy, l1_loss, relu
+from torch.nn.functional import cross_entropy, relu
 
 from fgmix.algorithms._adam import DenseAdam
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
@@ -20,6 +20,7 @@ from fgmix.networks.images import PixelRange, image_channels
 from fgmix.networks.patch_discriminator import PatchDiscriminator, discriminator_loss, generator_loss
 
 PAPER_STAGE0 = 25_000 / 35_000  # 25,000 steps of stage 0, 10,000 of stage 1
+PIXEL = 0.5 / 0.226  # one unit of [−1, 1] in ImageNet-normalised pixels, whose deviation is 0.226 on average
 
 
 @register("ddg")
@@ -37,10 +38,11 @@ class DDG(Algorithm):
     Stage 1 freezes a snapshot of E_s, E_v, Dec, which makes the swaps x_ab, and minimises over h, E_s, E_v, Dec
 
         4·CE(h(E_s(x)), y) + w·Σ mean max(r_a − γ, 0) + ½·Σ CE(h(E_s(x_ab)), y_a)
-        r_a = mean |Dec(s_a, E_s(a⁺)) − x_a|,  a⁺ another image of a's class
+        r_a = mean |Dec(s_a, E_s(a⁺)) − x_a|,  a⁺ another image of a's class and domain
         after w ← clip(w + η·(mean r_a − γ), 0, 1)
 
     the Lagrangian of "an image follows from its own variation and the semantics of its class, up to γ", with dual w.
+    Errors of pixels are in ImageNet-normalised units, as the authors' weights and γ are, whatever the inputs' range is.
 
     Zhang et al., "Towards Principled Disentanglement for Domain Generalization", 2022,
     https://arxiv.org/abs/2111.13839. Variant: the authors' code, https://github.com/hlzhang109/DDG, with pairs drawn
@@ -52,6 +54,7 @@ class DDG(Algorithm):
     paper = "https://arxiv.org/abs/2111.13839"
     at_work = {"stage0": 0.0}
     needs_stages = True
+    paired_batches = True
 
     class Config(BaseConfig):
         stage0: float = setting(
@@ -60,8 +63,12 @@ class DDG(Algorithm):
             ge=0,
             lt=1,
         )
-        pairs: int = setting(4, help="images per domain in each of a and b, for all but the first CE; paper: 2", ge=1)
-        margin: float = setting(0.1, help="γ, the reconstruction error allowed, of pixels in [−1, 1]", ge=0)
+        pairs: int | None = setting(
+            None,
+            help="images per domain in each of a and b; none: 4, or half the batch where that is less; paper: 2",
+            ge=1,
+        )
+        margin: float = setting(0.25, help="γ, the reconstruction error allowed, of ImageNet-normalised pixels", ge=0)
         eta: float = setting(0.01, help="η, the step size of the dual variable w", ge=0)
         swap_weight: float = setting(0.5, help="weight of the swaps' class loss in stage 1", ge=0)
         reconstruction_weight: float = setting(0.5, help="weight of the reconstruction in stage 0", ge=0)
@@ -92,21 +99,27 @@ class DDG(Algorithm):
         self.optimizer_generator = DenseAdam(self.generator.parameters(), lr=lr, betas=(0.0, 0.999), weight_decay=5e-4)
         self.optimizer_D = DenseAdam(self.D.parameters(), lr=lr)
 
+    @classmethod
+    def first_base_step(cls, config: Config) -> int:  # type: ignore[override]  # its own Config
+        """Stage 1 begins after this many steps."""
+        return int(config.stage0 * config.steps)
+
     @property
     def stage0_steps(self) -> int:
         """Steps of stage 0; the next one begins stage 1."""
-        return int(self.config.stage0 * self.config.steps)
+        return self.first_base_step(self.config)
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
         self._check_size(x)
         self.range.observe(x)
-        pair = draw_pairs([len(y_e) for _, y_e in batches], self.config.pairs, x.device)
+        sizes = [len(y_e) for _, y_e in batches]
+        pair = draw_pairs(sizes, self._n_pairs(min(sizes)), x.device)
         if self.updates < self.stage0_steps:
             return self.update_gan(x[pair])
         if self.updates == self.stage0_steps:
             self.begin_stage1()
-        return self.update_model(x, y, pair)
+        return self.update_model(x, y, pair, positives(sizes, y)[pair])
 
     # Stage 0. Tensors of a pair hold the images a, then as many b: one pass for both, and `other` exchanges them.
 
@@ -118,14 +131,14 @@ class DDG(Algorithm):
         swap = self.generator.decode(s, other(f), size)  # x_ab, then x_ba
 
         # a and b are equally many: the sum of their two means is twice the mean over both.
-        loss_D = 2 * self.config.gan_weight * discriminator_loss(self.D, swap.detach(), u)
+        loss_D = 2 * self.config.gan_weight * discriminator_loss(self.D, swap.detach(), u, 0.01 / PIXEL**2)
         self.optimizer_D.zero_grad(set_to_none=True)
         loss_D.backward()
         self.optimizer_D.step()
 
         terms = {
             "adversarial": 2 * generator_loss(self.D, swap),
-            "reconstruction": 2 * l1_loss(self.generator.decode(s, f, size), u),
+            "reconstruction": 2 * pixel_errors(self.generator.decode(s, f, size), u).mean(),
             "cycle": 2 * self._cycle(swap, u),
         }
         loss = (
@@ -152,7 +165,7 @@ class DDG(Algorithm):
         else:
             s = functional_call(E_v, {name: p.detach() for name, p in E_v.named_parameters()}, (swap,))
         f = fixed(self.featurizer, self.range.from_unit(swap))
-        return l1_loss(self.generator.decode(s, other(f), (u.shape[-2], u.shape[-1])), u)
+        return pixel_errors(self.generator.decode(s, other(f), (u.shape[-2], u.shape[-1])), u).mean()
 
     def _cycle_weight(self) -> float:
         """ω_c: 0 for a fifth of stage 0, then 0.005 more every step."""
@@ -174,13 +187,12 @@ class DDG(Algorithm):
         self.optimizer_generator.state.clear()
         self.optimizer_generator.param_groups[0]["lr"] = self.config.lr_generator
 
-    def update_model(self, x: Tensor, y: Tensor, pair: Tensor) -> dict[str, Tensor]:
-        """One step of w, then one of h, E_s, E_v and Dec; `pair` indexes the batch x, y."""
+    def update_model(self, x: Tensor, y: Tensor, pair: Tensor, positive: Tensor) -> dict[str, Tensor]:
+        """One step of w, then one of h, E_s, E_v and Dec; `pair` and its `positive` index the batch x, y."""
         f = self.featurizer(x)  # (k·b, d)
         u = self.range.to_unit(x[pair])
-        positive = f[same_class(y)[pair]]
-        painted = self.generator.decode(self.generator.encode(u), positive, (u.shape[-2], u.shape[-1]))
-        r = (painted - u).abs().mean((1, 2, 3))  # r_a, then r_b
+        painted = self.generator.decode(self.generator.encode(u), f[positive], (u.shape[-2], u.shape[-1]))
+        r = pixel_errors(painted, u)  # r_a, then r_b
         r_a = r[: len(r) // 2].detach().mean()
         self.w.copy_(dual_step(self.w, r_a, self.config.margin, self.config.eta))
 
@@ -206,6 +218,16 @@ class DDG(Algorithm):
         f, s = fixed(self.snapshot_E_s, x), generator.encode(self.range.to_unit(x))
         return self.range.from_unit(generator.decode(s, other(f), (x.shape[-2], x.shape[-1])))
 
+    def _n_pairs(self, batch: int) -> int:
+        """Images per domain in each of a and b, which share a batch."""
+        least = 2 * (self.config.pairs or 1)
+        if batch < least:
+            raise UserError(
+                f"ddg with pairs = {self.config.pairs or 'none'} needs at least {least} images per domain and step. "
+                f"Found {batch}. Raise the batch size or lower `pairs`."
+            )
+        return self.config.pairs or min(4, batch // 2)
+
     def _check_size(self, x: Tensor) -> None:
         least = max(16, 2 ** (self.config.downs + 1))  # D's second scale, and s, need maps of two pixels to reflect
         if min(x.shape[-2:]) < least:
@@ -216,14 +238,13 @@ class DDG(Algorithm):
 
 
 def draw_pairs(sizes: list[int], n: int, device: torch.device) -> Tensor:
-    """Indices (2·k·n,) into the concatenated batch: a, n samples of every domain; then b, n others, shuffled.
+    """Indices (2·k·n,) into the concatenated batch: the first n samples of every domain are a, the last n, shuffled, b.
 
-    Shuffled, a swap crosses domains. Domains of fewer than 2n samples give fewer; a single sample is in a and b.
+    Shuffled, a swap crosses domains.
 
     >>> draw_pairs([4, 4], 1, torch.device("cpu"))[:2].tolist()  # b is 3 and 7 in random order
     [0, 4]
     """
-    n = max(1, min(n, min(sizes) // 2))
     ends = torch.tensor(sizes).cumsum(0)
     own = torch.arange(n)
     a = ((ends - torch.tensor(sizes))[:, None] + own).flatten()
@@ -240,14 +261,37 @@ def other(pair: Tensor) -> Tensor:
     return pair.roll(len(pair) // 2, 0)
 
 
-def same_class(y: Tensor) -> Tensor:
-    """For every sample a random other one of its class in the batch, or itself where there is none.
+def positives(sizes: list[int], y: Tensor) -> Tensor:
+    """For every sample of the concatenated batch another one of its class.
 
-    >>> same_class(torch.tensor([0, 1, 0, 2])).tolist()
-    [2, 1, 0, 3]
+    In batches of a `PairedSampler` that is the sample half a batch away, which is no second copy of the same image.
+    In any other batch it is a random one of the class in the domain, or else in any domain, or the sample itself where
+    the class has no other.
+
+    Args:
+        sizes: samples of each domain.
+        y: labels of all of them, domain by domain.
+
+    Example:
+        >>> positives([4, 3], torch.tensor([0, 1, 0, 1, 2, 3, 1])).tolist()[:6]
+        [2, 3, 0, 1, 4, 5]
     """
-    ticket = torch.rand(len(y), len(y), device=y.device).masked_fill(y[:, None] != y, -2.0)
-    return ticket.fill_diagonal_(-1.0).argmax(1)
+    own = torch.arange(len(y), device=y.device)
+    partner = torch.cat([half_away(of_domain) for of_domain in own.split(sizes)])
+    domain = torch.cat([torch.full_like(of_domain, e) for e, of_domain in enumerate(own.split(sizes))])
+    ticket = torch.rand(len(y), len(y), device=y.device) + (domain[:, None] == domain)
+    ticket = ticket.masked_fill(y[:, None] != y, -2.0).fill_diagonal_(-1.0)
+    return torch.where((y[partner] == y) & (partner != own), partner, ticket.argmax(1))
+
+
+def half_away(samples: Tensor) -> Tensor:
+    """The samples with their halves exchanged; the middle one of an odd number stays.
+
+    >>> half_away(torch.arange(5)).tolist()
+    [3, 4, 2, 0, 1]
+    """
+    half = len(samples) // 2
+    return torch.cat([samples[len(samples) - half :], samples[half : len(samples) - half], samples[:half]])
 
 
 def fixed(E_s: nn.Module, x: Tensor) -> Tensor:
@@ -258,6 +302,15 @@ def fixed(E_s: nn.Module, x: Tensor) -> Tensor:
         f: Tensor = E_s(x)
     E_s.train(training)
     return f
+
+
+def pixel_errors(painted: Tensor, u: Tensor) -> Tensor:
+    """Mean absolute error of each image (n,), in ImageNet-normalised pixels; both images are in [−1, 1].
+
+    >>> round(pixel_errors(torch.ones(1, 3, 2, 2), -torch.ones(1, 3, 2, 2)).item(), 2)
+    4.42
+    """
+    return PIXEL * (painted - u).abs().mean((1, 2, 3))
 
 
 def hinge(r: Tensor, margin: float) -> Tensor:

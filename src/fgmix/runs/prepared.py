@@ -12,6 +12,7 @@ from fgmix.data.loading import BatchSource
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
 from fgmix.errors import bad_value
 from fgmix.networks import build_classifier, build_featurizer
+from fgmix.networks.preprocessing import Normalisation
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_torch
@@ -51,8 +52,16 @@ def prepare(spec: RunSpec, dataset: DomainDataset | None = None, *, progress: bo
         raise bad_value("dataset", "a DomainDataset or None", type(dataset).__name__, hint)
     dataset = dataset or load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
+    dataset = as_expected(dataset, resolved)
     splits = split_dataset(dataset, resolved.holdout_fraction, resolved.trial_seed)
     return PreparedRun(resolved, dataset, splits)
+
+
+def as_expected(dataset: DomainDataset, spec: ResolvedSpec) -> DomainDataset:
+    """The dataset with its images resized and normalised as the run's network expects them."""
+    if not spec.mean:
+        return dataset
+    return dataset.normalised(Normalisation(spec.mean, spec.std, spec.interpolation))  # type: ignore[arg-type]
 
 
 def build_algorithm(run: PreparedRun) -> Algorithm:
