@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from algorithms.test_contract import assert_same_state, run, through_bytes
-from algorithms.toys import toy_algorithm, toy_batches
+from fgmix.testing.contract import assert_same_state, through_bytes
+from fgmix.testing.toys import run_steps, toy_algorithm, toy_batches
 
 
 def assert_order_of_domains_is_irrelevant(name: str, **settings: Any) -> None:
@@ -31,12 +31,12 @@ def assert_is_erm_on_one_domain(name: str, **settings: Any) -> None:
 
 
 def assert_resumes_at(name: str, cut: int, last: int = 6, **settings: Any) -> None:
-    """Steps 0 … last, interrupted before step `cut` and gone on with from the saved state, or never interrupted."""
+    """Steps 0 … last, interrupted before step `cut` and resumed from the saved state, or never interrupted."""
     shape = settings.pop("shape", (6,))
     batches = toy_batches(shape=shape)
     whole, first, second = (toy_algorithm(name, shape=shape, **settings) for _ in range(3))
-    run(whole, batches, 0, last)
-    run(first, batches, 0, cut)
-    second.load_state_dict(through_bytes(first.state_dict()))  # type: ignore[arg-type]
-    run(second, batches, cut, last)
+    run_steps(whole, batches, 0, last)
+    run_steps(first, batches, 0, cut)
+    second.load_state_dict(through_bytes(first.state_dict()))
+    run_steps(second, batches, cut, last)
     assert_same_state(whole, second)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from algorithms.gradient_twins import assert_same_weights, double_batches, double_pair, plain_adam
-from algorithms.test_contract import assert_same_state, run, through_bytes
+from algorithms.properties import assert_resumes_at
 from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
@@ -161,15 +161,7 @@ def test_adam_starts_anew_at_the_anneal_step() -> None:
 
 @pytest.mark.parametrize("cut", [2, 3, 4])
 def test_resume_around_the_anneal_step(cut: int) -> None:
-    batches = toy_batches()
-    whole = toy_algorithm("fishr", anneal=3)
-    run(whole, batches, 0, 6)
-    first = toy_algorithm("fishr", anneal=3)
-    run(first, batches, 0, cut)
-    second = toy_algorithm("fishr", anneal=3)
-    second.load_state_dict(through_bytes(first.state_dict()))  # type: ignore[arg-type]
-    run(second, batches, cut, 6)
-    assert_same_state(whole, second)
+    assert_resumes_at("fishr", cut, shape=(3, 16, 16), anneal=3)
 
 
 def test_the_anneal_step_is_drawn_as_domainbed_draws_it() -> None:

@@ -1,0 +1,7 @@
+"""Check a method of your own: `check_algorithm("mine")` runs the contract that every registered method keeps."""
+
+from fgmix.testing._check import Check as Check
+from fgmix.testing._check import check_algorithm as check_algorithm
+from fgmix.testing._check import checks as checks
+from fgmix.testing.toys import toy_algorithm as toy_algorithm
+from fgmix.testing.toys import toy_batches as toy_batches

@@ -1,0 +1,257 @@
+"""The contract of an algorithm, one property per function: name and settings in, an error where it does not hold.
+
+The docstring of each says what should hold; the error's sentence says what was found and where to look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fgmix.algorithms import Algorithm, get
+from fgmix.errors import UserError
+from fgmix.fields import fields_of
+from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
+
+Settings = Mapping[str, Any]  # `steps`, the length of the run, is always among them
+
+
+# Of what the class declares
+
+
+def declarations(name: str, _: Settings) -> None:
+    """The class declares what tables, docs and timing need to know of it."""
+    method = get(name)
+    doc = (method.__doc__ or "").strip()
+    _require(
+        doc.split("\n")[0].endswith("."), "Its docstring should start with one sentence, which `fgmix list` shows."
+    )
+    _require(bool(method.label), "`label` should be the name that tables print.")
+    _require(method.min_domains >= 1, f"`min_domains` should be a positive integer. Found {method.min_domains!r}.")
+    if method.paper is not None:
+        _require(method.paper.startswith("https://"), f"`paper` should be a link, https://…. Found {method.paper!r}.")
+    for fact in ("paper", "year"):
+        value = vars(method).get(fact)  # an inherited one is cited where it is declared
+        _require(value is None or str(value) in doc, f"Its docstring should give the {fact}, {value}: `help` shows it.")
+    for settings in (method.at_work, *method.forms.values()):
+        method.Config.of(**settings)
+
+
+def declared_settings(name: str, _: Settings) -> None:
+    """Every setting has one line of help, and its default is valid."""
+    config = get(name).Config
+    declared = fields_of(config)
+    for field in dataclasses.fields(config):  # type: ignore[arg-type]  # a dataclass by its __init_subclass__
+        _require(field.name in declared, f"Declare `{field.name}` by `setting(…)` or `search(…)`.")
+        text = declared[field.name].help
+        _require(bool(text) and "\n" not in text, f"`{field.name}` should have one line of help. Found {text!r}.")
+    _require(config.of(**config().as_dict()) == config(), "Its defaults do not make an equal Config again.")
+
+
+def search_space(name: str, _: Settings) -> None:
+    """Whatever its search space draws is a valid setting of a plain type."""
+    config = get(name).Config
+    for space in ("domainbed", "paper"):
+        for field, distribution in config.spaces(space).items():
+            for seed in range(20):
+                value = distribution.draw(np.random.RandomState(seed))
+                _require(
+                    type(value) in (int, float, bool, str, type(None)),
+                    f"`{field}` should be drawn as a plain Python value. Found {value!r} of {type(value).__name__}.",
+                )
+                config.of(**{field: value})
+
+
+def number_of_batches(name: str, _: Settings) -> None:
+    """A step with too few batches is refused by a UserError."""
+    _refused(lambda: toy_algorithm(name).step(toy_batches(2)), "Override `update` or `objective`, not `step`.")
+
+
+# Of training, at the defaults, at work and in every form that the method declares
+
+
+def training(name: str, settings: Settings) -> None:
+    """Steps give finite, detached scalars, "loss" among them, and move the featurizer or the classifier."""
+    algorithm = toy_algorithm(name, **settings)
+    before = _tensors(algorithm)
+    metrics = run_steps(algorithm, toy_batches(), 0, settings["steps"])
+    _require("loss" in metrics, f'`objective` or `update` should return "loss". Found {sorted(metrics)}.')
+    for key, value in metrics.items():
+        _require(value.ndim == 0 and not value.requires_grad, f"Metric {key!r} should be a detached scalar.")
+    _finite(metrics)
+    after = _tensors(algorithm)
+    model = [key for key in before if key.startswith(("featurizer.", "classifier."))]
+    _require(any(not torch.equal(before[key], after[key]) for key in model), "No weight of the model has moved.")
+    _require(all(value.isfinite().all() for value in after.values()), "A weight or buffer is not finite.")
+
+
+def state(name: str, settings: Settings) -> None:
+    """What changes in training is in `state_dict()`: parameters, buffers, optimisers and `updates`."""
+    algorithm = toy_algorithm(name, **settings)
+    before = _plain_attributes(algorithm)
+    run_steps(algorithm, toy_batches(), 0, settings["steps"])
+    after = _plain_attributes(algorithm)
+    changed = sorted(key for key in after if after[key] != before.get(key))
+    _require(
+        not changed,
+        f"A checkpoint would lose {', '.join(f'`{key}`' for key in changed)}. "
+        "Use `register_buffer`, or derive it from `self.updates`.",
+    )
+
+
+def resume(name: str, settings: Settings) -> None:
+    """Training from a saved state ends with the same bits as training without interruption."""
+    batches, steps = toy_batches(), settings["steps"]
+    whole, interrupted = toy_algorithm(name, **settings), toy_algorithm(name, **settings)
+    run_steps(whole, batches, 0, steps)
+    done = 0
+    for cut in (1, steps - 3):
+        run_steps(interrupted, batches, done, cut)
+        resumed = toy_algorithm(name, **settings)
+        resumed.load_state_dict(through_bytes(interrupted.state_dict()))
+        _require(resumed.updates == cut, f"`updates` should be {cut} after as many steps. Found {resumed.updates}.")
+        run_steps(resumed, batches, cut, steps)
+        assert_same_state(whole, resumed)
+        done = cut
+
+
+def prediction(name: str, settings: Settings) -> None:
+    """`predict` gives one logit per class, without randomness, and is `classifier(featurizer(x))`."""
+    algorithm = toy_algorithm(name, **settings)
+    run_steps(algorithm, toy_batches(), 0, 1)
+    algorithm.eval()
+    x = toy_batches()[0][0]
+    with torch.no_grad():
+        logits = algorithm.predict(x)
+        _require(logits.shape == (len(x), CLASSES), f"Expected shape {(len(x), CLASSES)}. Found {tuple(logits.shape)}.")
+        _require(torch.equal(logits, algorithm.predict(x)), "Two calls in evaluation mode differ.")
+        composed = algorithm.classifier(algorithm.featurizer(x))
+    _require(torch.equal(logits, composed), "Averaging and export keep g and h alone: put what is missing into them.")
+
+
+def order_of_domains(name: str, settings: Settings) -> None:
+    """Domains in reverse order give metrics of the same names, finite."""
+    straight = run_steps(toy_algorithm(name, **settings), toy_batches(), 0, 2)
+    turned = run_steps(toy_algorithm(name, **settings), toy_batches()[::-1], 0, 2)
+    _require(straight.keys() == turned.keys(), f"Found {sorted(straight)} and {sorted(turned)}.")
+    _finite(turned)
+
+
+def missing_class(name: str, settings: Settings) -> None:
+    """A domain may lack a class."""
+    batches = toy_batches()
+    x, y = batches[0]
+    batches[0] = (x, torch.where(y == CLASSES - 1, 0, y))
+    _finite(run_steps(toy_algorithm(name, **settings), batches, 0, settings["steps"]))
+
+
+def number_of_domains(name: str, settings: Settings) -> None:
+    """One, two and six source domains train, or are refused where `min_domains` says so."""
+    for k in (1, 2, 6):
+        if k < get(name).min_domains:
+            _refused(lambda k=k: toy_algorithm(name, n_domains=k, **settings), f"There are {k} domains.")
+        else:
+            _finite(run_steps(toy_algorithm(name, n_domains=k, **settings), toy_batches(k, b=2), 0, settings["steps"]))
+
+
+def arrays(name: str, settings: Settings) -> None:
+    """Arrays train, or are refused where `needs_stages` says so."""
+    if get(name).needs_stages:
+        hint = "Call `networks.stages.stages(featurizer)` in `__init__`, or leave `needs_stages` out."
+        _refused(lambda: toy_algorithm(name, shape=(6,), **settings), hint)
+    else:
+        _finite(run_steps(toy_algorithm(name, shape=(6,), **settings), toy_batches(shape=(6,)), 0, settings["steps"]))
+
+
+def bfloat16(name: str, settings: Settings) -> None:
+    """Steps under bfloat16 autocast give finite metrics."""
+    with torch.autocast("cpu", torch.bfloat16):
+        _finite(run_steps(toy_algorithm(name, **settings), toy_batches(b=2), 0, settings["steps"]))
+
+
+OF_DECLARATIONS = (declarations, declared_settings, search_space, number_of_batches)
+OF_TRAINING = (
+    training,
+    state,
+    resume,
+    prediction,
+    order_of_domains,
+    missing_class,
+    number_of_domains,
+    arrays,
+    bfloat16,
+)
+
+
+# What the properties are made of
+
+
+def assert_same_state(a: Algorithm, b: Algorithm) -> None:
+    """All tensors of the two states are equal, bit for bit."""
+    left, right = _tensors(a), _tensors(b)
+    _require(left.keys() == right.keys(), f"Only one of two states has {sorted(left.keys() ^ right.keys())}.")
+    different = [key for key in left if not torch.equal(left[key], right[key])]
+    _require(
+        not different,
+        f"Different: {', '.join(different)}. Look for state outside `state_dict()`, and for random numbers from other "
+        "generators than torch's global one.",
+    )
+
+
+def through_bytes(state: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint does to a state: saved, and loaded with nothing but tensors and plain values allowed."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    loaded: dict[str, Any] = torch.load(buffer, weights_only=True)
+    return loaded
+
+
+def _require(holds: bool | Tensor, sentence: str) -> None:
+    if not holds:
+        raise AssertionError(sentence)
+
+
+def _finite(metrics: Mapping[str, Tensor]) -> None:
+    found = {key: value.item() for key, value in metrics.items() if not value.isfinite()}
+    _require(not found, f"Metrics should be finite. Found {found}.")
+
+
+def _refused(call: Callable[[], object], hint: str) -> None:
+    try:
+        call()
+    except UserError:
+        return
+    raise AssertionError(f"Expected a UserError. Found none. {hint}")
+
+
+def _tensors(algorithm: Algorithm) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in algorithm.state_dict().items() if isinstance(value, Tensor)}
+
+
+def _plain_attributes(algorithm: Algorithm) -> dict[str, object]:
+    """Fingerprints of all attributes of all modules that `state_dict()` does not hold."""
+    internal = vars(nn.Module()).keys()
+    found: Iterable[tuple[str, object]] = (
+        (f"{path}.{key}" if path else key, value)
+        for path, module in algorithm.named_modules()
+        for key, value in vars(module).items()
+        if key not in internal and not isinstance(value, Optimizer) and (path, key) != ("", "updates")
+    )
+    return {key: _fingerprint(value) for key, value in found}
+
+
+def _fingerprint(value: object) -> object:
+    """Equal for a value that has not changed: its content where that can be had, or which object it is."""
+    try:
+        return pickle.dumps(value)
+    except Exception:  # lambdas, locks, classes defined in a function
+        return id(value)

@@ -1,0 +1,66 @@
+"""Small networks and batches on which every algorithm can be stepped in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fgmix import algorithms
+from fgmix.algorithms import Algorithm, Batches
+from fgmix.networks import build_classifier, build_featurizer
+from fgmix.seeding import seed_torch
+
+SHAPE = (3, 16, 16)
+CLASSES = 4
+
+
+def toy_algorithm(name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHAPE, **settings: Any) -> Algorithm:
+    """A registered algorithm on the small CNN (or an MLP for arrays), always from the same initial weights.
+
+    Args:
+        name: of the method.
+        n_domains: number of source domains.
+        shape: (c, h, w) of images or (f,) of arrays.
+        settings: of the method; a learning rate and 10 steps suited to the toys unless given.
+
+    Example:
+        >>> type(toy_algorithm("coral", gamma=2.0)).__name__
+        'CORAL'
+    """
+    torch.manual_seed(7)
+    backbone = "small_cnn" if len(shape) == 3 else "mlp"
+    featurizer = build_featurizer(backbone, shape)
+    classifier = build_classifier("linear", featurizer.out_features, CLASSES)
+    settings = {"lr": 1e-3, "steps": 10, **settings}
+    return algorithms.create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings)
+
+
+def toy_batches(
+    n_domains: int = 3, b: int = 8, shape: tuple[int, ...] = SHAPE, classes: int = CLASSES, seed: int = 0
+) -> Batches:
+    """Random samples whose domains differ in mean and scale; every class in every domain where b allows it.
+
+    Example:
+        >>> [(tuple(x.shape), y.tolist()) for x, y in toy_batches(2, b=4, shape=(6,))]
+        [((4, 6), [0, 1, 2, 3]), ((4, 6), [0, 1, 2, 3])]
+    """
+    g = torch.Generator().manual_seed(seed)
+
+    def domain(e: int) -> tuple[Tensor, Tensor]:
+        y = torch.arange(b) % classes
+        x = torch.randn(b, *shape, generator=g) * (1 + 0.2 * e) + 0.3 * e + 0.1 * y.view(-1, *[1] * len(shape))
+        return x, y
+
+    return [domain(e) for e in range(n_domains)]
+
+
+def run_steps(algorithm: Algorithm, batches: Batches, first: int, last: int) -> dict[str, Tensor]:
+    """Steps first, …, last − 1, each seeded by its number as the training loop does it; metrics of the last."""
+    algorithm.train()
+    metrics: dict[str, Tensor] = {}
+    for step in range(first, last):
+        seed_torch("step", 0, step)
+        metrics = algorithm.step(batches)
+    return metrics
