@@ -65,12 +65,14 @@ def arm(moment: str, count: int) -> None:
         loop._Loop._step = dying_step  # type: ignore[method-assign]
     elif moment == "evaluation":
 
-        def dying_score(*args: Any, **kwargs: Any) -> evaluation.Score:
+        score_parts = evaluation.score_parts
+
+        def dying_score(*args: Any) -> dict[str, list[evaluation.Score]]:
             if due():
                 kill()
-            return evaluation.score(*args, **kwargs)
+            return score_parts(*args)
 
-        loop.score = dying_score  # type: ignore[assignment]
+        loop.score_parts = dying_score  # type: ignore[assignment]
     elif moment == "metrics line":
         append = RunFolder.append
 

@@ -18,7 +18,7 @@ from fgmix.algorithms import Algorithm, Batches, register
 from fgmix.algorithms._registry import _REGISTRY
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.runs import checkpoint
+from fgmix.runs import checkpoint, evaluation
 from fgmix.runs.evaluation import evaluating, score
 from fgmix.runs.loop import train
 from fgmix.runs.prepared import build_algorithm, prepare
@@ -73,12 +73,13 @@ def test_best_weights_score_what_the_record_says(record: RunRecord, file: str, m
             assert found.loss == pytest.approx(best.loss[model][name]["holdout"])
 
 
-def test_score_counts_by_hand() -> None:
+def test_score_counts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "BATCH", 5)
     prepared = prepare(toy_spec(), toy_data())
     algorithm = build_algorithm(prepared)
     domain, indices = prepared.dataset.domains[0], prepared.splits["0"].holdout
     with evaluating(algorithm):
-        found = score(algorithm, domain, indices, batch_size=5)
+        found = score(algorithm, domain, indices)
         right = [
             int(algorithm.predict(domain.inputs.clean(indices[i : i + 1])).argmax()) == domain.y[indices[i]]
             for i in range(len(indices))

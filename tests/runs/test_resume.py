@@ -20,7 +20,7 @@ MOMENTS = [
     ("step", 1),
     ("step", 13),
     ("step", 29),
-    ("evaluation", 6),
+    ("evaluation", 2),
     ("metrics line", 2),
     ("checkpoint.pt", 1),
     ("checkpoint.pt", 4),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -28,7 +28,12 @@ def predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
 
 
 class WeightAverage:
-    """An average of the weights that a run passes through."""
+    """An average of the weights that a run passes through.
+
+    `follows_losses` says whether `evaluated` may change it: the raw model is then evaluated first.
+    """
+
+    follows_losses: ClassVar[bool] = False
 
     def update(self, algorithm: Algorithm, step: int) -> None:
         """Take in the weights after step `step` (counted from 1)."""
@@ -104,6 +109,8 @@ class RunningMean(WeightAverage):
 
 class OverfitAware(WeightAverage):
     """SWAD: the mean over the flat stretch of the validation loss. `fgmix.runs.swad` has the rule."""
+
+    follows_losses = True
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.swad = SWAD()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ from fgmix.progress import Progress as ProgressBar
 from fgmix.runs import checkpoint
 from fgmix.runs.averaging import build_average
 from fgmix.runs.devices import pick_device
-from fgmix.runs.evaluation import Score, evaluating, score
+from fgmix.runs.evaluation import Part, Predict, Score, evaluating, score_parts, with_tensors
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, prepare
 from fgmix.runs.protocols import PROTOCOLS
@@ -27,8 +29,9 @@ from fgmix.runs.resolve import notes_of
 from fgmix.runs.spec import RunSpec
 from fgmix.runs.trunk import build_trunk, start_from, trunk_folder, trunk_of
 from fgmix.seals import Damaged
-from fgmix.seeding import seed_torch, torch_generator
+from fgmix.seeding import seed_torch
 
+Found = dict[str, dict[str, Score]]  # by domain and part
 CHECK_EVERY = 10  # steps between looks at the loss: each look waits for the device
 
 
@@ -130,7 +133,7 @@ class _Loop:
             ProgressBar(title, last, done=self.at.step, show=self.show) as bar,
         ):
             self._snapshot()
-            for batches in source.ahead(self.at.step, last):
+            for batches in source.ahead(self.at.step, last, device=self.device):
                 self._step(batches)
                 diverged_at = self._look(bar, last)
                 session["last_step"] = self.at.step
@@ -156,10 +159,10 @@ class _Loop:
         return self._evaluation_due or (every > 0 and self.at.step % every == 0)
 
     def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        moved = [(self._place(x), y.to(self.device, non_blocking=True)) for x, y in batches]
+        placed = [(self._placed(x), y) for x, y in batches]
         seed_torch("step", self.spec.seed, self.at.step)
-        with torch.autocast(self.device.type, torch.bfloat16) if self.spec.bf16 else nullcontext():
-            metrics = self.algorithm.step(moved)
+        with self._autocast():
+            metrics = self.algorithm.step(placed)
         self.at.step += 1
         self.at.counted += 1
         for name, value in metrics.items():
@@ -168,8 +171,7 @@ class _Loop:
         if self.average:
             self.average.update(self.algorithm, self.at.step)
 
-    def _place(self, x: Tensor) -> Tensor:
-        x = x.to(self.device, non_blocking=True)
+    def _placed(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last) if self.spec.channels_last and x.ndim == 4 else x
 
     def _look(self, bar: ProgressBar, last: int) -> int | None:
@@ -192,11 +194,7 @@ class _Loop:
 
         False, and nothing written, when a loss is not finite: the step before broke the weights.
         """
-        scores: dict[Model, dict[str, dict[str, Score]]] = {"raw": self._scores()}
-        if self.average:
-            self.average.evaluated(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
-            with self.average.applied_to(self.algorithm):
-                scores[self.models[-1]] = self._scores()
+        scores = self._scores()
         evaluation = Evaluation(
             step=self.at.step,
             accuracy={model: _pick(found, 0) for model, found in scores.items()},
@@ -211,29 +209,35 @@ class _Loop:
         self.at.metrics_length = self.folder.append(evaluation)
         return True
 
-    def _scores(self) -> dict[str, dict[str, Score]]:
-        """Source holdouts, both parts of the test domains, and the sources' training parts on request."""
-        found: dict[str, dict[str, Score]] = {}
-        with evaluating(self.algorithm):
-            for name, split in self.run.splits.items():
-                parts = {"train": split.train, "holdout": split.holdout}
-                is_source = name in self.run.sources
-                if is_source and not self.spec.evaluate_train:
-                    del parts["train"]
-                domain = self.run.dataset.domains[self.run.dataset.index(name)]
-                augment = is_source and self.rules.augmented_validation
-                found[name] = {
-                    part: score(
-                        self.algorithm,
-                        domain,
-                        indices,
-                        generator=torch_generator("evaluate", self.spec.seed, name, part, self.at.step)
-                        if augment
-                        else None,
-                    )
-                    for part, indices in parts.items()
-                }
-        return found
+    def _scores(self) -> dict[Model, Found]:
+        """Scores of the raw and of the averaged model, where the average allows it in one pass over the data."""
+        raw, averaged = self.algorithm.predict, self.average
+        if averaged is None:
+            return self._scored({"raw": raw})
+        if not averaged.follows_losses:
+            return self._scored({"raw": raw, self.models[-1]: with_tensors(self.algorithm, averaged.average())})
+        scores = self._scored({"raw": raw})
+        averaged.evaluated(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
+        return scores | self._scored({self.models[-1]: with_tensors(self.algorithm, averaged.average())})
+
+    def _scored(self, models: dict[Model, Predict]) -> dict[Model, Found]:
+        keys, parts = zip(*self._parts())
+        with evaluating(self.algorithm), self._autocast():
+            found = score_parts(models, parts, self.device)
+        return {model: _by_domain(keys, found[model]) for model in models}
+
+    def _parts(self) -> Iterator[tuple[tuple[str, str], Part]]:
+        """Source holdouts, both parts of the test domains, and the sources' training parts on request, by name."""
+        for name, split in self.run.splits.items():
+            is_source = name in self.run.sources
+            domain = self.run.dataset.domains[self.run.dataset.index(name)]
+            augmented = is_source and self.rules.augmented_validation
+            for part in ("holdout",) if is_source and not self.spec.evaluate_train else ("train", "holdout"):
+                draws = (self.spec.seed, name, part, self.at.step) if augmented else None
+                yield (name, part), Part(domain, getattr(split, part), draws)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.spec.bf16 else nullcontext()
 
     def _keep_best(self, evaluation: Evaluation, model: Model) -> None:
         """Weights of the highest validation accuracy; written before the checkpoint that knows of them."""
@@ -275,7 +279,15 @@ class _Loop:
         return record
 
 
-def _pick(found: dict[str, dict[str, Score]], which: int) -> Scores:
+def _by_domain(keys: Iterable[tuple[str, str]], scores: Iterable[Score]) -> Found:
+    """Scores by domain and part."""
+    found: Found = {}
+    for (name, part), score in zip(keys, scores):
+        found.setdefault(name, {})[part] = score
+    return found
+
+
+def _pick(found: Found, which: int) -> Scores:
     return {name: {part: value[which] for part, value in parts.items()} for name, parts in found.items()}
 
 

@@ -17,7 +17,7 @@ from fgmix.errors import UserError, unknown
 from fgmix.runs import checkpoint
 from fgmix.runs.devices import pick_device
 from fgmix.runs.folder import RunFolder
-from fgmix.runs.prepared import PreparedRun, load_dataset, new_algorithm
+from fgmix.runs.prepared import PreparedRun, as_expected, load_dataset, new_algorithm
 from fgmix.runs.record import RECORD, Model, RunRecord, Which, printed, read_record
 from fgmix.seeding import numpy_generator
 
@@ -171,6 +171,7 @@ def open_run(
             f"Expected the data that {folder.name} was trained on ({record.data_fingerprint}). Found other data "
             f"({dataset.fingerprint}). Name the right dataset with --dataset."
         )
+    dataset = as_expected(dataset, spec)
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     return OpenedRun(record, PreparedRun(spec, dataset, splits), folder, pick_device(device))
 

@@ -72,13 +72,16 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
 
 def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
     """What a user should know before a run starts: parts of it that will never act."""
+    from fgmix.algorithms import get
+
     notes = []
     if spec.averaging != resolved.averaging:
         notes.append(
             f"No averaged model is evaluated: averaging starts at step {resolved.averaging_start} and the run ends at "
             f"step {resolved.steps}. Raise --steps or lower --averaging-start."
         )
-    return notes
+    algorithm = get(resolved.algorithm)
+    return notes + algorithm.idle_parts(algorithm.Config.of(**resolved.settings, steps=resolved.steps))
 
 
 def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
