@@ -23,72 +23,89 @@ def by_hand(name: str, sample: Sample, hparams_seed: int, trial_seed: int) -> ob
     return sample(np.random.RandomState(md5_seed(md5_seed(hparams_seed, trial_seed), name)))
 
 
-# DomainBed's hyper-parameters of the methods we share: our field, its name, its default, its distribution.
-METHODS: dict[str, list[tuple[str, str, object, Sample]]] = {
-    "erm": [],
-    "mixup": [("alpha", "mixup_alpha", 0.2, lambda r: 10 ** r.uniform(-1, 1))],
-    "coral": [("gamma", "mmd_gamma", 1.0, lambda r: 10 ** r.uniform(-1, 1))],
-    "mmd": [("gamma", "mmd_gamma", 1.0, lambda r: 10 ** r.uniform(-1, 1))],
-    "andmask": [("tau", "tau", 1.0, lambda r: r.uniform(0.5, 1.0))],
-    "fish": [("eta", "meta_lr", 0.5, lambda r: r.choice([0.05, 0.1, 0.5]))],
-    "fishr": [
-        ("lam", "lambda", 1000.0, lambda r: 10 ** r.uniform(1.0, 4.0)),
-        ("anneal", "penalty_anneal_iters", 1500, lambda r: int(r.uniform(0.0, 5000.0))),
-        ("gamma", "ema", 0.95, lambda r: r.uniform(0.90, 0.99)),
-    ],
-    "groupdro": [("eta", "groupdro_eta", 1e-2, lambda r: 10 ** r.uniform(-3, -1))],
-    "irm": [
-        ("lam", "irm_lambda", 1e2, lambda r: 10 ** r.uniform(-1, 5)),
-        ("anneal", "irm_penalty_anneal_iters", 500, lambda r: int(10 ** r.uniform(0, 4))),
-    ],
-    "vrex": [
-        ("lam", "vrex_lambda", 1e1, lambda r: 10 ** r.uniform(-1, 5)),
-        ("anneal", "vrex_penalty_anneal_iters", 500, lambda r: int(10 ** r.uniform(0, 4))),
-    ],
-    "mldg": [
-        ("beta", "mldg_beta", 1.0, lambda r: 10 ** r.uniform(-1, 1)),
-        ("meta_test", "n_meta_test", 2, lambda r: r.choice([1, 2])),
-    ],
-    "rsc": [
-        ("f", "rsc_f_drop_factor", 1 / 3, lambda r: r.uniform(0, 0.5)),
-        ("b", "rsc_b_drop_factor", 1 / 3, lambda r: r.uniform(0, 0.5)),
-    ],
-    "sagnet": [("w_adv", "sag_w_adv", 0.1, lambda r: 10 ** r.uniform(-2, 1))],
-    "selfreg": [],
+# DomainBed's own hyper-parameters of its methods, by its names: default and distribution.
+DOMAINBED: dict[str, dict[str, tuple[object, Sample]]] = {
+    "ERM": {},
+    "Mixup": {"mixup_alpha": (0.2, lambda r: 10 ** r.uniform(-1, 1))},
+    "CORAL": {"mmd_gamma": (1.0, lambda r: 10 ** r.uniform(-1, 1))},
+    "MMD": {"mmd_gamma": (1.0, lambda r: 10 ** r.uniform(-1, 1))},
+    "ANDMask": {"tau": (1.0, lambda r: r.uniform(0.5, 1.0))},
+    "SANDMask": {"tau": (1.0, lambda r: r.uniform(0.0, 1.0)), "k": (10.0, lambda r: 10 ** r.uniform(-3, 5))},
+    "Fish": {"meta_lr": (0.5, lambda r: r.choice([0.05, 0.1, 0.5]))},
+    "Fishr": {
+        "lambda": (1000.0, lambda r: 10 ** r.uniform(1.0, 4.0)),
+        "penalty_anneal_iters": (1500, lambda r: int(r.uniform(0.0, 5000.0))),
+        "ema": (0.95, lambda r: r.uniform(0.90, 0.99)),
+    },
+    "GroupDRO": {"groupdro_eta": (1e-2, lambda r: 10 ** r.uniform(-3, -1))},
+    "IRM": {
+        "irm_lambda": (1e2, lambda r: 10 ** r.uniform(-1, 5)),
+        "irm_penalty_anneal_iters": (500, lambda r: int(10 ** r.uniform(0, 4))),
+    },
+    "VREx": {
+        "vrex_lambda": (1e1, lambda r: 10 ** r.uniform(-1, 5)),
+        "vrex_penalty_anneal_iters": (500, lambda r: int(10 ** r.uniform(0, 4))),
+    },
+    "MLDG": {
+        "mldg_beta": (1.0, lambda r: 10 ** r.uniform(-1, 1)),
+        "n_meta_test": (2, lambda r: r.choice([1, 2])),
+    },
+    "RSC": {
+        "rsc_f_drop_factor": (1 / 3, lambda r: r.uniform(0, 0.5)),
+        "rsc_b_drop_factor": (1 / 3, lambda r: r.uniform(0, 0.5)),
+    },
+    "SagNet": {"sag_w_adv": (0.1, lambda r: 10 ** r.uniform(-2, 1))},
+    "SelfReg": {},
 }
-# Its space is DomainBed's; its default is not (at DomainBed's τ = 1 nothing is ever updated).
-SANDMASK: list[tuple[str, str, Sample]] = [
-    ("tau", "tau", lambda r: r.uniform(0.0, 1.0)),
-    ("kappa", "k", lambda r: 10 ** r.uniform(-3, 5)),
-]
+OUR_DEFAULTS = {"SANDMask": {"tau": 0.5}}  # at DomainBed's τ = 1 nothing is ever updated
+
+SHARED = [name for name in algorithms.names() if algorithms.get(name).domainbed_name is not None]
 
 
-@pytest.mark.parametrize("method", METHODS)
+def domainbeds(method: str) -> dict[str, tuple[object, Sample]]:
+    """The row of a method in the table above."""
+    theirs = algorithms.get(method).domainbed_name
+    assert theirs in DOMAINBED, (
+        f"{method} declares domainbed_name = {theirs!r}: add its own hyper-parameters to DOMAINBED in this file, with "
+        "the names, defaults and distributions of DomainBed's hparams_registry.py."
+    )
+    return DOMAINBED[theirs]
+
+
+def in_their_names(method: str, settings: dict[str, object]) -> dict[str, object]:
+    names = algorithms.get(method).Config.domainbed_names()
+    return {names[field]: value for field, value in settings.items()}
+
+
+@pytest.mark.parametrize("method", SHARED)
 def test_draws_are_domainbeds(method: str) -> None:
     for h, t in [(1, 0), (2, 0), (7, 2), (19, 1)]:
         drawn = draw(method, "PACS", "images", h, t)
         expected = {
             "lr": by_hand("lr", lambda r: 10 ** r.uniform(-5, -3.5), h, t),
             "weight_decay": by_hand("weight_decay", lambda r: 10 ** r.uniform(-6, -2), h, t),
-            **{field: by_hand(name, sample, h, t) for field, name, _, sample in METHODS[method]},
+            **{name: by_hand(name, sample, h, t) for name, (_, sample) in domainbeds(method).items()},
         }
-        assert drawn["settings"] == expected
+        assert in_their_names(method, drawn["settings"]) == expected
         assert drawn["batch_size"] == by_hand("batch_size", lambda r: int(2 ** r.uniform(3, 5.5)), h, t)
         assert drawn["dropout"] == by_hand("resnet_dropout", lambda r: r.choice([0.0, 0.1, 0.5]), h, t)
 
 
-def test_sandmask_draws_are_domainbeds() -> None:
-    settings = draw("sandmask", "PACS", "images", 3, 1)["settings"]
-    for field, name, sample in SANDMASK:
-        assert settings[field] == by_hand(name, sample, 3, 1)
-
-
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SHARED)
 def test_draw_zero_is_domainbeds_defaults(method: str) -> None:
-    own = {field: default for field, _, default, _ in METHODS[method]}
+    own = {name: default for name, (default, _) in domainbeds(method).items()}
+    own |= OUR_DEFAULTS.get(algorithms.get(method).domainbed_name or "", {})
     for trial in (0, 4):
         drawn = draw(method, "OfficeHome", "images", 0, trial)
-        assert drawn == {"settings": {"lr": 5e-5, "weight_decay": 0.0, **own}, "batch_size": 32, "dropout": 0.0}
+        assert in_their_names(method, drawn["settings"]) == {"lr": 5e-5, "weight_decay": 0.0, **own}
+        assert (drawn["batch_size"], drawn["dropout"]) == (32, 0.0)
+
+
+def test_a_method_that_declares_domainbeds_name_is_compared_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"coral", "sandmask", "selfreg"} <= set(SHARED)
+    monkeypatch.setattr(algorithms.get("erm"), "domainbed_name", "CausIRL_CORAL")
+    with pytest.raises(AssertionError, match="erm declares domainbed_name = 'CausIRL_CORAL': add its own hyper-param"):
+        domainbeds("erm")
 
 
 def test_small_images_have_their_own_space() -> None:
@@ -120,7 +137,8 @@ def test_the_papers_space() -> None:
     assert {d["settings"]["eta2"] for d in drawn} == {1e-4, 1e-3, 1e-2}
     assert {d["dropout"] for d in drawn} == {0.0, 0.1, 0.5}
     assert {d["batch_size"] for d in drawn} == {32}
-    assert all(1 <= d["settings"]["gamma"] <= 100 for d in drawn)
+    assert drawn[0]["settings"]["gamma"] is None  # set by the run itself
+    assert all(1 <= d["settings"]["gamma"] <= 100 for d in drawn[1:])
     assert drawn[0]["settings"]["lr"] == 5e-5
 
 

@@ -168,6 +168,13 @@ class DrawsOutOfBounds(Sound):
         beta: float = search(0.5, log_uniform(1e-1, 1e1), help="weight β", le=1)
 
 
+class HalfOfDomainBed(Sound):
+    """A hyper-parameter of DomainBed's in a method that is not."""
+
+    class Config(Sound.Config):
+        beta: float = search(1.0, log_uniform(1e-1, 1e1), help="weight β", domainbed="mldg_beta")
+
+
 class CitesNothing(Sound):
     """A paper without its link."""
 
@@ -210,6 +217,7 @@ def test_a_sound_method_passes_everything(capsys: pytest.CaptureFixture[str]) ->
         (CountsNoBatches, "number_of_batches", "not `step`"),
         (NamesByOrder, "order_of_domains", r"Found \['dark', .*\] and \['bright', "),
         (UndeclaredSetting, "declared_settings", r"Declare `beta` by `setting\(…\)`"),
+        (HalfOfDomainBed, "declared_settings", "`beta` has a name of DomainBed's: declare `domainbed_name`"),
         (DrawsOutOfBounds, "search_space", "`beta` should be a number at most 1"),
         (CitesNothing, "declarations", "should give the paper, https://arxiv.org/abs/2104.09937"),
     ],
