@@ -94,7 +94,7 @@ class Field:
 
     def checked(self, value: Any) -> Any:
         """The value, with an integer made a float where a float is declared, so that 1 and 1.0 are one spec."""
-        if isinstance(value, PathLike) and str in self.types:
+        if str in self.types and isinstance(value, PathLike):
             value = str(value)
         if value is None and self.optional:
             return None
