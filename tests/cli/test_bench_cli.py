@@ -20,14 +20,14 @@ def test_data_prints_a_line_for_each_size_and_work(
 
     def measure(folder: object, **options: int) -> list[DataSpeed]:
         asked.append((folder, options["image_size"], options["rounds"]))
-        return [DataSpeed("train", options["image_size"], 120, TURNS, 0.05)]
+        return [DataSpeed("train", options["image_size"], 120, TURNS, host_seconds=(0.1,), decoding=0.05)]
 
     monkeypatch.setattr(data, "measure_data", measure)
     assert call(monkeypatch, "bench", "data", "--image-sizes", "32,96", "--rounds", "3") == 0
     assert asked == [(None, 32, 3), (None, 96, 3)]
-    head, _, small, large = capsys.readouterr().out.splitlines()
-    assert "one process and 1 thread(s) on both sides" in head
-    assert small.split() == ["train", "32", "30", "120", "4.0×", "3.0–", "5.0×", "2.0", "reads"]
+    head, _, _, small, large = capsys.readouterr().out.splitlines()
+    assert "the same images and 1 thread(s) on both sides" in head
+    assert small.split() == ["train", "32", "30", "120", "4.0×", "3.0–", "5.0×", "1200", "2.0", "reads"]
     assert large.split()[1] == "96"
 
 

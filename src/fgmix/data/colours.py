@@ -179,7 +179,7 @@ def turn_hue_(x: Tensor, phases: Tensor) -> None:
 
     With value v = max(r, g, b), m = min(r, g, b), chroma c = v − m and hue t in turns from red,
 
-        6·|t| = (v − 2m + g + b − r)/c    with the sign of g − b    and    channel = m − c + c·clamp(6·d, 1, 2)
+        |t| = (v − 2m + g + b − r)/6c    with the sign of g − b,    channel = m − c + 6c·clamp(d, 1/6, 2/6)
 
     where d is the distance on the circle between t and the channel's complement: cyan, magenta or yellow. So one never
     needs to know in which sixth of the circle a hue lies.
@@ -191,9 +191,8 @@ def turn_hue_(x: Tensor, phases: Tensor) -> None:
     r, g, b = x.unbind(dim=1)
     v, m = x.amax(dim=1), x.amin(dim=1)
     c = v - m
-    sixths = v.add_(g).add_(b).sub_(r).sub_(m, alpha=2).div_(c.clamp_min(1e-12))  # 0 for grey pixels, whose c is 0
-    t = sixths.copysign_(g - b).div_(6)
+    low, c6 = (m - c).unsqueeze(1), c.mul_(6)
+    t = v.add_(g).add_(b).sub_(r).sub_(m, alpha=2).div_(c6.clamp_min(1e-12)).copysign_(g - b)  # 0 for grey pixels
     # frac(s + 1/2) is 1/2 where s is a whole number of turns; t ≥ −1/2, so the sum is not negative
-    torch.add(t.unsqueeze(1), phases[:, :, None, None] + 0.5, out=x)
-    d = x.frac_().sub_(0.5).abs_()
-    torch.addcmul(m.sub_(c).unsqueeze(1), d.clamp_(1 / 6, 2 / 6), c.mul_(6).unsqueeze(1), out=x)
+    d = torch.add(t.unsqueeze(1), phases[:, :, None, None] + 0.5, out=x).frac_().sub_(0.5).abs_()
+    torch.addcmul(low, d.clamp_(1 / 6, 2 / 6), c6.unsqueeze(1), out=x)

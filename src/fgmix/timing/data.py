@@ -1,8 +1,8 @@
 """Images per second: our decoded cache and batched augmentation against DomainBed's way, file by file.
 
-Both sides run in this process on the same number of torch's threads and read the same images in the same order, from
-memory: the files and the cache are there after the first round, so no disk is measured. It is work that is compared,
-not how many cores do it: DomainBed shares its way out between loader processes, ours runs in a thread beside the step.
+Both sides run in this process with the same number of torch threads and read the same images in the same order, from
+memory: files and cache have been read before the first round, so no disk is measured. What is compared is work, not
+how many cores share it: DomainBed distributes its own over loader processes, ours over threads.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
 from fgmix.data._dataset import Domain
 from fgmix.data.augment import ImageInputs
 from fgmix.data.decoded import decoded_images
 from fgmix.data.folders import ImageFile, scan_folder
-from fgmix.data.loading import BatchSource
+from fgmix.data.loading import Batch, BatchSource, HostBatch, finish
 from fgmix.data.sampling import UniformSampler
 from fgmix.errors import bad_value
 from fgmix.runs.devices import torch_threads
@@ -35,12 +33,28 @@ from fgmix.timing.per_image import ImageFiles, evaluation_transform, read, train
 from fgmix.timing.turns import Turns, by_turns, check_rounds
 
 Work = Literal["train", "evaluate"]
-Read = Callable[[int], list[tuple[Tensor, Tensor]]]  # batches (x, y) of the round with this number
 
 PHOTO = (500, 375)  # width and height: more than PACS's 227×227, less than what cameras give
 DOMAINS = 3
 EVALUATED = 256  # images of a round of evaluation, which is one batch of `evaluation.score`
 THEIR_EVALUATION_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Our way and DomainBed's to read the batches of the round with a given number.
+
+    Args:
+        host: the host's part of ours.
+        theirs: DomainBed's, as a whole.
+    """
+
+    host: Callable[[int], list[HostBatch]]
+    theirs: Callable[[int], list[Batch]]
+
+    def ours(self, number: int) -> list[Batch]:
+        """Both parts of ours."""
+        return finish(self.host(number))
 
 
 @dataclass(frozen=True)
@@ -52,13 +66,15 @@ class DataSpeed:
         image_size: side of the square that a network sees.
         images: how many a round reads.
         turns: seconds of the rounds.
-        decoding: seconds of a core that the cache takes for an image, once.
+        host_seconds: of each round, for the host's part of our way alone; the rest is done by the training device.
+        decoding: CPU seconds that building the cache takes per image, once.
     """
 
     work: Work
     image_size: int
     images: int
     turns: Turns
+    host_seconds: tuple[float, ...]
     decoding: float
 
     @property
@@ -72,11 +88,16 @@ class DataSpeed:
         return self.images / statistics.median(self.turns.theirs)
 
     @property
+    def host(self) -> float:
+        """Images per second of the host's part alone (crop and resize to bytes), median of the rounds."""
+        return self.images / statistics.median(self.host_seconds)
+
+    @property
     def paid_after(self) -> float:
-        """How often an image is read until what the cache saves has paid for making it; never where it saves nothing.
+        """Reads of an image after which the time saved exceeds that of decoding it; infinite where none is saved.
 
         >>> turns = Turns(ours=(1.0, 1.0, 1.0), theirs=(3.0, 3.0, 3.0))
-        >>> round(DataSpeed("train", 224, 100, turns, decoding=0.05).paid_after, 6)
+        >>> round(DataSpeed("train", 224, 100, turns, host_seconds=(0.5,), decoding=0.05).paid_after, 6)
         2.5
         """
         saved = 1 / self.theirs - 1 / self.ours
@@ -92,15 +113,15 @@ def measure_data(
     rounds: int = 9,
     threads: int = 1,
 ) -> list[DataSpeed]:
-    """Speed of reading for training and for evaluation, by turns; nothing is left on the disk.
+    """Measure the speed of reading for training and for evaluation, by turns; nothing is left on the disk.
 
     Args:
-        folder: images domain/class/image; made-up photographs where none is given.
+        folder: images domain/class/image; synthetic photographs where none is given.
         image_size: side of the square that a network sees.
         images: how many of each domain, evenly spread over its files.
-        batch_size: instances per domain; a round of training reads a batch of every domain.
+        batch_size: samples per domain; a round of training reads a batch of every domain.
         rounds: repeats.
-        threads: torch's, for both sides.
+        threads: of torch, for both sides.
     """
     check_rounds(rounds)
     for name, value in (("image_size", image_size), ("images", images), ("batch_size", batch_size)):
@@ -112,42 +133,35 @@ def measure_data(
         started = time.process_time()
         domains = cached_domains(files, image_size)
         decoding = (time.process_time() - started) / len(files)
-        ways: dict[Work, tuple[Read, Read]] = {
+        for domain in domains:
+            domain.inputs.prepare(np.arange(len(domain)))  # the first read of an image verifies it
+        ways: dict[Work, Ways] = {
             "train": training(domains, files, image_size, batch_size),
             "evaluate": evaluation(domains, files, image_size),
         }
         return [_measure(work, image_size, ways[work], rounds, decoding) for work in ways]
 
 
-def training(
-    domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int, batch_size: int
-) -> tuple[Read, Read]:
+def training(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int, batch_size: int) -> Ways:
     """Our way and theirs to read a training step: a batch of every domain, of the same images."""
     pools = tuple(np.arange(len(domain)) for domain in domains)
     source = BatchSource(tuple(domains), UniformSampler(0, pools, batch_size), seed=0)
     transform = training_transform(image_size)
     datasets = [ImageFiles(samples, transform) for samples in _samples(files)]
 
-    def theirs(step: int) -> list[tuple[Tensor, Tensor]]:
+    def theirs(step: int) -> list[Batch]:
         drawn = source.sampler.draw(step)
         return [batch for dataset, indices in zip(datasets, drawn) for batch in read(dataset, [indices])]
 
-    return source.at, theirs
+    return Ways(source.prepare, theirs)
 
 
-def evaluation(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int) -> tuple[Read, Read]:
+def evaluation(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int) -> Ways:
     """Our way and theirs to read clean images of the first domain, each in batches of its own size."""
     domain, dataset = domains[0], ImageFiles(_samples(files)[0], evaluation_transform(image_size))
     indices = np.arange(EVALUATED) % len(domain)
     parts = [indices[start : start + THEIR_EVALUATION_BATCH] for start in range(0, EVALUATED, THEIR_EVALUATION_BATCH)]
-
-    def ours(_: int) -> list[tuple[Tensor, Tensor]]:
-        return [(domain.inputs.clean(indices), torch.from_numpy(domain.y[indices]))]
-
-    def theirs(_: int) -> list[tuple[Tensor, Tensor]]:
-        return read(dataset, parts)
-
-    return ours, theirs
+    return Ways(lambda _: [HostBatch.of(domain, indices)], lambda _: read(dataset, parts))
 
 
 def cached_domains(files: Sequence[ImageFile], image_size: int) -> list[Domain]:
@@ -172,7 +186,7 @@ def spread(files: Sequence[ImageFile], per_domain: int) -> list[ImageFile]:
 
 
 def make_photos(root: Path, per_domain: int) -> Path:
-    """A folder of made-up JPEG photographs, the same every time."""
+    """A folder of synthetic JPEG photographs, the same every time."""
     rng = np.random.default_rng(0)
     for domain in range(DOMAINS):
         folder = root / f"domain{domain}" / "photo"
@@ -183,9 +197,9 @@ def make_photos(root: Path, per_domain: int) -> Path:
 
 
 def photograph(rng: np.random.Generator, width: int, height: int) -> Image.Image:
-    """Noise with amplitudes of 1/f, which photographs have: it costs a decoder what they do.
+    """Noise with amplitudes of 1/f, as photographs have: decoding it takes as long as decoding them.
 
-    White noise would be too dear, smooth shapes too cheap.
+    White noise would take longer, smooth shapes less time.
     """
     f = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
     f[0, 0] = np.inf  # no constant part: the mean is set below
@@ -194,11 +208,17 @@ def photograph(rng: np.random.Generator, width: int, height: int) -> Image.Image
     return Image.fromarray(np.clip(128 + 50 * planes / planes.std(), 0, 255).astype(np.uint8))
 
 
-def _measure(work: Work, image_size: int, ways: tuple[Read, Read], rounds: int, decoding: float) -> DataSpeed:
-    ours, theirs = ways
-    theirs(0)
-    images = sum(len(y) for _, y in ours(0))  # also the warm-up
-    return DataSpeed(work, image_size, images, by_turns(ours, theirs, rounds), decoding)
+def _measure(work: Work, image_size: int, ways: Ways, rounds: int, decoding: float) -> DataSpeed:
+    ways.theirs(0)
+    images = sum(len(y) for _, y in ways.ours(0))  # also the warm-up
+    turns = by_turns(ways.ours, ways.theirs, rounds)
+    return DataSpeed(work, image_size, images, turns, tuple(_seconds(ways.host, n) for n in range(rounds)), decoding)
+
+
+def _seconds(way: Callable[[int], object], number: int) -> float:
+    started = time.perf_counter()
+    way(number)
+    return time.perf_counter() - started
 
 
 def _samples(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
@@ -211,7 +231,7 @@ def _samples(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
 
 @contextmanager
 def _cache_at(folder: Path) -> Iterator[None]:
-    """Keep decoded images in `folder` meanwhile: a measurement must neither find a cache nor leave one."""
+    """Within the block, decoded images are kept in `folder`: a measurement must neither find a cache nor leave one."""
     before = os.environ.get("FGMIX_CACHE")
     os.environ["FGMIX_CACHE"] = str(folder)
     try:

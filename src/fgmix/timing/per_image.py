@@ -1,7 +1,7 @@
-"""Images read DomainBed's way: each file opened, decoded and transformed by itself, every time it is seen.
+"""Images read DomainBed's way: each file opened, decoded and transformed by itself, every time it is read.
 
-The twin that `fgmix bench data` compares with: Pillow, torchvision's transforms (the first version, as DomainBed takes
-them) and torch's DataLoader. Nothing here may call our cache or our augmentation.
+The reference that `fgmix bench data` compares with: Pillow, torchvision's transforms (the first version, which
+DomainBed uses) and torch's DataLoader. Nothing here may call our cache or our augmentation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 class ImageFiles(Dataset[tuple[Tensor, int]]):
-    """Files and their labels, as torchvision's ImageFolder gives them."""
+    """Files and their labels, as torchvision's ImageFolder returns them."""
 
     def __init__(self, files: Sequence[tuple[Path, int]], transform: Transform) -> None:
         self.files, self.transform = files, transform
