@@ -15,6 +15,7 @@ from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches
 from fgmix.algorithms.l2a_ot import L2AOT
+from fgmix.errors import UserError
 
 
 def l2a_ot(**settings: Any) -> L2AOT:
@@ -60,8 +61,11 @@ def naive_terms(algorithm: L2AOT, batches: Batches) -> dict[str, Tensor]:
     high = torch.cat([x for x, _ in batches]).amax((0, 2, 3), keepdim=True)
 
     def d(a: Tensor, b: Tensor) -> Tensor:
-        w = naive_cost(a, b)
-        return 2 * w - naive_cost(a, a) - naive_cost(b, b) if algorithm.config.debiased else w
+        """Of the first two and the last two of four images, each half against the other domain's other half."""
+        if not algorithm.config.debiased:
+            return naive_cost(a, b)
+        across = naive_cost(a[:2], b[2:]) + naive_cost(b[:2], a[2:])
+        return across - naive_cost(a[:2], a[2:]) - naive_cost(b[:2], b[2:])
 
     novelty, cycle, on_class, codes = 0, 0, 0, []
     for e, (x, y) in enumerate(batches):
@@ -220,7 +224,14 @@ def test_as_many_images_of_every_domain_are_generated(
 
 
 @pytest.mark.parametrize("size", [(17, 30), (64, 64), (224, 224)])
-def test_any_image_size_and_one_instance_per_domain(size: tuple[int, int]) -> None:
+def test_any_image_size_and_two_samples_per_domain(size: tuple[int, int]) -> None:
     algorithm = toy_algorithm("l2a_ot", n_domains=2, pretrain=0.0, width=4).train()
-    metrics = algorithm.step(toy_batches(2, b=1, shape=(3, *size)))
+    metrics = algorithm.step(toy_batches(2, b=2, shape=(3, *size)))
     assert all(torch.isfinite(value) for value in metrics.values())
+
+
+@pytest.mark.parametrize(("settings", "b"), [({}, 1), ({"generated": 1}, 4)])
+def test_one_image_per_domain_is_refused_or_taken_without_debiasing(settings: dict[str, Any], b: int) -> None:
+    with pytest.raises(UserError, match=r"at least 2 samples of each domain\. Found 1"):
+        l2a_ot(n_domains=2, **settings).step(batches_of(b, k=2))
+    assert torch.isfinite(l2a_ot(n_domains=2, debiased=False, **settings).step(batches_of(b, k=2))["novelty"])

@@ -13,7 +13,7 @@ from fgmix.algorithms._adam import DenseAdam
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.functional.transport import sinkhorn_divergence, transport_cost
+from fgmix.functional.transport import energy_distance, transport_cost
 from fgmix.networks.generator import Generator
 from fgmix.networks.images import PixelRange, image_channels
 from fgmix.networks.small_cnn import SmallCNN
@@ -36,8 +36,8 @@ class Critic(nn.Module):
 class L2AOT(Algorithm):
     """Train on generated novel domains, as far as possible from the sources and from each other.
 
-    A generator G translates each image of source e to novel domain k+e. Distances are optimal transport between codes
-    of a domain critic D; a class critic C and a cycle keep the label and the content:
+    A generator G translates each image of source e to novel domain k+e. Distances d are energy distances of optimal
+    transport between codes of a domain critic D; a class critic C and a cycle keep the label and the content:
 
         L_G = −λ_domain·(Σ_e d(D(x_e), D(x̂_e)) + mean_{e<e'} d(D(x̂_e), D(x̂_e'))),    x̂_e = G(x_e, k+e)
               + λ_cycle·Σ_e mean|G(x̂_e, e) − x_e| + λ_CE·Σ_e CE(C(x̂_e), y_e)                    for G only
@@ -74,7 +74,7 @@ class L2AOT(Algorithm):
         width: int = setting(16, help="channels of G's first layer; StarGAN: 64", ge=1)
         lr_generator: float = setting(5e-4, help="learning rate of G; 1e-4 at StarGAN's width", gt=0)
         lr_critics: float = setting(1e-3, help="learning rate of C and D; 1e-4 for pre-trained backbones", gt=0)
-        debiased: bool = setting(True, help="d = 2·W(a, b) − W(a, a) − W(b, b) (paper) or W(a, b)")
+        debiased: bool = setting(True, help="d = 2·W(a, b) − W(a, a') − W(b, b') of half batches (paper), or W(a, b)")
 
     config: Config  # narrows the base's type
 
@@ -150,7 +150,7 @@ class L2AOT(Algorithm):
         with torch.no_grad():
             z = self.D.features(x).unflatten(0, (k, m))
         z_novel = self.D.features(x_novel).unflatten(0, (k, m))
-        d = sinkhorn_divergence if self.config.debiased else transport_cost
+        d = energy_distance if self.config.debiased else transport_cost
         i, j = torch.triu_indices(k, k, offset=1, device=x.device)  # without i = j: a spread is not a distance
         # All distances in one call: its cost is the number of small operations, not their size.
         between = d(torch.cat([z, z_novel[i]]), torch.cat([z_novel, z_novel[j]]))

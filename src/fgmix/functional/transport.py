@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fgmix.errors import UserError
+from fgmix.functional.precision import widened
+
 
 def cosine_cost(a: Tensor, b: Tensor) -> Tensor:
     """c_ij = 1 − cos(a_i, b_j) of codes (…, n, d) and (…, m, d), as (…, n, m).
@@ -73,35 +76,45 @@ def transport_cost(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int =
         2.0
     """
     with torch.autocast(a.device.type, enabled=False):
-        cost = cosine_cost(_widened(a), _widened(b))
+        cost = cosine_cost(widened(a), widened(b))
         return (sinkhorn_plan(cost, eps, iterations) * cost).sum((-2, -1))
 
 
-def sinkhorn_divergence(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int = 20) -> Tensor:
-    """d(a, b) = 2·W(a, b) − W(a, a) − W(b, b): W without the bias of its entropy, so that d(a, a) = 0.
+def energy_distance(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int = 20) -> Tensor:
+    """Mini-batch energy distance, 2·E W(A, B) − E W(A, A') − E W(B, B') of independent batches, from two batches.
 
-    Genevay et al., "Learning Generative Models with Sinkhorn Divergences", 2018.
+        d(a, b) = W(a₁, b₂) + W(b₁, a₂) − W(a₁, a₂) − W(b₁, b₂),   a = [a₁, a₂],  b = [b₁, b₂]
+
+    Without the last two terms W would reward spread, and would not vanish between equal distributions. They must come
+    from independent batches: W(a, a) of a batch with itself is nearly zero whatever its spread is, because the plan
+    matches every code with itself. Halves are compared crosswise because b_i may be made from a_i (a generated image
+    from its original), so that a₁ and b₁ are not independent; for b = a the result is exactly zero. A single value may
+    be negative; its expectation is not.
+
+    Salimans et al., "Improving GANs Using Optimal Transport", 2018, equation 8, https://arxiv.org/abs/1803.05573.
 
     Args:
-        a: codes (…, n, d).
-        b: codes (…, m, d).
+        a: codes (…, n, d), at least two.
+        b: codes (…, m, d), at least two.
         eps: ε of the plans.
         iterations: sweeps of the plans.
 
     Returns:
-        d (…), between 0 and 4.
+        d (…), between −4 and 4.
 
     Example:
-        >>> e1 = torch.tensor([[1.0, 0.0]])
-        >>> sinkhorn_divergence(e1, -e1).item(), sinkhorn_divergence(e1, e1).item()
+        >>> e1 = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+        >>> energy_distance(e1, -e1).item(), energy_distance(e1, e1).item()
         (4.0, 0.0)
     """
+    if min(a.shape[-2], b.shape[-2]) < 2:
+        raise UserError(
+            "An energy distance compares the halves of its batches, which needs at least 2 samples of each domain. "
+            f"Found {min(a.shape[-2], b.shape[-2])}. Raise their number."
+        )
 
     def w(p: Tensor, q: Tensor) -> Tensor:
         return transport_cost(p, q, eps=eps, iterations=iterations)
 
-    return 2 * w(a, b) - w(a, a) - w(b, b)
-
-
-def _widened(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    (a_1, a_2), (b_1, b_2) = a.tensor_split(2, -2), b.tensor_split(2, -2)
+    return w(a_1, b_2) + w(b_1, a_2) - w(a_1, a_2) - w(b_1, b_2)
