@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from cli.test_cli import call
+from data.pictures import two_domains
 
 
 def test_check_prints_counts_and_finds_a_broken_file(
@@ -31,3 +32,53 @@ def test_check_refuses_what_is_not_a_folder(
 ) -> None:
     assert call(monkeypatch, "data", "check", str(tmp_path / "none")) == 2
     assert capsys.readouterr().err.startswith("fgmix: ")
+
+
+@pytest.fixture
+def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two domains of two classes, and an empty cache."""
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path / "cache"))
+    return two_domains(tmp_path / "scans")
+
+
+def test_prepare_says_what_it_did_and_where(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = tmp_path / "local"
+    arguments = ("data", "prepare", str(scans), "--image-size", "8", "--cache", str(local), "--quiet")
+    assert call(monkeypatch, *arguments) == 0
+    out, err = capsys.readouterr()
+    assert "scans: 8 images in 2 classes (art 4, photo 4)." in out
+    assert f"Runs find it with FGMIX_CACHE={local}." in out
+    assert err == ""
+    assert sorted(path.name for path in local.iterdir()) == ["decoded", "prepared"]
+    assert call(monkeypatch, *arguments[:3], "--background", "colourless") == 2
+    assert "`background` should be a colour" in capsys.readouterr().err
+
+
+def test_check_cache_finds_damage_once(
+    scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = ("data", "check", str(scans), "--cache", "--quiet")
+    assert call(monkeypatch, *check) == 0
+    assert capsys.readouterr().out == f"No decoded images of {scans} in the cache.\n"
+    assert call(monkeypatch, "data", "prepare", str(scans), "--image-size", "8", "--quiet") == 0
+    (file,) = (tmp_path / "cache").rglob("images.bin")
+    file.write_bytes(b"\xff" + file.read_bytes()[1:])
+    capsys.readouterr()
+    assert call(monkeypatch, *check) == 1
+    assert capsys.readouterr().out == f"{file}: 8 images for 8 px, 1 damaged and decoded again.\n"
+    assert call(monkeypatch, *check) == 0
+    assert capsys.readouterr().out == f"{file}: 8 images for 8 px, all as written.\n"
+
+
+def test_check_reports_what_decoding_changes(
+    scans: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.new("LA", (8, 8)).save(scans / "art" / "cat" / "clear.png")
+    Image.new("CMYK", (8, 8)).save(scans / "art" / "cat" / "print.jpg")
+    (scans / "art" / "cat" / "x.gif").touch()
+    assert call(monkeypatch, "data", "check", str(scans), "--quiet") == 0
+    printed = capsys.readouterr().out
+    for sentence in ("composited on white: 1.", "CMYK images, converted to RGB", "left out: 1 .gif."):
+        assert sentence in printed

@@ -237,7 +237,7 @@ def test_a_class_that_a_domain_lacks() -> None:
 
 def test_a_domain_of_one_instance_is_named() -> None:
     domains = np.where(np.arange(N) == 7, "tiny", SCANNER)
-    with pytest.raises(UserError, match="Domain 'tiny' has 1 instances, too few"):
+    with pytest.raises(UserError, match="Domain 'tiny' has 1 samples, too few"):
         quick().fit(X, Y, domains=domains)
 
 

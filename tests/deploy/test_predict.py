@@ -123,7 +123,7 @@ def test_many_rows_take_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_more_than_eight_bits_are_told_and_not_clipped(image_model: Model, tmp_path: Path) -> None:
     Image.fromarray(np.full((20, 20), 4000, np.uint16)).save(tmp_path / "scan.png")
     (row,) = predict_paths(image_model, [tmp_path], progress=False)
-    assert "more than 8 bits a channel" in row["error"]
+    assert "more than 8 bits per channel" in row["error"]
 
 
 def test_names_of_any_bytes_can_be_written(image_model: Model, pictures: Path, tmp_path: Path) -> None:

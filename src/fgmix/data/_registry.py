@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fgmix.data._dataset import DomainDataset
 from fgmix.data._opening import what_is
-from fgmix.errors import UserError, unknown
+from fgmix.errors import MachineError, UserError, unknown
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,12 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
         return load_npz(path)
     if os.path.isdir(path) or (ending == ".csv" and os.path.isfile(path)):
         return load_images(path, options)
-    raise UserError(
+    sentence = (
         f"Expected a folder domain/class/image, a CSV manifest (.csv) or an .npz file at {dataset}. "
-        f"Found {what_is(path)}."
+        f"Found {what_is(path)}. Check the path."
     )
+    # what another machine has and this one lacks is most likely not mounted
+    raise UserError(sentence) if os.path.lexists(path) else MachineError(sentence)
 
 
 def as_path(text: str) -> Path:

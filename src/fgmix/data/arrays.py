@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Kind, fingerprint_of
+from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices, Kind, fingerprint_of
+from fgmix.data.folders import listed
+from fgmix.data.npz import open_npz
 from fgmix.errors import UserError
+
+KEYS = ("x", "y", "domain", "classes", "domains")
 
 
 def from_arrays(
@@ -39,10 +42,10 @@ def from_arrays(
         >>> data.classes, data.domain_names, data.input_shape
         (('cat', 'dog'), ('0', '1'), (2,))
     """
-    x, y, domain = np.asarray(x), np.asarray(y), np.asarray(domain)
+    x, y, domain = _array("x", x), _array("y", y), _array("domain", domain)
     _check(x, y, domain)
-    labels, class_names = _numbered("y", y, classes)
-    ids, domain_names = _numbered("domain", domain, domains)
+    labels, class_names = _numbered("y", y, "classes", classes)
+    ids, domain_names = _numbered("domain", domain, "domains", domains)
     if x.dtype != np.uint8:
         x = as_floats(x)
     check_finite(x)
@@ -52,42 +55,42 @@ def from_arrays(
     )
     kind: Kind = "features" if x.ndim == 2 else "small_images"
     digest = fingerprint_of([*class_names, *domain_names, x, labels, ids])
-    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest)
+    empty = [each for d, each in enumerate(domain_names) if d not in present]
+    notes = (f"Domains without a sample are left out: {listed(empty)}.",) if empty else ()
+    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, notes)
 
 
 def load_npz(path: Path) -> DomainDataset:
     """An .npz file with arrays X (or x), y and domain, and optionally the names `classes` and `domains`."""
-    arrays = read_npz(path, ("x", "y", "domain", "classes", "domains"))
-    missing = [key for key in ("x", "y", "domain") if key not in arrays]
-    if missing:
-        raise UserError(f"Expected the arrays X, y and domain in {path}. Found no {', '.join(missing)}. Add them.")
-    names = {key: [str(v) for v in arrays[key]] for key in ("classes", "domains") if key in arrays}
-    return from_arrays(
+    found = open_npz(path, KEYS)
+    arrays = found.arrays
+    if any(key not in arrays for key in ("x", "y", "domain")):
+        names = listed([*arrays, *found.others]) or "none"
+        raise UserError(
+            f"Expected the arrays X, y and domain in {path}. Found {names}. Rename or add arrays, and save with "
+            "numpy.savez."
+        )
+    dataset = from_arrays(
         arrays["x"],
         arrays["y"],
         arrays["domain"],
         name=path.stem,
-        classes=names.get("classes"),
-        domains=names.get("domains"),
+        classes=_names("classes", arrays.get("classes")),
+        domains=_names("domains", arrays.get("domains")),
     )
+    if found.others:
+        dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {listed(found.others)}."))
+    return dataset
 
 
 def read_npz(path: Path, keys: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     """Those arrays of an .npz file that are called as `keys`, in upper or lower case."""
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {key.lower(): archive[key] for key in archive.files if key.lower() in keys}
-    except OSError as error:
-        raise UserError(f"Expected an .npz file at {path}. It cannot be read ({error.strerror or error}).") from error
-    except (ValueError, TypeError, EOFError, BadZipFile, zlib.error) as error:  # TypeError: a single array, as .npy
-        raise UserError(
-            f"Expected plain arrays in {path}. Found pickled objects or a broken file. Save numbers and texts."
-        ) from error
+    return open_npz(path, keys).arrays
 
 
 def check_numbers(x: npt.NDArray[Any]) -> None:
-    """Refuse instances that are not real numbers."""
-    if not (np.issubdtype(x.dtype, np.number) or x.dtype == bool) or np.iscomplexobj(x):
+    """Refuse samples that are not real numbers."""
+    if x.dtype.kind not in "biuf":
         raise UserError(f"Expected real numbers in x. Found {x.dtype}. Encode texts and categories first.")
 
 
@@ -98,7 +101,7 @@ def as_floats(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which instances (n,) hold neither NaN nor infinity."""
+    """Which samples (n,) hold neither NaN nor infinity."""
     found: npt.NDArray[np.bool_] = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
     return found
 
@@ -108,34 +111,107 @@ def check_finite(x: npt.NDArray[Any]) -> None:
     rows = np.flatnonzero(~finite_rows(x))
     if len(rows):
         raise UserError(
-            f"Expected finite numbers in x. Found NaN or infinity in {len(rows)} rows, first in row {rows[0]}."
+            f"Expected finite numbers in x. Found NaN or infinity in {len(rows)} rows, first in row {rows[0]}. Remove "
+            "or fill them."
         )
+
+
+def _array(what: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    if hasattr(values, "toarray"):
+        raise UserError(f"Expected a dense array {what}. Found a sparse one. Pass {what}.toarray().")
+    if np.ma.is_masked(values):
+        raise UserError(f"Expected a value in every entry of {what}. Found masked ones. Remove or fill them.")
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors on another device or with gradients
+        raise UserError(f"Expected an array {what}. Found {type(values).__name__} ({error}).") from error
 
 
 def _check(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -> None:
     if x.ndim not in (2, 4):
         raise UserError(f"Expected x of shape (n, f) or (n, c, h, w). Found {x.shape}. Reshape it.")
-    if not (len(x) == len(y) == len(domain)) or y.ndim != 1 or domain.ndim != 1:
+    if not y.shape == domain.shape == x.shape[:1]:
         raise UserError(
-            f"Expected one label and one domain id for each of the {len(x)} instances. "
+            f"Expected one label and one domain id for each of the {len(x)} samples. "
             f"Found y {y.shape} and domain {domain.shape}."
         )
-    if len(x) == 0:
-        raise UserError("Expected at least one instance. Found none.")
+    if x.size == 0:
+        raise UserError(f"Expected at least one sample with one feature. Found x of shape {x.shape}.")
     check_numbers(x)
 
 
+def _names(what: str, values: npt.NDArray[Any] | None) -> list[str] | None:
+    """Names of classes or domains from an .npz file."""
+    if values is None:
+        return None
+    if values.ndim != 1 or values.dtype.kind not in "USiu":
+        raise UserError(f"Expected a list of names in {what}. Found {values.dtype} of shape {values.shape}.")
+    return [str(value) for value in _texts(what, values).tolist()]
+
+
 def _numbered(
-    what: str, values: npt.NDArray[Any], names: Sequence[str] | None
-) -> tuple[npt.NDArray[np.int64], list[str]]:
+    what: str, values: npt.NDArray[Any], names_of: str, names: Sequence[str] | None
+) -> tuple[Indices, list[str]]:
     """Integers 0…m−1 and the m names, from names or from integers with or without names."""
-    if names is not None and np.issubdtype(values.dtype, np.integer):
+    values = _texts(what, values)
+    if values.dtype.kind == "f":
+        _check_whole(what, values)
+        values = values.astype(np.int64) if names is not None else values
+    if names is not None and values.dtype.kind in "iu":
         if values.min() < 0 or values.max() >= len(names):
             raise UserError(
                 f"Expected {what} within 0…{len(names) - 1}, one number per name. Found {values.min()}…{values.max()}."
             )
         return values.astype(np.int64), [str(name) for name in names]
-    if np.issubdtype(values.dtype, np.floating) and not (values == np.round(values)).all():
-        raise UserError(f"Expected class names or integers in {what}. Found fractions such as {values.flat[0]}.")
     distinct, numbers = np.unique(values, return_inverse=True)
-    return numbers.astype(np.int64), [str(value) for value in distinct.tolist()]
+    found = [str(value) for value in distinct.tolist()]
+    if names is not None and (unnamed := sorted(set(found) - {str(name) for name in names})):
+        raise UserError(f"Expected the names in {names_of} in {what}. Found {listed(unnamed)}. Add them to {names_of}.")
+    return numbers.astype(np.int64), found
+
+
+def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Bytes and objects as texts where they are texts; UserError for what is neither text nor number."""
+    if values.dtype.kind == "O":
+        odd = [(row, value) for row, value in enumerate(values.flat) if not isinstance(value, str)]
+        if odd and all(isinstance(value, int | np.integer) for value in values.flat):
+            return values.astype(np.int64)
+        if odd:
+            row, value = odd[0]
+            raise UserError(f"Expected a text or an integer in every entry of {what}. Found {value!r} in row {row}.")
+        values = values.astype(str)
+    if values.dtype.kind == "S":
+        try:
+            values = np.char.decode(values, "utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"Expected texts in UTF-8 in {what}. Found {error.object!r}.") from error
+    if values.dtype.kind not in "Ubiuf":
+        raise UserError(f"Expected class names or integers in {what}. Found {values.dtype}. Convert them to texts.")
+    if values.dtype.kind == "U":
+        _check_texts(what, values)
+    return values
+
+
+def _check_texts(what: str, values: npt.NDArray[Any]) -> None:
+    """Refuse missing names, and names that only blanks tell apart."""
+    stripped = np.char.strip(values)
+    missing = np.flatnonzero((stripped == "") | (stripped == "nan"))
+    if len(missing):
+        raise UserError(
+            f"Expected a name in every entry of {what}. Found {str(values[missing[0]])!r} in row {missing[0]} "
+            f"({len(missing)} such rows), which is a missing value. Fill or remove them."
+        )
+    distinct = np.unique(values)
+    bare, counts = np.unique(np.char.strip(distinct), return_counts=True)
+    if (counts > 1).any():
+        twice = [str(value) for value in distinct if value.strip() == bare[counts > 1][0]]
+        raise UserError(f"Expected names in {what} that differ by more than blanks. Found {twice}. Strip them.")
+
+
+def _check_whole(what: str, values: npt.NDArray[Any]) -> None:
+    odd = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
+    if len(odd):
+        raise UserError(
+            f"Expected class names or integers in {what}. Found {values[odd[0]]} in row {odd[0]} ({len(odd)} such "
+            "rows)."
+        )

@@ -9,6 +9,7 @@ Counts are those of DomainBed's paper; DomainNet's are its cleaned version witho
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,7 @@ from fgmix.data._dataset import DomainDataset
 from fgmix.data._registry import LoadOptions, register_dataset
 from fgmix.data.folders import listed
 from fgmix.data.image_dataset import load_images
-from fgmix.errors import UserError
+from fgmix.errors import MachineError, UserError
 
 
 @dataclass(frozen=True)
@@ -139,13 +140,13 @@ def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
         )
     root = root.expanduser()
     for folder in dict.fromkeys((root / benchmark.folder, root / benchmark.name)):
-        if folder.is_dir():
+        if os.path.isdir(folder):
             return folder
-    if root.is_dir() and all((root / domain).is_dir() for domain in benchmark.domains):
+    if all(os.path.isdir(root / domain) for domain in benchmark.domains):
         return root
-    raise UserError(
+    raise MachineError(
         f"Expected {benchmark.name} at {root / benchmark.folder}, a folder {holds}. Found nothing there. "
-        f"Pass --data-root (or set FGMIX_DATA) with the folder that contains {benchmark.folder}, or fetch it: "
+        f"Pass --data-root (or set FGMIX_DATA) with the folder that contains {benchmark.folder}, or download it: "
         f"fgmix data download {benchmark.name}."
     )
 

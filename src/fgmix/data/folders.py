@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from fgmix.data._opening import what_is
+from fgmix.data._opening import raise_failure, what_is
 from fgmix.errors import UserError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -163,6 +163,7 @@ class _Reader:
                 for entry in entries:
                     (folders if _is_folder(entry) else files).append(entry.name)
         except OSError as error:
+            raise_failure(error, folder)
             raise UserError(
                 f"Expected a folder that can be read at {folder}. It cannot ({error.strerror}). Change its "
                 "permissions, or move it away."

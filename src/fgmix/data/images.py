@@ -115,7 +115,7 @@ def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable
         raise_failure(error, path)
         return Unreadable(error.strerror or str(error))
     except Exception as error:  # Pillow's plugins let anything escape from a broken file: struct.error, SyntaxError, …
-        return Unreadable(f"{type(error).__name__}: {error}")
+        return Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def size_of(path: Path) -> tuple[int, int] | None:

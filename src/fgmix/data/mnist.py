@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data._opening import open_file
 from fgmix.data._registry import LoadOptions, register_dataset
 from fgmix.errors import UserError, bad_value
 from fgmix.seeding import numpy_generator
@@ -30,6 +31,7 @@ Digits = tuple[Pixels, Indices]  # images and their labels
 ANGLES = {name: float(name) for name in ("0", "15", "30", "45", "60", "75")}
 COLOR_FLIPS = {"+90%": 0.1, "+80%": 0.2, "-90%": 0.9}  # P(colour ≠ label), by the domain's name
 LABEL_NOISE = 0.25
+LARGEST = 1_000_000_000  # bytes of an idx file: twenty times MNIST's largest
 
 
 @register_dataset("rotated_mnist", "MNIST digits turned by 0, 15, 30, 45, 60 or 75 degrees; bundled or full MNIST")
@@ -110,18 +112,26 @@ def read_idx(file: Path, axes: int) -> Pixels:
     32-bit integer, then the entries, last axis fastest.
     """
     try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with open_file(file) as packed:
+            stream = gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed
+            header = stream.read(4 + 4 * axes)
+            if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, 8, axes]):
+                raise UserError(
+                    f"Expected an idx file of bytes along {axes} axes at {file}. Found none. Download it again."
+                )
+            shape = tuple(int.from_bytes(header[at : at + 4], "big") for at in range(4, len(header), 4))
+            size = math.prod(shape)
+            if size > LARGEST:
+                raise UserError(
+                    f"Expected at most {LARGEST:,} bytes in {file}. It announces {size:,}. Download it again."
+                )
+            data = stream.read(size + 1)  # one more, to see whether there is more
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"Expected a readable idx file at {file}. Found: {error}. Fetch it again.") from error
-    header = 4 + 4 * axes
-    if len(data) < header or data[:4] != bytes([0, 0, 8, axes]):
-        raise UserError(f"Expected an idx file of bytes along {axes} axes at {file}. Found no such. Fetch it again.")
-    shape = tuple(int.from_bytes(data[at : at + 4], "big") for at in range(4, header, 4))
-    if len(data) - header != math.prod(shape):
-        raise UserError(
-            f"Expected {math.prod(shape)} bytes {shape} in {file}. Found {len(data) - header}. Fetch it again."
-        )
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+        raise UserError(f"Expected a readable idx file at {file}. Found: {error}. Download it again.") from error
+    if len(data) != size:
+        found = "more" if len(data) > size else str(len(data))
+        raise UserError(f"Expected {size} bytes {shape} in {file}. Found {found}. Download it again.")
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 _PARTS = ("train", "t10k")
@@ -146,7 +156,7 @@ def _read_part(folder: Path, part: str) -> Digits:
     if images.shape != (len(labels), 28, 28) or (labels > 9).any():
         raise UserError(
             f"Expected images (n, 28, 28) and n labels 0…9 in {folder}'s {part} files. Found images {images.shape} and "
-            f"{len(labels)} labels up to {labels.max(initial=0)}. Fetch them again."
+            f"{len(labels)} labels up to {labels.max(initial=0)}. Download them again."
         )
     return images, labels.astype(np.int64)
 

@@ -1,0 +1,132 @@
+"""Arrays from an .npz file that nobody vouches for: whatever it announces is checked before memory is taken."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fgmix.data._memory import free_memory
+from fgmix.data._opening import open_file
+from fgmix.errors import UserError
+
+DEFLATE = 1100  # times that deflate can shrink a file at most, with a margin
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Npz:
+    """What was read from an .npz file: the arrays asked for, under lower-case names, and the names of the others."""
+
+    arrays: dict[str, npt.NDArray[Any]]
+    others: tuple[str, ...]
+
+
+def open_npz(path: Path, keys: Sequence[str]) -> Npz:
+    """Those arrays of an .npz file that are called as `keys`, in upper or lower case."""
+    with _faults(path), open_file(path) as file:
+        _require_zip(file, path)
+        with zipfile.ZipFile(file) as archive:
+            members = _named(archive, path)
+            wanted = {key: members[key] for key in members if key in keys}
+            on_disk = os.fstat(file.fileno()).st_size
+            for key, info in wanted.items():
+                _require_plain(archive, info, key, on_disk, path)
+            _require_memory(sum(info.file_size for info in wanted.values()), path)
+            arrays = {key: _read(archive, info) for key, info in wanted.items()}
+    others = tuple(info.filename.removesuffix(".npy") for key, info in members.items() if key not in keys)
+    return Npz(arrays, others)
+
+
+def _named(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
+    """The archive's members by lower-case name; UserError where two differ in case alone."""
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        key = info.filename.removesuffix(".npy").lower()
+        if key in members:
+            names = [each.filename.removesuffix(".npy") for each in (members[key], info)]
+            raise UserError(f"Expected one array {key!r} in {path}. Found {' and '.join(names)}. Remove one of them.")
+        members[key] = info
+    return members
+
+
+def _require_plain(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str, on_disk: int, path: Path) -> None:
+    """Read an array's header alone: it must hold plain values, as many as the file can."""
+    with archive.open(info) as stream:
+        shape, dtype = _header(stream)
+        header = stream.tell()
+    if dtype.hasobject:
+        raise UserError(
+            f"Expected numbers or texts in the array {key!r} of {path}. Found Python objects (dtype object). Convert "
+            "it before saving: texts with .astype(str), numbers with .astype(float)."
+        )
+    most = on_disk * (DEFLATE if info.compress_type == zipfile.ZIP_DEFLATED else 1)
+    is_known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    size = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or header + size != info.file_size or (is_known and info.file_size > most):
+        raise UserError(
+            f"Expected as many values in the array {key!r} of {path} as it announces, {shape} of {dtype}. Found "
+            "another number: it is damaged. Save it again."
+        )
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"version {version} of the .npy format")
+    return shape, dtype
+
+
+def _require_memory(needed: int, path: Path) -> None:
+    free = free_memory()
+    if free is not None and needed > free:
+        raise UserError(
+            f"Expected arrays that fit into memory, {free / GB:.1f} GB, in {path}. Found {needed / GB:,.1f} GB. Use a "
+            "machine with more memory, or fewer samples."
+        )
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    with archive.open(info) as stream:
+        array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
+
+
+def _require_zip(file: io.BufferedReader, path: Path) -> None:
+    start = file.peek(8)[:8]
+    if start.startswith(b"\x93NUMPY"):
+        raise UserError(
+            f"Expected several arrays in {path}. Found a single one, as numpy.save writes it. Save X, y and domain "
+            "with numpy.savez."
+        )
+    if not start.startswith(b"PK"):
+        what = "an empty file" if not start else "another kind of file"
+        raise UserError(f"Expected an .npz file, as numpy.savez writes it, at {path}. Found {what}.")
+
+
+@contextmanager
+def _faults(path: Path) -> Iterator[None]:
+    """Turn what numpy, zipfile and the decompressors raise over a broken file into a sentence."""
+    try:
+        yield
+    except UserError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"Expected an .npz file at {path}. It cannot be read ({reason}). Check the file.") from error
+    except Exception as error:  # BadZipFile, zlib.error, LZMAError, EOFError, ValueError, RuntimeError (a password), …
+        reason = next(iter(str(error).splitlines()), type(error).__name__)  # numpy explains itself over several lines
+        raise UserError(f"Expected a whole .npz file at {path}. It is damaged ({reason}). Save it again.") from error
