@@ -3,62 +3,96 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from fgmix.errors import UserError
 
-
-def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """Tensors of a .safetensors file or of a torch file (loaded with weights_only)."""
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"Expected a weights file at {path}. Found none. Check the path given as weights.")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            state: dict[str, Any] = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise UserError(
-            f"Expected a .safetensors file or a torch file of plain tensors at {path}. "
-            f"Found one that does not load ({type(error).__name__}). Save the state_dict alone."
-        ) from error
-    for key in ("state_dict", "model"):
-        if isinstance(state.get(key), dict):
-            state = state[key]
-    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+Matched = Literal["by name", "by order"]
+KINDS = ("weight", "bias", "running_mean", "running_var")
 
 
-def load_weights(net: nn.Module, path: str | Path) -> None:
-    """Fill `net` from a file: by name where the names fit, else by order where the shapes fit one to one.
+def load_weights(net: nn.Module, path: str | Path) -> Matched:
+    """Fill `net` from a file and return how its tensors were matched: by name where the names agree, else by order.
 
     By order, because the same network published by another library has the same tensors under other names. Tensors
-    of the file that are left over at its end (a classifier's) are ignored; a tensor of `net` left without one is an
-    error. A .safetensors file is taken by name alone: it keeps its tensors sorted, not in the network's order.
+    left over at the end of the file (a classifier's) are ignored; a tensor of `net` left without one is an error. A
+    .safetensors file is matched by name only: it keeps its tensors sorted, not in the network's order.
     """
     state, own = read_weights(path), net.state_dict()
     if set(own) <= set(state) and all(own[name].shape == state[name].shape for name in own):
         net.load_state_dict({name: state[name] for name in own})
-        return
-
+        return "by name"
     if Path(path).suffix == ".safetensors":
         raise UserError(
-            f"Expected tensors named as this backbone names them in {path}. Found other names, and a .safetensors file "
+            f"Expected tensors named as in this backbone in {path}. Found other names, and a .safetensors file "
             "does not keep the order by which they could be matched. Rename them, or save them with torch.save."
         )
-
-    def counted(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: t for name, t in tensors.items() if not name.endswith("num_batches_tracked")}
-
-    mine, theirs = counted(own), counted(state)
-    if len(mine) > len(theirs) or any(a.shape != b.shape for a, b in zip(mine.values(), theirs.values())):
+    mine, theirs = _counted(own), _counted(state)
+    if not _agree_in_order(mine, theirs):
         raise UserError(
-            f"Expected weights for this backbone ({len(mine)} tensors) in {path}. Found {len(theirs)} tensors that fit "
-            "neither by name nor by order. Check that the file belongs to the backbone."
+            f"Expected weights for this backbone ({len(mine)} tensors) in {path}. Found {len(theirs)} tensors that "
+            "match neither by name nor by order. Check that the file belongs to the backbone."
         )
     net.load_state_dict({**own, **dict(zip(mine, theirs.values()))})
+    return "by order"
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """Tensors of a .safetensors file or of a torch file (loaded with weights_only)."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise UserError(f"Expected a weights file at {path}. Found none. Check the path given as weights.")
+    try:
+        state = _read(path)
+    except Exception as error:
+        raise UserError(
+            f"Expected a .safetensors file or a torch file of plain tensors at {path}. Found one that cannot be loaded "
+            f"({type(error).__name__}). Download it again if it may be incomplete, or save the state_dict only."
+        ) from error
+    for key in ("state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    tensors = state.items() if isinstance(state, dict) else ()
+    found = {name: value for name, value in tensors if isinstance(name, str) and isinstance(value, Tensor)}
+    if not found:
+        raise UserError(
+            f"Expected a state_dict, names with their tensors, in {path}. Found a {type(state).__name__} without any. "
+            "Save the network's state_dict."
+        )
+    broken = [name for name, value in found.items() if value.is_floating_point() and not value.isfinite().all()]
+    if broken:
+        raise UserError(
+            f"Expected finite numbers in {path}. Found infinite or undefined ones in {len(broken)} of {len(found)} "
+            f"tensors (the first is {broken[0]}). Use weights of a run that did not diverge."
+        )
+    return found
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _counted(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without batch-norm's counters of batches, which not every library saves."""
+    return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
+
+
+def _agree_in_order(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    """Whether the first of their tensors match mine one to one: the same shapes, and the same kinds where named so."""
+    pairs = list(zip(mine.items(), theirs.items()))
+    return len(theirs) >= len(mine) and all(
+        a.shape == b.shape and _kind(name_a, name_b) == _kind(name_b, name_a) for (name_a, a), (name_b, b) in pairs
+    )
+
+
+def _kind(name: str, other: str) -> str:
+    """What a tensor is by the end of its name, such as "bias"; nothing where the other's name does not tell."""
+    kind, others = name.rpartition(".")[2], other.rpartition(".")[2]
+    return kind if kind in KINDS and others in KINDS else ""

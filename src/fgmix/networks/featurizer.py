@@ -7,6 +7,8 @@ from typing import Self
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fgmix.networks._weights import Matched
+
 
 class Featurizer(nn.Module):
     """z = dropout(net(x)).
@@ -17,14 +19,26 @@ class Featurizer(nn.Module):
         dropout: share of the code's numbers dropped in training.
         freeze_bn: keep batch-norm layers in evaluation mode while their scale and shift train, as DomainBed's
             published protocol does: pre-trained statistics survive batches that hold several domains.
+        input_shape: (c, h, w) of the images or (f,) of the features that the backbone was built for, where known.
+        weights_matched: how the tensors of a weights file were matched with the backbone's; None without a file.
     """
 
-    def __init__(self, net: nn.Module, out_features: int, dropout: float = 0.0, freeze_bn: bool = False) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        out_features: int,
+        dropout: float = 0.0,
+        freeze_bn: bool = False,
+        input_shape: tuple[int, ...] | None = None,
+        weights_matched: Matched | None = None,
+    ) -> None:
         super().__init__()
         self.net = net
         self.out_features = out_features
         self.dropout = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
         self.freeze_bn = freeze_bn
+        self.input_shape = input_shape
+        self.weights_matched = weights_matched
 
     def forward(self, x: Tensor) -> Tensor:
         z: Tensor = self.dropout(self.net(x))

@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 from torch import Tensor, nn
 
+from fgmix.networks.stages import FeatureMap
+
 
 @contextmanager
 def changing_outputs(modules: Iterable[nn.Module], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
@@ -31,4 +33,18 @@ def changing_outputs(modules: Iterable[nn.Module], change: Callable[[Tensor], Te
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(module.register_forward_hook(hook, prepend=True))
+        yield
+
+
+@contextmanager
+def changing_maps(network: nn.Module, maps: Iterable[FeatureMap], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Within the block, each of `maps` becomes `change(map)`; `change` sees (n, c, h, w), however it is laid out."""
+
+    def change_channels_last(h: Tensor) -> Tensor:
+        return change(h.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+    with ExitStack() as stack:
+        for place in maps:
+            module = network.get_submodule(place.name)
+            stack.enter_context(changing_outputs([module], change_channels_last if place.channels_last else change))
         yield

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fgmix.networks.names import OWN_BACKBONES, pretrained_cfg
+
 
 @dataclass(frozen=True)
 class Normalisation:
@@ -19,3 +21,22 @@ class Normalisation:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+
+
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def normalisation_of(backbone: str) -> Normalisation:
+    """What the weights of a backbone expect: as timm describes them, and ImageNet's numbers for our own networks.
+
+    Args:
+        backbone: one of our own or a timm model; without a tag it stands for its default weights.
+
+    Example:
+        >>> normalisation_of("vit_base_patch16_clip_224.openai").mean
+        (0.48145466, 0.4578275, 0.40821073)
+    """
+    if backbone in OWN_BACKBONES:
+        return IMAGENET
+    cfg = pretrained_cfg(backbone)
+    return Normalisation(tuple(cfg.mean), tuple(cfg.std), "bicubic" if cfg.interpolation == "bicubic" else "bilinear")

@@ -10,7 +10,7 @@ from torch.nn.functional import batch_norm
 
 from fgmix.errors import UserError
 from fgmix.functional.style import instance_statistics
-from fgmix.networks.stages import residual_blocks
+from fgmix.networks.stages import FeatureMap, residual_blocks
 
 
 class Gate(nn.Module):
@@ -72,26 +72,26 @@ class SelfNorm(nn.Module):
         return torch.addcmul((self.f(mu, sigma) - g) * mu, g, x).to(x.dtype)
 
 
-def add_selfnorm(featurizer: nn.Module, two_gates: bool = False, bias: float = 0.0) -> None:
-    """Put a SelfNorm behind every residual block of `featurizer`, as the block's child `selfnorm`.
+def add_selfnorm(featurizer: nn.Module, two_gates: bool = False, bias: float = 0.0) -> list[FeatureMap]:
+    """Put a SelfNorm behind every residual block of `featurizer`, as the block's child `selfnorm`; return the blocks.
 
     The block's other parameters keep their names. The hook finds the layer through the block it is called with, so
     that a deep copy of the network uses the copy's layers.
     """
-    for block in residual_blocks(featurizer):
-        if hasattr(block, "selfnorm"):
-            raise UserError("Expected a featurizer without SelfNorm layers. Found one that has them. Build a new one.")
-        layer = SelfNorm(_out_channels(block), two_gates, bias)
-        block.add_module("selfnorm", layer.to(next(block.parameters()).device))
-        block.register_forward_hook(_apply_selfnorm)
+    if any(isinstance(module, SelfNorm) for module in featurizer.modules()):
+        raise UserError("Expected a featurizer without SelfNorm layers. Found one that has them. Build a new one.")
+    blocks = residual_blocks(featurizer)
+    for place in blocks:
+        block, layer = featurizer.get_submodule(place.name), SelfNorm(place.channels, two_gates, bias)
+        block.add_module("selfnorm", layer.to(next(featurizer.parameters()).device))
+        block.register_forward_hook(_apply_channels_last if place.channels_last else _apply)
+    return blocks
 
 
-def _apply_selfnorm(block: nn.Module, _inputs: tuple[Tensor, ...], h: Tensor) -> Tensor:
+def _apply(block: nn.Module, _inputs: tuple[Tensor, ...], h: Tensor) -> Tensor:
     out: Tensor = block.get_submodule("selfnorm")(h)
     return out
 
 
-def _out_channels(block: nn.Module) -> int:
-    """Channels of a block's output: those of its last convolution, be it of the residual path or of the shortcut."""
-    convolutions = [module for module in block.modules() if isinstance(module, nn.Conv2d)]
-    return convolutions[-1].out_channels
+def _apply_channels_last(block: nn.Module, inputs: tuple[Tensor, ...], h: Tensor) -> Tensor:
+    return _apply(block, inputs, h.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)

@@ -1,0 +1,40 @@
+"""The hub of timm's weights: files downloaded before are found at once; a hub out of reach is reported in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fgmix.errors import UserError
+
+TIMEOUT = 5  # seconds; the hub's own library tries again for a minute
+
+
+def cached_weights(cfg: Any) -> Path | None:
+    """The file of weights in Hugging Face's cache, if they were downloaded before."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if not cfg.hf_hub_id:
+        return None
+    repository, _, revision = cfg.hf_hub_id.partition("@")
+    for name in [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]:
+        found = try_to_load_from_cache(repository, name, revision=revision or None)
+        if isinstance(found, str):
+            return Path(found)
+    return None
+
+
+def require_answer(name: str, cfg: Any) -> None:
+    """Refuse to wait for weights whose address does not answer within `TIMEOUT`."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+    address = f"{constants.ENDPOINT}/{cfg.hf_hub_id}" if cfg.hf_hub_id else cfg.url
+    try:
+        get_session().head(address, timeout=TIMEOUT)
+    except Exception as error:
+        raise UserError(
+            f"Expected to download the weights of {name} from {address}. It cannot be reached "
+            f"({type(error).__name__}). Connect, or pass a file with --weights PATH, or copy Hugging Face's cache from "
+            "a machine that has the weights and set HF_HUB_OFFLINE=1."
+        ) from error

@@ -1,0 +1,48 @@
+"""Networks of timm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from fgmix.errors import UserError
+from fgmix.networks._hub import cached_weights, require_answer
+from fgmix.networks.names import load_timm, model_of, pretrained_cfg
+
+
+def build_timm(name: str, input_shape: tuple[int, ...], pretrained: bool) -> nn.Module:
+    """A model without its classifier, for images (c, h, w)."""
+    if pretrained:
+        return _create(name, input_shape, pretrained=True, **_source(name))
+    return _create(model_of(name), input_shape)
+
+
+def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Module:
+    if input_shape[0] != 3:
+        options["in_chans"] = input_shape[0]
+    if pretrained_cfg(name).fixed_input_size:  # vision transformers are built for a size
+        options["img_size"] = input_shape[-1]
+    try:
+        net: nn.Module = load_timm().create_model(name, num_classes=0, **options)
+    except Exception as error:
+        raise UserError(
+            f"Expected a backbone for images of shape {input_shape}. timm cannot build {name} for them "
+            f"({type(error).__name__}: {error}). Use another backbone or another image size."
+        ) from error
+    return net
+
+
+def _source(name: str) -> dict[str, Any]:
+    """Where timm finds the weights of a model: in a file that was downloaded before, else at its hub."""
+    cfg = pretrained_cfg(name)
+    if not cfg.has_weights:
+        raise UserError(
+            f"Expected a model of which timm has pre-trained weights. Found {name}, of which it has none. "
+            "Pass a file with --weights PATH, or omit --pretrained."
+        )
+    cached = cached_weights(cfg)
+    if cached is not None:
+        return {"pretrained_cfg_overlay": {"file": str(cached), "custom_load": False}}
+    require_answer(name, cfg)
+    return {}

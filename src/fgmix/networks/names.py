@@ -1,0 +1,62 @@
+"""Names of backbones: our own, and timm's with the tag of their pre-trained weights, such as `resnet50.tv_in1k`."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from typing import Any
+
+from fgmix.errors import unknown
+from fgmix.networks._packaged import PACKAGES
+
+OWN_BACKBONES = ("identity", "mlp", "mnist_cnn", "small_cnn")
+
+
+def backbones(pattern: str = "*") -> list[str]:
+    """Names that `build_featurizer` accepts: our own, those with weights in a package, timm's; only matching ones."""
+    return [
+        *(name for name in (*OWN_BACKBONES, *PACKAGES) if fnmatch(name, pattern)),
+        *load_timm().list_models(pattern),
+    ]
+
+
+def full_name(name: str) -> str:
+    """A backbone's name with the tag of its pre-trained weights: timm's default tag where it has none.
+
+    Our own backbones, and models of which timm has no weights, stay as they are.
+
+    >>> full_name("resnet50"), full_name("resnet50.tv_in1k"), full_name("small_cnn")
+    ('resnet50.a1_in1k', 'resnet50.tv_in1k', 'small_cnn')
+    """
+    if name in OWN_BACKBONES or name in PACKAGES:
+        return name
+    cfg = pretrained_cfg(name)
+    return f"{model_of(name)}.{cfg.tag}" if cfg.has_weights else name
+
+
+def model_of(name: str) -> str:
+    """The model without the tag of its weights."""
+    return name.partition(".")[0]
+
+
+def pretrained_cfg(name: str) -> Any:
+    """timm's description of a model's weights: those of the tag in `name`, or of the model's default tag."""
+    timm, model = load_timm(), model_of(name)
+    if not timm.is_model(model):
+        raise unknown("backbone", name, [*OWN_BACKBONES, *timm.list_models(f"*{model[:6]}*")])
+    if name in PACKAGES or name == model:
+        return timm.get_pretrained_cfg(model)
+    tags = [full.partition(".")[2] for full in timm.list_models(model, pretrained=True)]
+    tag = name.partition(".")[2]
+    if tag not in tags:
+        raise unknown(f"tag of {model}", tag, tags)
+    return timm.get_pretrained_cfg(name)
+
+
+def load_timm() -> Any:
+    """timm, imported where it is needed because that takes seconds."""
+    from fgmix.networks._torchvision import ensure_torchvision
+
+    ensure_torchvision()
+    import timm
+
+    return timm
