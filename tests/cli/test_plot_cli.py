@@ -11,6 +11,7 @@ import pytest
 
 from fgmix.analysis.arrays import load_arrays
 from fgmix.cli import main
+from fgmix.files import write_json
 from fgmix.runs.loop import train
 from fgmix.sweeps.folder import Plan, write_plan
 from results.made import run
@@ -46,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             spec = replace(spec, test_domains=(test,), averaging_start=2)
             found[algorithm] = str(train(spec, place / "runs", device="cpu", progress=False).folder)
     (place / "times").mkdir()
-    (place / "times" / "cost.json").write_text('{"milliseconds": {"erm": 20.0, "fgmix": 23.0}}')
+    write_json(place / "times" / "cost.json", {"milliseconds": {"erm": 20.0, "fgmix": 23.0}})
     made = [
         run("1", {6: {"0": (0.5, 0.5), "1": (lam / 4, 0.5)}}, algorithm="fgmix", settings={"lam": lam, "alpha": 1.0})
         for lam in (1.0, 3.0)

@@ -160,13 +160,22 @@ class RunRecord:
             dataset: the dataset, or where it lies now; None for where the run had it.
             device: as in `train`.
         """
+        from fgmix.runs.folder import RunFolder
         from fgmix.runs.opening import open_run
 
         if self.folder is None:
-            raise UserError("Expected a record that was read from a run's folder. Found one without a folder.")
-        self.candidates(model)  # says which models there are
-        run = open_run(self.folder, dataset=dataset, device=device, progress=False)
-        return run.algorithm(selected_weights(model), model)
+            raise UserError(
+                "Expected a record of a run's folder, which holds the weights. Found one without a folder. Read it "
+                "with `read_record(folder)`."
+            )
+        self.candidates(model)  # an error names the models that there are
+        weights = RunFolder(self.folder).weights(selected_weights(model), model)
+        if not weights.exists():
+            raise UserError(
+                f"Expected weights at {weights}. Found none: they were not kept. Delete {self.folder / RECORD} and "
+                "train the run again."
+            )
+        return open_run(self.folder, dataset=dataset, device=device, progress=False).at(weights)
 
     def as_dict(self) -> dict[str, Any]:
         return {
