@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fgmix.data.augment import MEAN, STD
 from fgmix.deploy.model import Model, ModelInfo, Network
 from fgmix.errors import UserError, unknown
 from fgmix.files import new_file
@@ -48,8 +47,9 @@ class Exported(nn.Module):
         self.network = network
         self.pixels, self.bytes = info.kind == "images", info.dtype == "uint8"
         self.min_confidence = info.min_confidence
-        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1))
-        self.register_buffer("std", torch.tensor(STD).view(3, 1, 1))
+        if self.pixels:
+            self.register_buffer("mean", torch.tensor(info.spec.mean).view(3, 1, 1))
+            self.register_buffer("std", torch.tensor(info.spec.std).view(3, 1, 1))
 
     mean: Tensor
     std: Tensor

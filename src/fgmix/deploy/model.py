@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from fgmix.data._dataset import ArrayInputs, Inputs, Kind
@@ -20,10 +20,12 @@ from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.trust import Familiar
 from fgmix.errors import UserError
-from fgmix.files import read_json, write_atomically, write_json
+from fgmix.files import read_bytes, read_json, write_bytes, write_json
+from fgmix.networks.preprocessing import Normalisation
 from fgmix.runs.devices import pick_device
 from fgmix.runs.prepared import new_algorithm
 from fgmix.runs.spec import ResolvedSpec
+from fgmix.seals import damaged, digest_of
 
 Dtype = Literal["uint8", "float32"]
 
@@ -110,7 +112,7 @@ class ModelInfo:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> ModelInfo:
-        values = {name: value for name, value in content.items() if name != "schema"}
+        values = {name: value for name, value in content.items() if name not in ("schema", "weights")}
         for name in ("input_shape", "classes", "domains", "notes"):
             values[name] = tuple(values[name])
         values["min_confidence"] = float(values["min_confidence"])
@@ -178,6 +180,12 @@ class Model:
         check_finite(x)
         return self.predict_inputs(ArrayInputs(x), batch_size=batch_size)
 
+    @property
+    def normalisation(self) -> Normalisation:
+        """What images are normalised by, and how they are resized."""
+        spec = self.info.spec
+        return Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]  # as resolved
+
     def as_trained(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Arrays with the type that training had, if they can be taken for such at all."""
         if self.info.kind == "images":
@@ -211,8 +219,9 @@ class Model:
     def save(self, folder: Path) -> None:
         """Write weights.safetensors and, last, model.json: its presence means whole."""
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
-        write_atomically(folder / WEIGHTS, lambda file: file.write(save(tensors)))
-        write_json(folder / INFO, self.info.as_dict())
+        data = save(tensors)
+        write_bytes(folder / WEIGHTS, data)
+        write_json(folder / INFO, {**self.info.as_dict(), "weights": digest_of(data)})
 
 
 def load_model(folder: str | Path, device: str = "cpu") -> Model:
@@ -224,8 +233,11 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
     """
     folder = Path(folder)
     info = read_info(folder)
+    data = read_bytes(folder / WEIGHTS)
+    if digest_of(data) != read_json(folder / INFO)["weights"]:
+        raise damaged(str(folder / WEIGHTS))
     try:
-        network = _network(info, load_file(folder / WEIGHTS))
+        network = _network(info, load(data))
     except UserError:
         raise
     except (RuntimeError, OSError, SafetensorError, LookupError, TypeError, ValueError) as error:

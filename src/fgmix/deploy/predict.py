@@ -85,7 +85,8 @@ def _image_rows(model: Model, files: Sequence[Path], probabilities: bool) -> lis
     pixels = [np.asarray(image) for image in decoded if not isinstance(image, Unreadable)]
     errors = [image.reason if isinstance(image, Unreadable) else "" for image in decoded]
     names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8
-    return list(_rows(names, errors, model.predict_inputs(_inputs(pixels, size)), probabilities))
+    inputs = _inputs(pixels, size).normalised(model.normalisation)
+    return list(_rows(names, errors, model.predict_inputs(inputs), probabilities))
 
 
 def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) -> ImageInputs:

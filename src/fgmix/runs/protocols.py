@@ -22,6 +22,7 @@ class Rules:
         tags: timm's tag of the published weights of a backbone that is named without one.
         freeze_bn: whether batch-norm layers of pre-trained networks stay in evaluation mode.
         augmented_validation: whether the sources' holdout parts are augmented when they are evaluated.
+        interpolation: how images are resized; None for what the backbone's weights expect.
         first_evaluation: the first step after which a model is evaluated; the next ones follow every `eval_every`.
         longer: steps and evaluation interval of datasets that have their own.
     """
@@ -32,6 +33,7 @@ class Rules:
     tags: Mapping[str, str]
     freeze_bn: bool
     augmented_validation: bool
+    interpolation: str | None = None
     first_evaluation: int | None = None
     longer: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -64,6 +66,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         tags=_TORCHVISION,
         freeze_bn=True,
         augmented_validation=True,
+        interpolation="bilinear",
         first_evaluation=1,  # DomainBed evaluates after its step 0
         longer={"DomainNet": (5001, 1000)},
     ),
@@ -74,6 +77,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         tags={"resnet18": "tv_in1k", "resnet50": "ram_in1k"},
         freeze_bn=False,
         augmented_validation=True,
+        interpolation="bilinear",
         first_evaluation=1,
         longer={"DomainNet": (5001, 1000)},
     ),

@@ -127,10 +127,11 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
         "weights_digest": _file_digest(spec.weights) if spec.weights else "",
     }
     if dataset.kind == "images":
-        from fgmix.networks.preprocessing import normalisation_of
+        from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 
-        normalisation = normalisation_of(backbone)
-        found |= {"mean": normalisation.mean, "std": normalisation.std, "interpolation": normalisation.interpolation}
+        expected = normalisation_of(backbone) if pretrained or spec.weights else IMAGENET
+        interpolation = rules.interpolation or expected.interpolation
+        found |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
     return found
 
 
