@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -12,24 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fgmix.algorithms import Algorithm, Batches, create, names
+from fgmix.algorithms import Algorithm, Batches, create, get, names
 from fgmix.networks import build_classifier, build_featurizer
 from fgmix.runs.averaging import RunningMean
+from fgmix.sweeps.presets import AVERAGED
 from fgmix.timing.turns import check_rounds
 
-# What each method does once all of its parts are at work: no warm-up, no annealing, no pre-training.
-AT_WORK: dict[str, dict[str, Any]] = {
-    **{name: {"tau": 0.0} for name in ("fgmix", *(f"fgmix_{v}" for v in "abcdef"))},
-    "fishr": {"anneal": 0},
-    "irm": {"anneal": 0},
-    "vrex": {"anneal": 0},
-    "ddg": {"stage0": 0.0},
-    "l2a_ot": {"pretrain": 0.0},
-}
-# Exact forms that are dearer than the default; the table shows both.
-EXACT: dict[str, tuple[str, dict[str, Any]]] = {"metamixup (exact)": ("metamixup", {"look_ahead": "network"})}
 SWA = " + swa"  # after a method's name: its step and the running mean's update
-AVERAGED = tuple(f"{name}{SWA}" for name in ("erm", "selfreg", "coral", "fgmix"))  # those that the paper times, too
 
 Step = Callable[[Batches], object]
 
@@ -60,17 +49,17 @@ def measure_steps(
     A method's cost is given as soon as it is measured: all of them take minutes.
 
     Args:
-        algorithms: names (all registered ones, and `AVERAGED`, by default); a name of `EXACT` takes that form, one that
-            ends in " + swa" averages its weights.
+        algorithms: names (all registered ones, the forms they declare and `AVERAGED`, by default). "metamixup (exact)"
+            is metamixup's form `exact`; a name that ends in " + swa" averages its weights.
         backbone: the network.
         image_size: side of the images, which are noise: a step's time does not depend on what they show.
-        batch_size: instances per domain.
+        batch_size: samples per domain.
         n_domains: source domains.
         n_classes: classes.
         rounds: repeats.
     """
     check_rounds(rounds)
-    chosen = list(algorithms or [*names(), *EXACT, *AVERAGED])
+    chosen = list(algorithms or [*names(), *_forms(), *AVERAGED])
     layout = torch.channels_last if _channels_last(backbone) else torch.contiguous_format
     batches = _batches(image_size, batch_size, n_domains, n_classes, layout)
     erm = _build("erm", backbone, image_size, n_domains, n_classes).step
@@ -91,13 +80,18 @@ def _cost(name: str, times: list[tuple[float, float]]) -> StepCost:
 
 
 def _build(name: str, backbone: str, image_size: int, n_domains: int, n_classes: int) -> Algorithm:
-    name, exact = EXACT.get(name, (name, {}))
+    name, form = _forms().get(name, (name, {}))
     torch.manual_seed(0)
     shape = (3, image_size, image_size)
     featurizer = build_featurizer(backbone, shape, freeze_bn=True, channels_last=_channels_last(backbone))
     classifier = build_classifier("linear", featurizer.out_features, n_classes)
-    settings = {**AT_WORK.get(name, {}), **exact}
+    settings = {**get(name).at_work, **form}
     return create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings).train()
+
+
+def _forms() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Method and settings by the name in the table, such as "metamixup (exact)"."""
+    return {f"{name} ({form})": (name, settings) for name in names() for form, settings in get(name).forms.items()}
 
 
 def _step(name: str, algorithm: Algorithm) -> Step:
