@@ -13,6 +13,7 @@ from fgmix.report.page import Choices, write_report
 from fgmix.results.collect import collect
 from report import folders
 from report.test_serve import served
+from results.made import finished
 
 selenium = pytest.importorskip("selenium")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -113,10 +114,10 @@ def test_tables_of_many_rows_filter_and_sort_by_words(browser: Any, tmp_path: Pa
     folder = folders.write(tmp_path / "runs", found)
     browser.get(write_report(folder, collect(folder), Choices()).as_uri())
     find(browser, "#results section:first-of-type input.filter")[0].send_keys("fi")
-    assert first_column(browser, "#results section:first-of-type table") == ["Fish ≈"]
+    assert first_column(browser, "#results section:first-of-type table") == ["fish †"]
     verdicts = "#results section:nth-of-type(2)"
     find(browser, f"{verdicts} thead button")[-1].click()
-    assert find(browser, f"{verdicts} th[aria-sort]")[0].text.startswith("verdict")
+    assert find(browser, f"{verdicts} th[aria-sort]")[0].text.startswith("result")
 
 
 def test_the_list_of_runs_sorts_filters_and_opens(page: Any) -> None:
@@ -130,6 +131,14 @@ def test_the_list_of_runs_sorts_filters_and_opens(page: Any) -> None:
     details = find(page, "#run-list tr.details")[0]
     assert "fgmix train --dataset toy --algorithm mixup" in details.text
     assert details.find_elements("css selector", "svg")
+
+
+def test_the_list_of_runs_rounds_as_the_tables_do(browser: Any, tmp_path: Path) -> None:
+    """6.25 is a tie, which JavaScript would round up."""
+    folder = folders.write(tmp_path / "runs", [finished("a", 0.0625)])
+    browser.get(write_report(folder, collect(folder), Choices()).as_uri())
+    assert find(browser, "#results tbody td")[0].text == "6.2"
+    assert find(browser, "#run-list tbody td")[4].text == "6.2"
 
 
 def test_a_number_leads_to_its_runs(page: Any) -> None:

@@ -1,1 +1,1 @@
-"""Numbers behind figures: a module computes one kind of them; `arrays` says what they are and keeps them in files."""
+"""The arrays behind figures: one module computes one kind; `arrays` defines the kinds and their files."""

@@ -248,7 +248,7 @@ class Ranks:
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """How far apart domains are.
+    """Distances between domains.
 
     Args:
         title: whose codes.
@@ -292,7 +292,7 @@ def save_arrays(path: Path, arrays: Any) -> None:
 
     Args:
         path: the `.npz` file; whole or absent.
-        arrays: an instance of one of `KINDS`.
+        arrays: of one of `KINDS`.
     """
     content: dict[str, Any] = {each.name: np.asarray(getattr(arrays, each.name)) for each in fields(arrays)}
     content["kind"] = np.asarray(type(arrays).__name__)

@@ -1,4 +1,4 @@
-"""The learned compatibility A_ω against the cosine, for pairs of samples from different source domains."""
+"""Learned compatibility A_ω and cosine, for pairs of samples from different source domains."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def compatibility(
         which: weights after the last step, or the best.
         model: raw or averaged base model; the policy is the raw one's.
         pairs: random pairs of samples for each pair of domains.
-        samples: training samples of each domain to draw from, at most.
-        same_class: pairs share their class, as those that the policy meets; False takes any.
-        seed: of the draws.
+        samples: number of training samples of each domain to draw pairs from, at most.
+        same_class: pairs have one class, as in training; False for pairs of any classes.
+        seed: of the random pairs.
         progress: show a bar over the pairs of domains.
     """
     algorithm = run.algorithm(which, model)
@@ -72,18 +72,19 @@ def spearman(x: Floats, y: Floats) -> float:
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
     0.5
     """
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr
 
-    ranks = [rankdata(values) - (len(values) + 1) / 2 for values in (x, y)]
-    norm = float(np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
-    return float((ranks[0] * ranks[1]).sum() / norm) if norm > 0 else float("nan")
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")  # without scipy's warning
+    return float(spearmanr(x, y).statistic)
 
 
 def _learned(algorithm: Algorithm, run: OpenedRun) -> tuple[FGMix, Compatibility]:
     mixer = mixer_of(algorithm)
     if mixer is None or mixer.compatibility is None:
         raise UserError(
-            f"Expected a run that learns A_ω: fgmix, fgmix_e or fgmix_f. Found {run.record.spec.algorithm}."
+            f"Expected a run of fgmix, fgmix_e or fgmix_f, which learn A_ω. Found {run.record.spec.algorithm}. Choose "
+            "another run."
         )
     return mixer, mixer.compatibility
 
@@ -100,6 +101,6 @@ def _draw_pairs(y: Ints, domain: Ints, first: int, second: int, pairs: int, same
         return np.stack([rng.choice(i, pairs), rng.choice(j, pairs)], 1)
     shared = np.intersect1d(y[i], y[j])
     if len(shared) == 0:
-        raise UserError("Expected a class that both domains of a pair share. Found none. Compare pairs of any class.")
+        raise UserError("Expected a class that both domains of a pair have. Found none. Use --any-class.")
     classes = rng.choice(shared, pairs)
     return np.array([(rng.choice(i[y[i] == c]), rng.choice(j[y[j] == c])) for c in classes])

@@ -1,6 +1,6 @@
-"""Latent codes in the plane by t-SNE: domains, random interpolation, the run's own mixed codes.
+"""Latent codes in the plane by t-SNE: domains, random interpolation, mixed codes of the run.
 
-All panels of one run are one t-SNE of all of their codes together, so that a place means the same in each.
+All panels of one run are one t-SNE of all their codes together, so that positions can be compared.
 
 van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008.
 """
@@ -23,7 +23,7 @@ from fgmix.runs.opening import OpenedRun, Sample, Which, check_alike
 from fgmix.runs.record import Model
 
 THUMBNAIL = 40  # pixels: enough to see what is in a picture
-LARGEST = 50  # dimensions that t-SNE sees: more are reduced by principal components first, which takes nothing visible
+LARGEST = 50  # dimensions of t-SNE's input: more are first reduced by principal components, without visible loss
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ def mixing_embedding(
         model: raw or averaged.
         samples: codes of each domain, at most.
         mixed: mixed codes of each kind.
-        seed: of the draws and of t-SNE.
-        keep: stem of the figure's files, beside which a t-SNE that is done is kept.
+        seed: of the samples and of t-SNE.
+        keep: stem of the figure's files; a finished t-SNE is saved beside them.
         progress: show a bar.
     """
     algorithm = run.algorithm(which, model)
     mixer = mixer_of(algorithm)
     if mixer is None:
         raise UserError(
-            f"Expected a run that mixes codes: fgmix or a variant. Found {run.record.spec.algorithm}. To see its codes "
-            "alone, put it --beside a run of fgmix."
+            f"Expected a run of a method that mixes codes: fgmix or a variant. Found {run.record.spec.algorithm}. To "
+            "draw its codes only, add it to a run of fgmix with --beside."
         )
     sources = run.sample(run.sources, limit=samples, seed=seed)
     tests = run.sample(run.test_domains, limit=samples, seed=seed)
@@ -98,15 +98,15 @@ def code_embedding(
     keep: Path | None = None,
     progress: bool = True,
 ) -> Embedding:
-    """Codes of the same samples under several runs, a t-SNE each: what a method does to the features.
+    """Codes of the same samples in several runs, one t-SNE per run: the effect of a method on the features.
 
     Args:
         runs: runs on the same data.
         which: weights after the last step, or the best.
         model: raw or averaged.
         samples: codes of each domain, at most.
-        seed: of the draws and of t-SNE.
-        keep: stem of the figure's files, beside which each t-SNE that is done is kept.
+        seed: of the samples and of t-SNE.
+        keep: stem of the figure's files; every finished t-SNE is saved beside them.
         progress: show a bar over the runs.
     """
     first = runs[0]
@@ -125,7 +125,7 @@ def code_embedding(
     planes = _planes([partial(codes_of, run) for run in runs], key, seed, keep, progress)
     found = [_originals(samples_of(run), xy) for run, xy in zip(runs, planes)]
     labels = [run.label(model) for run in runs]
-    # The same samples in every panel: their pictures are kept once.
+    # The samples are the same in every panel: their thumbnails are stored once.
     return _embedding(first, labels, found, [np.nan] * len(runs), thumbnails(samples_of(first)))
 
 
@@ -147,7 +147,7 @@ def plane(z: Floats, seed: int = 0) -> Floats:
     from sklearn.manifold import TSNE
 
     if len(z) < 5:
-        raise UserError(f"Expected at least 5 codes to embed. Found {len(z)}. Take more --samples.")
+        raise UserError(f"Expected at least 5 codes to embed. Found {len(z)}. Increase --samples.")
     if z.shape[1] > LARGEST:
         z = PCA(min(LARGEST, len(z)), random_state=seed).fit_transform(z)
     perplexity = min(30.0, (len(z) - 1) / 3)
@@ -180,7 +180,7 @@ def thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
     The darkest and the brightest number of all become 0 and 255, which undoes a normalisation up to a slight tint.
 
     Args:
-        samples: samples, in the order of the result.
+        samples: sets of samples, in the order of the result.
         side: s at most.
     """
     small = []

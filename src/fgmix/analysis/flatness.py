@@ -62,7 +62,7 @@ def flatness(
         directions: how many.
         samples: training samples of each source domain, at most.
         seed: of samples, mixed codes and directions.
-        keep: stem of the figure's files, beside which directions are kept as they come.
+        keep: stem of the figure's files; every finished direction is saved beside them.
         progress: show a bar for each run.
     """
     if scope not in ("classifier", "network"):

@@ -1,4 +1,4 @@
-"""Mixed codes of a finished run, and the loss that its training saw: on the codes, and on mixed codes of its policy."""
+"""Mixed codes of a finished run, and its training loss: on the codes, and on mixed codes of its policy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def random_mixer(code_size: int) -> FGMix:
 def mixed_per_code(run: OpenedRun) -> float:
     """Mixed codes for each original one in a training step, n / (k·b)."""
     spec = run.record.spec
-    return float(spec.settings["n"]) / (len(run.sources) * (spec.batch_size or 1))
+    return float(spec.settings["n"]) / (len(run.sources) * spec.batch_size)
 
 
 @torch.no_grad()
@@ -58,7 +58,10 @@ def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tenso
         generator = torch.Generator(z.device).manual_seed(1_000_003 * seed + call)
         mixed = mixer(z, y, domain, classifier, generator)
         if len(mixed.y) == 0:
-            raise UserError("Expected a class that all source domains share, to mix its codes. Found none.")
+            raise UserError(
+                "Expected a class that all source domains have, to mix its codes. Found none. Increase --samples, or "
+                "choose a run on other domains."
+            )
         parts.append(mixed)
         extrapolated += float(mixed.metrics["extrapolated"]) * len(mixed.y)
         found += len(mixed.y)
@@ -73,7 +76,7 @@ def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tenso
 def training_loss(algorithm: Algorithm, z: Tensor, y: Tensor, domain: Tensor, ratio: float, seed: int) -> float:
     """(Σ l(y, h_φ(z)) + Σ l(y, h_φ(z_mix))) / (N + n) with n = ratio·N mixed codes; without a policy n = 0.
 
-    The policy (A_ω, λ) is constant; it looks at z and φ as they are here, as it does in training.
+    The policy (A_ω, λ) is constant; its inputs are z and φ as they are here, as in training.
     """
     mixer = mixer_of(algorithm)
     if mixer is not None:

@@ -1,4 +1,4 @@
-"""Long computations in rows that are kept as they come: killed, they go on where they stopped. No torch."""
+"""Long computations in rows, each saved when it is done: an interrupted computation resumes. No torch."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def compute_rows(
     Args:
         compute: a row by its number; equal for equal numbers, whatever was computed before.
         count: how many rows.
-        description: what stands beside the progress bar.
-        key: everything that the rows depend on; rows kept under another key are not used.
-        partial: the file that keeps rows until all are there; `remove_partial` deletes it. None keeps
-            nothing.
+        description: text of the progress bar.
+        key: everything that the rows depend on; rows saved under another key are not used.
+        partial: the file of the rows until all are computed; `remove_partial` deletes it. None saves nothing.
         progress: show the bar.
     """
     digest = hashlib.blake2b(repr((key, count)).encode(), digest_size=16).hexdigest()
@@ -45,7 +44,7 @@ def compute_rows(
 
 
 def partial_file(stem: Path, part: str = "") -> Path:
-    """Where the rows of a figure are kept while it is computed."""
+    """The file of a figure's rows while it is computed."""
     make_folder(stem.parent)
     return stem.with_name(f".{stem.name}@{part}.partial.npz")  # @: so that `surface-1` does not begin `surface-15`
 

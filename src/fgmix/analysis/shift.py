@@ -1,13 +1,13 @@
-"""Is there a shift at all: how well two domains are told apart, and how far apart their codes are.
+"""Shift between domains: accuracy of a domain classifier, and maximum mean discrepancy of their codes.
 
-    accuracy   of a logistic regression that names the domain of a code, by 5-fold cross-validation; both domains with
-               the same number of codes, so that 0.5 is chance
+    accuracy   of a logistic regression that predicts the domain of a code, by 5-fold cross-validation; both domains
+               with the same number of codes, so that chance is 0.5
     MMD²       = sᵀ K s,  s_i = 1/n for codes of one domain and −1/m for those of the other (biased: zero for equal
                samples); K sums Gaussian kernels around the median distance
     p          the share of permutations of s with an MMD² at least as large
 
 Ben-David et al., "A theory of learning from different domains", 2010; Gretton et al., "A Kernel Two-Sample Test", 2012.
-Domains that hold other shares of the classes differ for that reason, too.
+Domains with different class frequencies also differ for that reason.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def shift(
     keep: Path | None = None,
     progress: bool = True,
 ) -> Shift:
-    """All pairs of the run's domains, sources and targets, by the holdout's codes: the training parts were fitted.
+    """All pairs of the run's domains, on codes of the holdout parts: the training parts were fitted.
 
     Args:
         run: whose codes.
         which: weights after the last step, or the best.
         model: raw or averaged.
         samples: codes of each domain, at most.
-        permutations: for the p values, whose least is 1 / (1 + permutations).
-        seed: of the draws.
-        keep: stem of the figure's files, beside which pairs are kept as they come.
+        permutations: for the p-values, the smallest of which is 1 / (1 + permutations).
+        seed: of samples, folds and permutations.
+        keep: stem of the figure's files; every finished pair is saved beside them.
         progress: show a bar over the pairs.
     """
     algorithm = run.algorithm(which, model)
@@ -86,7 +86,7 @@ def shift(
 
 
 def _symmetric(k: int, pairs: list[tuple[int, int]], values: Floats, diagonal: float) -> Floats:
-    """A (k, k) matrix of the pairs' values; `diagonal` where a domain meets itself."""
+    """A (k, k) matrix of the values of the pairs, with `diagonal` on its diagonal."""
     matrix = np.full((k, k), diagonal)
     for (i, j), value in zip(pairs, values):
         matrix[i, j] = matrix[j, i] = value
@@ -94,7 +94,7 @@ def _symmetric(k: int, pairs: list[tuple[int, int]], values: Floats, diagonal: f
 
 
 def domain_accuracy(samples: list[Floats], seed: int = 0) -> float:
-    """Cross-validated accuracy of naming the sample that a code is from; each sample with equally many codes."""
+    """Cross-validated accuracy of predicting which set a code is from; equally many codes of each set."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.pipeline import make_pipeline
@@ -102,7 +102,10 @@ def domain_accuracy(samples: list[Floats], seed: int = 0) -> float:
 
     size = min(map(len, samples))
     if size < FOLDS:
-        raise UserError(f"Expected at least {FOLDS} codes of each domain to tell them apart. Found {size}.")
+        raise UserError(
+            f"Expected at least {FOLDS} held-out samples of each domain. Found {size}. Increase --samples, or train "
+            "with a larger --holdout-fraction."
+        )
     rng = numpy_generator("balance", seed, size)
     x = np.concatenate([sample[rng.permutation(len(sample))[:size]] for sample in samples])
     y = np.repeat(np.arange(len(samples)), size)
@@ -112,7 +115,7 @@ def domain_accuracy(samples: list[Floats], seed: int = 0) -> float:
 
 
 def two_sample(x: Floats, y: Floats, permutations: int = 500, seed: int = 0) -> tuple[float, float]:
-    """MMD² of two samples and its permutation p value.
+    """MMD² of two sets of codes and its permutation p-value.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(20, 3))

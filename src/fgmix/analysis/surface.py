@@ -114,7 +114,7 @@ def surface(
         resolution: points on each side of the grid.
         samples: number of samples of each domain, at most, from the training parts; for loss and accuracy.
         seed: of samples and mixed codes.
-        keep: stem of the figure's files, beside which rows of the grid are kept as they come.
+        keep: stem of the figure's files; every finished row of the grid is saved beside them.
         progress: show a bar over the rows.
     """
     alike = ("backbone", "head", "test_domains", "seed", "trial_seed")

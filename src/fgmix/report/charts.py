@@ -1,4 +1,4 @@
-"""Charts as plain data, which the page's script draws: panels of points, lines and cells."""
+"""Charts as plain data, which the script of the page draws: panels of points, lines and cells."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Axis:
     Args:
         label: what it measures, and the unit.
         ticks: places and their texts; None lets the script choose, an empty tuple draws none.
-        low: where it starts; None takes it from the marks.
-        high: where it ends, likewise.
+        low: where it starts; None for the lowest mark.
+        high: where it ends; None for the highest mark.
         flipped: small values at the other end.
     """
 
@@ -148,7 +148,7 @@ class Chart:
         caption: what a reader must know.
         panels: side by side where there is room.
         pictures: what points show when hovered over, by their keys.
-        command: the command that draws it for a paper; empty for none.
+        command: the command that draws it as PDF and PNG; empty for none.
     """
 
     id: str

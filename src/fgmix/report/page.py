@@ -85,7 +85,7 @@ def report_page(
         title: heading of the page.
         results: what was run.
         choices: how to select and show it.
-        source: the folder, for the commands that draw its figures for a paper.
+        source: the folder, for the commands that draw its figures as PDF and PNG.
         status: progress of the sweep, if it is one.
         figures: charts of arrays that were computed before.
         made: when and by which command.

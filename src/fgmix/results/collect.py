@@ -99,5 +99,5 @@ def _record_files(folder: Path) -> list[Path]:
         if RECORD in files:
             found.append(Path(place, RECORD))
             folders.clear()
-        folders.sort()  # the walk goes on in this order
+        folders.sort()  # the walk continues in this order
     return found

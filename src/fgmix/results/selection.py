@@ -151,7 +151,7 @@ class _NoNumber(Exception):
 class _Runs:
     """The runs of one dataset, algorithm and trial, by the set of their test domains, then by hyper-parameter sample.
 
-    `difference` says in what the algorithm's runs of all trials differ that should not; empty if in nothing.
+    `difference` names the field in which the algorithm's runs of all trials differ and should not; empty for none.
     """
 
     domains: tuple[str, ...]

@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """What the test says; with too few pairs it says nothing."""
+        """The result of the test; none with too few pairs."""
         if self.p_holm is None or self.smallest is None:
             return "not tested"
         if self.p_holm <= self.alpha:

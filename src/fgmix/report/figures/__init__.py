@@ -41,6 +41,6 @@ def chart(id: str, arrays: Any, command: str = "") -> Chart:
     Args:
         id: for links to it.
         arrays: one of `fgmix.analysis.arrays.KINDS`.
-        command: the command that draws the same for a paper.
+        command: the command that draws it as PDF and PNG.
     """
     return _CHARTS[type(arrays)](id, arrays, command)
