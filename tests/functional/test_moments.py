@@ -41,6 +41,6 @@ def test_half_precision_codes_are_widened() -> None:
     torch.testing.assert_close(moments(z)[1], moments(z.float())[1])
 
 
-def test_one_instance_has_no_covariance() -> None:
-    with pytest.raises(UserError, match="at least 2 instances"):
+def test_one_sample_has_no_covariance() -> None:
+    with pytest.raises(UserError, match="at least 2 samples"):
         moments(torch.zeros(1, 3))

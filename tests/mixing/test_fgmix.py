@@ -202,7 +202,7 @@ def test_evaluation_mode_mixes_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_any_number_of_instances_per_domain_and_any_ids(kind: str) -> None:
+def test_any_number_of_samples_per_domain_and_any_ids(kind: str) -> None:
     head = HEADS[kind]()
     y = torch.tensor([0, 1, 1, 2, 0, 1, 3, 1])
     domains = torch.tensor([9, 9, 9, 9, -2, -2, -2, 4])  # class 1 alone is in all three; once in two of them
@@ -266,7 +266,7 @@ def test_bfloat16_autocast_leaves_the_policy_in_float32(kind: str) -> None:
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("scale", ["raw", "rms"])
 def test_far_settings_stay_finite(kind: str, scale: Any) -> None:
-    """λ₀ = 8, γ = 100, one instance a class, a saturated discriminator, large codes, a large η₂; 20 steps."""
+    """λ₀ = 8, γ = 100, one sample per class, a saturated discriminator, large codes, a large η₂; 20 steps."""
     head = HEADS[kind]()
     fgmix = FGMix(D, head, lam=8.0, gamma=100.0, scale=scale, lr=1e-2)
     with torch.no_grad():

@@ -61,7 +61,7 @@ def test_the_generator_is_the_only_source_of_chance() -> None:
 
 
 def test_wrong_shapes_and_sizes_are_explained() -> None:
-    with pytest.raises(UserError, match="one domain id per instance"):
+    with pytest.raises(UserError, match="one domain id per sample"):
         draw_tuples(torch.zeros(3), torch.zeros(4), 2)
     with pytest.raises(UserError, match="domains_per_tuple"):
         draw_tuples(torch.zeros(3), torch.zeros(3), 2, domains_per_tuple=1)

@@ -16,7 +16,7 @@ def domain_gradients(
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Risk L_e and gradient g_e = ∂L_e/∂θ of every domain.
 
-    A forward and a backward pass per domain: together they touch every instance once, as one joint pass does, while
+    A forward and a backward pass per domain: together they touch every sample once, as one joint pass does, while
     k backward passes through a joint graph would each touch all of them. Batch-norm in training mode therefore sees
     one domain at a time.
 

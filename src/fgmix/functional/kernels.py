@@ -37,7 +37,7 @@ def rbf_kernel(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Te
 
 
 def mmd(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Tensor:
-    """Squared maximum mean discrepancy, biased (all pairs count, an instance with itself too).
+    """Squared maximum mean discrepancy, biased (all pairs count, an element with itself too).
 
         MMD²(x, y) = mean K(x, x) + mean K(y, y) − 2 mean K(x, y)
 

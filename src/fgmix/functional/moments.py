@@ -31,7 +31,7 @@ def moments(z: Tensor) -> Moments:
     """
     if len(z) < 2:
         raise UserError(
-            f"A covariance needs at least 2 instances of each domain in a batch. Found {len(z)}. Raise the batch size."
+            f"A covariance needs at least 2 samples of each domain in a batch. Found {len(z)}. Raise the batch size."
         )
     with torch.autocast(z.device.type, enabled=False):
         z = widened(z)

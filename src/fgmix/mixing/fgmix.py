@@ -160,7 +160,7 @@ class FGMix(nn.Module):
             index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
             if len(labels) == 0:
                 return Mixed(z[:0], labels, _nothing(z), _nothing(z), self._masked({}, _finite([z])))
-            # Instances in several tuples count once: a third fewer projections and noise for 96 picks out of 96.
+            # Samples in several tuples count once: a third fewer projections and noise for 96 picks out of 96.
             used, position = torch.unique(index, return_inverse=True)
             # What is not finite is replaced before it spreads: zero times NaN is no zero gradient.
             live = torch.where(_finite([z]), z.index_select(0, used), 0).to(self.lam.dtype)
@@ -172,10 +172,6 @@ class FGMix(nn.Module):
 
             whole = z.detach().to(self.lam.dtype), y
             policy_loss, discriminator_loss, terms = self._losses(A, codes, labels, whole, classifier, generator)
-            fine = _finite([z, z_mix, policy_loss, discriminator_loss])
-            if A.requires_grad:
-                A.register_hook(lambda gradient: torch.where(fine, gradient, 0))
-            policy_loss, discriminator_loss = (torch.where(fine, t, 0) for t in (policy_loss, discriminator_loss))
             metrics = {
                 **terms,
                 "lam": self.lam.detach().clone(),  # before the update
@@ -183,11 +179,33 @@ class FGMix(nn.Module):
                 "mixed": torch.full_like(self.lam, len(labels)),
                 "entropy": entropy(a.detach()),
             }
-            kept = self._update(policy_loss + discriminator_loss, fine)
-            for buffer, before in zip(self.buffers(), buffers):
-                buffer.copy_(torch.where(kept, buffer, before))
-            z_mix, labels = torch.where(kept, z_mix, 0), torch.where(kept, labels, IGNORED)
-        return Mixed(z_mix, labels, policy_loss, discriminator_loss, self._masked(metrics, kept))
+            return self._settled(Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics), A, z, buffers)
+
+    def _settled(self, mixed: Mixed, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
+        """The result of a call after the update; where not all of it is finite, one that mixes and changes nothing.
+
+        Args:
+            mixed: the result before.
+            A: the mixing weights, through which both terms of the policy's loss reach it.
+            z: the codes.
+            buffers: those of this module before the call.
+        """
+        fine = _finite([z, mixed.z, mixed.policy_loss, mixed.discriminator_loss])
+        if A.requires_grad:
+            A.register_hook(lambda gradient: torch.where(fine, gradient, 0))
+        policy_loss, discriminator_loss = (
+            torch.where(fine, t, 0) for t in (mixed.policy_loss, mixed.discriminator_loss)
+        )
+        fine = self._update(policy_loss + discriminator_loss, fine)
+        for buffer, before in zip(self.buffers(), buffers):
+            buffer.copy_(torch.where(fine, buffer, before))
+        return Mixed(
+            torch.where(fine, mixed.z, 0),
+            torch.where(fine, mixed.y, IGNORED),
+            policy_loss,
+            discriminator_loss,
+            self._masked(mixed.metrics, fine),
+        )
 
     def observe(self, z: Tensor) -> None:
         """Take codes into the prior's averages: for steps that do not mix yet. A call in training mode does it too."""
@@ -207,10 +225,10 @@ class FGMix(nn.Module):
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
-    def _masked(self, metrics: dict[str, Tensor], kept: Tensor) -> dict[str, Tensor]:
-        """The metrics of a batch if it is kept, else those of a step that mixes nothing; and whether it is skipped."""
-        idle = {**self.idle_metrics(), "skipped": (~kept).to(self.lam.dtype)}
-        return {name: torch.where(kept, metrics.get(name, value), value) for name, value in idle.items()}
+    def _masked(self, metrics: dict[str, Tensor], fine: Tensor) -> dict[str, Tensor]:
+        """The metrics of a batch if it is fine, else those of a step that mixes nothing; and whether it is skipped."""
+        idle = {**self.idle_metrics(), "skipped": (~fine).to(self.lam.dtype)}
+        return {name: torch.where(fine, metrics.get(name, value), value) for name, value in idle.items()}
 
     def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
         """Sizes of the blocks of A_ω's inputs."""
@@ -283,7 +301,8 @@ class FGMix(nn.Module):
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         fine = fine & _finite(p.grad for p in self.parameters() if p.grad is not None)
-        optimizer.found_inf = (~fine).float()  # how a gradient scaler tells a fused step to leave everything as it is
+        # How a gradient scaler tells a fused step to leave everything as it is.
+        optimizer.found_inf = (~fine).float()  # type: ignore[attr-defined]
         optimizer.step()
         return fine
 

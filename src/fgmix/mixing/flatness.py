@@ -123,7 +123,7 @@ def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
     """How far the logits of each code move, in root mean square, when φ moves by 1 in a random direction, (N,).
 
     For one `nn.Linear` this is ‖[z, 1]‖/√P (‖z‖/√P without a bias), exactly, and L_flat at γ adds γ times as much to
-    the logits. In general it is ‖∂h_φ(z)/∂φ‖_F/√(C·P), of which the linear case is an instance. There the codes' norm
+    the logits. In general it is ‖∂h_φ(z)/∂φ‖_F/√(C·P), of which the linear case is one. There the codes' norm
     would say nothing of the layers between code and logits, so it is measured: differences of the logits along a few
     directions, over a step of one hundredth of ‖φ‖, short enough for the head to be linear in φ. The directions are
     always the same ones, so that a measurement takes nothing from the generator of a run.
@@ -218,7 +218,8 @@ def _functional_noise(head: nn.Module, z: Tensor, size: int) -> Tensor:
     with evaluating(head):
         logits = _logits_after(head, z)
         change: Tensor = vmap(logits)(length * u / u.norm(dim=1, keepdim=True)) - logits(None)  # (S, N, C)
-    return change.square().mean((0, 2)).sqrt() / length
+    noise: Tensor = change.square().mean((0, 2)).sqrt() / length
+    return noise
 
 
 def _logits_after(head: nn.Module, z: Tensor) -> Callable[[Tensor | None], Tensor]:

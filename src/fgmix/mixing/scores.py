@@ -1,8 +1,8 @@
-"""Scores s_i = Σ_{j≠i} A(v_i, v_j) of the instances of a tuple, from their latent codes or classifier gradients.
+"""Scores s_i = Σ_{j≠i} A(v_i, v_j) of the samples of a tuple, from their latent codes or classifier gradients.
 
 A is the cosine, or the learned compatibility A_ω: [v_i ; v_j] → 64 → tanh → 64 → tanh → 1.
 
-The gradient of one instance, g_i = ∂l(y, h_φ(z_i))/∂φ, has P numbers (700,000 for DomainNet). For a linear head under
+The gradient of one sample, g_i = ∂l(y, h_φ(z_i))/∂φ, has P numbers (700,000 for DomainNet). For a linear head under
 cross-entropy it is an outer product, g_i = δ_i ⊗ [z_i, 1] with δ = softmax − onehot, and nothing here needs the product
 itself:
 
@@ -104,7 +104,7 @@ class LinearGradients:
 
 
 def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors | LinearGradients:
-    """Per-instance gradients g_i = ∂l(y_i, h_φ(z_i))/∂φ of the cross-entropy, as constants.
+    """Per-sample gradients g_i = ∂l(y_i, h_φ(z_i))/∂φ of the cross-entropy, as constants.
 
     Args:
         classifier: h_φ; one `nn.Linear` takes the closed form, anything else `torch.func`. A head with dropout or
@@ -122,7 +122,7 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
     if head is None:
         return _functional_gradients(bare(classifier), z, y)
     others = torch.softmax(linear_logits(head, z), 1).scatter(1, y.unsqueeze(1), 0.0)
-    # δ_y = −Σ_{c≠y} p_c rather than p_y − 1, which rounds to 0 for an instance that is fitted well.
+    # δ_y = −Σ_{c≠y} p_c rather than p_y − 1, which rounds to 0 for a sample that is fitted well.
     delta = others.scatter(1, y.unsqueeze(1), -others.sum(1, keepdim=True))
     return LinearGradients(delta, z, head.bias is not None)
 

@@ -1,4 +1,4 @@
-"""Same-class tuples: which instances of a batch are mixed with one another."""
+"""Same-class tuples: which samples of a batch are mixed with one another."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def draw_tuples(
     domains_per_tuple: int | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """n tuples of instances that share a class and come from different domains.
+    """n tuples of samples that share a class and come from different domains.
 
     The rule, for each tuple by itself, every draw uniform:
 
     1. a class that at least k' domains of the batch hold;
     2. k' of the domains that hold it, without replacement (all of them where k' = k);
-    3. one of its instances from each of these domains.
+    3. one of its samples from each of these domains.
 
     Tuples are drawn with replacement: two of them may be equal. A column of the result follows the order of the
     domain ids within its row.
 
     Args:
         y: classes (N,).
-        domains: domain ids (N,), any integers; a domain may hold any number of instances.
+        domains: domain ids (N,), any integers; a domain may hold any number of samples.
         n: number of tuples.
         domains_per_tuple: k', at least 2; None for k, the number of domains in the batch.
         generator: on the device of `y`; None for torch's own.
@@ -45,7 +45,7 @@ def draw_tuples(
     """
     if y.ndim != 1 or y.shape != domains.shape:
         raise UserError(
-            f"Expected one class and one domain id per instance. Found shapes {tuple(y.shape)} and "
+            f"Expected one class and one domain id per sample. Found shapes {tuple(y.shape)} and "
             f"{tuple(domains.shape)}. Pass two vectors of the batch's length."
         )
     if domains_per_tuple is not None and domains_per_tuple < 2:
@@ -56,7 +56,7 @@ def draw_tuples(
     k = len(ids)
     k_tuple = k if domains_per_tuple is None else domains_per_tuple
 
-    # Instances sorted by (class, domain): cell (c, e) is `counts[c, e]` long and starts at `starts[c, e]`.
+    # Samples sorted by (class, domain): cell (c, e) is `counts[c, e]` long and starts at `starts[c, e]`.
     cell = c * k + e
     order = torch.argsort(cell, stable=True)
     counts = torch.bincount(cell, minlength=len(classes) * k)
