@@ -96,6 +96,27 @@ def test_a_folder_with_a_grid_and_a_sweep_reports_both(tmp_path: Path) -> None:
     assert len(grids[0].records) == 16
 
 
+def test_a_method_without_the_settings_is_no_part_of_the_grid() -> None:
+    """ERM beside a grid of FGMix: its runs are the same at every point, hence reported once, as themselves."""
+    records = grid_records(lambda lam, _: 0.1 * lam)
+    erm = [replace(finished(t, 0.5, domains="a b"), folder=Path("out", f"erm {t}")) for t in "ab"]
+    names = [record.folder.name for record in [*records, *erm] if record.folder]
+    plain, (grid,) = split_grids([*records, *erm], {Path("out"): [Plan(tuple(names), GRID)]})
+    assert plain == erm
+    assert "| ERM | 50.0 | 50.0 | 50.0 |" in report_text(Results(plain, [grid]))
+    groups = Results(plain, [grid]).groups()
+    assert [label for label, _ in groups] == [
+        "",
+        *(f"λ₀ = {lam}, α = {alpha}" for lam in (1, 3) for alpha in (0.1, 0.3)),
+    ]
+    assert sum(len(found) for _, found in groups) == len(records) + len(erm)  # each run once
+
+
+def test_a_method_with_some_of_the_settings_has_groups_of_these() -> None:
+    records = [finished("a", 0.5, algorithm="coral", settings={"lam": lam}) for lam in (1.0, 3.0)]
+    assert Grid(GRID, tuple(records)).groups() == [("λ₀ = 1", records[:1]), ("λ₀ = 3", records[1:])]
+
+
 def test_a_grid_below_the_folder_is_a_grid(tmp_path: Path) -> None:
     """One grid in two folders, and a plain run elsewhere that is called like one of its runs."""
     records = grid_records(lambda lam, _: 0.1 * lam)

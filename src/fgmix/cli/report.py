@@ -16,21 +16,26 @@ if TYPE_CHECKING:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="folder of runs, or of DomainBed's with --from-domainbed")],
-    selection: Annotated[str, typer.Option(help="training_domain, leave_one_out or oracle")] = "training_domain",
+    folder: Annotated[Path, typer.Argument(help="folder of runs, or of a DomainBed sweep with --from-domainbed")],
+    selection: Annotated[
+        str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")
+    ] = "training_domain",
     format: Annotated[str, typer.Option(help="md, latex, csv or html")] = "md",
     out: Annotated[Path | None, typer.Option(help="the HTML file; by default report.html in the folder")] = None,
-    serve: Annotated[bool, typer.Option("--serve", help="follow a running sweep in the browser")] = False,
-    port: Annotated[int, typer.Option(help="of --serve; 0 takes any that is free")] = 8321,
+    serve: Annotated[bool, typer.Option("--serve", help="serve the report, updated while a sweep runs")] = False,
+    port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port")] = 8321,
     spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
-    published: Annotated[bool, typer.Option(help="put the paper's numbers beside ours")] = False,
+    published: Annotated[bool, typer.Option(help="add the numbers of the paper")] = False,
     from_domainbed: Annotated[bool, typer.Option(help="the folder is a DomainBed sweep")] = False,
     to_domainbed: Annotated[Path | None, typer.Option(help="also write the records as a DomainBed sweep")] = None,
     explain: Annotated[
-        tuple[str, str, str] | None, typer.Option(help="DATASET ALGORITHM DOMAIN: the runs behind a number")
+        tuple[str, str, str] | None, typer.Option(help="DATASET ALGORITHM DOMAIN: list the runs behind a number")
     ] = None,
 ) -> None:
-    """Tables per dataset and overall, and whether differences from ERM are real."""
+    """Report accuracies per dataset and overall, and significance tests against ERM.
+
+    Example: fgmix report runs --format html
+    """
     from fgmix.report.page import Choices, write_report
     from fgmix.results.collect import collect
     from fgmix.results.explain import explained
@@ -43,9 +48,11 @@ def report(
     if spread not in SPREADS:
         raise unknown("spread", spread, SPREADS)
     if out is not None and format != "html":
-        raise UserError("Expected --out with --format html. Tables are printed: redirect them to a file with >.")
+        raise UserError(f"Expected --out with --format html. Found --format {format}. Redirect its output with >.")
     if serve and (from_domainbed or to_domainbed or explain):
-        raise UserError("Expected --serve without --from-domainbed, --to-domainbed or --explain: it follows a sweep.")
+        raise UserError(
+            "Expected --serve alone. Found it with --from-domainbed, --to-domainbed or --explain. Drop one of them."
+        )
     choices = Choices(selection, spread, published)
     if serve:
         _serve(folder, choices, port)
@@ -72,8 +79,8 @@ def _serve(folder: Path, choices: Choices, port: int) -> None:
     from fgmix.report.serve import Followed, make_server
 
     followed = Followed(folder, choices)
-    followed.status()  # says what is wrong with the folder before a browser is opened
+    followed.status()  # an error about the folder comes before the address
     with make_server(followed, port) as server:
-        print(f"http://{server.server_address[0]!s}:{server.server_address[1]} (Ctrl-C ends it)", flush=True)
+        print(f"http://{server.server_address[0]!s}:{server.server_address[1]} (stop with Ctrl-C)", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()

@@ -26,7 +26,7 @@ class Results:
     """What a folder holds.
 
     Args:
-        records: finished runs, except those that belong to a grid only.
+        records: finished runs outside of grids.
         grids: finished runs of grids.
         costs: times per step, where they were measured.
         partial_trials: whether the overall table averages a trial over the domains it has, as DomainBed's does.
@@ -41,8 +41,7 @@ class Results:
 
     def groups(self) -> list[tuple[str, Sequence[RunRecord]]]:
         """Records that are selected together, each group with what sets it apart (the settings of a grid)."""
-        apart = [(grid.label(point), grid.at(point)) for grid in self.grids for point in grid.points()]
-        return [("", self.records), *apart]
+        return [("", self.records), *(group for grid in self.grids for group in grid.groups())]
 
     def all_records(self) -> list[RunRecord]:
         """Every finished run once."""

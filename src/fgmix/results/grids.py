@@ -49,15 +49,27 @@ class Grid:
             if all(record.spec.settings.get(name, value) == value for name, value in zip(self.values, point))
         ]
 
-    def label(self, point: tuple[Any, ...]) -> str:
-        """A combination in words: "λ₀ = 3, α = 0.1"."""
-        return ", ".join(f"{symbol(name)} = {_text(value)}" for name, value in zip(self.values, point))
+    def groups(self) -> list[tuple[str, list[RunRecord]]]:
+        """The runs that are selected together, each run once, with their settings in words: "λ₀ = 3, α = 0.1".
+
+        A method with some of the settings has a group for each combination of these.
+        """
+        found: dict[str, dict[int, RunRecord]] = {}
+        for point in self.points():
+            for record in self.at(point):
+                own = [(name, value) for name, value in zip(self.values, point) if name in record.spec.settings]
+                label = ", ".join(f"{symbol(name)} = {_text(value)}" for name, value in own)
+                found.setdefault(label, {})[id(record)] = record
+        return [(label, list(records.values())) for label, records in found.items()]
 
 
 def split_grids(
     records: Sequence[RunRecord], plans: Mapping[Path, Sequence[Plan]]
 ) -> tuple[list[RunRecord], list[Grid]]:
-    """The records that do not belong to a grid alone, and the grids; sweeps over the same grid are one.
+    """The records outside of grids, and the grids; sweeps over the same grid are one.
+
+    A method without any of a grid's settings, such as ERM in a sweep over λ₀, is outside of it: its runs are the same
+    at every point, and would be counted several times.
 
     Args:
         records: finished runs.
@@ -69,11 +81,11 @@ def split_grids(
         for plan in on_folder:
             wanted = members.setdefault(tuple(plan.grid.items()), set()) if plan.grid else plain
             wanted.update(folder / name for name in plan.runs)
-    only_in_grids = set().union(*members.values()) - plain
     grids = [
-        Grid(dict(values), tuple(record for record in records if record.folder in wanted))
+        Grid(dict(values), tuple(r for r in records if r.folder in wanted and r.spec.settings.keys() & dict(values)))
         for values, wanted in members.items()
     ]
+    only_in_grids = {record.folder for grid in grids for record in grid.records} - plain
     return [record for record in records if record.folder not in only_in_grids], [
         grid for grid in grids if grid.records
     ]
@@ -98,7 +110,7 @@ def grid_tables(
     selections = {point: _of_held_out(select(grid.at(point), rule), grid) for point in grid.points()}
     tables = []
     for dataset in dict.fromkeys(record.dataset for record in grid.records):
-        for method in _methods(grid, selections):
+        for method in _methods(selections):
             table = _table(grid, selections, dataset, method, spread)
             tables.append(_beside(table, grid, dataset) if published and method == Method("fgmix") else table)
     return tables
@@ -114,11 +126,10 @@ def _of_held_out(selection: Selection, grid: Grid) -> Selection:
     return replace(selection, domains=domains)
 
 
-def _methods(grid: Grid, selections: Mapping[tuple[Any, ...], Selection]) -> list[Method]:
-    """Methods with at least one of the settings, raw before averaged."""
-    having = {record.spec.algorithm for record in grid.records if set(grid.values) & set(record.spec.settings)}
+def _methods(selections: Mapping[tuple[Any, ...], Selection]) -> list[Method]:
+    """Methods of the grid, raw before averaged."""
     found = dict.fromkeys(method for selection in selections.values() for method in selection.methods())
-    return sorted((method for method in found if method.algorithm in having), key=lambda method: method.model != "raw")
+    return sorted(found, key=lambda method: method.model != "raw")
 
 
 def _table(
