@@ -82,7 +82,7 @@ def data(
 
     sizes = [_positive("image-sizes", size) for size in image_sizes.split(",")]
     print(f"images per second, medians of {rounds} rounds; the same images and {threads} thread(s) on both sides")
-    print("host: the part of ours that the CPU does where a GPU trains, crop and resize to bytes")
+    print("host: images per second of CPU time for the part that stays on the CPU where a GPU trains (crop and resize)")
     print(
         f"{'work':9} {'px':>4} {'DomainBed':>10} {'ours':>8} {'faster':>7} {'quartiles':>12} {'host':>8} "
         f"{'cache paid after':>18}"

@@ -8,9 +8,9 @@ grey value:
 
     x ← clamp(a·x + b·grey(x) + c·mean grey(x), 0, 1)    with (a, b, c) = (f, 0, 0), (f, 0, 1−f), (f, 1−f, 0)
 
-So every image takes three blends with weights of its own, and only the place of its hue differs: before the first, the
-second or the third blend, or after it. Images are grouped by that. Draws and groups are made on the host, where they
-are known without asking the device: nothing here waits for it.
+So every image goes through three blends with weights of its own, and only the place of the hue differs: before the
+first, the second or the third blend, or after it. Images are grouped by that. Draws and groups are made on the host,
+where they are known without asking the device: nothing here waits for it.
 """
 
 from __future__ import annotations

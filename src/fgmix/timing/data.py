@@ -66,7 +66,7 @@ class DataSpeed:
         image_size: side of the square that a network sees.
         images: how many a round reads.
         turns: seconds of the rounds.
-        host_seconds: of each round, for the host's part of our way alone; the rest is done by the training device.
+        host_seconds: CPU seconds of each round, for the host's part of ours alone; a training GPU does the rest.
         decoding: CPU seconds that building the cache takes per image, once.
     """
 
@@ -89,7 +89,7 @@ class DataSpeed:
 
     @property
     def host(self) -> float:
-        """Images per second of the host's part alone (crop and resize to bytes), median of the rounds."""
+        """Images per second and core of the host's part alone (crop and resize to bytes), median of the rounds."""
         return self.images / statistics.median(self.host_seconds)
 
     @property
@@ -212,13 +212,16 @@ def _measure(work: Work, image_size: int, ways: Ways, rounds: int, decoding: flo
     ways.theirs(0)
     images = sum(len(y) for _, y in ways.ours(0))  # also the warm-up
     turns = by_turns(ways.ours, ways.theirs, rounds)
-    return DataSpeed(work, image_size, images, turns, tuple(_seconds(ways.host, n) for n in range(rounds)), decoding)
+    return DataSpeed(
+        work, image_size, images, turns, tuple(_cpu_seconds(ways.host, n) for n in range(rounds)), decoding
+    )
 
 
-def _seconds(way: Callable[[int], object], number: int) -> float:
-    started = time.perf_counter()
+def _cpu_seconds(way: Callable[[int], object], number: int) -> float:
+    """CPU seconds of this thread, which other processes on the machine hardly change."""
+    started = time.thread_time()
     way(number)
-    return time.perf_counter() - started
+    return time.thread_time() - started
 
 
 def _samples(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
