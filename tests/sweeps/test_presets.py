@@ -67,7 +67,8 @@ def test_overall_is_every_method_on_every_dataset(planned: Any) -> None:
     assert {dataset: runs[dataset, "fgmix"] for dataset in DOMAINS} == {name: 2 * n for name, n in DOMAINS.items()}
     assert len(set(runs)) == 5 * 16
     assert {spec.averaging for spec in specs} == {"swa"}
-    assert {spec.averaging_start for spec in specs} == {100}
+    starts = {spec.averaging_start for spec in specs if spec.algorithm != "ddg"}
+    assert starts == {100}  # ddg's base model starts to train later
     assert {spec.protocol for spec in specs} == {"domainbed"}
     assert {spec.backbone for spec in specs} == {"resnet50"}
 
