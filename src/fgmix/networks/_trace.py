@@ -187,7 +187,7 @@ def _bottlenecks(end: Node | None, start: Node | None) -> set[Node | None]:
 
 
 def _inputs_first(end: Node | None) -> Iterator[Node]:
-    """All operations behind `end`, each after those it depends on. Without recursion: networks are deep."""
+    """All operations that `end` depends on, each after its own inputs. Without recursion: networks are deep."""
     seen: set[Node | None] = {None}
     stack: list[tuple[Node | None, bool]] = [(end, False)]
     while stack:

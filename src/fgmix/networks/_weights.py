@@ -93,6 +93,6 @@ def _agree_in_order(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
 
 
 def _kind(name: str, other: str) -> str:
-    """What a tensor is by the end of its name, such as "bias"; nothing where the other's name does not tell."""
+    """The kind of a tensor by the end of its name, such as "bias"; empty unless both names end in a kind."""
     kind, others = name.rpartition(".")[2], other.rpartition(".")[2]
     return kind if kind in KINDS and others in KINDS else ""

@@ -1,4 +1,4 @@
-"""Take an image apart into semantics f and variation s, and put any f and any s together again (DDG's generator)."""
+"""Encode an image as semantics f and variation s, and decode an image from any f and any s (DDG's generator)."""
 
 from __future__ import annotations
 
@@ -96,12 +96,12 @@ class VariationEncoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Dec: variation code s and semantic code f → image; f speaks through the statistics of AdaIN layers.
+    """Dec: variation code s and semantic code f → image; f sets the statistics of the AdaIN layers.
 
         AdaIN residual blocks → downs × [double the size → conv5, half as wide → layer norm → lrelu]
         → conv3 → lrelu → conv3 → lrelu → conv1
 
-    Linear output: pixels are asked to be right by the losses, not by a squashing function.
+    The output is linear: the losses, not a squashing function, keep pixels in their range.
 
     Args:
         in_channels: channels of s.

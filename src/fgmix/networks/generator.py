@@ -1,4 +1,4 @@
-"""A generator that paints an image anew in the style of a numbered domain (StarGAN's, sized for a CPU)."""
+"""A generator that renders an image in the style of a given domain (StarGAN's, sized for a CPU)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class ResidualBlock(nn.Module):
 
 
 class Generator(nn.Module):
-    """G(x, k): the image x in [−1, 1] painted as domain k would have it, again in [−1, 1].
+    """G(x, k): the image x in [−1, 1] rendered in the style of domain k, again in [−1, 1].
 
         [x; one-hot(k) on every pixel] → conv7 → 2 × conv4 stride 2 → residual blocks
         → 2 × transposed conv4 stride 2 → conv7 → tanh
 
     Convolutions pad with zeros, and must: inside the image the label adds the same number to every pixel of a channel,
-    which instance normalisation takes out again. It is at the zero border that a label changes a channel's mean and
-    deviation, and with them the whole image. With reflected borders all labels would paint the same image.
+    which instance normalisation removes again. It is at the zero border that a label changes a channel's mean and
+    deviation, and with them the whole image. With reflected borders all labels would give the same image.
 
     Choi et al., "StarGAN", 2018, whose `width` is 64 with 6 blocks.
 

@@ -14,8 +14,8 @@ from fgmix.networks.stages import FeatureMap
 def changing_outputs(modules: Iterable[nn.Module], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Within the block, the output h of each of `modules` becomes `change(h)`.
 
-    Nothing stays behind: outside the block the network is the one it was, so evaluation, averaging, copies and
-    exports cannot see the change. It comes before hooks that stay, such as SelfNorm's.
+    No hook remains: outside the block the network is unchanged, so evaluation, averaging, copies and exports do not
+    see the change. It comes before hooks that stay, such as SelfNorm's.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What methods that paint images need to know of them: their channels, and the range of their values."""
+"""What methods that generate images need to know about them: their channels, and the range of their values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fgmix.errors import UserError
 
 
 def image_channels(featurizer: nn.Module) -> int:
-    """Channels of the images that `featurizer` takes, read off its first convolution.
+    """Channels of the images that `featurizer` expects, read off its first convolution.
 
     >>> from fgmix.networks import build_featurizer
     >>> image_channels(build_featurizer("small_cnn", (3, 32, 32)))
@@ -20,8 +20,8 @@ def image_channels(featurizer: nn.Module) -> int:
             return module.in_channels
     net = getattr(featurizer, "net", featurizer)
     raise UserError(
-        "This method generates images and works with a convolutional network on them. "
-        f"Found {type(net).__name__}, which has no convolution. Take images and a backbone such as small_cnn."
+        "Expected a convolutional network on images, because this method generates images. "
+        f"Found {type(net).__name__}, which has no convolution. Use images and a backbone such as `small_cnn`."
     )
 
 
@@ -30,9 +30,9 @@ class PixelRange(nn.Module):
 
         u = 2·(x − lo)/(hi − lo) − 1,    x = lo + (u + 1)/2·(hi − lo)
 
-    Inputs come in [0, 1], ImageNet-normalised or in any other affine scale; a generator that ends in a tanh wants
-    [−1, 1], and a margin on pixel errors wants one scale for all. Extremes find the scale without being told: images
-    hold black and white pixels, so lo and hi stand still after a few batches, where means would go on drifting.
+    Inputs come in [0, 1], normalised by a mean and deviation, or in any other affine scale; a generator that ends in a
+    tanh requires [−1, 1], and a margin on pixel errors requires one scale for all. The scale is found from extremes:
+    images hold black and white pixels, so lo and hi stop changing after a few batches, where means would drift.
 
     Args:
         channels: c.

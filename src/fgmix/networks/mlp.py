@@ -9,7 +9,7 @@ class MLP(nn.Module):
     """Linear → ReLU → Linear → ReLU on flattened inputs, `out_features` wide (DomainBed's MLP: width 256, depth 3).
 
     Args:
-        in_features: numbers per instance.
+        in_features: numbers per sample.
         out_features: width of the layers and of the code.
     """
 

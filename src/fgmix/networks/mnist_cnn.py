@@ -1,4 +1,4 @@
-"""DomainBed's network for 28-pixel digits (its step takes half a second on two cores; `small_cnn` is the default)."""
+"""DomainBed's network for 28-pixel digits (half a second per step on two cores; `small_cnn` is the default)."""
 
 from __future__ import annotations
 

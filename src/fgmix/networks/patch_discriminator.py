@@ -22,7 +22,7 @@ class _ResidualBlock(nn.Module):
 
 
 class PatchDiscriminator(nn.Module):
-    """D(x): one map of scores per scale, each score a verdict on a patch; 1 means real, 0 generated.
+    """D(x): one map of scores per scale, one score per patch; 1 means real, 0 generated.
 
         per scale: conv1 → conv3 → conv3 stride 2 → conv3 → conv3 stride 2, twice as wide → residual blocks → conv1
 

@@ -37,7 +37,7 @@ class Gate(nn.Module):
         """Statistics (n, c, 1, 1) → gates (n, c, 1, 1)."""
         a = self.w[0] * mu.flatten(1) + self.w[1] * sigma.flatten(1)
         # Not a BatchNorm module: the featurizer keeps those of pre-trained networks in evaluation mode, while these
-        # statistics start from nothing. A single sample has no batch statistics and takes the running ones.
+        # statistics start from nothing. A single sample has no batch statistics and uses the running ones.
         from_batch = self.training and len(a) > 1
         a = batch_norm(a, self.running_mean, self.running_var, self.gamma, self.beta, training=from_batch)
         return torch.sigmoid(a)[..., None, None]
@@ -73,7 +73,7 @@ class SelfNorm(nn.Module):
 
 
 def add_selfnorm(featurizer: nn.Module, two_gates: bool = False, bias: float = 0.0) -> list[FeatureMap]:
-    """Put a SelfNorm behind every residual block of `featurizer`, as the block's child `selfnorm`; return the blocks.
+    """Add a SelfNorm at the end of every residual block of `featurizer`, as its child `selfnorm`; return the blocks.
 
     The block's other parameters keep their names. The hook finds the layer through the block it is called with, so
     that a deep copy of the network uses the copy's layers.

@@ -94,7 +94,7 @@ def _stage(run: list[Call], maps: dict[Call, FeatureMap], others: set[Call]) -> 
 
 
 def _maps(traced: Trace) -> dict[Call, FeatureMap]:
-    """The calls that put out one map; without modules that run more than once, which a hook could not tell apart."""
+    """The calls that put out one map; without modules that run more than once, on all of whose runs a hook acts."""
     times = Counter(call.name for call in traced.calls)
     readings = {call: _readings(call, traced.image) for call in traced.calls if times[call.name] == 1}
     # As many channels as rows and columns leave the layout open; then it is that of the network's other blocks.
@@ -123,7 +123,7 @@ def _refusal(featurizer: nn.Module, traced: Trace, needed: str, has_blocks: bool
     elif not has_blocks:
         reason = f"which has no {needed}"
     else:
-        reason = "whose blocks put out tokens, or several maps, instead of one map"
+        reason = "whose blocks put out tokens or several maps instead of one map"
     return UserError(
         f"Expected a convolutional network, on whose {needed} this method works. "
         f"Found {network_name(featurizer)}, {reason}. Use a backbone such as `small_cnn` or `resnet18`."

@@ -1,8 +1,8 @@
 """3×3 convolutions over maps of a few positions as one matrix product, for training on CPUs.
 
 The last stage of a ResNet sees 2×2 positions of 512 channels when images have 64 pixels. There a convolution spends
-most of its time on laying its 9 MB of weights out anew, forwards and backwards, however small the batch. As a matrix
-product of patches and weights, which channels-last memory holds in the product's own order, nothing is laid out anew:
+most of its time on rearranging its 9 MB of weights, forwards and backwards, however small the batch. As a matrix
+product of patches and weights, which channels-last memory holds in the product's own order, nothing is rearranged:
 
     y[n, p] = W · patch(x, n, p),    patch ∈ R^{9c} at position p
 
