@@ -16,6 +16,7 @@ from fgmix.algorithms._sagnet_styles import randomise_content, randomise_style
 from fgmix.algorithms.sagnet import SagNet
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer
+from fgmix.networks.small_cnn import ResidualBlock
 from reference.twin import Twin, assert_same_weights, wide
 
 
@@ -198,10 +199,14 @@ def test_maps_need_a_normalisation_layer_to_move() -> None:
     class Bare(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.stem, self.layer1 = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+            self.stem, self.layer1 = nn.Conv2d(3, 8, 3), ResidualBlock(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h: Tensor = self.layer1(self.stem(x))
+            return h.mean((2, 3))
 
     with pytest.raises(UserError, match="normalisation layers"):
-        SagNet(Featurizer(Bare(), 4), nn.Linear(4, 2), 1, SagNet.Config(level="maps", stage=1))
+        SagNet(Featurizer(Bare(), 8), nn.Linear(8, 2), 1, SagNet.Config(level="maps", stage=1))
 
 
 @pytest.mark.parametrize("level", ["vector", "maps"])
