@@ -103,7 +103,7 @@ class Field:
         if not isinstance(value, self.types) or (isinstance(value, bool) and bool not in self.types):
             raise bad_value(self.name, self.expected, value)
         if self.choices and value not in self.choices:
-            raise unknown(f"`{self.name}`", value, self.choices)
+            raise unknown(f"`{self.name}`", str(value), self.choices)
         if isinstance(value, float) and not math.isfinite(value):
             raise bad_value(self.name, "finite", value)
         if isinstance(value, int | float) and not isinstance(value, bool) and value not in self.bounds:

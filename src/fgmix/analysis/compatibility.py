@@ -15,8 +15,8 @@ from fgmix.errors import UserError
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients
 from fgmix.progress import track
-from fgmix.runs.opening import OpenedRun, Which
-from fgmix.runs.record import Model
+from fgmix.runs.opening import OpenedRun
+from fgmix.runs.record import Model, Which
 from fgmix.seeding import numpy_generator
 
 

@@ -19,8 +19,8 @@ from fgmix.analysis.arrays import Bytes, Embedding, Floats, Ints
 from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
-from fgmix.runs.opening import OpenedRun, Sample, Which, check_alike
-from fgmix.runs.record import Model
+from fgmix.runs.opening import OpenedRun, Sample, check_alike
+from fgmix.runs.record import Model, Which
 
 THUMBNAIL = 40  # pixels: enough to see what is in a picture
 LARGEST = 50  # dimensions of t-SNE's input: more are first reduced by principal components, without visible loss

@@ -29,8 +29,8 @@ from fgmix.analysis.arrays import Flatness, Floats
 from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, training_loss
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import unknown
-from fgmix.runs.opening import OpenedRun, Which
-from fgmix.runs.record import Model
+from fgmix.runs.opening import OpenedRun
+from fgmix.runs.record import Model, Which
 from fgmix.seeding import torch_generator
 
 Scope = Literal["classifier", "network"]

@@ -22,8 +22,8 @@ from fgmix.analysis.arrays import Floats, Shift
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
 from fgmix.functional.kernels import rbf_kernel
-from fgmix.runs.opening import OpenedRun, Which
-from fgmix.runs.record import Model
+from fgmix.runs.opening import OpenedRun
+from fgmix.runs.record import Model, Which
 from fgmix.seeding import numpy_generator
 
 FOLDS = 5

@@ -15,8 +15,8 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.data._dataset import Indices
 from fgmix.deploy.trust import Familiar, Floats, calibration_error, confidences, fit_familiar, fit_temperature
-from fgmix.runs.opening import OpenedRun, Sample, Which
-from fgmix.runs.record import Model, RunRecord, selected_weights
+from fgmix.runs.opening import OpenedRun, Sample
+from fgmix.runs.record import Model, RunRecord, Which, selected_weights
 
 CODES = 2000  # codes of each domain that say what is familiar: more move the covariance little and take memory
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are told

@@ -21,7 +21,7 @@ import fgmix
 from fgmix.analysis.arrays import load_arrays
 from fgmix.analysis.results import VARIANTS, grid_sensitivities, method_ranks, step_cost, variant_ablation
 from fgmix.errors import UserError
-from fgmix.files import make_folder, write_atomically
+from fgmix.files import make_folder, write_bytes
 from fgmix.report.charts import Chart, as_data
 from fgmix.report.figures import chart, differences
 from fgmix.report.html import Html, data_block, element, join
@@ -220,7 +220,7 @@ def _write(path: Path, text: str) -> None:
         )
     make_folder(path.parent)
     # The name of a folder may hold bytes that are not valid text: they are shown as escapes.
-    write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def _asset(name: str) -> str:

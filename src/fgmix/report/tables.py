@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fgmix.report.html import Html, element
 from fgmix.results.formats import footnotes
-from fgmix.results.tables import AVERAGE, Entry, Row, Table
+from fgmix.results.published import AVERAGE
+from fgmix.results.tables import Entry, Row, Table
 
 
 def table_html(table: Table) -> Html:

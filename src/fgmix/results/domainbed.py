@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError
-from fgmix.files import make_folder, write_atomically
+from fgmix.files import make_folder, write_bytes
 from fgmix.results.labels import (
     from_domainbed_dataset,
     from_domainbed_method,
@@ -231,9 +231,9 @@ def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
         for evaluation in record.evaluations
     ]
     text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
-    write_atomically(run / "results.jsonl", lambda file: file.write(text.encode()))
+    write_bytes(run / "results.jsonl", text.encode())
     if record.status == "done":
-        write_atomically(run / "done", lambda file: file.write(b"done"))
+        write_bytes(run / "done", b"done")
     return run
 
 

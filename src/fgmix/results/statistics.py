@@ -224,8 +224,8 @@ def _corrected(found: Sequence[Comparison], scores: Mapping[Method, Mapping[Pair
 
 def paired_differences(x: Mapping[Pair, float], y: Mapping[Pair, float]) -> Floats:
     """d = x − y on the pairs that both have, in a fixed order."""
-    d = [x[pair] - y[pair] for pair in sorted(x.keys() & y.keys())]
-    return np.round(np.array(d, dtype=np.float64), DIGITS)
+    d = np.array([x[pair] - y[pair] for pair in sorted(x.keys() & y.keys())], dtype=np.float64)
+    return d.round(DIGITS)
 
 
 def bootstrap_interval(d: Floats, alpha: float = 0.05, resamples: int = RESAMPLES) -> tuple[float, float]:
@@ -308,10 +308,8 @@ def rank_methods(selection: Selection, *, dataset: str | None = None, alpha: flo
         )
     x = np.round([[scores[m][pair] for m in methods] for pair in pairs], DIGITS)  # (n, k)
     r = rankdata(-x, axis=1)  # rank 1 is the best: the highest accuracy
-    if (r == r[:, :1]).all():
-        statistic, p = 0.0, 1.0  # every pair is a tie of all methods, for which χ² is 0/0
-    else:
-        statistic, p = friedmanchisquare(*x.T)
+    all_tied = bool((r == r[:, :1]).all())  # χ² is then 0/0
+    statistic, p = (0.0, 1.0) if all_tied else friedmanchisquare(*x.T)
     mean = r.mean(axis=0)
     return Ranking(
         ranks={methods[j]: float(mean[j]) for j in np.argsort(mean, kind="stable")},
