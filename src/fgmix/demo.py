@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from fgmix.errors import UserError
-from fgmix.files import write_atomically
+from fgmix.files import write_bytes
 from fgmix.report.page import Choices, write_report
 from fgmix.results.collect import collect
 from fgmix.results.formats import markdown
@@ -35,7 +35,7 @@ def run_demo(out: Path, *, steps: int | None = None) -> Path:
         trials=1,
         hparams=1,
         space="paper",
-        common={} if steps is None else {"steps": steps},
+        common={"keep": "all"} if steps is None else {"keep": "all", "steps": steps},
     )
     # A core a run: so small a network gains less from a second core than two runs at once do.
     result = run_sweeps([sweep], out / "runs", partial(run_local, workers=os.cpu_count() or 1))
@@ -43,7 +43,7 @@ def run_demo(out: Path, *, steps: int | None = None) -> Path:
         raise UserError(f"Expected 12 finished runs. {len(result.failed)} failed: see error.json in {out / 'runs'}.")
     records = [read_record(out / "runs" / name) for name in result.done]
     text = report(records)
-    write_atomically(out / "report.md", lambda file: file.write(text.encode()))
+    write_bytes(out / "report.md", text.encode())
     print(text)
     draw_figures(records, out / "figures")
     path = write_report(out, collect(out), Choices(), title="Demo: digits, every domain held out in turn")

@@ -21,6 +21,7 @@ from fgmix.errors import UserError
 from fgmix.runs import checkpoint, evaluation
 from fgmix.runs.evaluation import evaluating, score
 from fgmix.runs.loop import train
+from fgmix.runs.opening import open_run
 from fgmix.runs.prepared import build_algorithm, prepare
 from fgmix.runs.record import RunRecord, read_record
 from fgmix.runs.spec import RunSpec
@@ -193,3 +194,33 @@ def test_domainbeds_protocol_evaluates_after_its_steps_0_n_2n(tmp_path: Path) ->
     ours = {e.step: e.accuracy for e in clean.evaluations}
     assert all(e.accuracy == ours[e.step] for e in theirs.evaluations)
     assert theirs.as_dict()["spec"]["protocol"] == "domainbed-2020"
+
+
+@pytest.mark.parametrize(
+    ("keep", "averaging", "files"),
+    [
+        ("all", "swa", {"best.pt", "last.pt", "best_swa.pt", "last_swa.pt"}),
+        ("best", "swa", {"best.pt", "best_swa.pt"}),
+        ("best", "swad", {"best.pt", "last_swad.pt"}),
+        ("none", "swa", set()),
+    ],
+)
+def test_weights_that_are_kept(keep: str, averaging: str, files: set[str], tmp_path: Path) -> None:
+    spec = replace(toy_spec("fgmix"), keep=keep, averaging=averaging, snapshots=0)  # type: ignore[arg-type]
+    record = run(spec, tmp_path)
+    assert record.folder is not None
+    assert {path.name for path in record.folder.glob("*.pt")} == files
+    everything = run(replace(spec, keep="all"), tmp_path / "all")
+    assert record.evaluations == everything.evaluations
+    assert record.spec.name == everything.spec.name
+    if keep == "best":
+        names = [tensor for name in files for tensor in checkpoint.read_weights(record.folder / name)]
+        assert all(name.startswith(("featurizer.", "classifier.")) for name in names), "not the policy"
+        assert record.open(dataset=toy_data()).predict(torch.zeros(1, 6)).shape == (1, 3)
+
+
+def test_weights_that_are_not_kept_are_named_with_the_way_to_get_them(tmp_path: Path) -> None:
+    record = run(replace(toy_spec(), keep="best"), tmp_path)
+    assert record.folder is not None
+    with pytest.raises(UserError, match=r"--keep all"):
+        open_run(record.folder, dataset=toy_data()).algorithm("last")

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,7 +25,7 @@ from fgmix.runs.evaluation import Part, Predict, Score, evaluating, score_parts,
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, prepare
 from fgmix.runs.protocols import PROTOCOLS
-from fgmix.runs.record import Evaluation, Model, RunRecord, Scores
+from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, Which, keeps
 from fgmix.runs.resolve import notes_of
 from fgmix.runs.spec import RunSpec
 from fgmix.runs.trunk import build_trunk, start_from, trunk_folder, trunk_of
@@ -101,7 +102,8 @@ class _Loop:
                 state = checkpoint.read(path, self.device)
                 self.folder.evaluations(state["progress"]["metrics_length"])
                 for model in state["progress"]["best"]:
-                    checkpoint.check_weights(self.folder.weights("best", model))
+                    if keeps(self.spec, "best", model):
+                        checkpoint.check_weights(self.folder.weights("best", model))
             except Damaged as error:
                 print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
                 continue
@@ -115,10 +117,10 @@ class _Loop:
         folder = trunk_folder(self.spec, steps, self.folder.path.parent)
         with folder.opened(trunk_of(self.spec)):
             algorithm = build_trunk(build_algorithm(self.run), self.spec).to(self.device)
-            trunk = _Loop(self.run, folder, algorithm, self.show)
+            trunk = _Loop(replace(self.run, spec=replace(self.spec, keep="all")), folder, algorithm, self.show)
             if trunk.run_until(steps) is not None:
                 return  # it diverged: the run finds out by itself
-        self.at = start_from(folder, self.folder, self.algorithm, self.average)
+        self.at = start_from(folder, self.folder, self.spec, self.algorithm, self.average)
         self._save()
 
     def run_to_end(self) -> RunRecord:
@@ -244,9 +246,13 @@ class _Loop:
         value = evaluation.validation(self.run.sources, model)
         if value > self.at.best.get(model, -1.0):
             self.at.best[model] = value
-            self._save_weights(self.folder.weights("best", model), model)
+            self._save_weights("best", model)
 
-    def _save_weights(self, path: Path, model: Model, *, model_only: bool = False) -> None:
+    def _save_weights(self, which: Which, model: Model) -> None:
+        if keeps(self.spec, which, model):
+            self._write_weights(self.folder.weights(which, model), model, model_only=self.spec.keep == "best")
+
+    def _write_weights(self, path: Path, model: Model, *, model_only: bool) -> None:
         with self.average.applied_to(self.algorithm) if self.average and model != "raw" else nullcontext():
             checkpoint.save_weights(path, self.algorithm, model_only=model_only)
 
@@ -256,12 +262,12 @@ class _Loop:
             for model in self.models:
                 path = self.folder.snapshot(self.at.step, model)
                 path.parent.mkdir(exist_ok=True)
-                self._save_weights(path, model, model_only=True)
+                self._write_weights(path, model, model_only=True)
 
     def _finish(self, diverged_at: int | None) -> RunRecord:
         if diverged_at is None:
             for model in self.models:
-                self._save_weights(self.folder.weights("last", model), model)
+                self._save_weights("last", model)
         record = RunRecord(
             spec=self.spec,
             status="done" if diverged_at is None else "diverged",

@@ -13,7 +13,7 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.data import Domain, DomainDataset, split_dataset
 from fgmix.data._dataset import Indices
-from fgmix.errors import UserError, unknown
+from fgmix.errors import UserError
 from fgmix.runs import checkpoint
 from fgmix.runs.devices import pick_device
 from fgmix.runs.folder import RunFolder
@@ -103,12 +103,16 @@ class OpenedRun:
     def at(self, path: Path) -> Algorithm:
         """The method with the weights of a file of the run, in evaluation mode; a snapshot holds the model's alone."""
         if not path.exists():
-            kept = sorted(file.stem for file in self.folder.glob("*.pt"))
-            raise unknown(f"weights of {self.folder}", path.stem, kept)
+            kept = ", ".join(sorted(file.stem for file in self.folder.glob("*.pt"))) or "none"
+            raise UserError(
+                f"Expected the weights {path.stem} in {self.folder}. It keeps {kept}. Train it with --keep all: `fgmix "
+                "report --explain` prints the command."
+            )
         run = self.prepared
         # What the network started from is not read: every weight comes from the file.
         algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=True)
-        checkpoint.load_weights(path, algorithm, model_only=self.files.is_snapshot(path))
+        model_only = self.files.is_snapshot(path) or run.spec.keep == "best"
+        checkpoint.load_weights(path, algorithm, model_only=model_only)
         return algorithm.to(self.device).eval()
 
     def snapshots(self, model: Model = "raw") -> dict[int, Path]:

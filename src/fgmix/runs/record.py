@@ -45,6 +45,11 @@ class Evaluation:
         return {"step": self.step, "accuracy": self.accuracy, "loss": self.loss, "metrics": self.metrics}
 
 
+def keeps(spec: ResolvedSpec, which: Which, model: Model) -> bool:
+    """Whether a run keeps weights: all of them, those of the selected model, or none."""
+    return spec.keep == "all" or (spec.keep == "best" and which == selected_weights(model))
+
+
 def selected_weights(model: Model) -> Which:
     """Which weights of a run are a model's selected ones.
 

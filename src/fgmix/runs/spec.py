@@ -22,6 +22,7 @@ from fgmix.fields import Field, check_fields, declare, fields_of
 Protocol = Literal["clean", "domainbed-2020", "domainbed-2024"]
 Averaging = Literal["swa", "swad", "none"]
 Head = Literal["linear", "mlp"]
+Keep = Literal["all", "best", "none"]
 
 
 def option(
@@ -106,6 +107,13 @@ class RunSpec:
     bf16: bool = option(False, help="autocast to bfloat16", group="Training")
     checkpoint_every: int = option(
         0, help="steps between checkpoints; 0 for one at every evaluation", group="Training", ge=0, place=True
+    )
+
+    keep: Keep = option(
+        "all",
+        help="weights to keep: all, the selected model's alone, or none",
+        group="Training",
+        place=True,
     )
 
     protocol: Protocol = option("clean", help="evaluation protocol; see docs/protocol.md", group="Evaluation")

@@ -21,6 +21,7 @@ from fgmix.algorithms import get
 from fgmix.algorithms._trunk import Trunk
 from fgmix.runs import checkpoint
 from fgmix.runs.folder import RunFolder
+from fgmix.runs.record import keeps
 from fgmix.runs.spec import ResolvedSpec
 
 if TYPE_CHECKING:
@@ -70,13 +71,18 @@ def build_trunk(algorithm: Algorithm, spec: ResolvedSpec) -> Trunk:
 
 
 def start_from(
-    trunk: RunFolder, folder: RunFolder, algorithm: Algorithm, average: WeightAverage | None
+    trunk: RunFolder,
+    folder: RunFolder,
+    spec: ResolvedSpec,
+    algorithm: Algorithm,
+    average: WeightAverage | None,
 ) -> checkpoint.Progress:
     """Bring a run to where its trunk ends: state, average, evaluations and the weights kept so far.
 
     Args:
         trunk: the finished trunk's folder.
         folder: the run's own, in which nothing is left of an earlier attempt.
+        spec: the run's.
         algorithm: the run's, with its initial weights.
         average: the run's, if it has one.
     """
@@ -86,8 +92,9 @@ def start_from(
     progress.metrics_length = _copy_evaluations(trunk, folder, idle)
     progress.sums = {**progress.sums, **_sums(idle, progress.counted)}
     for model in progress.best:
-        _take(algorithm, checkpoint.read_weights(trunk.weights("best", model)))
-        checkpoint.save_weights(folder.weights("best", model), algorithm)
+        if keeps(spec, "best", model):
+            _take(algorithm, checkpoint.read_weights(trunk.weights("best", model)))
+            checkpoint.save_weights(folder.weights("best", model), algorithm, model_only=spec.keep == "best")
     if (trunk.path / "snapshots").exists():
         shutil.copytree(trunk.path / "snapshots", folder.path / "snapshots", dirs_exist_ok=True)
     _take(algorithm, state["algorithm"])

@@ -186,7 +186,8 @@ def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, st
     seconds = (run.steps - start) * calibration.step_seconds * run.batch_size / calibration.batch_size
     seconds += len(evaluations) * models * _scored(run, dataset) * calibration.score_seconds
     snapshots = run.snapshots + 1 if run.snapshots else 0
-    each = 2 * calibration.weights_bytes + snapshots * calibration.model_bytes  # best and last, and the snapshots
+    kept = {"all": 2 * calibration.weights_bytes, "best": calibration.model_bytes, "none": 0}[run.keep]  # best and last
+    each = kept + snapshots * calibration.model_bytes
     return Estimate(1, seconds, models * each, run.steps - start, start)
 
 

@@ -118,6 +118,7 @@ class Sweep:
             dropout=drawn["dropout"],
             trial_seed=trial_seed,
             hparams_seed=hparams_seed,
+            keep="best",  # twenty thousand runs with all of their weights are terabytes
             # Not of the algorithm: methods are compared from the same weights on the same batches.
             seed=seed_hash(data.name, held_out, hparams_seed, trial_seed),
         )
