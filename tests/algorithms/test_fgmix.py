@@ -254,7 +254,7 @@ def test_classifier_of_several_layers(name: str) -> None:
 
 @pytest.mark.parametrize("settings", [{"lam": 8.0, "gamma": 100.0, "eta2": 1e-2}, {"scale": "rms"}])
 def test_far_settings_stay_finite(settings: dict[str, Any]) -> None:
-    """One instance a class in each domain, 30 steps."""
+    """One sample a class in each domain, 30 steps."""
     fgmix = linear_algorithm("fgmix", tau=0.0, **settings)
     batches = toy_batches(b=3, shape=(5,), classes=3)
     for _ in range(30):

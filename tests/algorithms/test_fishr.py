@@ -1,4 +1,4 @@
-"""Fishr against hand-made numbers and a twin that loops over instances and differentiates twice."""
+"""Fishr against hand-made numbers and a twin that loops over samples and differentiates twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fgmix.networks import build_classifier, build_featurizer
 
 
 def naive_variance(head: nn.Module, z: Tensor, y: Tensor) -> Tensor:
-    """Gradient of each instance by autograd, then mean squared distance to their mean; itself differentiable."""
+    """Gradient of each sample by autograd, then mean squared distance to their mean; itself differentiable."""
     phi = list(head.parameters())
     rows = []
     for i in range(len(y)):
@@ -68,7 +68,7 @@ def fishr_with_head(head: str, **settings: float) -> Algorithm:
     return fishr.double().train()
 
 
-def test_linear_variance_is_that_of_the_instances_gradients() -> None:
+def test_linear_variance_is_that_of_the_samples_gradients() -> None:
     torch.manual_seed(0)
     head = nn.Linear(5, 3).double()
     z, y = torch.randn(7, 5, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2, 0])

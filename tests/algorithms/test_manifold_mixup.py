@@ -110,7 +110,7 @@ def test_arrays_are_mixed_as_input_or_code() -> None:
     assert {int(method.step(toy_batches(b=2, shape=(6,)))["layer"]) for _ in range(20)} == {0, 1}
 
 
-def test_one_instance_alone_is_erm() -> None:
+def test_one_sample_alone_is_erm() -> None:
     batches = toy_batches(1, b=1)
     method, erm = toy_algorithm("manifold_mixup", n_domains=1), toy_algorithm("erm", n_domains=1)
     torch.testing.assert_close(method.objective(batches)["loss"], erm.objective(batches)["loss"])

@@ -176,7 +176,7 @@ def test_the_virtual_step_touches_nothing(form: str) -> None:
     assert all(p.grad is None for p in method.parameters())
 
 
-def test_one_instance_per_domain() -> None:
+def test_one_sample_per_domain() -> None:
     metrics = linear_algorithm("metamixup", n_domains=2).step(toy_batches(2, b=1, shape=(5,), classes=3))
     assert all(torch.isfinite(value) for value in metrics.values())
 

@@ -21,7 +21,7 @@ def lambdas(*values: float) -> Tensor:
 
 
 def test_naive_twin() -> None:
-    """Instance by instance, channel by channel."""
+    """Sample by sample, channel by channel."""
     h, lam = torch.randn(3, 2, 4, 5) * 3 + 1, lambdas(0.1, 0.5, 0.9)
     expected = torch.empty_like(h)
     for i, j in enumerate(PI.tolist()):
@@ -108,7 +108,7 @@ def test_nothing_is_added_to_the_network() -> None:
     assert not any(module._forward_hooks for module in copy.modules())
 
 
-def test_one_instance_alone_is_erm() -> None:
+def test_one_sample_alone_is_erm() -> None:
     batches = toy_batches(1, b=1)
     method, erm = toy_algorithm("mixstyle", n_domains=1, p=1.0), toy_algorithm("erm", n_domains=1)
     torch.testing.assert_close(method.objective(batches)["loss"], erm.objective(batches)["loss"])

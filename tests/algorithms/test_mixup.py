@@ -59,6 +59,6 @@ def test_identical_domains_give_erms_step() -> None:
     torch.testing.assert_close(mixup.classifier.weight, erm.classifier.weight)
 
 
-def test_one_instance_per_domain() -> None:
+def test_one_sample_per_domain() -> None:
     metrics = linear_algorithm("mixup").step(toy_batches(b=1, shape=(5,), classes=3))
     assert torch.isfinite(metrics["loss"])

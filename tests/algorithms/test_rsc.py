@@ -43,7 +43,7 @@ def test_quantile_is_numpy_s_percentile_where_its_position_is_a_whole_number(d: 
 
 
 def test_a_linear_head_mutes_the_features_of_largest_weight() -> None:
-    """∂h(z)_y/∂z is row y of the weights. f = 0.4 of 5 features are 2; b = 1 mutes in all instances."""
+    """∂h(z)_y/∂z is row y of the weights. f = 0.4 of 5 features are 2; b = 1 mutes in all samples."""
     rsc = linear_algorithm("rsc", d=5, classes=3, n_domains=1, f=0.4, b=1.0)
     z, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 1, 2])
     largest = rsc.classifier.weight[y].topk(2, dim=1).indices
@@ -51,7 +51,7 @@ def test_a_linear_head_mutes_the_features_of_largest_weight() -> None:
     assert torch.equal(rsc._keep(z, y), expected)
 
 
-def test_no_share_of_instances_mutes_only_the_one_hit_most() -> None:
+def test_no_share_of_samples_mutes_only_the_one_hit_most() -> None:
     """DomainBed's strict comparison: the largest fall is not below the maximum."""
     rsc = linear_algorithm("rsc", d=5, classes=3, n_domains=1, f=0.4, b=0.0)
     z, y = torch.randn(6, 5), torch.tensor([0, 1, 2, 0, 1, 2])

@@ -71,7 +71,7 @@ def test_projection_moves_only_where_it_is_to_be_trained(train_projection: bool)
 
 
 def one_of_each_class(cdpl: nn.Module | None = None) -> tuple[SelfReg, torch.Tensor, torch.Tensor]:
-    """Three instances of three classes: every partner is the instance itself."""
+    """Three samples of three classes: every partner is the sample itself."""
     selfreg = linear_algorithm("selfreg", n_domains=1)
     assert isinstance(selfreg, SelfReg)
     if cdpl is not None:
@@ -79,7 +79,7 @@ def one_of_each_class(cdpl: nn.Module | None = None) -> tuple[SelfReg, torch.Ten
     return selfreg, torch.randn(3, 5), torch.tensor([2, 0, 1])
 
 
-def test_lone_instances_regress_on_their_own_projection() -> None:
+def test_lone_samples_regress_on_their_own_projection() -> None:
     """Logit terms vanish, both feature terms are 0.3·MSE(z, P(z)), and λ cancels."""
     selfreg, x, y = one_of_each_class()
     own = 0.3 * mse_loss(x, copy.deepcopy(selfreg.projection)(x))
@@ -90,7 +90,7 @@ def test_lone_instances_regress_on_their_own_projection() -> None:
     torch.testing.assert_close(terms["loss"], risk + min(risk.item(), 1.0) * own)
 
 
-def test_lone_instances_under_an_identity_projection_are_erm() -> None:
+def test_lone_samples_under_an_identity_projection_are_erm() -> None:
     selfreg, x, y = one_of_each_class(nn.Identity())
     terms = selfreg.objective([(x, y)])
     assert terms["loss"] == terms["risk"]
@@ -125,7 +125,7 @@ def test_resumes_with_a_trained_projection() -> None:
     assert_resumes_at("selfreg", cut=3, train_projection=True)
 
 
-def test_a_single_instance_is_refused() -> None:
+def test_a_single_sample_is_refused() -> None:
     with pytest.raises(UserError, match="at least 2 samples"):
         toy_algorithm("selfreg", n_domains=1, shape=(6,)).step(toy_batches(1, b=1, shape=(6,)))
 

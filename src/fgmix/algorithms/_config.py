@@ -158,33 +158,39 @@ class BaseConfig:
 
     @classmethod
     def _field(cls, name: str) -> Field:
-        if name not in fields_of(cls):
-            raise unknown("setting", name, fields_of(cls))
-        return fields_of(cls)[name]
+        if name not in cls.fields():
+            raise unknown("setting", name, cls.fields())
+        return cls.fields()[name]
+
+    @classmethod
+    def fields(cls) -> dict[str, Field]:
+        """The declared fields by name."""
+        own: type = cls  # mypy takes type[Self] for something that cannot be hashed
+        return fields_of(own)
 
     @classmethod
     def names(cls) -> list[str]:
-        return list(fields_of(cls))
+        return list(cls.fields())
 
     @classmethod
     def spaces(cls, space: str) -> dict[str, Distribution]:
         """Search distributions by field name; `space` is "domainbed" or "paper"."""
-        found = {name: field.metadata.get("spaces", {}).get(space) for name, field in fields_of(cls).items()}
+        found = {name: field.metadata.get("spaces", {}).get(space) for name, field in cls.fields().items()}
         return {name: distribution for name, distribution in found.items() if distribution is not None}
 
     @classmethod
     def domainbed_names(cls) -> dict[str, str]:
         """DomainBed's name for each field."""
-        return {name: field.metadata.get("domainbed") or name for name, field in fields_of(cls).items()}
+        return {name: field.metadata.get("domainbed") or name for name, field in cls.fields().items()}
 
     @classmethod
     def help(cls) -> dict[str, tuple[Any, str]]:
         """Default and help line of each field."""
-        return {name: (field.default, field.help) for name, field in fields_of(cls).items()}
+        return {name: (field.default, field.help) for name, field in cls.fields().items()}
 
     def as_dict(self) -> dict[str, Any]:
         """All values, defaults included, as the run's spec records them."""
-        return {name: getattr(self, name) for name in fields_of(type(self))}
+        return {name: getattr(self, name) for name in self.fields()}
 
 
 # The base itself goes through the same decorator as its subclasses.

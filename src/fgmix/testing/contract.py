@@ -9,6 +9,7 @@ import dataclasses
 import io
 import pickle
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from torch.optim import Optimizer
 
 from fgmix.algorithms import Algorithm, get
 from fgmix.errors import UserError
-from fgmix.fields import fields_of
 from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 
 Settings = Mapping[str, Any]  # `steps`, the length of the run, is always among them
@@ -48,7 +48,7 @@ def declarations(name: str, _: Settings) -> None:
 def declared_settings(name: str, _: Settings) -> None:
     """Every setting has one line of help, and its default is valid."""
     method, config = get(name), get(name).Config
-    declared = fields_of(config)
+    declared = config.fields()
     for field in dataclasses.fields(config):  # type: ignore[arg-type]  # a dataclass by its __init_subclass__
         _require(field.name in declared, f"Declare `{field.name}` by `setting(…)` or `search(…)`.")
         text = declared[field.name].help
@@ -161,7 +161,7 @@ def number_of_domains(name: str, settings: Settings) -> None:
     """One, two and six source domains train, or are refused where `min_domains` says so."""
     for k in (1, 2, 6):
         if k < get(name).min_domains:
-            _refused(lambda k=k: toy_algorithm(name, n_domains=k, **settings), f"There are {k} domains.")
+            _refused(partial(toy_algorithm, name, n_domains=k, **settings), f"There are {k} domains.")
         else:
             _finite(run_steps(toy_algorithm(name, n_domains=k, **settings), toy_batches(k, b=2), 0, settings["steps"]))
 
