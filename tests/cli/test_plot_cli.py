@@ -111,7 +111,7 @@ def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["tsne", "erm"], "Found erm"),
         (["scores", "erm"], "Found erm"),
         (["shift", "erm", "--which", "first"], "Known: best, last"),
-        (["shift", "erm", "--model", "swad"], "Unknown weights"),
+        (["shift", "erm", "--model", "swad"], "Expected the weights last_swad"),
         (["cost", "folder"], "paper-cost"),
         (["sensitivity", "folder"], "--grid"),
         (["cd", "folder", "--selection", "luck"], "Unknown selection rule"),

@@ -354,7 +354,7 @@ def test_an_ablation_costs_at_most_half_and_its_records_are_the_same(data: str, 
         for place in ("shared", "alone")
     )
     assert (shared, alone) == (4 * 9, 4 * 20)  # and the trunk's own 11, once
-    assert len(list((tmp_path / "shared" / "trunks").iterdir())) == 1
+    assert list((tmp_path / "shared" / "trunks").iterdir()) == [], "a sweep that is done needs no trunk"
 
 
 @pytest.mark.parametrize(("preset_name", "runs"), [("paper-ablation", 8), ("paper-sensitivity", 16)])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.options import Device
+from fgmix.cli.options import flags
 from fgmix.errors import UserError, unknown
+from fgmix.fields import check_fields, declare
 
 if TYPE_CHECKING:
     from fgmix.results.selection import Selection
@@ -21,13 +23,34 @@ Runs = Annotated[list[Path], typer.Argument(help="folders of finished runs")]
 Sweep = Annotated[Path, typer.Argument(help="folder of a sweep")]
 Out = Annotated[Path, typer.Option(help="folder for the figure")]
 Rule = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
-Data = Annotated[str | None, typer.Option(help="where the dataset lies now, if it moved")]
-Root = Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets, if it moved")]
-Which = Annotated[str, typer.Option(help="weights after the last step, or the best: last or best")]
-Model = Annotated[str, typer.Option(help="raw, swa or swad")]
-Samples = Annotated[int, typer.Option(help="samples of each domain, at most")]
-Seed = Annotated[int, typer.Option(help="of every draw")]
+Samples = Annotated[int, typer.Option(help="samples of each domain, at most", min=2)]
 FIGURES = Path("figures")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How finished runs are opened."""
+
+    dataset: str = declare("", help="where the dataset lies now, if it moved", group="Data")
+    data_root: str = declare("", help="folder of the datasets, if it moved", group="Data", envvar="FGMIX_DATA")
+    device: str = declare("auto", help="auto, cpu, cuda, cuda:1 or mps", group="Data")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Which weights of a run are looked at, and the seed of what is drawn to do so."""
+
+    which: Literal["last", "best"] = declare(
+        "last", help="weights after the last or at the selected step", group="Weights"
+    )
+    model: Literal["raw", "swa", "swad"] = declare("raw", help="raw or averaged weights", group="Weights")
+    seed: int = declare(0, help="seed of every random draw", group="Weights", ge=0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @app.command()
@@ -116,141 +139,126 @@ def cost(folder: Sweep, out: Out = FIGURES) -> None:
 
 
 @app.command()
+@flags(Opening, "opening")
+@flags(Weights, "weights")
 def tsne(
+    opening: dict[str, Any],
+    weights: dict[str, Any],
     run: Run,
     beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside this run's")] = None,
-    which: Which = "last",
-    model: Model = "raw",
     samples: Samples = 150,
     mixed: Annotated[int, typer.Option(help="mixed codes of each kind")] = 300,
-    seed: Seed = 0,
-    dataset: Data = None,
-    data_root: Root = None,
-    device: Device = "auto",
     out: Out = FIGURES,
 ) -> None:
     """Latent codes: original, random interpolation, FGMix; with --beside the codes of several methods."""
     from fgmix.analysis.embeddings import code_embedding, mixing_embedding
 
-    taken: dict[str, Any] = {"which": _which(which), "model": model, "samples": samples, "seed": seed}
+    taken = {**vars(Weights(**weights)), "samples": samples}
     if beside:
-        runs = _opened([*beside, run], dataset, data_root, device)
+        runs = _opened([*beside, run], opening)
         name = f"tsne-features-{run.resolve().name}"
         _finish(code_embedding(runs, keep=out / name, **taken), out, name)
         return
-    (opened,) = _opened([run], dataset, data_root, device)
+    (opened,) = _opened([run], opening)
     name = f"tsne-{run.resolve().name}"
     _finish(mixing_embedding(opened, mixed=mixed, keep=out / name, **taken), out, name)
 
 
 @app.command()
+@flags(Opening, "opening")
+@flags(Weights, "weights")
 def flatness(
+    opening: dict[str, Any],
+    weights: dict[str, Any],
     runs: Runs,
     scope: Annotated[
         str, typer.Option(help="what is moved: classifier, or network (filter-normalised)")
     ] = "classifier",
     directions: Annotated[int, typer.Option(help="random directions")] = 50,
-    which: Which = "last",
-    model: Model = "raw",
     samples: Samples = 300,
-    seed: Seed = 0,
-    dataset: Data = None,
-    data_root: Root = None,
-    device: Device = "auto",
     out: Out = FIGURES,
 ) -> None:
     """Squared loss difference at distance γ = 1 … 10 from each run's minimum."""
     from fgmix.analysis.flatness import flatness as compute
 
-    opened = _opened(runs, dataset, data_root, device)
+    opened = _opened(runs, opening)
     name = f"flatness-{scope}-{_held_out(opened)}"
     arrays = compute(
         opened,
         scope=scope,  # type: ignore[arg-type]  # checked by the library
         directions=directions,
-        which=_which(which),
-        model=model,  # type: ignore[arg-type]
         samples=samples,
-        seed=seed,
+        **vars(Weights(**weights)),
         keep=out / name,
     )
     _finish(arrays, out, name)
 
 
 @app.command()
+@flags(Opening, "opening")
 def surface(
+    opening: dict[str, Any],
     first: Annotated[Path, typer.Argument(help="run of ERM, with snapshots")],
     second: Annotated[Path, typer.Argument(help="run of FGMix, with snapshots")],
-    resolution: Annotated[int, typer.Option(help="points on each side of the grid")] = 21,
+    resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2)] = 21,
     samples: Samples = 150,
-    seed: Seed = 0,
-    dataset: Data = None,
-    data_root: Root = None,
-    device: Device = "auto",
+    seed: Annotated[int, typer.Option(help="seed of every random draw", min=0)] = 0,
     out: Out = FIGURES,
 ) -> None:
     """Train losses and test accuracy on the plane through three models, with the paths of both runs."""
     from fgmix.analysis.surface import surface as compute
 
-    opened = _opened([first, second], dataset, data_root, device)
+    opened = _opened([first, second], opening)
     name = f"surface-{_held_out(opened)}"
     arrays = compute(*opened, resolution=resolution, samples=samples, seed=seed, keep=out / name)
     _finish(arrays, out, name)
 
 
 @app.command()
+@flags(Opening, "opening")
+@flags(Weights, "weights")
 def scores(
+    opening: dict[str, Any],
+    weights: dict[str, Any],
     run: Run,
     pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains")] = 200,
     any_class: Annotated[bool, typer.Option("--any-class", help="pairs need not share their class")] = False,
-    which: Which = "last",
-    model: Model = "raw",
-    seed: Seed = 0,
-    dataset: Data = None,
-    data_root: Root = None,
-    device: Device = "auto",
     out: Out = FIGURES,
 ) -> None:
     """The learned compatibility A_ω against the cosine, by pair of source domains."""
     from fgmix.analysis.compatibility import compatibility
 
-    (opened,) = _opened([run], dataset, data_root, device)
+    (opened,) = _opened([run], opening)
     arrays = compatibility(
         opened,
         pairs=pairs,
         same_class=not any_class,
-        which=_which(which),
-        model=model,  # type: ignore[arg-type]
-        seed=seed,
+        **vars(Weights(**weights)),
     )
     _finish(arrays, out, f"scores-{run.resolve().name}")
 
 
 @app.command()
+@flags(Opening, "opening")
+@flags(Weights, "weights")
 def shift(
+    opening: dict[str, Any],
+    weights: dict[str, Any],
     run: Run,
     permutations: Annotated[int, typer.Option(help="for the p values")] = 500,
-    which: Which = "last",
-    model: Model = "raw",
     samples: Samples = 200,
-    seed: Seed = 0,
-    dataset: Data = None,
-    data_root: Root = None,
-    device: Device = "auto",
     out: Out = FIGURES,
 ) -> None:
     """How far apart the domains are: a domain classifier's accuracy and a kernel two-sample test, on latent codes."""
     from fgmix.analysis.shift import shift as compute
 
-    (opened,) = _opened([run], dataset, data_root, device)
+    (opened,) = _opened([run], opening)
     name = f"shift-{run.resolve().name}"
     arrays = compute(
         opened,
         permutations=permutations,
-        which=_which(which),
-        model=model,  # type: ignore[arg-type]
         samples=samples,
-        seed=seed,
+        **vars(Weights(**weights)),
         keep=out / name,
     )
     _finish(arrays, out, name)
@@ -275,24 +283,20 @@ def _finish(arrays: Any, out: Path, name: str) -> None:
     remove_partial(out / name)
 
 
-def _opened(folders: list[Path], dataset: str | None, data_root: str | None, device: str) -> list[OpenedRun]:
+def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
     """The runs, with the dataset that they share loaded once."""
     from fgmix.runs.opening import open_run
 
-    first = open_run(folders[0], dataset=dataset, data_root=data_root, device=device)
-    return [first, *(open_run(folder, dataset=first.prepared.dataset, device=device) for folder in folders[1:])]
+    how = Opening(**opening)
+    place = {"dataset": how.dataset or None, "data_root": how.data_root or None}
+    first = open_run(folders[0], **place, device=how.device)
+    return [first, *(open_run(folder, dataset=first.prepared.dataset, device=how.device) for folder in folders[1:])]
 
 
 def _held_out(runs: list[OpenedRun]) -> str:
     """The runs' dataset and test domains, as part of a file's name."""
     domains = dict.fromkeys(name for run in runs for name in run.test_domains)
     return _slug(" ".join([runs[0].prepared.dataset.name, *domains]))
-
-
-def _which(name: str) -> Any:
-    if name not in ("last", "best"):
-        raise unknown("moment of a run", name, ("last", "best"))
-    return name
 
 
 def _rule(name: str) -> Any:

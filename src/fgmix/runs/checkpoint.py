@@ -14,6 +14,7 @@ from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
 from fgmix.files import read_bytes, write_bytes
 from fgmix.runs.averaging import WeightAverage
+from fgmix.runs.record import Model
 from fgmix.seals import check_zip, seal_zip
 
 MODEL = ("featurizer.", "classifier.")  # names of what a prediction depends on begin so
@@ -33,7 +34,7 @@ class Progress:
 
     step: int = 0
     metrics_length: int = 0
-    best: dict[str, float] = field(default_factory=dict)
+    best: dict[Model, float] = field(default_factory=dict)
     sums: dict[str, Tensor] = field(default_factory=dict)
     counted: int = 0
 

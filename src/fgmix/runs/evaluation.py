@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from fgmix.seeding import torch_generator
 
 BATCH = 256  # samples per forward pass
 Predict = Callable[[Tensor], Tensor]
+M = TypeVar("M", bound=str)  # names of models
 
 
 class Score(NamedTuple):
@@ -56,7 +57,7 @@ def score(algorithm: Algorithm, domain: Domain, indices: Indices) -> Score:
     return score_parts({"raw": algorithm.predict}, [Part(domain, indices)], device)["raw"][0]
 
 
-def score_parts(models: Mapping[str, Predict], parts: Sequence[Part], device: torch.device) -> dict[str, list[Score]]:
+def score_parts(models: Mapping[M, Predict], parts: Sequence[Part], device: torch.device) -> dict[M, list[Score]]:
     """Scores of every model on every part. Each batch is prepared once for all models, ahead of its turn.
 
     Sums stay on the device until the end: fetching them batch by batch would make it wait.

@@ -41,6 +41,7 @@ class RunFolder:
         snapshots/: weights on the way, by step.
         sessions.jsonl: when and where the run was worked on, and how long; not part of the result.
         record.json: the result; written last, so that its presence means done.
+        attempts.jsonl: when, where and why the machine failed the run, in a sweep; not part of the result.
         error.json: why a run of a sweep failed.
     """
 
@@ -52,9 +53,10 @@ class RunFolder:
         self.checkpoint_before = self.path / "checkpoint_before.pt"
         self.record = self.path / RECORD
         self.sessions = self.path / "sessions.jsonl"
+        self.attempts = self.path / "attempts.jsonl"
         self.error = self.path / "error.json"
         self.lock = self.path / ".lock"
-        self.attempt = self.path / ".attempt"
+        self.attempt_lock = self.path / ".attempt"
 
     # Weights
 

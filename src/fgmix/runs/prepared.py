@@ -47,9 +47,10 @@ def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
 
 def prepare(spec: RunSpec, dataset: DomainDataset | None = None, *, progress: bool = True) -> PreparedRun:
     """Load the data, fill in the defaults, split the domains."""
-    if not isinstance(dataset, DomainDataset | None):
+    given: object = dataset
+    if not isinstance(given, DomainDataset | None):
         hint = "Make one with fgmix.data.from_arrays(X, y, domains)."
-        raise bad_value("dataset", "a DomainDataset or None", type(dataset).__name__, hint)
+        raise bad_value("dataset", "a DomainDataset or None", type(given).__name__, hint)
     dataset = dataset or load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
     dataset = as_expected(dataset, resolved)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,9 @@ from torch import Tensor
 
 from fgmix.algorithms import get
 from fgmix.algorithms._trunk import Trunk
+from fgmix.files import exclusive
 from fgmix.runs import checkpoint
-from fgmix.runs.folder import RunFolder
+from fgmix.runs.folder import RunBusy, RunFolder
 from fgmix.runs.record import keeps
 from fgmix.runs.spec import ResolvedSpec
 
@@ -61,6 +63,13 @@ def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
 def trunk_folder(spec: ResolvedSpec, steps: int, out: Path) -> RunFolder:
     """Where the first `steps` steps of a run's trunk lie."""
     return RunFolder(out / FOLDER / f"{trunk_of(spec).name}-{steps}")
+
+
+def remove_trunks(out: Path) -> None:
+    """Delete the trunks of a sweep that is done; one that another process trains stays."""
+    for path in (out / FOLDER).glob("*"):
+        with suppress(RunBusy), exclusive(RunFolder(path).lock, RunBusy(f"Another process trains {path}.")):
+            shutil.rmtree(path)
 
 
 def build_trunk(algorithm: Algorithm, spec: ResolvedSpec) -> Trunk:

@@ -11,6 +11,7 @@ from fgmix.errors import UserError
 from fgmix.files import make_folder
 from fgmix.progress import Progress
 from fgmix.runs.folder import RunFolder
+from fgmix.runs.trunk import remove_trunks
 from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, write_plan
 from fgmix.sweeps.sweep import PlannedRun, Sweep, plan
 
@@ -60,6 +61,7 @@ def run_sweeps(
                 time.sleep(POLL_SECONDS)
             missing = _missing(out, runs)
             bar.advance(len(runs) - len(missing) - bar.done)  # what other sweeps have finished meanwhile
+    remove_trunks(out)
     done = {run.name for run in runs if RunFolder(out / run.name).is_done}
     return SweepResult(
         tuple(run.name for run in runs if run.name in done), tuple(run.name for run in runs if run.name not in done)
