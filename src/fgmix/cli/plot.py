@@ -288,8 +288,7 @@ def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
     from fgmix.runs.opening import open_run
 
     how = Opening(**opening)
-    place = {"dataset": how.dataset or None, "data_root": how.data_root or None}
-    first = open_run(folders[0], **place, device=how.device)
+    first = open_run(folders[0], dataset=how.dataset or None, data_root=how.data_root or None, device=how.device)
     return [first, *(open_run(folder, dataset=first.prepared.dataset, device=how.device) for folder in folders[1:])]
 
 
