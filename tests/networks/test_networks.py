@@ -1,4 +1,4 @@
-"""Backbones, heads, frozen batch-norm, weights from files."""
+"""Backbones, heads, frozen batch-norm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fgmix.errors import UserError
-from fgmix.networks import build_classifier, build_featurizer, residual_blocks, stages
+from fgmix.networks import build_classifier, build_featurizer
 
 
 @pytest.mark.parametrize(
@@ -87,64 +87,6 @@ def test_dropout_drops_in_training_only() -> None:
         build_featurizer("identity", (3,), dropout=1.0)
 
 
-class TestWeights:
-    def test_by_name(self, tmp_path: Path) -> None:
-        donor, taker = (build_featurizer("small_cnn", (3, 8, 8)) for _ in range(2))
-        torch.save(donor.net.state_dict(), tmp_path / "w.pt")
-        loaded = build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "w.pt"))
-        assert torch.equal(loaded.net.stem[0].weight, donor.net.stem[0].weight)
-        assert not torch.equal(taker.net.stem[0].weight, donor.net.stem[0].weight)
-
-    def test_by_order_with_a_classifier_left_over(self, tmp_path: Path) -> None:
-        donor = build_featurizer("small_cnn", (3, 8, 8)).net.state_dict()
-        renamed = {f"theirs.{i}": tensor for i, tensor in enumerate(donor.values())}
-        torch.save({"state_dict": {**renamed, "head": torch.zeros(5)}}, tmp_path / "w.pt")
-        loaded = build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "w.pt")).net.state_dict()
-        assert all(torch.equal(loaded[name], donor[name]) for name in donor)
-
-    def test_safetensors_is_never_taken_by_order(self, tmp_path: Path) -> None:
-        """It keeps tensors sorted by name: a batch-norm's bias would become its weight, silently."""
-        from safetensors.torch import save_file
-
-        donor = {f"other.{k}": v for k, v in build_featurizer("small_cnn", (3, 8, 8)).net.state_dict().items()}
-        save_file(donor, tmp_path / "w.safetensors")
-        with pytest.raises(UserError, match="does not keep the order"):
-            build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "w.safetensors"))
-        torch.save(donor, tmp_path / "w.pt")
-        build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "w.pt"))
-
-    def test_safetensors(self, tmp_path: Path) -> None:
-        from safetensors.torch import save_file
-
-        donor = build_featurizer("small_cnn", (3, 8, 8)).net.state_dict()
-        save_file(donor, tmp_path / "w.safetensors")
-        loaded = build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "w.safetensors")).net.state_dict()
-        assert all(torch.equal(loaded[name], donor[name]) for name in donor)
-
-    def test_files_that_do_not_fit(self, tmp_path: Path) -> None:
-        torch.save({"a": torch.zeros(3)}, tmp_path / "other.pt")
-        (tmp_path / "junk.pt").write_bytes(b"junk")
-        for name, sentence in [
-            ("other.pt", "neither by name nor by order"),
-            ("junk.pt", "does not load"),
-            ("no.pt", "Found none"),
-        ]:
-            with pytest.raises(UserError, match=sentence):
-                build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / name))
-
-    def test_a_pickled_program_is_not_run(self, tmp_path: Path) -> None:
-        import pickle
-
-        class Evil:
-            def __reduce__(self) -> tuple[object, tuple[str]]:
-                return (Path.touch, (tmp_path / "owned",))  # type: ignore[return-value]
-
-        (tmp_path / "evil.pt").write_bytes(pickle.dumps(Evil()))
-        with pytest.raises(UserError, match="does not load"):
-            build_featurizer("small_cnn", (3, 8, 8), weights=str(tmp_path / "evil.pt"))
-        assert not (tmp_path / "owned").exists()
-
-
 def test_mistakes() -> None:
     with pytest.raises(UserError, match="Did you mean 'resnet18'"):
         build_featurizer("resnet_18", (3, 32, 32))
@@ -152,24 +94,3 @@ def test_mistakes() -> None:
         build_featurizer("small_cnn", (7,))
     with pytest.raises(UserError, match="has no pre-trained weights"):
         build_featurizer("mlp", (7,), pretrained=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "n_stages", "n_blocks"),
-    [("small_cnn", 3, 3), ("resnet18", 4, 8), ("resnet50", 4, 16), ("tf_efficientnet_lite0", 7, 16)],
-)
-def test_stages_and_blocks_map_maps_to_maps(name: str, n_stages: int, n_blocks: int) -> None:
-    featurizer = build_featurizer(name, (3, 64, 64)).eval()
-    found = [*stages(featurizer), *residual_blocks(featurizer)]
-    assert (len(stages(featurizer)), len(residual_blocks(featurizer))) == (n_stages, n_blocks)
-    shapes: list[int] = []
-    for module in found:
-        module.register_forward_hook(lambda _m, _i, out: shapes.append(out.ndim))
-    featurizer(torch.randn(1, 3, 64, 64))
-    assert shapes == [4] * (n_stages + n_blocks)
-
-
-def test_networks_without_stages_are_refused() -> None:
-    for name, shape in [("mlp", (7,)), ("vit_tiny_patch16_224", (3, 224, 224))]:
-        with pytest.raises(UserError, match="convolutional"):
-            stages(build_featurizer(name, shape))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fgmix.errors import UserError
-from fgmix.networks import build_featurizer, residual_blocks
+from fgmix.networks import build_featurizer
 from fgmix.networks.selfnorm import SelfNorm, add_selfnorm
 
 
@@ -80,12 +80,14 @@ def test_tiny_maps_stay_finite(size: int, two_gates: bool) -> None:
     assert torch.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize(("backbone", "blocks"), [("small_cnn", 3), ("resnet18", 8), ("resnet26", 8)])
+@pytest.mark.parametrize(
+    ("backbone", "blocks"),
+    [("small_cnn", 3), ("resnet18", 8), ("resnet26", 8), ("resnetv2_18", 8), ("convnext_atto", 12)],
+)
 def test_every_block_gets_one(backbone: str, blocks: int) -> None:
     g = build_featurizer(backbone, (3, 32, 32))
     names = set(dict(g.named_parameters()))
-    add_selfnorm(g)
-    added = [block.selfnorm for block in residual_blocks(g)]
+    added = [g.get_submodule(f"{block.name}.selfnorm") for block in add_selfnorm(g)]
     assert len(added) == blocks
     assert names < set(dict(g.named_parameters()))  # the old parameters keep their names
     with torch.no_grad():
@@ -114,12 +116,12 @@ def test_frozen_batch_norm_does_not_freeze_the_gates() -> None:
 
 def test_a_deep_copy_uses_its_own_layers() -> None:
     g = build_featurizer("small_cnn", (3, 16, 16))
-    add_selfnorm(g)
+    blocks = add_selfnorm(g)
     copy = deepcopy(g).eval()
     x = torch.randn(4, 3, 16, 16)
     torch.testing.assert_close(copy(x), g.eval()(x))
-    for block in residual_blocks(copy):
-        nn.init.constant_(block.selfnorm.g.beta, -100.0)  # gates shut
+    for block in blocks:
+        nn.init.constant_(copy.get_submodule(block.name).selfnorm.g.beta, -100.0)  # gates shut
     assert torch.equal(copy(x), torch.zeros(4, 96))
     assert not torch.equal(g(x), torch.zeros(4, 96))
 
