@@ -51,5 +51,5 @@ def test_one_domain_is_erm() -> None:
 
 
 def test_batches_of_one_are_refused() -> None:
-    with pytest.raises(UserError, match="at least 2 instances"):
+    with pytest.raises(UserError, match="at least 2 samples"):
         toy_algorithm("coral", shape=(6,)).step(toy_batches(b=1, shape=(6,)))
