@@ -207,6 +207,14 @@ class TestHub:
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
         return asked
 
+    def cached_file(self, cache: Path) -> Path:
+        """Where Hugging Face's cache keeps the weights of test_resnet."""
+        model = cache / "models--timm--test_resnet.r160_in1k"
+        (model / "refs").mkdir(parents=True)
+        (model / "refs" / "main").write_text("abc")
+        (model / "snapshots" / "abc").mkdir(parents=True)
+        return model / "snapshots" / "abc" / "model.safetensors"
+
     def test_a_hub_out_of_reach_is_reported_at_once(self, asked: list[tuple[str, float]]) -> None:
         with pytest.raises(UserError, match=r"cannot be reached .*--weights PATH.*HF_HUB_OFFLINE=1"):
             build_featurizer("test_resnet.r160_in1k", (3, 32, 32), pretrained=True)
@@ -223,13 +231,15 @@ class TestHub:
         from fgmix.networks.names import load_timm
 
         donor = load_timm().create_model("test_resnet").state_dict()
-        cached = tmp_path / "models--timm--test_resnet.r160_in1k"
-        (cached / "refs").mkdir(parents=True)
-        (cached / "refs" / "main").write_text("abc")
-        (cached / "snapshots" / "abc").mkdir(parents=True)
-        save_file(donor, cached / "snapshots" / "abc" / "model.safetensors")
+        save_file(donor, self.cached_file(tmp_path))
         loaded = build_featurizer("test_resnet", (3, 32, 32), pretrained=True)
         assert same(loaded.net, donor)
+        assert asked == []
+
+    def test_a_broken_file_in_the_cache(self, asked: list[Any], tmp_path: Path) -> None:
+        self.cached_file(tmp_path).write_bytes(b"half")
+        with pytest.raises(UserError, match=r"with pre-trained weights.* Download its weights again"):
+            build_featurizer("test_resnet", (3, 32, 32), pretrained=True)
         assert asked == []
 
     def test_a_model_without_weights_is_refused_before_anything_is_asked(self, asked: list[Any]) -> None:

@@ -26,9 +26,11 @@ def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Modul
     try:
         net: nn.Module = load_timm().create_model(name, num_classes=0, **options)
     except Exception as error:
+        weights = "pre-trained" if "pretrained" in options else "random"
+        advice = " Download its weights again or pass a file with --weights PATH." if "pretrained" in options else ""
         raise UserError(
-            f"Expected a backbone for images of shape {input_shape}. timm cannot build {name} for them "
-            f"({type(error).__name__}: {error}). Use another backbone or another image size."
+            f"Expected to build {name} with {weights} weights for images of shape {input_shape}. timm cannot build it "
+            f"({type(error).__name__}: {error}). Use another backbone or another image size.{advice}"
         ) from error
     return net
 
