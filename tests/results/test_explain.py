@@ -107,6 +107,7 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         batch_size=9,
         eval_every=2,
         checkpoint_every=3,
+        keep="none",
         seed=11,
         trial_seed=2,
         hparams_seed=4,

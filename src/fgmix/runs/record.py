@@ -177,8 +177,8 @@ class RunRecord:
         weights = RunFolder(self.folder).weights(selected_weights(model), model)
         if not weights.exists():
             raise UserError(
-                f"Expected weights at {weights}. Found none: they were not kept. Delete {self.folder / RECORD} and "
-                "train the run again."
+                f"Expected weights at {weights}. Found none: they were not kept. Delete {self.folder} and train the "
+                "run again with --keep all."
             )
         return open_run(self.folder, dataset=dataset, device=device, progress=False).at(weights)
 
