@@ -22,9 +22,8 @@ from fgmix.data._dataset import Indices, Inputs, Prepared
 from fgmix.data.colours import Group, unit_range
 from fgmix.data.crops import random_boxes, resized, whole_boxes
 from fgmix.data.decoded import DecodedImages
-from fgmix.networks.preprocessing import Normalisation
+from fgmix.networks.preprocessing import IMAGENET, Normalisation
 
-IMAGENET = Normalisation(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), interpolation="bilinear")
 # Pixels that a CPU finishes at once: few enough for its cache, enough to outweigh the calls.
 PART_PIXELS = 300_000
 ALIGNMENT = 64  # bytes, as torch aligns its own memory
