@@ -157,9 +157,9 @@ def test_camera_traps_without_annotations_say_what_is_missing(tmp_path: Path, ro
         "[" * 100_000,
     ],
 )
-def test_annotations_of_another_form_are_told(tmp_path: Path, root: Path, content: str) -> None:
+def test_annotations_of_another_form_are_reported(tmp_path: Path, root: Path, content: str) -> None:
     (tmp_path / "mine.json").write_text(content)
-    with pytest.raises(UserError, match=r"mine\.json\. It is not so"):
+    with pytest.raises(UserError, match=r"mine\.json\. Found something else"):
         get("TerraIncognita", root, archives=[camera_traps(tmp_path)[0], tmp_path / "mine.json"])
 
 
@@ -308,11 +308,11 @@ def test_a_broken_archive_deletes_what_was_fetched_but_never_the_users_file(
 ) -> None:
     data = published("PACS", tmp_path).read_bytes()
     site.files["/PACS.zip"] = data[:300]
-    with pytest.raises(BadArchive, match=r"broken .*It is deleted"):
+    with pytest.raises(BadArchive, match=r"damaged .*It is deleted"):
         get("PACS", root, urls=[site.url + "/PACS.zip"])
     mine = tmp_path / "mine.zip"
     mine.write_bytes(data[:300])
-    with pytest.raises(BadArchive, match=r"broken .*\)\.$"):
+    with pytest.raises(BadArchive, match=r"damaged .*\)\.$"):
         get("PACS", root, archives=[mine])
     with pytest.raises(BadArchive, match=r"Expected SHA-256 .*Found [0-9a-f]{64}\.$"):
         get("PACS", root, archives=[mine], sha256=["0" * 64])
@@ -344,14 +344,14 @@ def test_the_bound_holds_for_all_archives_together(tmp_path: Path, root: Path) -
         get("PACS", root, archives=archives, max_gb=2e-4)
 
 
-def test_an_archive_of_something_else_is_told(tmp_path: Path, root: Path) -> None:
+def test_an_archive_of_something_else_is_reported(tmp_path: Path, root: Path) -> None:
     other = packed(make_folder(tmp_path / "made" / "sets", {"photo": {"dog": ["1.png"]}}), tmp_path / "other.zip")
     with pytest.raises(UserError, match="Found no art_painting, cartoon, sketch below sets"):
         get("PACS", root, archives=[other])
     assert tree(root) == [".PACS.download/lock"]
 
 
-def test_a_domain_that_comes_twice_is_told(tmp_path: Path) -> None:
+def test_a_domain_that_comes_twice_is_reported(tmp_path: Path) -> None:
     for archive in ("0", "1"):
         (tmp_path / archive / "photo").mkdir(parents=True)
     with pytest.raises(UserError, match="Expected one folder 'photo'"):
@@ -379,7 +379,7 @@ def test_room_for_everything_is_asked_for_before_the_first_request(root: Path, m
 def test_two_processes_do_not_share_a_download(tmp_path: Path, root: Path) -> None:
     work = root / ".PACS.download"
     work.mkdir(parents=True)
-    with exclusive(work / "lock", UserError("unused")), pytest.raises(UserError, match="Another process"):
+    with exclusive(work / "lock", UserError("unused")), pytest.raises(UserError, match="Expected no other process"):
         get("PACS", root, archives=[published("PACS", tmp_path)])
 
 
@@ -397,7 +397,7 @@ def test_two_processes_do_not_share_a_download(tmp_path: Path, root: Path) -> No
         ("PACS", {"archives": [Path("/")]}, "Found a folder"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_made(
+def test_mistakes_are_reported_before_anything_is_made(
     root: Path, name: str, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -419,7 +419,7 @@ def test_the_command(
     images = "16 images (art_painting 4, cartoon 4, photo 4, sketch 4)"
     assert first == f"PACS is at {root / 'PACS'}: {images}."
     assert "Domain 'sketch' of PACS: expected 3929 images, found 4." in notes
-    assert last == f"To decode every image once: fgmix data check {root / 'PACS'}"
+    assert last == f"Check that every image can be decoded: fgmix data check {root / 'PACS'}"
     assert printed.err == ""
 
 
@@ -431,7 +431,7 @@ def test_the_command_tells_a_missing_network_in_one_line(
     url = "http://127.0.0.1:1/PACS.zip"  # a port that nothing listens on
     assert call(monkeypatch, "data", "download", "PACS", "--data-root", str(root), "--url", url) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"fgmix: Expected {url} to answer. It does not (")
+    assert line.startswith(f"fgmix: Expected an answer from {url}. Found none (")
 
 
 def test_a_real_tar_of_real_pacs_pictures(shared_data: Path, tmp_path: Path, root: Path) -> None:

@@ -43,15 +43,15 @@ def test_a_file_comes_in_one_request_and_is_not_fetched_twice(site: Site, tmp_pa
     assert site.requests == [("/a.zip", None)]
 
 
-def test_a_broken_connection_goes_on_where_it_stopped(site: Site, tmp_path: Path) -> None:
+def test_a_broken_connection_resumes_where_it_stopped(site: Site, tmp_path: Path) -> None:
     site.cuts = [1000, 500]
     assert get(site, tmp_path) == CONTENT
     assert site.asked_ranges() == [None, "bytes=1000-", "bytes=1500-"]
 
 
-def test_another_start_goes_on_where_the_last_one_stopped(site: Site, tmp_path: Path) -> None:
+def test_another_start_resumes_where_the_last_one_stopped(site: Site, tmp_path: Path) -> None:
     site.cuts = [1000]
-    with pytest.raises(UserError, match=r"0\.0 MB are kept: the same command goes on"):
+    with pytest.raises(UserError, match=r"0\.0 MB are kept: rerun the same command to resume"):
         get(site, tmp_path, retry=Retry(attempts=1, wait=0))
     assert (tmp_path / "a.zip.part").read_bytes() == CONTENT[:1000]
     assert not (tmp_path / "a.zip").exists()
@@ -138,7 +138,7 @@ def test_no_network_is_one_sentence(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, but nobody listens
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/a.zip"
-        with pytest.raises(UserError, match=r"It does not \(.*refused.*Is there a network.*--archive"):
+        with pytest.raises(UserError, match=r"Found none \(.*refused.*Check the network.*--archive"):
             fetch(url, tmp_path / "a.zip", most=1, retry=Retry(attempts=2, wait=0), progress=False)
 
 
@@ -149,7 +149,7 @@ def test_other_schemes_are_refused(tmp_path: Path, url: str) -> None:
     assert not (tmp_path / "a.zip").exists()
 
 
-def test_a_web_page_is_told_by_its_title(site: Site, tmp_path: Path) -> None:
+def test_a_web_page_is_reported_by_its_title(site: Site, tmp_path: Path) -> None:
     site.files["/a.zip"] = "<html><head><title>Quota\n exceeded</title></head><body>Too many users.</body></html>"
     with pytest.raises(UserError, match=r"Found a web page titled 'Quota exceeded'\. Give another address"):
         get(site, tmp_path)
@@ -204,7 +204,7 @@ def test_a_file_beyond_the_bound_is_refused(site: Site, tmp_path: Path, tell_len
     assert not part.exists() or part.stat().st_size <= 4999
 
 
-def test_a_full_disk_is_told_before_the_first_byte(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_the_first_byte(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9_999))  # file and content need 10,000
     with pytest.raises(UserError, match="free disk"):
         get(site, tmp_path)
@@ -227,4 +227,4 @@ def test_sha256(tmp_path: Path) -> None:
 def test_progress_counts_megabytes(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site.files["/a.zip"] = bytes(2_500_000)
     fetch(site.url + "/a.zip", tmp_path / "a.zip", most=10**7, progress=True)
-    assert "fetch a.zip (MB): 2/3" in capsys.readouterr().err
+    assert "download a.zip (MB): 2/3" in capsys.readouterr().err

@@ -188,7 +188,7 @@ def test_half_an_archive_is_refused(tmp_path: Path, target: Path, name: str, pac
     archive = pack(tmp_path / name, noise)
     data = archive.read_bytes().rstrip(b"\0")  # a tar is padded with kilobytes of zeros
     archive.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(BadArchive, match="broken"):
+    with pytest.raises(BadArchive, match="It is damaged"):
         unpack(archive, target, LIMITS, progress=False)
 
 
@@ -221,7 +221,7 @@ def test_what_is_no_archive(tmp_path: Path, target: Path, content: bytes, found:
         unpack(tmp_path / "a.zip", target, LIMITS, progress=False)
 
 
-def test_a_password_is_told(tmp_path: Path, target: Path) -> None:
+def test_a_password_is_reported(tmp_path: Path, target: Path) -> None:
     archive = make_zip(tmp_path / "a.zip", {"secret": b"x"})
     data = bytearray(archive.read_bytes())
     data[data.rindex(b"PK\x01\x02") + 8] |= 1  # the flag of the last entry in the directory
@@ -230,13 +230,13 @@ def test_a_password_is_told(tmp_path: Path, target: Path) -> None:
         unpack(archive, target, LIMITS, progress=False)
 
 
-def test_an_unknown_packing_is_told(tmp_path: Path, target: Path) -> None:
+def test_an_unknown_packing_is_reported(tmp_path: Path, target: Path) -> None:
     archive = make_zip(tmp_path / "a.zip", {"odd": b"x"})
     data = bytearray(archive.read_bytes())
     for header, offset in ((b"PK\x01\x02", 10), (b"PK\x03\x04", 8)):
         data[data.rindex(header) + offset] = 97  # WavPack
     archive.write_bytes(data)
-    with pytest.raises(BadArchive, match="common way"):
+    with pytest.raises(BadArchive, match="Expected a common compression"):
         unpack(archive, target, LIMITS, progress=False)
 
 
@@ -248,11 +248,11 @@ def test_what_macos_adds_is_left_out(tmp_path: Path, target: Path, name: str, pa
 
 
 def test_a_name_too_long_for_the_disk_is_one_sentence(tmp_path: Path, target: Path) -> None:
-    with pytest.raises(UserError, match="Expected to write to"):
+    with pytest.raises(UserError, match=r"Expected to write .*File name too long"):
         unpack(make_zip(tmp_path / "a.zip", {"n" * 300: b"x"}), target, LIMITS, progress=False)
 
 
-def test_a_full_disk_is_told_before_anything_is_written(
+def test_a_full_disk_is_reported_before_anything_is_written(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("usage", (), {"free": 3002}))

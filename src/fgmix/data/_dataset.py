@@ -132,7 +132,7 @@ class DomainDataset:
         input_shape: what a network sees: (c, h, w) or (f,).
         kind: images, small_images or features.
         fingerprint: a digest of everything that training can see.
-        notes: what a user should be told: counts that differ from the official ones, files left out.
+        notes: what a user should know: counts that differ from the official ones, files left out.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Fetch a benchmark, unpack it with distrust and put it under the data root: `fgmix data download NAME`.
+"""Download a benchmark, unpack it with distrust and put it under the data root: `fgmix data download NAME`.
 
-Everything happens in a hidden folder beside the target, `.PACS.download`: what is fetched is kept there until the end,
+Everything happens in a hidden folder beside the target, `.PACS.download`: what is downloaded stays there until the end;
 what is unpacked is thrown away and unpacked again after a kill. The finished folder is moved into place in one step.
 """
 
@@ -45,19 +45,19 @@ class Downloaded:
     is_new: bool
 
     def lines(self) -> list[str]:
-        """What to tell the user."""
+        """What was done, in sentences."""
         domains = ", ".join(f"{domain} {n:,}" for domain, n in self.counts.items())
         there = "is at" if self.is_new else "was already at"
         return [
             f"{self.benchmark.name} {there} {self.folder}: {sum(self.counts.values()):,} images ({domains}).",
             *self.notes,
-            f"To decode every image once: fgmix data check {self.folder}",
+            f"Check that every image can be decoded: fgmix data check {self.folder}",
         ]
 
 
 @dataclass(frozen=True)
 class _Archive:
-    """A file with the benchmark, or part of it; `is_ours` if we fetched it and may delete it."""
+    """A file with the benchmark, or part of it; `is_ours` if we downloaded it and may delete it."""
 
     path: Path
     sha256: str | None
@@ -81,10 +81,10 @@ def download(
         name: PACS, VLCS, OfficeHome, TerraIncognita or DomainNet.
         root: the data root.
         urls: addresses instead of the usual ones; a single one that ends in / is a folder with the usual files.
-        archives: files that are here already; nothing is fetched then.
+        archives: files that are here already; nothing is downloaded then.
         sha256: digests of `archives` or `urls`, in their order.
         max_gb: bound on what is unpacked, instead of the benchmark's.
-        retry: how to go on after a fault of the network.
+        retry: how to resume after a fault of the network.
         progress: show bars.
     """
     if name not in BENCHMARKS:
@@ -100,7 +100,7 @@ def download(
         return _described(benchmark, present, is_new=False)
     given = [_given(path, digest) for path, digest in zip(archives, digests)]
     work = make_folder(root / f".{benchmark.folder}.download", option="--data-root")
-    busy = UserError(f"Expected to download {name} alone. Another process does so into {root}. Wait for it.")
+    busy = UserError(f"Expected no other process that downloads {name} to {root}. Found one. Wait for its end.")
     with exclusive(work / "lock", busy):
         if present := _present(benchmark, root):  # another process was quicker
             shutil.rmtree(work)
@@ -118,16 +118,16 @@ def download(
             os.rename(arranged, target)  # replaces an empty folder, fails on any other
         except OSError as error:
             raise UserError(
-                f"Expected nothing at {target}. It is taken by now ({error.strerror}). Move that away."
+                f"Expected nothing at {target}. Found something by now ({error.strerror}). Move it away, then rerun."
             ) from error
         shutil.rmtree(work)
     return replace(done, folder=target)
 
 
 def _parts(source: Source, urls: Sequence[str], archives: Sequence[Path], sha256: Sequence[str]) -> tuple[Part, ...]:
-    """What is to be fetched."""
+    """What is to be downloaded."""
     if urls and archives:
-        raise UserError("Expected --url or --archive. Found both: give the one that you want.")
+        raise UserError("Expected --url or --archive. Found both. Drop one of them.")
     for digest in sha256:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
             raise bad_value("sha256", "64 hexadecimal digits", digest)
@@ -179,7 +179,7 @@ def _described(benchmark: Benchmark, folder: Path, *, is_new: bool) -> Downloade
 
 
 def _require_space(work: Path, parts: Sequence[Part]) -> None:
-    """Before anything is fetched, as far as lengths are known: archives, and about as much again unpacked."""
+    """Before anything is downloaded, as far as lengths are known: archives, and about as much again unpacked."""
     known = [(part.bytes, _place(part, work)) for part in parts if part.bytes is not None]
     missing = sum(size for size, place in known if not place.exists())
     if known:
@@ -187,7 +187,7 @@ def _require_space(work: Path, parts: Sequence[Part]) -> None:
 
 
 def _place(part: Part, work: Path) -> Path:
-    """Where a file is fetched to: another place for another address, so that two are never mixed up."""
+    """Where a file is downloaded to: another place for another address, so that two are never mixed up."""
     return work / "archives" / hashlib.sha256(part.url.encode()).hexdigest()[:12] / part.name
 
 
@@ -219,11 +219,11 @@ def _check_digest(archive: _Archive) -> None:
 
 
 def _spoilt(archive: _Archive, sentence: str) -> BadArchive:
-    """The error about a bad archive; one that we fetched is deleted, or no later start could get past it."""
+    """The error about a bad archive; one that we downloaded is deleted, or no later start could get past it."""
     if not archive.is_ours:
         return BadArchive(sentence)
     archive.path.unlink(missing_ok=True)
-    return BadArchive(f"{sentence} It is deleted: the same command fetches it again.")
+    return BadArchive(f"{sentence} It is deleted. Rerun the same command to download it again.")
 
 
 def _arranged(
@@ -247,7 +247,7 @@ def _arranged(
 
 
 def _clear(work: Path) -> None:
-    """Delete all but what was fetched."""
+    """Delete all but what was downloaded."""
     for name in ("unpacked", "arranged"):
         shutil.rmtree(work / name, ignore_errors=True)
 

@@ -1,7 +1,7 @@
-"""Fetch a large file over HTTP: a broken transfer goes on where it stopped, and the file is whole or absent.
+"""Download a large file over HTTP: a broken transfer resumes where it stopped, and the file is whole or absent.
 
 Bytes are appended to `name.part`. Beside it, `name.part.json` notes the length and the version (ETag, else
-Last-Modified) that the server told, so that halves of two versions are never joined: the version goes back as
+Last-Modified) that the server announced, so that halves of two versions are never joined: the version goes back as
 `If-Range`, and a server that ignores ranges, or has another version by now, is read from the start.
 
 Google Drive shows a page instead of a file too large for its virus scan. The form on that page is followed once.
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from fgmix.errors import UserError
+from fgmix.errors import MachineError, UserError, machine_error
 from fgmix.files import read_json, write_json
 from fgmix.progress import Progress
 
@@ -35,13 +35,13 @@ MB = 1_000_000
 CHUNK = 1 << 20
 PAGE = 1 << 20  # bytes read of an answer in HTML
 SILENCE = 60.0  # seconds without a byte before a connection counts as broken
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP answers that another try may better
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP answers that another attempt may change
 WAY_OUT = "Give another address with --url, or a file that you have with --archive."
 
 
 @dataclass(frozen=True)
 class Retry:
-    """How a broken transfer is taken up again.
+    """How a broken transfer is resumed.
 
     Args:
         attempts: how many in a row may bring nothing new.
@@ -91,13 +91,13 @@ class _Partial:
 
 
 def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, progress: bool = True) -> Path:
-    """Bring the file at `url` to `target`; one that is already there is kept as it is.
+    """Download the file at `url` to `target`; one that is already there is kept as it is.
 
     Args:
         url: http or https.
         target: where to; its folder exists. `target.part` and `target.part.json` are used on the way.
         most: bytes; a longer file is refused.
-        retry: how to go on after a fault.
+        retry: how to resume after a fault.
         progress: show a bar.
     """
     if target.exists():
@@ -131,9 +131,9 @@ def require_space(folder: Path, needed: int, what: str) -> None:
     """UserError if the disk of `folder` has less than `needed` bytes left."""
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise UserError(
-            f"Expected {needed / MB:,.0f} MB of free disk for {what}. Found {free / MB:,.0f} MB at {folder}. Make "
-            "room, or choose another --data-root."
+        raise MachineError(
+            f"Expected {needed / MB:,.0f} MB of free disk for {what}. Found {free / MB:,.0f} MB at {folder}. Free "
+            "space, or choose another --data-root."
         )
 
 
@@ -192,7 +192,7 @@ def _open(url: str, partial: _Partial) -> HTTPResponse:
     except urllib.error.URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise UserError(
-                f"Expected a valid certificate of {urlsplit(url).hostname}. It is not ({error.reason.verify_message}). "
+                f"Expected a valid certificate of {urlsplit(url).hostname}. Found {error.reason.verify_message}. "
                 "Set SSL_CERT_FILE to the certificates that your network uses."
             ) from error
         raise _Broken(str(error.reason)) from error
@@ -226,7 +226,7 @@ def _start(response: HTTPResponse, partial: _Partial) -> int:
 
 
 def _total(response: HTTPResponse, start: int) -> int | None:
-    """Length of the whole file, where the server tells it."""
+    """Length of the whole file, where the server announces it."""
     if response.status == 206:
         return _content_range(response)[1]
     return start + response.length if response.length is not None else None
@@ -247,7 +247,7 @@ def _version(response: HTTPResponse) -> str | None:
 
 
 def _append(response: HTTPResponse, path: Path, start: int, total: int | None, most: int, progress: bool) -> None:
-    label = f"fetch {path.name.removesuffix('.part')} (MB)"
+    label = f"download {path.name.removesuffix('.part')} (MB)"
     bar = Progress(label, -(-(total or 0) // MB), done=start // MB, show=progress and total is not None)
     size = start
     try:
@@ -260,7 +260,7 @@ def _append(response: HTTPResponse, path: Path, start: int, total: int | None, m
                 if size // MB > bar.done:
                     bar.advance(size // MB - bar.done)
     except OSError as error:  # of the disk: those of the connection are _Broken
-        raise UserError(f"Expected to write to {path}. It is not possible ({error.strerror}).") from error
+        raise machine_error(error, path, total) from error
 
 
 def _chunks(response: HTTPResponse) -> Iterator[bytes]:
@@ -316,12 +316,12 @@ class _Page(HTMLParser):
 
 
 def _too_long(url: str, most: int, found: str) -> UserError:
-    return UserError(f"Expected at most {most / MB:,.0f} MB at {url}. {found}. If that is right, raise --max-gb.")
+    return UserError(f"Expected at most {most / MB:,.0f} MB at {url}. {found}. If the size is correct, raise --max-gb.")
 
 
 def _unreachable(url: str, reason: str, size: int) -> str:
-    kept = f" {size / MB:,.1f} MB are kept: the same command goes on from there." if size else ""
+    kept = f" {size / MB:,.1f} MB are kept: rerun the same command to resume." if size else ""
     return (
-        f"Expected {url} to answer. It does not ({reason}).{kept} Is there a network, or a proxy to name in "
-        f"HTTPS_PROXY? {WAY_OUT}"
+        f"Expected an answer from {url}. Found none ({reason}).{kept} Check the network, and HTTPS_PROXY if it needs a "
+        f"proxy. {WAY_OUT}"
     )

@@ -3,7 +3,7 @@
 Addresses are those of DomainBed's download script. DomainNet's lengths and SHA-256 are the ones that TensorFlow
 Datasets records; the others publish none. Which images of DomainNet count is said by its authors' lists of the cleaned
 version (`clipart_train.txt`, …: 586,575 of the 596,006 in the archives). TerraIncognita is one folder of pictures and
-COCO files that tell each picture's place and animal.
+COCO files that name each picture's place and animal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fgmix.data.folders import listed
 from fgmix.errors import UserError
 
 DEPTH = 4  # folders around the domains' that an archive may have
-PLAIN = (".json", ".txt")  # files that are taken as they are; all others are archives
+PLAIN = (".json", ".txt")  # files that are used as they are; all others are archives
 
 Arrange = Callable[
     [Benchmark, Path, Path], None
@@ -29,7 +29,7 @@ Arrange = Callable[
 
 @dataclass(frozen=True)
 class Part:
-    """A file to fetch.
+    """A file to download.
 
     Args:
         name: of it here.
@@ -140,7 +140,8 @@ def _sightings(table: Path) -> Iterator[tuple[str, str, str]]:
         rows = [(*images[note["image_id"]], labels[note["category_id"]]) for note in notes]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
-            f"Expected categories, images with a location, and annotations in {table.name}. It is not so ({error!r})."
+            f"Expected categories, images with a location, and annotations in {table.name}. Found something else "
+            f"({error!r})."
         ) from error
     yield from rows
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from fgmix.data.fetch import require_space
-from fgmix.errors import UserError
+from fgmix.errors import UserError, machine_error
 from fgmix.progress import Progress
 
 GB = 1_000_000_000
@@ -62,7 +62,7 @@ def unpack(archive: Path, folder: Path, limits: Limits, *, progress: bool = True
     """Write the members of `archive` under `folder`; how many bytes that took.
 
     Args:
-        archive: zip, tar or tar.gz, told by its content.
+        archive: zip, tar or tar.gz, recognised by its content.
         folder: exists, and is empty or new to the archive's names: nothing in it is overwritten.
         limits: beyond which the archive is refused.
         progress: show a bar.
@@ -120,7 +120,7 @@ def _write(member: Member, folder: Path, archive: Path) -> None:
     except (FileExistsError, NotADirectoryError) as error:
         raise BadArchive(f"Expected every name once in {archive}. Found {str(member.path)!r} twice.") from error
     except OSError as error:
-        raise UserError(f"Expected to write to {path}. It is not possible ({error.strerror}).") from error
+        raise machine_error(error, path, member.size) from error
     if written != member.size:
         raise BadArchive(f"Expected {member.size:,} bytes of {str(member.path)!r} in {archive}. Found another number.")
 
@@ -153,9 +153,9 @@ def _members(archive: Path, limits: Limits) -> Iterator[Iterator[Member]]:
                 page = " Found a web page." if start.lstrip()[:1] == b"<" else " Found something else."
                 raise BadArchive(f"Expected a zip, tar or tar.gz archive at {archive}.{page}")
     except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise BadArchive(f"Expected a whole archive at {archive}. It is broken ({error}).") from error
+        raise BadArchive(f"Expected a whole archive at {archive}. It is damaged ({error}).") from error
     except NotImplementedError as error:
-        raise BadArchive(f"Expected an archive packed in a common way at {archive}. It is not ({error}).") from error
+        raise BadArchive(f"Expected a common compression in {archive}. Found another ({error}).") from error
 
 
 def _wanted(members: Iterator[Member]) -> Iterator[Member]:
@@ -185,7 +185,7 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits)
                 raise _not_plain(info.name, archive)
             yield Member(path, info.size if info.isreg() else 0, info.isdir(), _opener(opened, info))
             opened.members = []  # else tarfile keeps every header of a long archive
-        if guarded.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any nonsense for the end
+        if guarded.last != bytes(tarfile.BLOCKSIZE):  # tarfile accepts anything as the end
             raise tarfile.ReadError("it stops before its end mark")
         while guarded.read(CHUNK):  # gzip compares its checksum at the very end
             pass
@@ -232,8 +232,8 @@ class _Guarded:
 
 def _too_large(archive: Path, limits: Limits) -> UserError:
     return UserError(
-        f"Expected at most {limits.bytes / GB:g} GB unpacked in {archive}. It announces more. If that is right, raise "
-        "--max-gb."
+        f"Expected at most {limits.bytes / GB:g} GB unpacked in {archive}. It announces more. If the size is "
+        "correct, raise --max-gb."
     )
 
 
