@@ -60,3 +60,4 @@ def test_where_nothing_can_be_ranked_the_report_says_why(format: str) -> None:
     apart = [finished(test, accuracy, algorithm=algorithm) for test, (algorithm, accuracy) in zip("abc", METHODS)]
     assert "Found 3 methods with 0 in common" in report_text(Results(apart), format=format)
     assert "Ranks" not in report_text(Results(apart[:2]), format=format)  # two methods have their difference
+    assert "Ranks" not in report_text(Results(apart), format=format, rule="leave_one_out")  # no numbers at all

@@ -142,6 +142,14 @@ def test_compare() -> None:
     assert same.interval[0] < 0 < same.interval[1]
 
 
+def test_comparisons_stand_in_the_order_of_tables() -> None:
+    parts = {20: {"a": (0.5, 0.5), "b": (None, 0.5)}}
+    averaged = {20: {"a": (0.6, 0.5), "b": (None, 0.5)}}
+    records = [run("a", parts, swa=averaged, algorithm=name) for name in ("mine", "fgmix", "erm", "coral")]
+    expected = [Method(name, model) for model in ("raw", "swa") for name in ("coral", "fgmix", "mine")]
+    assert [c.method for c in compare(select(records))] == expected
+
+
 def test_pairs_are_what_both_have() -> None:
     records = sweep({"erm": ERM, "better": BETTER}, domains="a b")
     comparison = compare(select(records[:-1]))[0]  # without the last of `better`, which is 8 points up

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, reason_of
 from fgmix.results.costs import Costs, read_costs
 from fgmix.results.domainbed import from_domainbed as read_domainbed
 from fgmix.results.grids import Grid, split_grids
 from fgmix.runs.record import RECORD, RunRecord, read_record
-from fgmix.sweeps.folder import read_plans
+from fgmix.sweeps.folder import Plan, read_plans
+
+SHOWN = 10  # notes about what was skipped, at most
 
 
 class NothingFinished(UserError):
@@ -56,27 +58,48 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
         folder: where to look.
         from_domainbed: whether DomainBed made it.
         known: records that were read before, by file; what is read now is added.
+
+    A record that cannot be read is left out, with a note that names it.
     """
     if from_domainbed:
         sweep = read_domainbed(folder)
         return Results(sweep.records, partial_trials=True, notes=sweep.notes)
+    notes: list[str] = []
+    known = {} if known is None else known
     with _collector_paused():
-        found = [_read_once(path, {} if known is None else known) for path in _record_files(folder)]
-    records = [record for record in found if record.spec.test_domains]  # a deployed model has no test domain
+        found = [_read_once(path, known, notes) for path in _record_files(folder, notes)]
+    records = [record for record in found if record and record.spec.test_domains]  # a deployed model has no test domain
     costs = read_costs(folder)
     if not records and costs is None:
-        raise NothingFinished(
-            f"Expected finished runs in {folder}. Found none. Run `fgmix sweep --out {folder}` first."
-        )
+        advice = notes[0] if notes else f"Run `fgmix sweep --out {folder}` first."
+        raise NothingFinished(f"Expected finished runs in {folder}. Found none. {advice}")
     sweeps = dict.fromkeys(record.folder.parent for record in records if record.folder)  # a run lies in its sweep's
-    plain, grids = split_grids(records, {out: read_plans(out) for out in sweeps})
-    return Results(plain, grids, costs)
+    plain, grids = split_grids(records, {out: _plans(out, notes) for out in sweeps})
+    return Results(plain, grids, costs, notes=_shortened(notes))
 
 
-def _read_once(path: Path, known: dict[Path, RunRecord]) -> RunRecord:
+def _read_once(path: Path, known: dict[Path, RunRecord], notes: list[str]) -> RunRecord | None:
     if path not in known:
-        known[path] = read_record(path)
-    return known[path]
+        try:
+            known[path] = read_record(path)
+        except UserError as error:
+            notes.append(f"Skipped a record. {error}")
+    return known.get(path)
+
+
+def _plans(out: Path, notes: list[str]) -> list[Plan]:
+    """The plans of the sweeps on a folder; without them, the runs of grids are reported among the others."""
+    try:
+        return read_plans(out)
+    except UserError as error:
+        notes.append(f"Skipped the plans of {out}. {error}")
+        return []
+
+
+def _shortened(notes: list[str]) -> tuple[str, ...]:
+    """The first few, and how many more there are."""
+    more = len(notes) - SHOWN
+    return (*notes[:SHOWN], *([f"{more} more were skipped."] if more > 0 else ()))
 
 
 @contextmanager
@@ -91,12 +114,16 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _record_files(folder: Path) -> list[Path]:
+def _record_files(folder: Path, notes: list[str]) -> list[Path]:
     """Every record, without a look into the folders of finished runs, which hold none below."""
     found = []
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in os.walk(folder, onerror=lambda error: notes.append(_not_opened(error))):
         if RECORD in files:
             found.append(Path(place, RECORD))
             folders.clear()
         folders.sort()  # the walk continues in this order
     return found
+
+
+def _not_opened(error: OSError) -> str:
+    return f"Skipped the folder {error.filename}. It cannot be opened ({reason_of(error)}). Check its permissions."

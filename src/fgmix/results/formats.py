@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from fgmix.errors import unknown
 from fgmix.results.tables import Entry, Table
+from fgmix.spreadsheets import cell
 
 
 def render(tables: Sequence[Table], format: str) -> str:
@@ -77,10 +78,10 @@ def comma_separated(tables: Sequence[Table]) -> str:
     writer.writerow(["table", "row", "model", "source", "column", "value", "spread", "trials", "shown", "note"])
     for table in tables:
         for row in table.rows:
-            names = [table.title, row.name or row.method.algorithm, row.method.model, row.source]
+            names = [cell(n) for n in (table.title, row.name or row.method.algorithm, row.method.model, row.source)]
             for column, entry in zip(table.columns, row.entries):
                 numbers = ["" if x is None else repr(x) for x in (entry.value, entry.spread, entry.trials)]
-                writer.writerow([*names, column, *numbers, entry.shown, entry.note])
+                writer.writerow([*names, cell(column), *numbers, entry.shown, cell(entry.note)])
     return out.getvalue()
 
 

@@ -93,7 +93,7 @@ def compared(selection: Selection, dataset: str | None = None) -> list[Compariso
 def _rank_tables(selection: Selection) -> list[Table]:
     """Average ranks, or why there are none; nothing for two methods, whose ranks say no more than their difference."""
     twins = copies(selection)
-    methods = [method for method in selection.methods() if method not in twins]
+    methods = [method for method in accuracies_by_method(selection) if method not in twins]
     if len(methods) < 3:
         return []
     try:

@@ -22,13 +22,13 @@ def accuracy_text(percent: float, spread: float | None = None) -> str:
 def difference_text(points: float, interval: tuple[float, float] | None = None) -> str:
     """A difference of accuracies in percentage points, and its interval where it has one.
 
-    >>> difference_text(1.25, (-0.5, 3.0))
-    '+1.2 [-0.5, +3.0]'
+    >>> difference_text(1.25, (-0.04, 3.0))
+    '+1.2 [+0.0, +3.0]'
     """
     if interval is None:
-        return f"{points:+.1f}"
+        return f"{points:+z.1f}"
     low, high = interval
-    return f"{points:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"{points:+z.1f} [{low:+z.1f}, {high:+z.1f}]"
 
 
 def p_text(p: float) -> str:

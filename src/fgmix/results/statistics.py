@@ -27,7 +27,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.results.labels import Labels, method_label
 from fgmix.results.rounding import difference_text, p_equation, p_text, rank_text
 from fgmix.results.selection import Method, Selected, Selection
-from fgmix.results.tables import Entry, Row, Table
+from fgmix.results.tables import Entry, Row, Table, ordered_methods
 from fgmix.seeding import numpy_generator
 
 Floats = npt.NDArray[np.float64]
@@ -168,7 +168,7 @@ def compare(
     alpha: float = 0.05,
     resamples: int = RESAMPLES,
 ) -> list[Comparison]:
-    """Every other method against the baseline of its kind, on the pairs that both have.
+    """Every other method against the baseline of its kind, on the pairs that both have, in the order of tables.
 
     Args:
         selection: what was selected.
@@ -188,8 +188,8 @@ def compare(
     twins = copies(selection, dataset)
     found = [
         _untested(method, scores, Method(baseline, method.model), twins.get(method), alpha, resamples)
-        for method in scores
-        if method.algorithm != baseline
+        for method in ordered_methods(selection, dataset=dataset)
+        if method in scores and method.algorithm != baseline
     ]
     return _corrected(found, scores)
 

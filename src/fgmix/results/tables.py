@@ -129,7 +129,7 @@ def dataset_table(
     domains = selection.domains[dataset]
     trials = selection.trials(dataset)
     rows = []
-    for method in _ordered(selection, algorithms, dataset):
+    for method in ordered_methods(selection, algorithms, dataset):
         entries = [
             _over_trials({r: _number(selection, Cell(dataset, *method, r, t)) for r in trials}, spread) for t in domains
         ]
@@ -156,7 +156,7 @@ def overall_table(
     """
     trials = {dataset: selection.trials(dataset) for dataset in selection.domains}
     rows = []
-    for method in _ordered(selection, algorithms):
+    for method in ordered_methods(selection, algorithms):
         entries = [
             _over_trials({r: _trial_mean(selection, dataset, method, r, partial_trials) for r in of_dataset}, spread)
             for dataset, of_dataset in trials.items()
@@ -173,8 +173,8 @@ def overall_caption(selection: Selection, spread: Spread, partial_trials: bool =
     return _caption(selection, spread, trials, f"A trial is the mean over its test domains.{partial}")
 
 
-def _ordered(selection: Selection, algorithms: Sequence[str], dataset: str | None = None) -> list[Method]:
-    """ERM, the caller's order, the paper's, then the others as they come; all raw rows before all averaged ones."""
+def ordered_methods(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Method]:
+    """The rows of a table: ERM, the caller's order, that of the paper, then the others as they come; raw ones first."""
     places = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *order()]))}
     known = {cell.method for cell in selection.cells if dataset in (None, cell.dataset)}
     methods = [method for method in selection.methods() if method in known]
