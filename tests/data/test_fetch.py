@@ -204,7 +204,9 @@ def test_a_file_beyond_the_bound_is_refused(site: Site, tmp_path: Path, tell_len
     assert not part.exists() or part.stat().st_size <= 4999
 
 
-def test_a_full_disk_is_reported_before_the_first_byte(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_the_first_byte(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9_999))  # file and content need 10,000
     with pytest.raises(UserError, match="free disk"):
         get(site, tmp_path)
