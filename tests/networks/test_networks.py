@@ -90,6 +90,8 @@ def test_dropout_drops_in_training_only() -> None:
 def test_mistakes() -> None:
     with pytest.raises(UserError, match="Did you mean 'resnet18'"):
         build_featurizer("resnet_18", (3, 32, 32))
+    with pytest.raises(UserError, match="Unknown tag of resnet18 'tv_in2k'"):
+        build_featurizer("resnet18.tv_in2k", (3, 32, 32))
     with pytest.raises(UserError, match="expects images"):
         build_featurizer("small_cnn", (7,))
     with pytest.raises(UserError, match="has no pre-trained weights"):

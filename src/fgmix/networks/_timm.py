@@ -13,16 +13,16 @@ from fgmix.networks.names import load_timm, model_of, pretrained_cfg
 
 def build_timm(name: str, input_shape: tuple[int, ...], pretrained: bool) -> nn.Module:
     """A model without its classifier, for images (c, h, w)."""
+    cfg = pretrained_cfg(name)  # refuses an unknown tag, also where no weights are loaded
+    options = {} if input_shape[0] == 3 else {"in_chans": input_shape[0]}
+    if cfg.fixed_input_size:  # vision transformers are built for a size
+        options["img_size"] = input_shape[-1]
     if pretrained:
-        return _create(name, input_shape, pretrained=True, **_source(name))
-    return _create(model_of(name), input_shape)
+        return _create(name, input_shape, pretrained=True, **_source(name, cfg), **options)
+    return _create(model_of(name), input_shape, **options)
 
 
 def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Module:
-    if input_shape[0] != 3:
-        options["in_chans"] = input_shape[0]
-    if pretrained_cfg(name).fixed_input_size:  # vision transformers are built for a size
-        options["img_size"] = input_shape[-1]
     try:
         net: nn.Module = load_timm().create_model(name, num_classes=0, **options)
     except Exception as error:
@@ -35,9 +35,8 @@ def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Modul
     return net
 
 
-def _source(name: str) -> dict[str, Any]:
+def _source(name: str, cfg: Any) -> dict[str, Any]:
     """Where timm finds the weights of a model: in a file that was downloaded before, else at its hub."""
-    cfg = pretrained_cfg(name)
     if not cfg.has_weights:
         raise UserError(
             f"Expected a model of which timm has pre-trained weights. Found {name}, of which it has none. "
