@@ -39,7 +39,7 @@ def test_fit_prints_the_card(
     data, model = made
     assert call(monkeypatch, "fit", data, "--out", str(model), *FIT) == 0
     printed = capsys.readouterr().out
-    assert "On a domain that it has never seen: **" in printed
+    assert "Accuracy on an unseen domain: **" in printed
     assert printed.endswith(f"Model: {model}\n")
 
 

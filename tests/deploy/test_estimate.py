@@ -12,12 +12,12 @@ from fgmix.deploy.trust import fit_temperature
 
 
 def held_out(domain: str, right: int, n: int, *, novel: int = 0, seed: int = 0) -> HeldOut:
-    """n instances of two classes, `right` of them right, the first `novel` novel; logits of any sureness."""
+    """n samples of two classes, `right` of them right, the first `novel` novel; logits of any sureness."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, n)
     margin = rng.uniform(0.1, 4, n) * np.where(np.arange(n) < n - right, -1, 1)  # the first ones are wrong
     logits = np.stack([np.where(y == c, margin, 0.0) for c in (0, 1)], axis=1)
-    return HeldOut(domain, logits, np.where(np.arange(n) < novel, 2.0, 0.5), y, known_accuracy=0.9)
+    return HeldOut(domain, logits, np.where(np.arange(n) < novel, 2.0, 0.5), y, in_domain_accuracy=0.9)
 
 
 THREE = [held_out("x", 6, 10, novel=4), held_out("y", 16, 20, seed=1), held_out("z", 30, 30, novel=1, seed=2)]
@@ -27,7 +27,7 @@ def test_accuracy_is_the_mean_over_domains_not_over_instances() -> None:
     found = estimate(THREE)
     assert [d.accuracy for d in found.domains] == [0.6, 0.8, 1.0]
     assert found.accuracy == pytest.approx(0.8)
-    assert [d.instances for d in found.domains] == [10, 20, 30]
+    assert [d.samples for d in found.domains] == [10, 20, 30]
 
 
 def test_novel_instances_are_counted_and_scored() -> None:
@@ -67,7 +67,7 @@ def test_levels_as_asked() -> None:
 
 def test_instances_of_classes_that_no_other_domain_has() -> None:
     three = [
-        HeldOut(name, np.eye(3)[y], np.zeros(4), np.array(y), known_accuracy=1.0)
+        HeldOut(name, np.eye(3)[y], np.zeros(4), np.array(y), in_domain_accuracy=1.0)
         for name, y in (("x", [0, 1, 2, 2]), ("y", [0, 1, 0, 1]), ("z", [0, 0, 0, 0]))
     ]
     assert [d.unknown for d in estimate(three).domains] == [0.5, 0.0, 0.0]

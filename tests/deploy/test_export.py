@@ -82,13 +82,13 @@ def test_a_file_that_differs_is_not_handed_over(
 
     class Wrong:
         def __init__(self, path: Path) -> None:
-            self.right = load(path).module()
+            self.correct = load(path).module()
 
         def module(self) -> Wrong:
             return self
 
         def __call__(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            p, novelty, trusted = self.right(x)
+            p, novelty, trusted = self.correct(x)
             return p + 0.01, novelty, trusted
 
     monkeypatch.setattr(torch.export, "load", Wrong)

@@ -45,8 +45,8 @@ def test_each_estimate_is_the_held_out_runs_own_accuracy(folder: Path) -> None:
         scores = run.record.selected("swa").accuracy["swa"][domain.domain]
         split = run.prepared.splits[domain.domain]
         right = scores["train"] * len(split.train) + scores["holdout"] * len(split.holdout)
-        assert domain.accuracy == pytest.approx(right / domain.instances)
-        assert domain.instances == len(split.train) + len(split.holdout)
+        assert domain.accuracy == pytest.approx(right / domain.samples)
+        assert domain.samples == len(split.train) + len(split.holdout)
 
 
 def test_the_model_is_trained_on_all_domains(folder: Path) -> None:
@@ -82,9 +82,9 @@ def test_the_card_says_what_was_measured(folder: Path) -> None:
     card = (folder / "card.md").read_text()
     found = load_model(folder).info.estimate
     assert found is not None
-    assert f"**{100 * found.accuracy:.1f} %** right" in card
+    assert f"Accuracy on an unseen domain: **{100 * found.accuracy:.1f} %**" in card
     for domain in found.domains:
-        assert f"| {domain.domain} | {domain.instances} | {100 * domain.accuracy:.1f} % |" in card
+        assert f"| {domain.domain} | {domain.samples} | {100 * domain.accuracy:.1f} % |" in card
 
 
 def test_doing_it_again_trains_nothing_and_gives_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_the_card_tells_of_classes_that_one_domain_alone_has_and_of_what_was_lef
     data = replace(data, classes=(*"abcd",), domains=domains, notes=("Files *left* out: 2.",), fingerprint="alone")
     fit(data, tmp_path / "model", **QUICK)
     card = (tmp_path / "model" / "card.md").read_text()
-    assert "Of north, 33.3 % belong to classes that no other domain has." in card
+    assert "33.3 % of north belong to classes that no other domain has." in card
     assert r"Files \*left\* out: 2." in card
 
 

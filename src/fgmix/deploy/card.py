@@ -34,36 +34,37 @@ def _summary(info: ModelInfo) -> list[str]:
 
 def _expectation(info: ModelInfo) -> list[str]:
     known = (
-        f"On held-out instances of the domains that it knows, by which its step was selected: "
-        f"{_percent(info.known_accuracy)} right."
+        f"In-domain accuracy, on held-out samples of the training domains (they also selected the step): "
+        f"{_percent(info.in_domain_accuracy)}."
     )
     found = info.estimate
     if found is None:
         return [
             "## What to expect",
-            f"{known} On a domain that it does not know: **not measured** (fitted with `--no-estimate`). "
-            "Its confidence is not calibrated. Do not rely on either figure for a new source of data.",
+            f"{known} Accuracy on an unseen domain: **not measured** (fitted with `--no-estimate`). The confidence is "
+            "not calibrated. Do not rely on either for data from a new source.",
         ]
     return [
         "## What to expect",
-        f"On a domain that it has never seen: **{_percent(found.accuracy)}** right{_range(found)}. {known}",
+        f"Accuracy on an unseen domain: **{_percent(found.accuracy)}**{_range(found)}. {known}",
         _domain_table(found),
-        "Each row: a model trained on the other domains, with the same settings, and tested on all of this one. "
-        "Known: the same model on the domains it was trained on, which is what a usual test set would have promised. "
-        "Confidence and calibration error: with a temperature fitted on the other domains. Novel: share of instances "
-        "that look unlike all of the training data, and how many of those were right.",
+        "Each row is a model that was trained on the other domains with the same settings and tested on all of this "
+        "one. In-domain accuracy is that of the same model on the domains it was trained on: what an ordinary test set "
+        "would have suggested. Confidence and calibration error use a temperature fitted on the other domains. Flagged "
+        "as novel is the share of samples that are unlike the training data, followed by the accuracy on them.",
         *_unknown(found),
-        "## When to distrust it",
-        f"A prediction is marked as trusted if its confidence is at least {info.min_confidence:g} and the instance "
-        "does not look novel. On unseen domains, each weighing the same:",
+        "## When not to trust a prediction",
+        f"A prediction is marked as trusted if its confidence is at least {info.min_confidence:g} and the sample is "
+        "not flagged as novel. On unseen domains, each with equal weight:",
         _level_table(found),
     ]
 
 
 def _unknown(found: Estimate) -> list[str]:
     return [
-        f"Of {_plain(d.domain)}, {_percent(d.unknown)} belong to classes that no other domain has. Held out, these "
-        "cannot be right. The model itself has seen them: expect more of it than the table says."
+        f"{_percent(d.unknown)} of {_plain(d.domain)} belong to classes that no other domain has. While it is held "
+        "out, they cannot be predicted correctly. The model was trained on them: its accuracy should be higher than "
+        "the table's."
         for d in found.domains
         if d.unknown
     ]
@@ -73,15 +74,24 @@ def _range(found: Estimate) -> str:
     if found.interval is None:
         return " (mean of two domains: too few for an interval)"
     low, high = map(_percent, found.interval)
-    return f", with one more domain expected between {low} and {high} (95 %, from {len(found.domains)} domains)"
+    return f"; 95 % prediction interval for one more domain: {low} to {high} (from {len(found.domains)} domains)"
 
 
 def _domain_table(found: Estimate) -> str:
-    head = ["Held out", "instances", "right", "known", "confidence", "calibration error", "novel", "right of those"]
+    head = [
+        "Held-out domain",
+        "samples",
+        "accuracy",
+        "in-domain accuracy",
+        "confidence",
+        "calibration error",
+        "flagged as novel",
+        "accuracy on flagged",
+    ]
     rows = []
     for d in found.domains:
-        shares = (d.accuracy, d.known_accuracy, d.confidence, d.calibration_error, d.novel, d.novel_accuracy)
-        rows.append([_plain(d.domain), str(d.instances), *map(_percent, shares)])
+        shares = (d.accuracy, d.in_domain_accuracy, d.confidence, d.calibration_error, d.novel, d.novel_accuracy)
+        rows.append([_plain(d.domain), str(d.samples), *map(_percent, shares)])
     return _table(head, rows)
 
 
@@ -90,7 +100,7 @@ def _level_table(found: Estimate) -> str:
         [f"≥ {level.confidence:g}" if level.confidence else "any", _percent(level.coverage), _percent(level.accuracy)]
         for level in found.levels
     ]
-    return _table(["Confidence, and not novel", "share", "right"], rows)
+    return _table(["Confidence, not flagged as novel", "share of samples", "accuracy"], rows)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -102,10 +112,10 @@ def _origin(info: ModelInfo) -> list[str]:
     spec = info.spec
     settings = ", ".join(f"{name} {value}" for name, value in spec.settings.items())
     return [
-        "## Where it comes from",
-        f"fgmix {info.fgmix_version}; backbone {spec.backbone}, {spec.steps} steps of {spec.batch_size} instances per "
+        "## Training",
+        f"fgmix {info.fgmix_version}; backbone {spec.backbone}, {spec.steps} steps of {spec.batch_size} samples per "
         f"domain, averaging {spec.averaging}, seed {spec.seed}; {settings}. Data fingerprint {info.data_fingerprint}. "
-        "The whole spec is in model.json.",
+        "The full spec is in model.json.",
         *(_plain(note) for note in info.notes),
     ]
 

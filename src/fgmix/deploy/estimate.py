@@ -28,20 +28,20 @@ class HeldOut:
 
     Args:
         domain: its name.
-        logits: (n, C) of all of its instances.
+        logits: (n, C) of all of its samples.
         novelty: of its codes, see `trust`.
         y: its labels.
-        known_accuracy: of the same network on held-out instances of the domains it knows.
+        in_domain_accuracy: of the same network on held-out samples of the domains it knows.
     """
 
     domain: str
     logits: Floats
     novelty: Floats
     y: Indices
-    known_accuracy: float
+    in_domain_accuracy: float
 
     @property
-    def right(self) -> npt.NDArray[np.bool_]:
+    def correct(self) -> npt.NDArray[np.bool_]:
         found: npt.NDArray[np.bool_] = self.logits.argmax(axis=1) == self.y
         return found
 
@@ -52,20 +52,20 @@ class UnseenDomain:
 
     Args:
         domain: its name.
-        instances: how many it has.
+        samples: how many it has.
         accuracy: on all of them.
-        known_accuracy: of the same network on the domains it knows: what one would have believed.
-        unknown: share of instances of classes that no other domain has: a network trained on the others must fail.
+        in_domain_accuracy: of the same network on the domains it knows: what one would have believed.
+        unknown: share of samples of classes that no other domain has: a network trained on the others must fail.
         confidence: mean calibrated confidence; as high as the accuracy if the calibration is honest.
         calibration_error: expected calibration error, with a temperature fitted on the other domains.
-        novel: share of instances that look novel.
+        novel: share of samples that look novel.
         novel_accuracy: accuracy on those; None if there are none.
     """
 
     domain: str
-    instances: int
+    samples: int
     accuracy: float
-    known_accuracy: float
+    in_domain_accuracy: float
     unknown: float
     confidence: float
     calibration_error: float
@@ -75,12 +75,12 @@ class UnseenDomain:
 
 @dataclass(frozen=True)
 class TrustLevel:
-    """Familiar instances of unseen domains that are predicted with at least this confidence.
+    """Familiar samples of unseen domains that are predicted with at least this confidence.
 
     Args:
         confidence: the level.
-        coverage: share of all instances, each domain weighing the same.
-        accuracy: share of those that are right, likewise; None where there are none.
+        coverage: share of all samples, each domain weighing the same.
+        accuracy: on those, with the same weights; None where there are none.
     """
 
     confidence: float
@@ -164,12 +164,12 @@ def prediction_interval(
 
 
 def _counting_variance(held_out: Sequence[HeldOut]) -> float:
-    """Variance that accuracies have from counting n instances alone, a(1 − a)/n; mean over domains.
+    """Variance that accuracies have from counting n samples alone, a(1 − a)/n; mean over domains.
 
-    Three domains with 20 right of 20 have s = 0, and nobody would bet on 100 % for the next: a is (right + 1)/(n + 2).
+    Three domains with 20 of 20 correct have s = 0, which says too much about the next: a is (correct + 1)/(n + 2).
     """
     n = np.array([len(h.y) for h in held_out])
-    a = (np.array([h.right.sum() for h in held_out]) + 1) / (n + 2)
+    a = (np.array([h.correct.sum() for h in held_out]) + 1) / (n + 2)
     return float(np.mean(a * (1 - a) / n))
 
 
@@ -183,23 +183,23 @@ def _unseen(held_out: HeldOut, probabilities: Floats, known: Indices) -> UnseenD
     novel = held_out.novelty > 1
     return UnseenDomain(
         domain=held_out.domain,
-        instances=len(held_out.y),
-        accuracy=float(held_out.right.mean()),
-        known_accuracy=held_out.known_accuracy,
+        samples=len(held_out.y),
+        accuracy=float(held_out.correct.mean()),
+        in_domain_accuracy=held_out.in_domain_accuracy,
         unknown=float(1 - np.isin(held_out.y, known).mean()),
         confidence=float(probabilities.max(axis=1).mean()),
         calibration_error=calibration_error(probabilities, held_out.y),
         novel=float(novel.mean()),
-        novel_accuracy=float(held_out.right[novel].mean()) if novel.any() else None,
+        novel_accuracy=float(held_out.correct[novel].mean()) if novel.any() else None,
     )
 
 
 def _level(level: float, held_out: Sequence[HeldOut], probabilities: Sequence[Floats]) -> TrustLevel:
     trusted = [(p.max(axis=1) >= level) & (h.novelty <= 1) for h, p in zip(held_out, probabilities, strict=True)]
     coverage = float(np.mean([chosen.mean() for chosen in trusted]))
-    # Not the mean of the domains' accuracies: a single trusted instance of one would weigh as much as all of another.
-    right = float(np.mean([(chosen & h.right).mean() for h, chosen in zip(held_out, trusted, strict=True)]))
-    return TrustLevel(level, coverage, right / coverage if coverage else None)
+    # Not the mean of the domains' accuracies: a single trusted sample of one would weigh as much as all of another.
+    correct = float(np.mean([(chosen & h.correct).mean() for h, chosen in zip(held_out, trusted, strict=True)]))
+    return TrustLevel(level, coverage, correct / coverage if coverage else None)
 
 
 def selected(record: RunRecord) -> tuple[Which, Model]:
@@ -215,13 +215,13 @@ def hold_out(run: OpenedRun) -> HeldOut:
     familiar = familiar_to(run, algorithm)
     (domain,) = run.test_domains
     parts = [run.sample([domain], part) for part in ("train", "holdout")]
-    said = [_say(algorithm, familiar, x) for part in parts for x in part.inputs()]
+    found = [_predict(algorithm, familiar, x) for part in parts for x in part.inputs()]
     return HeldOut(
         domain=domain,
-        logits=np.concatenate([logits for logits, _ in said]),
-        novelty=np.concatenate([novelty for _, novelty in said]),
+        logits=np.concatenate([logits for logits, _ in found]),
+        novelty=np.concatenate([novelty for _, novelty in found]),
         y=np.concatenate([part.y.numpy() for part in parts]),
-        known_accuracy=run.record.selected(model).validation(run.sources, model),
+        in_domain_accuracy=run.record.selected(model).validation(run.sources, model),
     )
 
 
@@ -237,7 +237,7 @@ def _codes(sample: Sample, algorithm: Algorithm) -> Floats:
 
 
 @torch.no_grad()
-def _say(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
+def _predict(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
     """Logits and novelty of a batch. Codes are not kept: 2,048 numbers of 170,000 images are gigabytes."""
     z = algorithm.featurizer(x.to(next(algorithm.parameters()).device)).float()
     return algorithm.classifier(z).cpu().double().numpy(), familiar.novelty(z.cpu().double().numpy())

@@ -39,7 +39,7 @@ from fgmix.runs.spec import RunSpec
 
 Array = npt.NDArray[Any]
 ARRAYS = {"dtype": "numeric", "allow_nd": True}  # what scikit-learn checks: finite numbers; images have four axes
-BATCH = 256  # instances per forward pass of a prediction
+BATCH = 256  # samples per forward pass of a prediction
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class UnseenDomains:
 
     def __str__(self) -> str:
         width = max(len("held out"), *(len(d.domain) for d in self.estimate.domains))
-        head = f"{'held out':{width}}  instances   right   known"
+        head = f"{'held out':{width}}    samples  accuracy  in-domain"
         rows = [
-            f"{d.domain:{width}}  {d.instances:9d}  {d.accuracy:6.1%}  {d.known_accuracy:6.1%}"
+            f"{d.domain:{width}}  {d.samples:9d}  {d.accuracy:8.1%}  {d.in_domain_accuracy:9.1%}"
             for d in self.estimate.domains
         ]
         if self.interval is None:
             expected = "too few domains for an interval"
         else:
-            expected = f"one more domain: {self.interval[0]:.1%} to {self.interval[1]:.1%} (95 %)"
+            expected = f"95 % prediction interval for one more domain: {self.interval[0]:.1%} to {self.interval[1]:.1%}"
         return "\n".join([head, *rows, f"mean {self.mean:.1%}; {expected}"])
 
 
@@ -87,7 +87,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         backbone: "mlp", "identity" (a linear model), "small_cnn" or any timm model; None for mlp on features and
             small_cnn on images.
         steps: length of the training; None for 1000 on features, 300 on images.
-        batch_size: instances per domain and step; None for 32.
+        batch_size: samples per domain and step; None for 32.
         averaging: "swa" predicts with the running mean of the weights, "swad" with the overfit-aware one, "none" with
             the weights as they were.
         holdout_fraction: share of each domain that is not trained on and selects the weights.
@@ -150,11 +150,11 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         Args:
             X: features (n, f) or images (n, c, h, w).
             y: n labels.
-            domains: n domain ids of any hashable kind. None takes all instances as one domain; a method that needs
+            domains: n domain ids of any hashable kind. None takes all samples as one domain; a method that needs
                 several is then replaced by ERM, with a warning.
         """
         x, labels = validate_data(self, X, y, **ARRAYS)
-        data = _instances(x, labels, domains)
+        data = _samples(x, labels, domains)
         spec = self._spec() if domains is not None else _for_one_domain(self._spec())
         scaler = data.scaler(spec) if self.standardize else None
         with self._trained(spec, data.dataset(scaler)) as run:
@@ -165,7 +165,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return self
 
     def predict(self, X: npt.ArrayLike) -> Array:
-        """The likeliest label of each instance."""
+        """The likeliest label of each sample."""
         likeliest = self._logits(X).argmax(1).numpy()
         labels: Array = self.classes_[likeliest]
         return labels
@@ -187,7 +187,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             domains: n domain ids.
         """
         x, labels = check_X_y(X, y, **ARRAYS)
-        data, spec = _instances(x, labels, domains), self._spec()
+        data, spec = _samples(x, labels, domains), self._spec()
         _check_enough(spec, data)
         held_out: list[HeldOut] = []
         for name in data.names:
@@ -235,11 +235,11 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             yield open_run(Path(folder) / resolve(spec, dataset).name, dataset=dataset, device=self.device)
 
     def _logits(self, X: npt.ArrayLike) -> torch.Tensor:
-        """h(g(x)) of all instances (n, C), on the CPU."""
+        """h(g(x)) of all samples (n, C), on the CPU."""
         check_is_fitted(self)
         x: Array = validate_data(self, X, reset=False, **ARRAYS)
         if x.shape[1:] != self._input_shape:
-            raise UserError(f"Expected instances of shape {self._input_shape}. Found {x.shape[1:]}.")
+            raise UserError(f"Expected samples of shape {self._input_shape}. Found {x.shape[1:]}.")
         if _scales_bytes(x) != self._scaled_bytes:  # uint8 is taken as [0, 1], other types as they are
             expected = "uint8" if self._scaled_bytes else "numbers other than uint8"
             raise UserError(f"Expected images of {expected}, as in training. Found {x.dtype}. Convert them.")
@@ -259,7 +259,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
 
 @dataclass(frozen=True)
-class _Instances:
+class _Samples:
     """Checked arrays, with labels and domains numbered.
 
     Args:
@@ -295,12 +295,12 @@ class _Instances:
         return rows[split_indices(len(rows), spec.holdout_fraction, spec.trial_seed, d).train]
 
     def dataset(self, scaler: StandardScaler | None) -> DomainDataset:
-        """The instances as the engine takes them."""
+        """The samples as the engine takes them."""
         classes = [str(label) for label in self.classes.tolist()]
         return from_arrays(_prepared(self.x, scaler), self.y, self.ids, classes=classes, domains=self.names)
 
 
-def _instances(x: Array, y: Array, domains: Sequence[Hashable] | None) -> _Instances:
+def _samples(x: Array, y: Array, domains: Sequence[Hashable] | None) -> _Samples:
     """Number labels and domains, and refuse what no method could learn from."""
     check_classification_targets(y)
     classes, labels = np.unique(y, return_inverse=True)
@@ -310,21 +310,21 @@ def _instances(x: Array, y: Array, domains: Sequence[Hashable] | None) -> _Insta
     distinct = _sorted(set(ids))
     number = {domain: d for d, domain in enumerate(distinct)}
     numbers = np.array([number[domain] for domain in ids], dtype=np.int64)
-    return _Instances(x, labels.astype(np.int64), classes, numbers, tuple(distinct))
+    return _Samples(x, labels.astype(np.int64), classes, numbers, tuple(distinct))
 
 
 def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
-    """One hashable id for each instance, none of them missing."""
+    """One hashable id for each sample, none of them missing."""
     if not isinstance(domains, Iterable):
         raise bad_value("domains", "a sequence of ids", domains)
     ids = domains.tolist() if hasattr(domains, "tolist") else list(domains)
     if len(ids) != n:
-        raise UserError(f"Expected one domain id for each of the {n} instances. Found {len(ids)} in `domains`.")
+        raise UserError(f"Expected one domain id for each of the {n} samples. Found {len(ids)} in `domains`.")
     for row, domain in enumerate(ids):
         if not isinstance(domain, Hashable):
-            raise bad_value("domains", "one id for each instance, such as a text or a number", domain)
+            raise bad_value("domains", "one id for each sample, such as a text or a number", domain)
         if _is_missing(domain):
-            raise UserError(f"Expected a domain id for each instance. Found {domain!r} in row {row} of `domains`.")
+            raise UserError(f"Expected a domain id for each sample. Found {domain!r} in row {row} of `domains`.")
     return ids
 
 
@@ -335,7 +335,7 @@ def _is_missing(domain: Hashable) -> bool:
 
 
 def _sorted(domains: set[Hashable]) -> list[Hashable]:
-    """An order that does not depend on that of the instances, of ids that may not be comparable."""
+    """An order that does not depend on that of the samples, of ids that may not be comparable."""
     try:
         return sorted(domains)  # type: ignore[type-var]
     except TypeError:
@@ -388,7 +388,7 @@ def _for_one_domain(spec: RunSpec) -> RunSpec:
     return replace(spec, algorithm="erm", settings={k: v for k, v in spec.settings.items() if k in known})
 
 
-def _check_enough(spec: RunSpec, data: _Instances) -> None:
+def _check_enough(spec: RunSpec, data: _Samples) -> None:
     """Holding one domain out must leave enough."""
     needed = get(spec.algorithm).min_domains + 1
     if len(data.domains) < needed:

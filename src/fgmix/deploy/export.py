@@ -12,9 +12,9 @@ The file is written only after it has been run and has given what the model give
 from __future__ import annotations
 
 import copy
+import io
 import json
 import logging
-import os
 import warnings
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from fgmix.deploy.model import Model, ModelInfo, Network
 from fgmix.errors import UserError, unknown
-from fgmix.files import new_file
+from fgmix.files import new_file, write_bytes
 
 Format = Literal["onnx", "pt2"]
 INPUT, OUTPUTS = "x", ("probabilities", "novelty", "trusted")
@@ -77,14 +77,10 @@ def export_model(model: Model, path: Path, format: Format = "onnx") -> Path:
         raise UserError(f"Expected a name that ends in .{format}. Found {path.name}. Rename it, or give its --format.")
     new_file(path)
     exported = Exported(copy.deepcopy(model.network).cpu(), model.info).eval()  # the model stays on its device
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp{path.suffix}")
-    try:
-        with warnings.catch_warnings(), _quiet_loggers():
-            warnings.simplefilter("ignore")
-            {"onnx": _write_onnx, "pt2": _write_pt2}[format](exported, model.info, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with warnings.catch_warnings(), _quiet_loggers():
+        warnings.simplefilter("ignore")
+        data = {"onnx": _onnx, "pt2": _pt2}[format](exported, model.info)
+    write_bytes(path, data)
     return path
 
 
@@ -98,7 +94,7 @@ def example_inputs(info: ModelInfo, n: int) -> Tensor:
     return torch.randn(n, *shape, generator=generator)
 
 
-def _write_onnx(exported: Exported, info: ModelInfo, path: Path) -> None:
+def _onnx(exported: Exported, info: ModelInfo) -> bytes:
     try:
         import onnx
         import onnxruntime
@@ -125,17 +121,20 @@ def _write_onnx(exported: Exported, info: ModelInfo, path: Path) -> None:
     for key, value in _metadata(info).items():
         proto.metadata_props.add(key=key, value=value)
     onnx.checker.check_model(proto)
-    onnx.save(proto, str(path))
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    data: bytes = proto.SerializeToString()
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     _check(exported, info, lambda x: session.run(None, {INPUT: x.numpy()}))
+    return data
 
 
-def _write_pt2(exported: Exported, info: ModelInfo, path: Path) -> None:
+def _pt2(exported: Exported, info: ModelInfo) -> bytes:
     batch = torch.export.Dim("n", min=1, max=2**16)
     program = torch.export.export(exported, (example_inputs(info, 2),), dynamic_shapes={INPUT: {0: batch}})
-    torch.export.save(program, path, extra_files={"fgmix.json": json.dumps(_metadata(info))})
-    loaded = torch.export.load(path).module()
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={"fgmix.json": json.dumps(_metadata(info))})
+    loaded = torch.export.load(io.BytesIO(file.getvalue())).module()
     _check(exported, info, lambda x: [out.detach().numpy() for out in loaded(x)])
+    return file.getvalue()
 
 
 def _metadata(info: ModelInfo) -> dict[str, str]:
@@ -152,7 +151,7 @@ def _metadata(info: ModelInfo) -> dict[str, str]:
 
 
 def _check(exported: Exported, info: ModelInfo, run: Any) -> None:
-    """The file must give what the model gives, for any number of instances."""
+    """The file must give what the model gives, for any number of samples."""
     for n in CHECKED:
         x = example_inputs(info, n)
         with torch.inference_mode():
@@ -164,7 +163,7 @@ def _check(exported: Exported, info: ModelInfo, run: Any) -> None:
         )
         if not close:
             raise UserError(
-                f"The exported model differs from the trained one on {n} instances. Nothing was written. "
+                f"The exported model differs from the trained one on {n} samples. Nothing was written. "
                 "Please report the backbone and the versions of torch and onnxruntime."
             )
 

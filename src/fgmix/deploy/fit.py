@@ -30,7 +30,7 @@ from fgmix.deploy.model import (
     read_info,
 )
 from fgmix.errors import UserError, bad_value
-from fgmix.files import exclusive, make_folder, remove_temporaries, write_atomically
+from fgmix.files import exclusive, make_folder, remove_temporaries, write_bytes
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
 from fgmix.runs.prepared import PreparedRun, prepare
@@ -107,8 +107,7 @@ def fit(
 
 
 def _write_card(out: Path, info: ModelInfo) -> None:
-    card = model_card(info)
-    write_atomically(out / CARD, lambda file: file.write(card.encode()))
+    write_bytes(out / CARD, model_card(info).encode())
 
 
 def _check_data(run: PreparedRun, estimated: bool) -> None:
@@ -182,7 +181,7 @@ def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> Mod
         domains=dataset.domain_names,
         min_confidence=min_confidence,
         estimate=found,
-        known_accuracy=record.selected(model).validation(run.sources, model),
+        in_domain_accuracy=record.selected(model).validation(run.sources, model),
         notes=dataset.notes,
         fgmix_version=fgmix.__version__,
     )
@@ -190,6 +189,6 @@ def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> Mod
 
 
 def _dtype(dataset: DomainDataset) -> Dtype:
-    """What the instances were before they were prepared."""
+    """What the samples were before they were prepared."""
     plain = [d.inputs for d in dataset.domains if isinstance(d.inputs, ArrayInputs) and d.inputs.x.dtype != np.uint8]
     return "float32" if plain else "uint8"

@@ -80,12 +80,12 @@ class ModelInfo:
         data_fingerprint: digest of its data.
         kind: images, small_images or features.
         input_shape: what its network sees.
-        dtype: of the instances that it was trained on; uint8 is scaled to [0, 1], other numbers are taken as they are.
+        dtype: of the samples that it was trained on; uint8 is scaled to [0, 1], other numbers are taken as they are.
         classes: names, in the order of probabilities.
         domains: names of the domains that it was trained on.
         min_confidence: below it a prediction is not trusted.
         estimate: what to expect of an unseen domain; None if it was not asked for.
-        known_accuracy: on held-out instances of its own domains.
+        in_domain_accuracy: on held-out samples of its own domains.
         notes: what was left out of its data, or is missing in them.
         fgmix_version: the version that made it.
     """
@@ -101,7 +101,7 @@ class ModelInfo:
     domains: tuple[str, ...]
     min_confidence: float
     estimate: Estimate | None
-    known_accuracy: float
+    in_domain_accuracy: float
     notes: tuple[str, ...]
     fgmix_version: str
 
@@ -123,12 +123,12 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says about n instances.
+    """What a model says about n samples.
 
     Args:
         classes: names, in the order of `probabilities`.
         probabilities: calibrated, (n, C).
-        novelty: (n,), above 1 where an instance looks unlike all that training has seen.
+        novelty: (n,), above 1 where an sample looks unlike all that training has seen.
         min_confidence: the model's.
     """
 
@@ -173,8 +173,8 @@ class Model:
         """Predict arrays: features (n, f) or images (n, c, h, w), prepared as the training data were.
 
         Args:
-            x: the instances; uint8 if and only if training had uint8, which is scaled to [0, 1].
-            batch_size: instances per forward pass.
+            x: the samples; uint8 if and only if training had uint8, which is scaled to [0, 1].
+            batch_size: samples per forward pass.
         """
         x = self.as_trained(np.asarray(x))
         check_finite(x)
@@ -192,7 +192,7 @@ class Model:
             raise UserError("This model takes image files. Found an array. Save it as an image, or export the model.")
         if x.ndim < 2 or x.shape[1:] != self.info.input_shape:
             raise UserError(
-                f"Expected instances of shape {self.info.input_shape}. Found an array of shape {x.shape}. "
+                f"Expected samples of shape {self.info.input_shape}. Found an array of shape {x.shape}. "
                 "Prepare them as the training data were."
             )
         check_numbers(x)
@@ -203,7 +203,7 @@ class Model:
         return x
 
     def predict_inputs(self, inputs: Inputs, *, batch_size: int = 256) -> Predictions:
-        """Predict all instances of `inputs`, cleanly."""
+        """Predict all samples of `inputs`, cleanly."""
         device = self.network.limit.device
         found: list[tuple[Tensor, Tensor]] = []
         with torch.inference_mode():

@@ -19,6 +19,7 @@ from fgmix.data.images import Unreadable, quiet_decoding
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError
 from fgmix.progress import Progress
+from fgmix.spreadsheets import cell
 
 BATCH = 64  # images decoded and predicted at a time: a bound on memory
 Row = dict[str, Any]
@@ -73,7 +74,7 @@ def write_csv(rows: Iterator[Row], file: IO[str]) -> int:
         if writer is None:
             writer = csv.DictWriter(file, list(row))
             writer.writeheader()
-        writer.writerow(row)
+        writer.writerow({name: cell(str(value)) for name, value in row.items()})
         failed += bool(row["error"])
     return failed
 
@@ -115,11 +116,18 @@ def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
     yield from _rows(names, errors, model.predict(x[finite]), probabilities)
 
 
-def _rows(names: Sequence[Row], errors: Sequence[str], said: Predictions, probabilities: bool) -> Iterator[Row]:
-    """A row for each name, all with the same columns; `said` is about those without an error, in order."""
-    shares = [f"p({name})" for name in said.classes] if probabilities else []
+def _rows(names: Sequence[Row], errors: Sequence[str], predicted: Predictions, probabilities: bool) -> Iterator[Row]:
+    """A row for each name, all with the same columns; `predicted` is about those without an error, in order."""
+    shares = [f"p({name})" for name in predicted.classes] if probabilities else []
     blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *shares], "")
-    found = zip(said.labels, said.confidence, said.novelty, said.trusted, said.probabilities, strict=True)
+    found = zip(
+        predicted.labels,
+        predicted.confidence,
+        predicted.novelty,
+        predicted.trusted,
+        predicted.probabilities,
+        strict=True,
+    )
     for name, error in zip(names, errors, strict=True):
         row = {**name, **blank, "error": error}
         if not error:

@@ -2,7 +2,7 @@
 
     p = softmax(h(z) / T)                    T: the temperature at which held-out domains' labels are likeliest
     m(z) = min_c (z − μ_c)ᵀ Σ⁻¹ (z − μ_c)    μ_c: mean code of class c, Σ: covariance of codes around their class's mean
-    novelty = m(z) / limit                   limit: what 99 % of known domains' held-out instances stay below
+    novelty = m(z) / limit                   limit: what 99 % of known domains' held-out samples stay below
 
 Guo et al., "On Calibration of Modern Neural Networks", 2017; Lee et al., "A Simple Unified Framework for Detecting
 Out-of-Distribution Samples and Adversarial Attacks", 2018. Unlike them, T is fitted on domains that the network has not
@@ -23,7 +23,7 @@ from fgmix.data._dataset import Indices
 
 Floats = npt.NDArray[np.float64]
 
-KNOWN = 0.99  # share of known domains' held-out instances that count as familiar
+KNOWN = 0.99  # share of known domains' held-out samples that count as familiar
 LOG_T = (-3.0, 3.0)  # where a temperature is looked for
 BINS = 15  # of the calibration error
 
@@ -36,7 +36,7 @@ def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
         y: its labels, (n_e,).
 
     Example:
-        >>> logits = np.array([[9.0, 0.0]] * 4)  # sure of class 0, and right three times out of four
+        >>> logits = np.array([[9.0, 0.0]] * 4)  # sure of class 0, and correct three times out of four
         >>> round(float(softmax(logits[0] / fit_temperature([logits], [np.array([0, 0, 0, 1])]))[0]), 2)
         0.75
     """
@@ -60,12 +60,12 @@ def calibration_error(probabilities: Floats, y: Indices, bins: int = BINS) -> fl
         bins: of equal width.
 
     Example:
-        >>> calibration_error(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 0, 1]))  # 0.80 sure, 0.75 right
+        >>> calibration_error(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 0, 1]))  # confidence 0.80, accuracy 0.75
         0.05
     """
-    confidence, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
     which = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [abs((confidence[which == b] - right[which == b]).sum()) for b in range(bins)]
+    gaps = [abs((confidence[which == b] - correct[which == b]).sum()) for b in range(bins)]
     return round(float(np.sum(gaps)) / len(y), 12)
 
 
@@ -101,10 +101,10 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
     """Learn what is familiar.
 
     Args:
-        z: codes (n, d) of training instances.
+        z: codes (n, d) of training samples.
         y: their labels.
-        held_out: codes of instances of the same domains that the network was not trained on: they set the limit, for
-            codes of training instances lie closer to their means than new ones of the same kind do.
+        held_out: codes of samples of the same domains that the network was not trained on: they set the limit, for
+            codes of training samples lie closer to their means than new ones of the same kind do.
     """
     from sklearn.covariance import LedoitWolf
 
