@@ -311,7 +311,7 @@ def test_it_is_readable() -> None:
     lines = str(found).splitlines()
     assert lines[0].split() == ["held", "out", "samples", "accuracy", "in-domain"]
     assert lines[1].split()[:2] == ["a", "40"]
-    assert lines[-1].startswith(f"mean {found.mean:.1%}; one more domain: ")
+    assert lines[-1].startswith(f"mean {found.mean:.1%}; 95 % prediction interval for one more domain: ")
     two = SCANNER != "c"
     assert str(quick("erm", steps=5).leave_one_domain_out(X[two], Y[two], SCANNER[two])).endswith("for an interval")
 
