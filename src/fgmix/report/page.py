@@ -113,6 +113,7 @@ def report_page(
         element(
             "main",
             _status(status),
+            *map(_note, results.notes),
             _section("results", "Results", [table_html(table) for table in tables]),
             _section("figures", "Figures", [*map(_figure, charts), *map(_note, figures.notes)]),
             _runs(len(rows), choices.rule),
