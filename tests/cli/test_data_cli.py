@@ -82,3 +82,13 @@ def test_check_reports_what_decoding_changes(
     printed = capsys.readouterr().out
     for sentence in ("composited on white: 1.", "CMYK images, converted to RGB", "left out: 1 .gif."):
         assert sentence in printed
+
+
+def test_a_benchmark_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_domains(tmp_path / "PACS")
+    assert call(monkeypatch, "data", "check", "PACS", "--data-root", str(tmp_path), "--quiet") == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'PACS'}: 8 images")
+    assert call(monkeypatch, "data", "check", "VLCS", "--data-root", str(tmp_path), "--quiet") == 2
+    assert "fgmix data download VLCS" in capsys.readouterr().err

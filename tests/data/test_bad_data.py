@@ -468,3 +468,13 @@ def test_data_that_is_gone_is_the_machines_fault() -> None:
         load("/no/such/folder")
     with pytest.raises(MachineError):
         load("PACS", LoadOptions(root=Path("/no/such/root")))
+
+
+def test_without_a_home_the_cache_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("FGMIX_CACHE")
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(UserError, match="Set FGMIX_CACHE"):
+        load("digits")

@@ -12,13 +12,15 @@ from fgmix.errors import UserError
 PROBLEMS = 1  # exit code of a check that found images it cannot read
 
 app = typer.Typer(help="Download, check and prepare datasets.", no_args_is_help=True)
-Images = Annotated[Path, typer.Argument(help="folder domain/class/image, or a CSV with path, label, domain")]
+Images = Annotated[str, typer.Argument(help="folder, CSV manifest, or a benchmark under --data-root")]
+DataRoot = Annotated[Path | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
 
 
 @app.command()
 def check(
-    folder: Images,
+    images: Images,
+    data_root: DataRoot = None,
     cache: Annotated[bool, typer.Option("--cache", help="verify the decoded images, not the files")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -30,12 +32,13 @@ def check(
     """
     from fgmix.data.checks import check_caches, check_images
 
+    path = _located(images, data_root)
     if cache:
-        caches = check_caches(folder, progress=not quiet)
-        print("\n".join(each.line() for each in caches) or f"No decoded images of {folder} in the cache.")
+        caches = check_caches(path, progress=not quiet)
+        print("\n".join(each.line() for each in caches) or f"No decoded images of {path} in the cache.")
         is_sound = not any(each.damaged for each in caches)
     else:
-        report = check_images(folder, progress=not quiet)
+        report = check_images(path, progress=not quiet)
         print("\n".join(report.lines()))
         is_sound = not report.unreadable
     if not is_sound:
@@ -44,7 +47,8 @@ def check(
 
 @app.command()
 def prepare(
-    folder: Images,
+    images: Images,
+    data_root: DataRoot = None,
     image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
     cache: Annotated[Path | None, typer.Option(help="where to; else $FGMIX_CACHE or ~/.cache/fgmix")] = None,
     background: Annotated[str, typer.Option(help="colour under transparent pixels")] = "white",
@@ -65,7 +69,7 @@ def prepare(
         background=background,
         cache=cache and cache.expanduser(),
     )
-    print("\n".join(prepare_images(folder.expanduser(), options).lines()))
+    print("\n".join(prepare_images(_located(images, data_root), options).lines()))
     if cache:
         print(f"Runs find it with FGMIX_CACHE={cache}.")
 
@@ -73,7 +77,7 @@ def prepare(
 @app.command()
 def download(
     name: Annotated[str, typer.Argument(help="PACS, VLCS, OfficeHome, TerraIncognita or DomainNet")],
-    data_root: Annotated[Path | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")] = None,
+    data_root: DataRoot = None,
     url: Annotated[list[str] | None, typer.Option(help="another address; repeatable")] = None,
     archive: Annotated[list[Path] | None, typer.Option(help="a file that you have; repeatable")] = None,
     sha256: Annotated[list[str] | None, typer.Option(help="digest of each file, in their order")] = None,
@@ -98,3 +102,11 @@ def download(
         progress=not quiet,
     )
     print("\n".join(done.lines()))
+
+
+def _located(images: str, data_root: Path | None) -> Path:
+    """The folder of a benchmark that is given by name; else the path as it is given."""
+    from fgmix.data._registry import as_path
+    from fgmix.data.benchmarks import BENCHMARKS, find_folder
+
+    return find_folder(BENCHMARKS[images], data_root) if images in BENCHMARKS else as_path(images)

@@ -124,4 +124,10 @@ def as_path(text: str) -> Path:
 
 def cache_dir() -> Path:
     """Where decoded images and built datasets are kept: $FGMIX_CACHE, else ~/.cache/fgmix."""
-    return Path(os.environ.get("FGMIX_CACHE") or Path.home() / ".cache" / "fgmix")
+    given = os.environ.get("FGMIX_CACHE")
+    if given:
+        return as_path(given)
+    try:
+        return Path.home() / ".cache" / "fgmix"
+    except RuntimeError as error:  # as in a container whose user has no entry
+        raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error
