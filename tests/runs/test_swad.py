@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fgmix.errors import UserError
-from fgmix.runs.swad import SWAD
+from fgmix.runs.swad import SWAD, Mean
 
 PLATEAU = [0.5, 0.6, 0.7, *[0.55] * 6, *[5.0] * 10]
 
@@ -122,6 +123,33 @@ def test_a_segment_is_the_mean_of_its_steps_and_integers_are_the_latest() -> Non
     swad.close_segment(1.0)
     assert swad.average()["w"].tolist() == [2.5, 2.5]
     assert swad.average()["n"] == 4
+
+
+class Operations(TorchDispatchMode):
+    """The names of all operations within the block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_all_weights_enter_by_one_fused_call_with_the_bits_of_one_call_each() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, 3, 3, 3), (5,), ()]
+    first, second, third = ({str(s): torch.randn(s, generator=generator) for s in shapes} for _ in range(3))
+    mean = Mean(first)
+    for tensors in (first, second):
+        mean.add(tensors)
+    with Operations() as seen:
+        mean.add(third)
+    assert seen.names.count("_foreach_lerp_") == 1
+    assert not {"lerp_", "copy_"} & set(seen.names)
+    for name, tensor in mean.tensors.items():
+        assert torch.equal(tensor, first[name].lerp(second[name], 1 / 2).lerp(third[name], 1 / 3))
 
 
 def test_weights_that_change_in_place_do_not_reach_into_the_average() -> None:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fgmix.errors import UserError, bad_value
@@ -39,12 +40,14 @@ class Mean:
 
     def add(self, tensors: Mapping[str, Tensor]) -> None:
         self.count += 1
-        for name, mean in self.tensors.items():
-            tensor = tensors[name].detach()
-            if mean.is_floating_point():
-                mean.lerp_(tensor, 1 / self.count)
-            else:
-                mean.copy_(tensor)
+        pairs = [(mean, tensors[name].detach()) for name, mean in self.tensors.items()]
+        averaged = [pair for pair in pairs if pair[0].is_floating_point()]
+        if averaged:  # by one fused call: a launch per tensor would take longer than the average itself
+            means, values = zip(*averaged)
+            torch._foreach_lerp_(means, values, 1 / self.count)
+        for latest, value in pairs:
+            if not latest.is_floating_point():
+                latest.copy_(value)
 
 
 @dataclass(frozen=True)
