@@ -14,10 +14,10 @@ G = torch.tensor([[1.0, 1.0, -1.0, 2.0, 0.0], [1.0, 2.0, 1.0, 2.0, 0.0], [3.0, 1
 
 
 def test_only_elements_on_which_all_agree_pass_and_they_are_scaled_up() -> None:
-    m = (sign_agreement(list(G)) >= 1).float()
+    m = (sign_agreement([[g] for g in G])[0] >= 1).float()
     assert m.tolist() == [1, 1, 0, 1, 0]  # a gradient of exactly zero agrees with nothing
     expected = torch.tensor([2.7778, 2.2222, 0.0, 3.3333, 0.0])
-    torch.testing.assert_close(masked_mean_(list(G.clone()), m), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(masked_mean_([[g] for g in G.clone()], [m])[0], expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize(("k", "tau"), [(2, 1.0), (3, 1.0), (3, 0.5), (5, 0.6)])

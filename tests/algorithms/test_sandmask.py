@@ -15,15 +15,16 @@ G = torch.tensor([[1.0, 1.0, -1.0, 2.0, 0.0], [1.0, 2.0, 1.0, 2.0, 0.0], [3.0, 1
 
 
 def test_mask_and_gradient_of_a_worked_example() -> None:
-    m = soft_mask(list(G), tau=0.5, kappa=10.0)
+    (m,) = soft_mask([[g] for g in G], tau=0.5, kappa=10.0)
     torch.testing.assert_close(m, torch.tensor([0.9989, 1.0, 0.0, 1.0, 0.0]), atol=1e-4, rtol=0)
     expected = torch.tensor([2.7757, 2.2230, 0.0, 3.3346, 0.0])
-    torch.testing.assert_close(masked_mean_(list(G.clone()), m), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(masked_mean_([[g] for g in G.clone()], [m])[0], expected, atol=1e-4, rtol=0)
 
 
 def test_at_tau_one_nothing_but_a_trace_passes() -> None:
     """The trace: where all agree and have no variance the mask is 0/0, counted as 1e-17 against the 1e-10 below."""
-    gradient = masked_mean_(list(G.clone()), soft_mask(list(G), tau=1.0, kappa=10.0))
+    m = soft_mask([[g] for g in G], tau=1.0, kappa=10.0)
+    (gradient,) = masked_mean_([[g] for g in G.clone()], m)
     torch.testing.assert_close(gradient, torch.tensor([0.0, 0.0, 0.0, 2e-7, 0.0]), atol=1e-12, rtol=1e-4)
 
 
@@ -48,7 +49,7 @@ def test_steps_are_domainbeds(k: int, tau: float, kappa: float) -> None:
 
 def test_equal_signs_pass_the_more_the_less_they_vary() -> None:
     close, far = torch.tensor([1.0, 1.1]), torch.tensor([1.0, 3.0])
-    m = soft_mask([torch.stack([close[0], far[0]]), torch.stack([close[1], far[1]])], tau=0.5, kappa=0.1)
+    (m,) = soft_mask([[torch.stack([close[0], far[0]])], [torch.stack([close[1], far[1]])]], tau=0.5, kappa=0.1)
     variance = torch.stack([close.var(), far.var()])
     torch.testing.assert_close(m, torch.tanh(0.1 * 0.5 / variance))
     assert m[0] > m[1]

@@ -46,11 +46,12 @@ def test_gradients_are_laid_out_as_their_parameters() -> None:
 
 def test_agreement_counts_signs_and_a_zero_abstains() -> None:
     g = [torch.tensor([1.0, 1.0, -1.0, 0.0, 0.0]), torch.tensor([2.0, -1.0, -3.0, 5.0, 0.0]), torch.ones(5)]
-    torch.testing.assert_close(sign_agreement(g), torch.tensor([3, 1, 1, 2, 1]) / 3)
+    torch.testing.assert_close(sign_agreement([[g_e] for g_e in g])[0], torch.tensor([3, 1, 1, 2, 1]) / 3)
     assert g[0].tolist() == [1.0, 1.0, -1.0, 0.0, 0.0]  # the gradients themselves are left alone
 
 
 def test_full_mask_is_the_mean_and_a_closed_one_is_zero() -> None:
-    g = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
-    torch.testing.assert_close(masked_mean_(list(g.clone()), torch.ones(2)), torch.tensor([2.0, 1.0]))
-    assert masked_mean_(list(g.clone()), torch.zeros(2)).tolist() == [0.0, 0.0]
+    g = [[torch.tensor([1.0, -2.0]), torch.tensor(1.0)], [torch.tensor([3.0, 4.0]), torch.tensor(2.0)]]
+    opened, closed = masked_mean_(g, [torch.ones(2), torch.zeros(())])
+    torch.testing.assert_close(opened, torch.tensor([2.0, 1.0]))
+    assert closed == 0

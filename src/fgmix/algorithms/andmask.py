@@ -7,7 +7,7 @@ from torch import Tensor
 from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, search, uniform
 from fgmix.algorithms._registry import register
-from fgmix.functional.gradients import domain_gradients, masked_mean_, sign_agreement
+from fgmix.functional.gradients import domain_gradients, masked_mean_, share_passed, sign_agreement
 
 
 @register("andmask")
@@ -38,10 +38,8 @@ class ANDMask(Algorithm):
     def update(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]
         L, g = domain_gradients(self.predict, batches, theta)
-        passed = L.new_zeros(())
-        for p, *g_p in zip(theta, *g):  # g_p: the k gradients of the tensor p
-            m = sign_agreement(g_p).ge_(self.config.tau)
-            p.grad = masked_mean_(g_p, m)
-            passed += m.sum()
+        m = [s.ge_(self.config.tau) for s in sign_agreement(g)]
+        for p, gradient in zip(theta, masked_mean_(g, m)):
+            p.grad = gradient
         self.optimizer.step()
-        return {"loss": L.mean(), "passed": passed / sum(p.numel() for p in theta)}
+        return {"loss": L.mean(), "passed": share_passed(m)}

@@ -85,7 +85,7 @@ class CNSN(Algorithm):
         size = h.shape[2], h.shape[3]
         content = random_box(*size) if self.config.crop in ("content", "both") else whole
         style = random_box(*size) if self.config.crop in ("style", "both") else whole
-        return exchange_style(h, torch.randperm(len(h)).to(h.device), content, style)
+        return exchange_style(h, torch.randperm(len(h)).to(h.device, non_blocking=True), content, style)
 
 
 def exchange_style(h: Tensor, pi: Tensor, content: Box, style: Box) -> Tensor:

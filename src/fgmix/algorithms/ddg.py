@@ -249,7 +249,7 @@ def draw_pairs(sizes: list[int], n: int, device: torch.device) -> Tensor:
     own = torch.arange(n)
     a = ((ends - torch.tensor(sizes))[:, None] + own).flatten()
     b = (ends[:, None] - 1 - own).flatten()
-    return torch.cat([a, b[torch.randperm(len(b))]]).to(device)
+    return torch.cat([a, b[torch.randperm(len(b))]]).to(device, non_blocking=True)
 
 
 def other(pair: Tensor) -> Tensor:

@@ -53,8 +53,8 @@ class ManifoldMixup(Algorithm):
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
         m = int(torch.randint(len(self.layers) + 1, ()))  # 0 is the input
-        lam = sample_beta(self.config.alpha).to(x.device)
-        pi = torch.randperm(len(y)).to(x.device)
+        lam = sample_beta(self.config.alpha).to(x.device, non_blocking=True)
+        pi = torch.randperm(len(y)).to(x.device, non_blocking=True)
 
         def mix(h: Tensor) -> Tensor:
             return (lam * h + (1 - lam) * h[pi]).to(h.dtype)

@@ -80,7 +80,7 @@ class MetaMixup(Algorithm):
         t = int(torch.randint(len(batches), ()))
         x_val, y_val = batches[t]
         x, y = batch_of(batches[:t] + batches[t + 1 :])
-        pi = torch.randperm(len(y)).to(y.device)
+        pi = torch.randperm(len(y)).to(y.device, non_blocking=True)
         moving, fixed = self.look_ahead_weights()
 
         def network(w: Weights) -> Callable[[Tensor], Tensor]:

@@ -71,9 +71,9 @@ class MixStyle(Algorithm):
         def change(h: Tensor) -> Tensor:
             if torch.rand(()) >= self.config.p:
                 return h
-            lam = sample_beta(self.config.alpha, len(h), 1, 1, 1).to(h.device)
+            lam = sample_beta(self.config.alpha, len(h), 1, 1, 1).to(h.device, non_blocking=True)
             pi = torch.randperm(len(h)) if self.config.mix == "random" else crossdomain_partners(sizes)
-            return mix_style(h, lam, pi.to(h.device))
+            return mix_style(h, lam, pi.to(h.device, non_blocking=True))
 
         with changing_maps(self.featurizer, self.maps, change):
             logits = self.predict(x)

@@ -42,5 +42,5 @@ class Mixup(Algorithm):
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         pairs = ring_pairs(batches)
-        lam = sample_beta(self.config.alpha, len(pairs)).to(batches[0][0].device)
+        lam = sample_beta(self.config.alpha, len(pairs)).to(batches[0][0].device, non_blocking=True)
         return {"loss": mixup_loss(self.predict, pairs, lam)}

@@ -36,11 +36,9 @@ class PCGrad(Algorithm):
         theta = [p for p in self.parameters() if p.requires_grad]
         L, g = domain_gradients(self.predict, batches, theta)
         G = gram(g)
-        w = surgery(G, random_orders(len(g))).mean(0).tolist()  # (k,)
-        for p, *g_p in zip(theta, *g):  # g_p: the k gradients of the tensor p
-            p.grad = g_p[0].mul_(w[0])
-            for w_j, g_j in zip(w[1:], g_p[1:]):
-                p.grad.add_(g_j, alpha=w_j)
+        w = surgery(G, random_orders(len(g))).mean(0)  # (k,), on the device: the host never reads it
+        for p, gradient in zip(theta, weighted_sum_(g, w)):
+            p.grad = gradient
         self.optimizer.step()
         return {"loss": L.mean(), "conflicts": conflicts(G)}
 
@@ -60,6 +58,20 @@ def gram(g: list[list[Tensor]]) -> Tensor:
             products = [torch.dot(*in_memory_order(a, b)) for a, b in zip(g[i], g[j])]
             G[i, j] = G[j, i] = torch.stack(products).sum()
     return G
+
+
+def weighted_sum_(g: list[list[Tensor]], w: Tensor) -> list[Tensor]:
+    """Σ_j w_j g_j for each parameter tensor, in the memory of g[0].
+
+    Example:
+        >>> weighted_sum_([[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]], torch.tensor([2.0, 3.0]))[0].tolist()
+        [2.0, 7.0]
+    """
+    total = g[0]
+    torch._foreach_mul_(total, w[0])
+    for g_j, w_j in zip(g[1:], w[1:]):
+        torch._foreach_addcmul_(total, g_j, [w_j] * len(g_j))
+    return total
 
 
 def in_memory_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +115,7 @@ def surgery(G: Tensor, orders: Tensor) -> Tensor:
     C = torch.eye(len(G), dtype=G.dtype, device=G.device)
     rows = torch.arange(len(G), device=G.device)
     smallest = torch.finfo(G.dtype).tiny  # a domain without gradient has all its products 0: nothing to remove
-    for j in orders.to(G.device).T:  # row i meets domain j[i]
+    for j in orders.to(G.device, non_blocking=True).T:  # row i meets domain j[i]
         products = (C * G[j]).sum(1)  # v_i·g_j
         C[rows, j] -= products.clamp(max=0) / G[j, j].clamp(min=smallest)
     return C

@@ -10,7 +10,7 @@ from torch import Tensor
 from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, log_uniform, search, uniform
 from fgmix.algorithms._registry import register
-from fgmix.functional.gradients import domain_gradients, masked_mean_, sign_agreement
+from fgmix.functional.gradients import domain_gradients, masked_mean_, share_passed, sign_agreement
 
 
 @register("sandmask")
@@ -46,28 +46,52 @@ class SANDMask(Algorithm):
     def update(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]
         L, g = domain_gradients(self.predict, batches, theta)
-        passed = L.new_zeros(())
-        for p, *g_p in zip(theta, *g):  # g_p: the k gradients of the tensor p
-            m = soft_mask(g_p, self.config.tau, self.config.kappa)
-            p.grad = masked_mean_(g_p, m)
-            passed += m.sum()
+        m = soft_mask(g, self.config.tau, self.config.kappa)
+        for p, gradient in zip(theta, masked_mean_(g, m)):
+            p.grad = gradient
         self.optimizer.step()
-        return {"loss": L.mean(), "passed": passed / sum(p.numel() for p in theta)}
+        return {"loss": L.mean(), "passed": share_passed(m)}
 
 
-def soft_mask(g: Sequence[Tensor], tau: float, kappa: float) -> Tensor:
+def soft_mask(g: Sequence[Sequence[Tensor]], tau: float, kappa: float) -> list[Tensor]:
     """m = max(0, tanh(κ (s − τ) / var_e g_e)).
 
     Args:
-        g: gradients of one parameter tensor, one for each of at least two domains.
+        g: for each of at least two domains the gradients of all parameter tensors.
         tau: τ.
         kappa: κ.
 
     Example:
-        >>> soft_mask([torch.tensor([1.0, 1.0]), torch.tensor([1.0, -1.0])], tau=0.5, kappa=10.0).tolist()
+        >>> soft_mask([[torch.tensor([1.0, 1.0])], [torch.tensor([1.0, -1.0])]], tau=0.5, kappa=10.0)[0].tolist()
         [1.0, 0.0]
     """
-    mean = sum(g[1:], g[0]) / len(g)
-    variance = sum((g_e - mean).square_() for g_e in g) / (len(g) - 1)
-    m = torch.tanh(kappa * (sign_agreement(g) - tau) / variance)
-    return m.clamp_(min=0).nan_to_num_(nan=1e-17)
+    m = sign_agreement(g)
+    torch._foreach_sub_(m, tau)
+    torch._foreach_mul_(m, kappa)
+    torch._foreach_div_(m, variance(g))
+    torch._foreach_tanh_(m)
+    torch._foreach_clamp_min_(m, 0.0)
+    return [m_p.nan_to_num_(nan=1e-17) for m_p in m]
+
+
+def variance(g: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """var_e g_e, unbiased, for each parameter tensor.
+
+    Example:
+        >>> variance([[torch.tensor([1.0, 1.0])], [torch.tensor([1.0, -1.0])]])[0].tolist()
+        [0.0, 2.0]
+    """
+    mean = list(torch._foreach_add(g[0], g[1]))
+    for g_e in g[2:]:
+        torch._foreach_add_(mean, g_e)
+    torch._foreach_div_(mean, len(g))
+    total, *squares = (_squares_(torch._foreach_sub(g_e, mean)) for g_e in g)
+    for squares_e in squares:
+        torch._foreach_add_(total, squares_e)
+    torch._foreach_div_(total, len(g) - 1)
+    return total
+
+
+def _squares_(tensors: Sequence[Tensor]) -> list[Tensor]:
+    torch._foreach_mul_(tensors, tensors)
+    return list(tensors)

@@ -41,7 +41,7 @@ def weight_effect(
     g = torch.tensor(TOY_GRADIENTS, dtype=torch.float64)
     toy = torch.softmax(cosine_scores(Vectors((g,)), torch.arange(len(g)).unsqueeze(0)), 1).squeeze(0)
     erm = g.sum(0)
-    disagreement = (1 - sign_agreement(list(g))) / 2
+    disagreement = (1 - sign_agreement([[g_e] for g_e in g])[0]) / 2
     return WeightEffect(
         lam=values.numpy(),
         a=a.numpy(),
