@@ -31,8 +31,10 @@ def _algorithms(pattern: str) -> None:
         raise unknown("algorithm", pattern, algorithms.names())
     for name in matching:
         cls = algorithms.get(name)
-        print(f"{name:16} {(cls.__doc__ or '').strip().splitlines()[0]}")
+        print(f"{name:16} {(cls.__doc__ or '').strip().partition(chr(10))[0]}".rstrip())
         if pattern != "*":
+            reference = ", ".join(str(part) for part in (cls.label, cls.year, cls.paper) if part)
+            print(f"    {reference}")
             for field, (default, text) in cls.Config.help().items():
                 print(f"    {field} = {default}: {text}")
 
