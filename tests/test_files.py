@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -13,14 +14,24 @@ from typing import IO
 import pytest
 
 from fgmix import files
-from fgmix.errors import UserError
-from fgmix.files import exclusive, is_held, read_json, remove_temporaries, write_atomically, write_json
+from fgmix.errors import MachineError, UserError
+from fgmix.files import (
+    exclusive,
+    is_held,
+    read_bytes,
+    read_json,
+    read_lines,
+    remove_temporaries,
+    write_bytes,
+    write_json,
+)
+from fgmix.seals import Damaged
 
 BUSY = UserError("held")
 HOLDER = """
 import sys, time
 from pathlib import Path
-from fgmix.errors import UserError
+from fgmix.errors import MachineError, UserError
 from fgmix.files import exclusive
 with exclusive(Path(sys.argv[1]), UserError("held")):
     print("holding", flush=True)
@@ -31,41 +42,42 @@ with exclusive(Path(sys.argv[1]), UserError("held")):
 # Atomic writes
 
 
-def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "record.json"
     write_json(path, {"accuracy": 0.5})
-
-    def half(file: IO[bytes]) -> None:
-        file.write(b"half")
-        raise RuntimeError("the disk is full")
-
-    with pytest.raises(RuntimeError):
-        write_atomically(path, half)
+    monkeypatch.setattr(files.os, "fsync", no_space)
+    with pytest.raises(MachineError, match=r"Expected to write .*record.json \(0.1 MB\)\. The disk is full\."):
+        write_bytes(path, bytes(100_000))
     assert read_json(path) == {"accuracy": 0.5}
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_name_appears_only_when_the_content_is_whole(tmp_path: Path) -> None:
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_the_name_appears_only_when_the_content_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "weights.pt"
-
-    def write(file: IO[bytes]) -> None:
-        file.write(b"weights")
-        assert not path.exists()
-
-    write_atomically(path, write)
+    seen = []
+    monkeypatch.setattr(files.os, "fsync", lambda _: seen.append(path.exists()))
+    write_bytes(path, b"weights")
+    assert seen == [False]
     assert path.read_bytes() == b"weights"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The temporary name that a write really uses is one that the clean-up finds."""
     (tmp_path / "keep.json").touch()
 
-    def killed(_: IO[bytes]) -> None:
+    def killed(_: int) -> None:
         (temporary,) = tmp_path.glob(".*")
         os.link(temporary, temporary.with_name(f"{temporary.name}2"))  # survives the write's own clean-up
 
-    write_atomically(tmp_path / "record.json", killed)
+    monkeypatch.setattr(files.os, "fsync", killed)
+    write_bytes(tmp_path / "record.json", b"")
     assert len(list(tmp_path.iterdir())) == 3
     remove_temporaries(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["keep.json", "record.json"]
@@ -78,8 +90,8 @@ def test_a_planted_link_is_neither_followed_nor_removed(tmp_path: Path, monkeypa
     victim.write_text("mine")
     planted = tmp_path / ".record.json.guessed.tmp"
     planted.symlink_to(victim)
-    with pytest.raises(FileExistsError):
-        write_json(tmp_path / "record.json", {})
+    with pytest.raises(MachineError, match="File exists"):
+        write_json(tmp_path / "record.json", {"x": 1})
     assert victim.read_text() == "mine"
     assert planted.is_symlink()
 
@@ -88,7 +100,7 @@ def test_a_link_at_the_name_itself_is_replaced_not_followed(tmp_path: Path) -> N
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / "record.json").symlink_to(victim)
-    write_json(tmp_path / "record.json", {})
+    write_json(tmp_path / "record.json", {"x": 1})
     assert victim.read_text() == "mine"
     assert not (tmp_path / "record.json").is_symlink()
 
@@ -98,7 +110,7 @@ def test_permissions_are_those_of_the_umask(tmp_path: Path, umask: int, mode: in
     """A group that shares a folder reads each other's results."""
     before = os.umask(umask)
     try:
-        write_json(tmp_path / "record.json", {})
+        write_json(tmp_path / "record.json", {"x": 1})
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "record.json").stat().st_mode) == mode
@@ -112,8 +124,31 @@ def test_equal_contents_are_equal_bytes(tmp_path: Path) -> None:
 
 def test_a_broken_json_file_is_reported_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text("{")
-    with pytest.raises(UserError, match=r"Expected a JSON file at .*spec\.json"):
+    with pytest.raises(Damaged, match=r"at .*spec\.json"):
         read_json(tmp_path / "spec.json")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.EIO, MachineError), (errno.ESTALE, MachineError), (errno.EACCES, UserError)]
+)
+def test_a_disk_that_fails_is_told_from_a_file_that_is_forbidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[UserError]
+) -> None:
+    def failing(_: Path) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    (tmp_path / "spec.json").touch()
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    with pytest.raises(UserError, match=re.escape(os.strerror(number))) as raised:
+        read_bytes(tmp_path / "spec.json")
+    assert type(raised.value) is kind
+
+
+def test_notes_are_read_past_half_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "notes.jsonl"
+    assert read_lines(file) == []
+    file.write_bytes(b'{"a": 1}\n3\n\0\xff\n' + b"[" * 100_000 + b'\n{"a": 2}\n{"a": ')
+    assert read_lines(file) == [{"a": 1}, {"a": 2}]
 
 
 # Locks

@@ -6,7 +6,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from fgmix.errors import UserError
+from fgmix.errors import MachineError, UserError
 from fgmix.files import write_bytes
 from fgmix.report.page import Choices, write_report
 from fgmix.results.collect import collect
@@ -39,6 +39,8 @@ def run_demo(out: Path, *, steps: int | None = None) -> Path:
     )
     # A core a run: so small a network gains less from a second core than two runs at once do.
     result = run_sweeps([sweep], out / "runs", partial(run_local, workers=os.cpu_count() or 1))
+    if result.waiting:
+        raise MachineError(result.stopped_by)
     if result.failed:
         raise UserError(f"Expected 12 finished runs. {len(result.failed)} failed: see error.json in {out / 'runs'}.")
     records = [read_record(out / "runs" / name) for name in result.done]

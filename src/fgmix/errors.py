@@ -4,7 +4,31 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+
+# What a disk, a mount, a network or the machine as a whole reports, whatever a run does.
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+FAILURES = _FULL | {
+    errno.EFBIG,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENFILE,
+    errno.ENODEV,
+    errno.ENOMEM,
+    errno.ENOTCONN,
+    errno.ENXIO,
+    errno.EROFS,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+}
+_DEVICE = re.compile(r"(CUDA|cuDNN|cuBLAS|NCCL|HIP|XPU|MPS)\b[^.:]*\berror|device lost", re.IGNORECASE)
+LONGEST = 200  # characters of a value in a sentence
+_MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
 class UserError(ValueError):
@@ -28,23 +52,89 @@ def machine_error(error: OSError, path: object, size: int | None = None) -> Mach
     Expected to write run/best.pt (2.0 MB). The disk is full. Free space and rerun the same command: it resumes.
     """
     needed = "" if size is None else f" ({size / 1e6:.1f} MB)"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _FULL:
         return MachineError(
             f"Expected to write {path}{needed}. The disk is full. Free space and rerun the same command: it resumes."
         )
-    return MachineError(f"Expected to write {path}{needed}. It failed ({error.strerror}). Check the disk, then rerun.")
+    advice = "Check the disk" if error.errno in FAILURES else "Check the path and its permissions"
+    return MachineError(f"Expected to write {path}{needed}. It failed ({reason_of(error)}). {advice}, then rerun.")
 
 
-def unknown(what: str, found: str, known: Iterable[str]) -> UserError:
-    """Error for a name that is not among the known ones, with the nearest match.
+def failure_of_machine(error: BaseException) -> MachineError | None:
+    """The error as the machine's, if a disk, a mount, a network or a device is what failed; else None.
+
+    >>> print(failure_of_machine(OSError(5, "Input/output error", "/data/PACS")))
+    Expected a machine that works. Found Input/output error at /data/PACS. Check the machine, then rerun.
+    >>> failure_of_machine(ValueError("shapes differ"))
+    """
+    for each in _with_causes(error):
+        if isinstance(each, MachineError):
+            return each
+        is_disk = isinstance(each, OSError) and each.errno in FAILURES
+        if is_disk or (isinstance(each, RuntimeError) and _DEVICE.search(str(each))):
+            return MachineError(str(error)) if isinstance(error, UserError) else _unwell(each)
+    return None
+
+
+def as_sentence(error: BaseException) -> UserError | None:
+    """The error as one sentence for a user, if the user or the machine is its cause; None for a fault of fgmix."""
+    if isinstance(error, UserError):
+        return error
+    if found := failure_of_machine(error):
+        return found
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(str(error))):
+        return UserError(
+            f"Expected enough memory. Found too little ({_first_line(error)}). Lower the batch size or the image size."
+        )
+    if isinstance(error, OSError):
+        where = f" {error.filename}" if error.filename else ""
+        return UserError(
+            f"Expected to use the file{where}. It failed ({reason_of(error)}). Check the path and its permissions."
+        )
+    return None
+
+
+def reason_of(error: OSError) -> str:
+    """What the operating system says, without the path."""
+    return error.strerror or _first_line(error)
+
+
+def _unwell(error: BaseException) -> MachineError:
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return machine_error(error, error.filename or "the output")
+    found = reason_of(error) if isinstance(error, OSError) else _first_line(error)
+    where = f" at {error.filename}" if isinstance(error, OSError) and error.filename else ""
+    return MachineError(f"Expected a machine that works. Found {found}{where}. Check the machine, then rerun.")
+
+
+def _first_line(error: BaseException) -> str:
+    """torch explains an error on many lines."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def unknown(what: str, found: object, known: Iterable[str]) -> UserError:
+    """Error for a name that is not among the known ones, with the nearest match, whatever its case and hyphens.
 
     >>> print(unknown("algorithm", "corall", ["coral", "erm"]))
     Unknown algorithm 'corall'. Did you mean 'coral'? Known: coral, erm.
+    >>> print(unknown("dataset", "RotatedMNIST", ["digits", "rotated_mnist"]))
+    Unknown dataset 'RotatedMNIST'. Did you mean 'rotated_mnist'? Known: digits, rotated_mnist.
     """
     known = sorted(known)
-    near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
-    guess = f" Did you mean {near[0]!r}?" if near else ""
-    return UserError(f"Unknown {what} {found!r}.{guess} Known: {', '.join(known) or 'none'}.")
+    plain = {_plain(name): name for name in reversed(known)}
+    near = difflib.get_close_matches(_plain(str(found)), plain, n=1, cutoff=0.5)
+    guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
+    return UserError(f"Unknown {what} {_short(found)}.{guess} Known: {', '.join(known) or 'none'}.")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w]|_", "", name).lower()
 
 
 def bad_value(name: str, should: str, found: object, hint: str = "") -> UserError:
@@ -53,4 +143,13 @@ def bad_value(name: str, should: str, found: object, hint: str = "") -> UserErro
     >>> print(bad_value("steps", "a positive integer", -3))
     Parameter `steps` should be a positive integer. Found -3.
     """
-    return UserError(f"Parameter `{name}` should be {should}. Found {found!r}." + (f" {hint}" if hint else ""))
+    return UserError(f"Parameter `{name}` should be {should}. Found {_short(found)}." + (f" {hint}" if hint else ""))
+
+
+def _short(found: object) -> str:
+    """A value as Python writes it, on one line and not for pages."""
+    try:
+        text = re.sub(r"\s*\n\s*", " ", repr(found))
+    except Exception:  # the user's object, whose repr may fail
+        text = f"a {type(found).__name__}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from typing import IO, Any
 
-from fgmix.errors import UserError, machine_error
+from fgmix.errors import FAILURES, MachineError, UserError, machine_error, reason_of
 from fgmix.seals import open_json, seal_json
 
 LOOKS = 3  # at a lock that is held, before it counts as busy
 PAUSE = 0.01  # seconds between them
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Call `write` on a temporary file beside `path`, then move it into place in one step."""
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file that is whole or absent; a disk without the space for it is named with the space needed."""
     # A name that nobody can guess, and "x", which opens no file or link that is already there: in a folder that others
     # write to, nothing but `path` is replaced.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    file = open(temporary, "xb")  # noqa: SIM115 (closed below; a file that is not ours must not be removed there)
     try:
-        with file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())  # else a power cut could leave the name without the content
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that is whole or absent; a disk without the space for it is named with the space needed."""
-    try:
-        write_atomically(path, lambda file: file.write(data))
+        file = open(temporary, "xb")  # noqa: SIM115 (closed below; a file that is not ours must not be removed there)
+        try:
+            with file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())  # else a power cut could leave the name without the content
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise machine_error(error, path, len(data)) from error
 
@@ -53,13 +49,27 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Content of a regular file: a pipe would wait for ever, a device never end."""
+    """Content of an ordinary file: a pipe would wait for ever, a device never end."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UserError(f"Expected a file at {path}. Found something else. Check the path.")
         return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UserError(f"Expected a file at {path}. Found none. Check the path.") from error
     except OSError as error:
-        raise UserError(f"Expected a file at {path}. It cannot be read ({error.strerror}). Check the path.") from error
+        kind = MachineError if error.errno in FAILURES else UserError
+        raise kind(f"Expected a file at {path}. It cannot be read ({reason_of(error)}). Check the path.") from error
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects in a .jsonl file of notes, which carry no digest; half a line, left by a power cut, is skipped."""
+    if not os.path.isfile(path):
+        return []
+    found = []
+    for line in read_bytes(path).splitlines():
+        with suppress(ValueError, RecursionError):
+            found.append(json.loads(line))
+    return [line for line in found if isinstance(line, dict)]
 
 
 def remove_temporaries(folder: Path) -> None:
@@ -72,9 +82,11 @@ def make_folder(path: Path, option: str = "--out") -> Path:
     """Create a folder one can write to, or say why not; `option` is where the user named it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except (PermissionError, FileExistsError, NotADirectoryError, OSError) as error:
+    except OSError as error:
+        if error.errno in FAILURES:
+            raise machine_error(error, path) from error
         raise UserError(
-            f"Expected a folder to write to at {path}. It cannot be made ({error.strerror}). Choose another {option}."
+            f"Expected a folder to write to at {path}. It cannot be made ({reason_of(error)}). Choose another {option}."
         ) from error
     if not os.access(path, os.W_OK):
         raise UserError(f"Expected a folder to write to at {path}. It is read-only. Choose another {option}.")
@@ -83,9 +95,9 @@ def make_folder(path: Path, option: str = "--out") -> Path:
 
 def new_file(path: Path, option: str = "--out") -> Path:
     """A file that can be made, or a sentence about why not; `option` is where the user named it."""
-    if path.exists():
+    if os.path.lexists(path):
         raise UserError(f"Expected no file at {path}. Found one. Choose another {option}, or delete it.")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise UserError(f"Expected a folder at {path.parent}. Found none. Make it first.")
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"Expected a folder to write to at {path.parent}. It is read-only. Choose another {option}.")
@@ -98,8 +110,10 @@ def exclusive(path: Path, busy: UserError) -> Iterator[None]:
     try:
         file = open(path, "a")  # noqa: SIM115 (held until the end of the block)
     except OSError as error:
+        if error.errno in FAILURES:
+            raise machine_error(error, path) from error
         raise UserError(
-            f"Expected to write to {path.parent}. It is not possible ({error.strerror}). Choose another --out."
+            f"Expected to write to {path.parent}. It failed ({reason_of(error)}). Choose another --out."
         ) from error
     with file:
         try:

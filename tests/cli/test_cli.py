@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -80,8 +81,8 @@ def test_the_same_command_again_reads_the_run(
         (["--steps", "0"], "`steps` should be a positive integer"),
         (["--dataset", "digitz"], "Did you mean 'digits'?"),
         (["--dataset", "./nowhere"], "Found nothing there"),
-        (["--backbone", "resnet18"], "Take mlp or identity"),
-        (["--backbone", "mlpp"], "Take mlp or identity"),
+        (["--backbone", "resnet18"], "Use `mlp` or `identity`"),
+        (["--backbone", "mlpp"], "Use `mlp` or `identity`"),
         (["--device", "abacus"], "Try auto or cpu"),
         (["--weights", "/no/such/file"], "Expected a weights file"),
         (["--protocol", "dirty"], "Unknown `protocol` 'dirty'"),
@@ -133,7 +134,7 @@ def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr("fgmix.algorithms.names", interrupted)
     assert call(monkeypatch, "list", "algorithms") == 130
-    assert "Run the same command again" in capsys.readouterr().err
+    assert "Rerun the same command" in capsys.readouterr().err
 
 
 def test_a_reader_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,3 +143,31 @@ def test_a_reader_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("fgmix.algorithms.names", closed)
     assert call(monkeypatch, "list", "algorithms") == 0
+
+
+def test_a_dry_run_prints_the_resolved_run_and_trains_nothing(
+    arrays: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *train(arrays, tmp_path / "runs", "--dry-run")) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert not (tmp_path / "runs").exists()
+    assert call(monkeypatch, *train(arrays, tmp_path / "runs")) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert shown.pop("name") == folder.name
+    assert shown == read_record(folder).spec.as_dict()
+    assert None not in shown.values()
+
+
+def test_every_option_of_a_run_is_a_flag_of_train_and_most_of_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fgmix.cli.fit import OMITTED
+    from fgmix.runs.spec import flag_of, options
+
+    monkeypatch.setenv("COLUMNS", "200")
+    for command, omitted in (("train", ()), ("fit", OMITTED)):
+        assert call(monkeypatch, command, "--help") == 0
+        shown = capsys.readouterr().out
+        for name, field in options(omit=omitted).items():
+            assert flag_of(name) in shown
+            assert field.help.split("`")[0].split(";")[0][:30] in shown

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from fgmix.cli import main
+from fgmix.seals import seal_json
+from fgmix.sweeps.folder import Plan, write_plan
 from fgmix.sweeps.launchers import local
 from sweeps.toys import Here, make_data
 
@@ -149,13 +151,13 @@ def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, t
         (["--datasets", "digits", "--algorithms", "erm,corall"], "Did you mean 'coral'?"),
         (["--datasets", "digitz", "--algorithms", "erm"], "Did you mean 'digits'?"),
         ([*ERM, "--with", "stepz=3"], "Did you mean 'steps'?"),
-        ([*ERM, "--with", "steps=many"], "Option `steps` should be int"),
+        ([*ERM, "--with", "steps=many"], "`steps` should be a positive integer or none. Found 'many'"),
         ([*ERM, "--set", "gama=3"], "Unknown setting"),
         ([*ERM, "--with", "backbone=resnet5O"], "Unknown backbone 'resnet5O'. Did you mean 'resnet50'?"),
-        ([*ERM, "--with", "head=foo"], "Unknown head 'foo'. Known: linear, mlp."),
-        ([*ERM, "--with", "dropout=7"], "`dropout` should be at least 0 and below 1"),
-        ([*ERM, "--with", "dropout=[1]"], "`dropout` should be at least 0 and below 1"),
-        ([*ERM, "--with", "holdout_fraction=3"], "`holdout_fraction` should be between 0 and 1"),
+        ([*ERM, "--with", "head=foo"], "Unknown `head` 'foo'. Known: linear, mlp."),
+        ([*ERM, "--with", "dropout=7"], "`dropout` should be a number at least 0 and below 1"),
+        ([*ERM, "--with", "dropout=[1]"], "`dropout` should be a number at least 0 and below 1"),
+        ([*ERM, "--with", "holdout_fraction=3"], "`holdout_fraction` should be a number greater than 0 and below 1"),
         ([*ERM, "--with", "steps"], "Expected --with name=value. Found 'steps'"),
         ([*ERM, "--set", "lr"], "Expected --set name=value. Found 'lr'"),
         ([*ERM, "--grid", "lr"], "Expected --grid name=value. Found 'lr'"),
@@ -163,7 +165,7 @@ def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, t
         ([*ERM, "--device", "nosuch"], "Expected a device that torch can use here. Found 'nosuch'"),
         ([*ERM, "--device", "cpu,nosuch"], "Found 'nosuch'"),
         ([*ERM, "--device", ","], "`device` should be auto, cpu or names"),
-        ([*ERM, "--device", "cuda:1", "--launcher", "ray"], "ask for them with --gpus"),
+        ([*ERM, "--device", "cuda:1", "--launcher", "ray"], "request them with --gpus"),
         ([*ERM, "--scale", "small"], "Expected --scale with a --preset"),
         (["--preset", "paper-ablation", "--scale", "smal"], "Did you mean 'small'?"),
         ([*ERM, "--launcher", "slum"], "Did you mean 'slurm'?"),
@@ -184,7 +186,7 @@ def test_slurm_gives_whole_gpus_and_takes_named_options(fgmix: Fgmix, tmp_path: 
     what = ["--datasets", "digits", "--algorithms", "erm", "--out", str(tmp_path)]
     code, _, errors = fgmix("sweep", *what, "--launcher", "slurm", "--gpus", "0.5")
     assert code == 2
-    assert "Only ray shares a GPU out" in errors
+    assert "Only ray shares a GPU between runs" in errors
     code, _, errors = fgmix("sweep", *what, "--launcher", "slurm", "--slurm", "foo")
     assert code == 2
     assert "Expected --slurm name=value. Found 'foo'" in errors
@@ -212,45 +214,51 @@ def test_a_folder_without_runs(fgmix: Fgmix, command: list[str]) -> None:
 
 # Files that are not what they should be
 
-NOT_WHOLE = [
-    "[]",
-    "3",
-    "{}",
-    '{"schema": 1}',
-    '{"schema": 1, "spec": [], "status": "done"}',
-    '{"schema": 1, "spec": {}}',
-]
+
+def bad_json(content: Any) -> bytes:
+    """A text as it stands, or a content with the digest that fgmix would give it."""
+    return content.encode() if isinstance(content, str) else seal_json(content)
 
 
-@pytest.mark.parametrize("content", NOT_WHOLE)
-def test_a_record_that_is_not_one(fgmix: Fgmix, tmp_path: Path, content: str) -> None:
-    file = tmp_path / "run" / "record.json"
-    file.parent.mkdir()
-    file.write_text(content)
-    code, _, errors = fgmix("report", str(tmp_path))
+@pytest.mark.parametrize("content", ["[]", "{}", {"schema": 1}, {"schema": 2, "spec": [], "status": "done"}])
+def test_a_record_that_is_not_one_is_skipped_and_named(fgmix: Fgmix, data: str, tmp_path: Path, content: Any) -> None:
+    out = tmp_path / "out"
+    file = out / "bad" / "record.json"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(bad_json(content))
+    code, _, errors = fgmix("report", str(out))
     assert code == 2
-    assert re.fullmatch(rf"fgmix: Expected a .*record .*{re.escape(str(file))}\. Found .*\n", errors)
+    assert errors.startswith(f"fgmix: Expected finished runs in {out}. Found none. Skipped a record. Expected ")
+    assert str(file) in errors
+    fgmix("sweep", "--datasets", data, "--algorithms", "erm", "--test-domains", "us", *QUICK, "--out", str(out))
+    code, printed, errors = fgmix("report", str(out))
+    assert code == 0
+    assert "| ERM |" in printed
+    assert errors.startswith("note: Skipped a record. Expected ")
+    assert str(file) in errors
+    assert errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", '{"runs": 3, "grid": []}', '{"runs": [], "grid": ["lam"]}'])
-def test_a_plan_that_is_not_one(fgmix: Fgmix, tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("content", ["{}", "[]", {"runs": 3, "grid": []}, {"runs": [], "grid": ["lam"]}])
+def test_a_plan_that_is_not_one(fgmix: Fgmix, tmp_path: Path, content: Any) -> None:
     (tmp_path / "sweeps").mkdir()
-    (tmp_path / "sweeps" / "x.json").write_text(content)
+    (tmp_path / "sweeps" / "x.json").write_bytes(bad_json(content))
     code, _, errors = fgmix("status", str(tmp_path))
     assert code == 2
     assert errors.startswith(f"fgmix: Expected the plan of a sweep at {tmp_path / 'sweeps' / 'x.json'}.")
     assert "Delete it" in errors
 
 
-@pytest.mark.parametrize(("file", "field"), [("record.json", "status"), ("error.json", "error")])
-def test_a_result_that_is_not_one(fgmix: Fgmix, tmp_path: Path, file: str, field: str) -> None:
-    (tmp_path / "sweeps").mkdir()
-    (tmp_path / "sweeps" / "x.json").write_text('{"runs": ["a"], "grid": []}')
+@pytest.mark.parametrize("content", ["[]", {"x": 1}])
+@pytest.mark.parametrize("file", ["record.json", "error.json"])
+def test_a_result_that_is_not_one_is_shown_as_failed(fgmix: Fgmix, tmp_path: Path, file: str, content: Any) -> None:
+    write_plan(tmp_path, Plan(("a", "b"), {}), {})
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / file).write_text("[]")
-    code, _, errors = fgmix("status", str(tmp_path))
-    assert code == 2
-    assert errors.startswith(f"fgmix: Expected '{field}' in {tmp_path / 'a' / file}.")
+    (tmp_path / "a" / file).write_bytes(bad_json(content))
+    code, printed, _ = fgmix("status", str(tmp_path))
+    assert code == 0
+    assert printed.startswith("0 done, 0 diverged, 0 running, 1 failed, 1 waiting\nfailed: a: Expected ")
+    assert str(tmp_path / "a" / file) in printed
 
 
 def test_no_looks_into_the_past(fgmix: Fgmix, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ def dies_at_mr(pipe: Connection, out: str, device: str, threads: int) -> None:  
     """Ends every run at once, but is killed by those that hold out `mr`."""
     while True:
         try:
-            name, _ = pipe.recv()
+            name = pipe.recv().name
         except EOFError:
             return
         if "-mr-" in name:
@@ -23,6 +23,6 @@ def dies_at_mr(pipe: Connection, out: str, device: str, threads: int) -> None:  
 
 def dies_after_each(pipe: Connection, out: str, device: str, threads: int) -> None:  # noqa: ARG001
     """Ends one run and is killed before it can take the next."""
-    name, _ = pipe.recv()
+    name = pipe.recv().name
     pipe.send(Outcome(name, "done"))
     os.kill(os.getpid(), signal.SIGKILL)

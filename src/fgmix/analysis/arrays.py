@@ -5,6 +5,7 @@ Fields are numpy arrays, or a plain number or text. A file holds nothing that ne
 
 from __future__ import annotations
 
+import io
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.errors import UserError
-from fgmix.files import write_atomically
+from fgmix.files import write_bytes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -296,7 +297,9 @@ def save_arrays(path: Path, arrays: Any) -> None:
     """
     content: dict[str, Any] = {each.name: np.asarray(getattr(arrays, each.name)) for each in fields(arrays)}
     content["kind"] = np.asarray(type(arrays).__name__)
-    write_atomically(path, lambda file: np.savez_compressed(file, **content))
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **content)
+    write_bytes(path, packed.getvalue())
 
 
 def load_arrays(path: Path) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
 from fgmix.analysis.arrays import Floats
-from fgmix.files import make_folder, write_atomically
+from fgmix.files import make_folder, write_bytes
 from fgmix.progress import Progress
 
 
@@ -58,10 +60,14 @@ def remove_partial(stem: Path) -> None:
 def _kept(partial: Path | None, digest: str) -> list[Floats]:
     if partial is None or not partial.exists():
         return []
-    with np.load(partial, allow_pickle=False) as archive:
-        return list(archive["rows"]) if str(archive["key"]) == digest else []
+    try:
+        with np.load(partial, allow_pickle=False) as archive:
+            return list(archive["rows"]) if str(archive["key"]) == digest else []
+    except (OSError, ValueError, LookupError, EOFError, BadZipFile):  # damaged: the rows are computed again
+        return []
 
 
 def _keep(partial: Path, digest: str, rows: list[Floats]) -> None:
-    stacked = np.stack(rows)
-    write_atomically(partial, lambda file: np.savez(file, key=np.asarray(digest), rows=stacked))
+    packed = io.BytesIO()
+    np.savez(packed, key=np.asarray(digest), rows=np.stack(rows))
+    write_bytes(partial, packed.getvalue())

@@ -1,15 +1,17 @@
-"""The command line: parse, call the library, print. A command a file; heavy imports wait until a command runs."""
+"""The command line: parse, call the library, print. One command per file; heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 
 from fgmix.cli import bench, data, demo, export, fit, plan, plot, predict, report, status, sweep, train
 from fgmix.cli import list as list_
-from fgmix.errors import UserError
+from fgmix.errors import as_sentence
 
+MISTAKE = 2  # exit code of a mistake, as typer's own
 INTERRUPTED = 130  # exit code of Ctrl-C, as in shells
 
 app = typer.Typer(
@@ -44,15 +46,38 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one sentence and exit code 2, an interruption says how to go on."""
+    """Entry point: a mistake or a failure of the machine is one sentence and exit code 2; no traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a terminal lacks a character
+    try:
+        code = _exit_code()
+        sys.stdout.flush()  # a full disk shows here
+    except Exception as error:
+        sentence = as_sentence(error)
+        if sentence is None:
+            raise
+        print(f"fgmix: {sentence}", file=sys.stderr)
+        code = MISTAKE
+    _forget_output()
+    sys.exit(code)
+
+
+def _exit_code() -> int:
+    """Run the command."""
     try:
         app()
-    except UserError as error:
-        print(f"fgmix: {error}", file=sys.stderr)
-        sys.exit(2)
-    except SystemExit as stop:  # what typer makes of an interruption and of a reader that is gone
+    except SystemExit as stop:  # typer's end of every command
         if stop.code == INTERRUPTED:
-            print("fgmix: stopped. Run the same command again: it goes on where it can.", file=sys.stderr)
+            print("fgmix: Interrupted. Rerun the same command to resume.", file=sys.stderr)
         elif isinstance(stop.__context__, BrokenPipeError):  # `fgmix list | head`: that is fine
-            sys.exit(0)
-        raise
+            return 0
+        return int(stop.code or 0)
+    return 0
+
+
+def _forget_output() -> None:
+    """Drop what cannot be written: Python would try again at its end, and print a traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fgmix.cli.options import Device, Quiet
-from fgmix.files import new_file, write_atomically
+from fgmix.files import new_file, write_bytes
 
 
 def predict(
@@ -33,6 +33,6 @@ def predict(
     else:
         text = io.StringIO(newline="")
         failed = write_csv(rows, text)
-        write_atomically(out, lambda file: file.write(text.getvalue().encode()))
+        write_bytes(out, text.getvalue().encode())
     if failed:
         print(f"note: {failed} cannot be predicted; see the column error", file=sys.stderr)

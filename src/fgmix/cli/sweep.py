@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from fgmix.fields import check_fields, declare
 
 if TYPE_CHECKING:
     from fgmix.sweeps.running import Launch
+
+INCOMPLETE = 1  # exit code of a sweep with runs that failed or wait
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,10 @@ def sweep(
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:
         print(f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)")
-    if result.failed:
-        raise typer.Exit(1)
+    if result.waiting:
+        print(f"fgmix: {len(result.waiting)} runs are waiting. {result.stopped_by}", file=sys.stderr)
+    if result.failed or result.waiting:
+        raise typer.Exit(INCOMPLETE)
 
 
 def launch_of(how: Launching, slurm: list[str]) -> Launch:
@@ -93,7 +98,7 @@ def launch_of(how: Launching, slurm: list[str]) -> Launch:
     from fgmix.sweeps.launchers.slurm import run_slurm
 
     options = pairs_of(slurm, "--slurm")
-    resources = {"cpus": how.cpus, "gpus": int(how.gpus), "device": how.device}
+    resources: dict[str, Any] = {"cpus": how.cpus, "gpus": int(how.gpus), "device": how.device}
     return partial(run_slurm, jobs=how.workers, options=options, **resources)
 
 

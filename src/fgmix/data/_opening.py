@@ -8,10 +8,8 @@ import os
 import stat
 from pathlib import Path
 
-from fgmix.errors import MachineError
+from fgmix.errors import FAILURES, MachineError
 
-# what a disk or a mount reports, and never a file that is merely broken, forbidden or absent
-_FAILURES = {errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT, errno.ENODEV, errno.ENOMEM}
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -35,7 +33,7 @@ def open_file(path: Path) -> io.BufferedReader:
 
 def raise_failure(error: OSError, path: Path) -> None:
     """MachineError if it was the disk or the mount that failed; else nothing."""
-    if error.errno in _FAILURES:
+    if error.errno in FAILURES:
         raise MachineError(
             f"Expected to read {path}. It failed ({error.strerror}). Check the disk or the mount, then rerun."
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import save_arrays
-from fgmix.files import make_folder
+from fgmix.files import make_folder, write_bytes
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, of a column and of the text, in two-column papers
 DPI = 300
@@ -64,7 +65,13 @@ def save_figure(figure: Figure, stem: Path, arrays: Any) -> list[Path]:
     make_folder(stem.parent)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf", "npz")]
     with matplotlib.rc_context(STYLE):
-        figure.savefig(paths[0], dpi=DPI)
-        figure.savefig(paths[1], metadata={"CreationDate": None})  # equal figures are equal files
+        _save(figure, paths[0], dpi=DPI)
+        _save(figure, paths[1], metadata={"CreationDate": None})  # equal figures are equal files
     save_arrays(paths[2], arrays)
     return paths
+
+
+def _save(figure: Figure, path: Path, **how: Any) -> None:
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], **how)
+    write_bytes(path, drawn.getvalue())

@@ -117,13 +117,16 @@ def _collector_paused() -> Iterator[None]:
 def _record_files(folder: Path, notes: list[str]) -> list[Path]:
     """Every record, without a look into the folders of finished runs, which hold none below."""
     found = []
-    for place, folders, files in os.walk(folder, onerror=lambda error: notes.append(_not_opened(error))):
+
+    def skip(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            notes.append(
+                f"Skipped the folder {error.filename}. It cannot be opened ({reason_of(error)}). Check its permissions."
+            )
+
+    for place, folders, files in os.walk(folder, onerror=skip):
         if RECORD in files:
             found.append(Path(place, RECORD))
             folders.clear()
         folders.sort()  # the walk continues in this order
     return found
-
-
-def _not_opened(error: OSError) -> str:
-    return f"Skipped the folder {error.filename}. It cannot be opened ({reason_of(error)}). Check its permissions."

@@ -7,12 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from fgmix.data import DomainDataset, LoadOptions, load
-from fgmix.errors import UserError
+from fgmix.errors import MachineError, UserError, failure_of_machine
 from fgmix.files import exclusive, make_folder
+from fgmix.runs.devices import pick_device
 from fgmix.runs.folder import RunBusy, RunFolder
 from fgmix.runs.loop import train
 from fgmix.runs.prepared import load_options
 from fgmix.runs.resolve import resolve
+from fgmix.sweeps.attempts import put_off
 from fgmix.sweeps.folder import Outcome, failed, has_failed, read_error
 from fgmix.sweeps.sweep import PlannedRun
 
@@ -21,7 +23,7 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
     """Train (or resume, or read) one planned run; an error is recorded in its folder, not raised.
 
     A run that has failed, here or in another process, is not tried again while its error.json is there. One that
-    another process works on, or whose trunk does, is busy.
+    another process works on, or whose trunk does, is busy. One that the machine failed waits.
 
     Args:
         run: what to train.
@@ -30,18 +32,36 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
     """
     folder = Path(out) / run.name
     try:
+        return _executed(run, folder, device)
+    except RunBusy:
+        return Outcome(run.name, "busy")
+    except MachineError as error:
+        return put_off(folder, error, device)
+
+
+def _executed(run: PlannedRun, folder: Path, device: str) -> Outcome:
+    try:
         if has_failed(folder):  # a first look spares the loading
             return Outcome(run.name, "failed", read_error(folder))
-        data = _dataset(run.spec.dataset, load_options(run.spec, progress=False))
+        data = _checked_before(run, device)
         if resolve(run.spec, data).name != run.name:
             raise UserError(f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again.")
         # `train` releases the run's own lock before its error is known: this one is held until that is recorded.
-        with exclusive(RunFolder(make_folder(folder)).attempt, RunBusy(f"Another process tries {run.name}.")):
+        with exclusive(RunFolder(make_folder(folder)).attempt_lock, RunBusy(f"Another process tries {run.name}.")):
             return _attempt(run, data, folder, device)
     except RunBusy:
-        return Outcome(run.name, "busy")
+        raise
     except Exception as error:
         return _failed(folder, error)
+
+
+def _checked_before(run: PlannedRun, device: str) -> DomainDataset:
+    """The run's data. The sweep had them, and the device, before it started: what is missing now is the machine's."""
+    try:
+        pick_device(device)
+        return _dataset(run.spec.dataset, load_options(run.spec, progress=False))
+    except Exception as error:
+        raise MachineError(str(error)) from error
 
 
 def _attempt(run: PlannedRun, data: DomainDataset, folder: Path, device: str) -> Outcome:
@@ -57,6 +77,9 @@ def _attempt(run: PlannedRun, data: DomainDataset, folder: Path, device: str) ->
 
 
 def _failed(folder: Path, error: Exception) -> Outcome:
+    """The failure on record; MachineError where the machine is what failed, or where it cannot be recorded."""
+    if machine := failure_of_machine(error):
+        raise machine from error
     return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fgmix.errors import UserError
+from fgmix.errors import MachineError, UserError
 from fgmix.files import is_held, make_folder, read_json, write_json
 from fgmix.runs.folder import RunFolder
 
@@ -18,10 +18,17 @@ State = Literal["done", "diverged", "running", "failed", "waiting"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: "done" (diverged ones included), "failed" with the error, or "busy" in another process."""
+    """How a run ended.
+
+    Args:
+        name: of the run.
+        status: "done" (diverged ones included), "failed", "waiting" where the machine failed it, or "busy" where
+            another process works on it.
+        error: why it failed or waits.
+    """
 
     name: str
-    status: Literal["done", "failed", "busy"]
+    status: Literal["done", "failed", "waiting", "busy"]
     error: str = ""
 
 
@@ -58,13 +65,15 @@ def read_plans(out: Path) -> list[Plan]:
 
 
 def _read_plan(file: Path) -> Plan:
-    content = read_json(file)
     try:
-        return Plan(tuple(content["runs"]), {name: tuple(values) for name, values in content["grid"]})
+        content = read_json(file)
+        return Plan(tuple(map(str, content["runs"])), {name: tuple(values) for name, values in content["grid"]})
+    except MachineError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"Expected the plan of a sweep at {file}. Found something else. Delete it; a sweep that is started again "
-            "notes its plan anew."
+            f"Expected the plan of a sweep at {file}. Found something else. Delete it and rerun the sweep: it writes "
+            "its plan again."
         ) from error
 
 
@@ -102,7 +111,7 @@ def _text(file: Path, name: str) -> str:
     """A field of a run's JSON file, or a sentence about what is wrong with the file."""
     content = read_json(file)
     if not isinstance(content, dict) or name not in content:
-        raise UserError(f"Expected {name!r} in {file}. Found none. Delete the file, and the run is started again.")
+        raise UserError(f"Expected {name!r} in {file}. Found none. Delete the file and rerun the sweep.")
     return str(content[name])
 
 

@@ -12,6 +12,7 @@ from fgmix.files import make_folder
 from fgmix.progress import Progress
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.trunk import remove_trunks
+from fgmix.sweeps.attempts import forget
 from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, write_plan
 from fgmix.sweeps.sweep import PlannedRun, Sweep, plan
 
@@ -24,16 +25,27 @@ POLL_SECONDS = 2.0  # between looks at runs that other sweeps on the same folder
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Names of the runs by how they stand after the sweep."""
+    """Names of the runs by how they stand after the sweep.
+
+    Args:
+        done: finished runs, diverged ones included.
+        failed: runs that ended in an error.
+        waiting: runs that are left because the machine failed.
+        stopped_by: how the machine failed; empty where nothing waits.
+    """
 
     done: tuple[str, ...]
     failed: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+    stopped_by: str = ""
 
 
 def run_sweeps(
     sweeps: Sequence[Sweep], out: Path, launch: Launch, *, retry_failed: bool = False, progress: bool = True
 ) -> SweepResult:
     """Run what is missing; wait for what other processes on the same folder are working on.
+
+    Where the machine fails, such as a disk that is full, the runs left are waiting; the same call resumes them.
 
     Args:
         sweeps: what to run.
@@ -45,26 +57,42 @@ def run_sweeps(
     runs = _planned(sweeps, make_folder(out))
     if retry_failed:
         for run in runs:
-            RunFolder(out / run.name).error.unlink(missing_ok=True)
-    missing = _missing(out, runs)
+            forget(out / run.name)
+    missing, stopped_by = _missing(out, runs), ""
     with Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
-        while missing:
+        while missing and not stopped_by:
             free = [run for run in missing if not is_locked(out / run.name)]
             if not free:
                 time.sleep(POLL_SECONDS)
-            elif not (ended := launch(free, out, lambda found: bar.advance(found.status != "busy", _note(found)))):
-                raise UserError(
-                    f"Expected the launcher to run {len(free)} runs. Found that it ended without one. See its logs "
-                    f"in {out}."
-                )
-            elif all(outcome.status == "busy" for outcome in ended):  # a trunk that another sweep trains
-                time.sleep(POLL_SECONDS)
+            else:
+                stopped_by = _launched(launch, free, out, bar)
             missing = _missing(out, runs)
             bar.advance(len(runs) - len(missing) - bar.done)  # what other sweeps have finished meanwhile
-    remove_trunks(out)
-    done = {run.name for run in runs if RunFolder(out / run.name).is_done}
+    if not stopped_by:
+        remove_trunks(out)
+    return _result(out, runs, stopped_by)
+
+
+def _launched(launch: Launch, runs: Sequence[PlannedRun], out: Path, bar: Progress) -> str:
+    """Have runs executed; how the machine failed, if that left runs waiting."""
+    ended = launch(runs, out, lambda found: bar.advance(found.status in ("done", "failed"), _note(found)))
+    if not ended:
+        raise UserError(
+            f"Expected the launcher to run {len(runs)} runs. Found that it ended without one. See its logs in {out}."
+        )
+    if all(outcome.status == "busy" for outcome in ended):  # a trunk that another sweep trains
+        time.sleep(POLL_SECONDS)
+    left = [outcome.error for outcome in ended if outcome.status == "waiting" and not is_settled(out / outcome.name)]
+    return left[-1] if left else ""
+
+
+def _result(out: Path, runs: Sequence[PlannedRun], stopped_by: str) -> SweepResult:
+    folders = {run.name: RunFolder(out / run.name) for run in runs}
     return SweepResult(
-        tuple(run.name for run in runs if run.name in done), tuple(run.name for run in runs if run.name not in done)
+        done=tuple(name for name, folder in folders.items() if folder.is_done),
+        failed=tuple(name for name, folder in folders.items() if folder.has_failed),
+        waiting=tuple(name for name, folder in folders.items() if not folder.is_settled),
+        stopped_by=stopped_by,
     )
 
 

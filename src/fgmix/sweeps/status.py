@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fgmix.errors import UserError
+from fgmix.files import read_lines
 from fgmix.runs.folder import RunFolder
+from fgmix.sweeps.attempts import last_attempt
 from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.folder import State, read_error, read_plans, state_of
 
@@ -25,11 +26,13 @@ class Status:
         states: of every run that a sweep on the folder wanted, by name.
         worked: seconds that processes spent on each finished run.
         errors: why runs failed, by name.
+        attempts: why the machine failed runs that wait, by name.
     """
 
     states: Mapping[str, State]
     worked: Mapping[str, float]
     errors: Mapping[str, str]
+    attempts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counter[State]:
@@ -61,7 +64,8 @@ class Status:
                 f"{readable_duration(self.seconds_a_run)} a run, {at_once} at once, {rate:.0f} an hour: about "
                 f"{readable_duration(self.seconds_left)} left"
             )
-        return [*text, *(f"failed: {name}: {error}" for name, error in self.errors.items())]
+        failed = [f"failed: {name}: {error}" for name, error in self.errors.items()]
+        return [*text, *failed, *(f"waiting: {name}: {reason}" for name, reason in self.attempts.items())]
 
 
 def read_status(out: Path, before: Status | None = None) -> Status:
@@ -78,24 +82,24 @@ def read_status(out: Path, before: Status | None = None) -> Status:
         )
     states: dict[str, State] = {}
     worked: dict[str, float] = {}
+    errors: dict[str, str] = {}
     for name in names:
-        known = before is not None and before.states.get(name) in FINISHED
-        states[name] = before.states[name] if before and known else state_of(out / name)
-        if states[name] in FINISHED:
-            worked[name] = before.worked[name] if before and known else _worked(out / name)
-    errors = {name: read_error(out / name) for name, state in states.items() if state == "failed"}
-    return Status(states, worked, errors)
+        if before and before.states.get(name) in FINISHED:
+            states[name], worked[name] = before.states[name], before.worked[name]
+            continue
+        try:
+            states[name] = state_of(out / name)
+            if states[name] in FINISHED:
+                worked[name] = _worked(out / name)
+            elif states[name] == "failed":
+                errors[name] = read_error(out / name)
+        except UserError as error:  # a file that is damaged: the others are shown all the same
+            states[name], errors[name] = "failed", str(error)
+    attempts = {name: last_attempt(out / name) for name, state in states.items() if state == "waiting"}
+    return Status(states, worked, errors, {name: reason for name, reason in attempts.items() if reason})
 
 
 def _worked(folder: Path) -> float:
-    file = RunFolder(folder).sessions
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
-    return sum(_seconds(line) for line in lines)
-
-
-def _seconds(line: str) -> float:
-    """Of one session; none where a power cut left half a line."""
-    try:
-        return float(json.loads(line)["seconds"])
-    except (KeyError, TypeError, ValueError):
-        return 0.0
+    """Seconds of all sessions; none where a power cut left half a line."""
+    noted = (line.get("seconds") for line in read_lines(RunFolder(folder).sessions))
+    return sum(float(seconds) for seconds in noted if isinstance(seconds, int | float))

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fgmix.errors import UserError
+from fgmix.sweeps.attempts import IN_A_ROW, Health
 from fgmix.sweeps.folder import Outcome, state_of
 from fgmix.sweeps.launchers import local
-from fgmix.sweeps.launchers.local import ATTEMPTS, run_local
+from fgmix.sweeps.launchers.local import DEATHS, Worker, run_local
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
 from fgmix.sweeps.sweep import plan
@@ -51,7 +57,7 @@ def test_a_run_that_kills_its_workers_is_failed_and_the_others_go_on(
     outcomes = {outcome.name: outcome for outcome in run_local(runs, tmp_path, devices=["cpu"])}
     bad = next(run.name for run in runs if run.spec.test_domains == ("mr",))
     assert {name for name, outcome in outcomes.items() if outcome.status == "done"} == {r.name for r in runs} - {bad}
-    assert outcomes[bad].error == f"its worker process died {ATTEMPTS} times (out of memory?)"
+    assert outcomes[bad].error == f"Its worker process died {DEATHS} times; it may have run out of memory."
     assert state_of(tmp_path / bad) == "failed"
 
 
@@ -63,12 +69,64 @@ def test_workers_that_die_between_runs_are_replaced(tmp_path: Path, monkeypatch:
     assert {outcome.status for outcome in outcomes} == {"done"}
 
 
+@pytest.fixture
+def threads_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that train nothing: on `bad` the machine fails every run, on `good` none, once `bad` has failed two."""
+    failures = threading.Semaphore(0)
+
+    def work(pipe: Connection, device: str) -> None:
+        waits = True
+        while True:
+            try:
+                name = pipe.recv().name
+            except EOFError:
+                return
+            if device == "bad":
+                pipe.send(Outcome(name, "waiting", "The disk is full."))
+                failures.release()
+                return
+            for _ in range(IN_A_ROW if waits else 0):
+                assert failures.acquire(timeout=60)
+            waits = False
+            pipe.send(Outcome(name, "done"))
+
+    def start(out: Path, device: str, threads: int, health: Health) -> Worker:  # noqa: ARG001
+        mine, theirs = multiprocessing.Pipe()
+        thread: Any = threading.Thread(target=work, args=(theirs, device), daemon=True)
+        thread.kill = lambda: None
+        thread.start()
+        return Worker(thread, mine, device, health)
+
+    monkeypatch.setattr(local, "_start", start)
+
+
+@pytest.mark.usefixtures("threads_for_workers")
+def test_a_worker_whose_machine_fails_takes_no_more_runs_and_the_others_do_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = plan(toy_sweep(make_data(tmp_path), "erm", "coral"))
+    outcomes = run_local(runs, tmp_path, workers=2, devices=["bad", "good"])
+    assert sorted(o.name for o in outcomes if o.status == "done") == sorted(run.name for run in runs)
+    assert len([o for o in outcomes if o.status == "waiting"]) == IN_A_ROW
+    assert capsys.readouterr().err == "note: A worker on bad takes no more runs. The disk is full.\n"
+    assert not list(tmp_path.glob("*/error.json"))
+
+
+@pytest.mark.usefixtures("threads_for_workers")
+def test_a_sweep_whose_every_worker_fails_stops_and_fails_no_run(tmp_path: Path) -> None:
+    sweep = toy_sweep(make_data(tmp_path), "erm", "coral")
+    launch = partial(run_local, devices=["bad"])
+    result = run_sweeps([sweep], tmp_path / "out", launch, progress=False)
+    assert (result.done, result.failed, result.stopped_by) == ((), (), "The disk is full.")
+    assert result.waiting == tuple(run.name for run in plan(sweep))
+
+
 def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import torch
 
     started: list[str] = []
 
-    def start(out: Path, device: str, threads: int) -> None:  # noqa: ARG001
+    def start(out: Path, device: str, threads: int, health: object) -> None:  # noqa: ARG001
         started.append(device)
         if len(started) == 3:
             raise KeyboardInterrupt

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from fgmix.errors import UserError
+from fgmix.runs.spec import RunSpec
+from fgmix.sweeps.folder import Outcome
 from fgmix.sweeps.running import run_sweeps
-from fgmix.sweeps.sweep import Sweep
+from fgmix.sweeps.sweep import PlannedRun, Sweep
 from sweeps import slurm_here
 from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 
@@ -74,16 +76,48 @@ def assert_undisturbed(sweep: Sweep, out: Path, tmp_path: Path) -> None:
 # Without a cluster
 
 
+def share_of(names: str, out: Path) -> Share:
+    runs = [PlannedRun(name, RunSpec(dataset="digits", algorithm="erm")) for name in names.split()]
+    return Share(runs, str(out), 1, "cpu")
+
+
 def test_a_share_skips_what_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[tuple[str, str]] = []
-    monkeypatch.setattr(slurm, "execute", lambda name, _, __, device: ran.append((name, device)))
+
+    def note(run: PlannedRun, _: str, device: str) -> Outcome:
+        ran.append((run.name, device))
+        return Outcome(run.name, "done")
+
+    monkeypatch.setattr(slurm, "execute", note)
     for name, file in (("done", "record.json"), ("bad", "error.json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).touch()
-    share = Share([("done", {}), ("new", {}), ("bad", {})], str(tmp_path), 1, "cpu")
+    share = share_of("done new bad", tmp_path)
     share()
     assert ran == [("new", "cpu")]
     assert share.checkpoint().function is share  # what is queued again is the same
+
+
+@pytest.mark.parametrize(
+    ("machine", "ran"),
+    [
+        ("ok ok ok", "a b c"),
+        ("full full", "a b"),  # the job ends
+        ("full ok ok ok", "a b c a"),  # a run that was put off comes last
+    ],
+)
+def test_a_job_ends_when_its_machine_fails_two_runs_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, ran: str
+) -> None:
+    tried, answers = list[str](), machine.split()
+
+    def attempt(run: PlannedRun, *_: str) -> Outcome:
+        tried.append(run.name)
+        return Outcome(run.name, "done" if answers.pop(0) == "ok" else "waiting", "The disk is full.")
+
+    monkeypatch.setattr(slurm, "execute", attempt)
+    share_of("a b c", tmp_path)()
+    assert tried == ran.split()
 
 
 def test_an_option_that_submitit_does_not_know(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Runs as Ray tasks, on a cluster that is there or on one that is started here.
 
 Every node must see the sweep's folder and the data under the same path (a shared filesystem with file locks), and have
-fgmix installed. A run whose node dies is retried on another and goes on from its checkpoint in that folder.
+fgmix installed. A run whose node dies is retried on another and resumes from its checkpoint in that folder; one that
+a machine fails is given to another node, and a node that fails two runs in a row is given no more.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fgmix.data import names as dataset_names
 from fgmix.errors import UserError, bad_value
 from fgmix.runs.spec import RunSpec
+from fgmix.sweeps.attempts import Health
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.folder import Outcome, failed
 from fgmix.sweeps.running import Report
@@ -51,16 +55,27 @@ def run_ray(
         device: "auto" is the GPU that Ray gives a run, if it gives one; or "cpu".
     """
     started = _connect(address)
-    task = ray.remote(_task).options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)
+    task, needs = ray.remote(_task), {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
     folder = str(out.resolve())
-    pending = {task.remote(replace(run, spec=_everywhere(run.spec)), folder, cpus, device): run for run in runs}
-    outcomes = []
+
+    def submit(run: PlannedRun, **where: Any) -> Any:
+        return task.options(**needs, **where).remote(replace(run, spec=_everywhere(run.spec)), folder, cpus, device)
+
+    pending = {submit(run): run for run in runs}
+    outcomes, ill = [], set[str]()
     try:
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=len(pending), timeout=POLL_SECONDS)
             for reference in ready:
-                outcomes.append(_outcome(reference, out / pending.pop(reference).name))
-                report(outcomes[-1])
+                run = pending.pop(reference)
+                answer = _answer(reference, out / run.name)
+                outcomes.append(answer.outcome)
+                report(answer.outcome)
+                if answer.is_ill:
+                    ill.add(answer.node)
+                if answer.outcome.status == "waiting" and (well := _nodes() - ill):
+                    others = sorted(well - {answer.node} or well)
+                    pending[submit(run, **_at(others[len(outcomes) % len(others)]))] = run
     finally:
         for reference in pending:
             ray.cancel(reference, force=True)
@@ -95,20 +110,50 @@ def _knock(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _task(run: PlannedRun, out: str, threads: int, device: str) -> Outcome:
+@dataclass(frozen=True)
+class Answer:
+    """What a task gives: what became of its run, the node that it ran on, and whether that should take no more."""
+
+    outcome: Outcome
+    node: str = ""
+    is_ill: bool = False
+
+
+@lru_cache  # one for each of Ray's processes
+def _health(out: str) -> Health:
+    return Health(Path(out))
+
+
+def _task(run: PlannedRun, out: str, threads: int, device: str) -> Answer:
     """A run inside one of Ray's processes, which are kept for the next run: torch and the data stay loaded."""
     import torch
 
     torch.set_num_threads(threads)
-    return execute(run, out, device)
+    health, node = _health(out), ray.get_runtime_context().get_node_id()
+    if health.is_ill:
+        return Answer(Outcome(run.name, "waiting", health.reason), node, is_ill=True)
+    outcome = execute(run, out, device)
+    health.note(outcome)
+    return Answer(outcome, node, health.is_ill)
 
 
-def _outcome(reference: Any, folder: Path) -> Outcome:
+def _answer(reference: Any, folder: Path) -> Answer:
     try:
-        outcome: Outcome = ray.get(reference)
+        answer: Answer = ray.get(reference)
     except RayError as error:
-        return failed(folder, f"Ray gave it up after {RETRIES} retries ({type(error).__name__})", str(error))
-    return outcome
+        reason = f"Ray gave it up after {RETRIES} retries ({type(error).__name__})"
+        return Answer(failed(folder, reason, str(error)))
+    return answer
+
+
+def _nodes() -> set[str]:
+    """Ids of the nodes that run tasks."""
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
+
+
+def _at(node: str) -> dict[str, Any]:
+    """The options of a task that should run on a node; another will do where that one is gone."""
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True)}
 
 
 def _everywhere(spec: RunSpec) -> RunSpec:

@@ -1,15 +1,16 @@
 """Runs as a Slurm job array, through submitit.
 
-The array has a few jobs, not one a run: a job loads torch and the data once and works through runs until none is left.
-Job i of n starts with runs i, i + n, i + 2n, … and then helps with the others; locks keep two jobs off one run. A job
-that is preempted or out of time is put back into the queue and goes on from its run's checkpoint. The sweep's folder
-and the data must be on a filesystem that all nodes share, with file locks.
+The array has a few jobs, not one per run: a job loads torch and the data once and works through runs until none is
+left. Job i of n starts with runs i, i + n, i + 2n, … and then helps with the others; locks keep two jobs off one run. A
+job that is preempted or out of time is queued again and resumes from its run's checkpoint; one whose machine fails two
+runs in a row ends. The sweep's folder and the data must be on a filesystem that all nodes share, with file locks.
 """
 
 from __future__ import annotations
 
 import subprocess
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from submitit.helpers import DelayedSubmission
 
 from fgmix.errors import UserError
 from fgmix.runs.folder import RunFolder
+from fgmix.sweeps.attempts import Health, last_attempt
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.folder import Outcome, is_settled, read_error
 from fgmix.sweeps.running import Report
@@ -40,9 +42,17 @@ class Share:
         import torch
 
         torch.set_num_threads(self.threads)
-        for run in self.runs:
-            if not is_settled(Path(self.out) / run.name):
-                execute(run, self.out, self.device)
+        out, left = Path(self.out), deque(self.runs)
+        health = Health(out)
+        while left and not health.is_ill:
+            run = left.popleft()
+            if is_settled(out / run.name):
+                continue
+            outcome = execute(run, self.out, self.device)
+            health.note(outcome)
+            if outcome.status == "waiting":
+                print(f"{run.name} waits: {outcome.error}", flush=True)  # in the job's log
+                left.append(run)
 
     def checkpoint(self) -> DelayedSubmission:
         """What submitit queues again when the job is preempted or out of time: the same; what is done is skipped."""
@@ -97,7 +107,8 @@ def run_slurm(
     finally:
         for job in submitted if waiting else ():
             job.cancel(check=False)
-    return outcomes
+    failures = {run.name: last_attempt(out / run.name) for run in waiting}
+    return [*outcomes, *(Outcome(name, "waiting", reason) for name, reason in failures.items() if reason)]
 
 
 def _executor(folder: Path, cluster: str) -> submitit.AutoExecutor:
@@ -105,7 +116,7 @@ def _executor(folder: Path, cluster: str) -> submitit.AutoExecutor:
         return submitit.AutoExecutor(folder=folder, cluster=cluster, slurm_max_num_timeout=TIME_OUTS)
     except RuntimeError as error:  # no srun on the PATH
         raise UserError(
-            f"Expected Slurm's commands on this machine. {error} Start the sweep on a node of the cluster, or take "
+            f"Expected Slurm's commands on this machine. {error} Start the sweep on a node of the cluster, or choose "
             "another --launcher."
         ) from error
 
@@ -117,8 +128,8 @@ def _submit(executor: submitit.AutoExecutor, shares: Sequence[Share]) -> list[su
     except FailedJobError as error:  # raised at the end of the block, where the array is submitted
         reason = " ".join(str(error).split())  # sbatch's own lines, as one sentence
         raise UserError(
-            f"Expected Slurm to take the jobs. sbatch failed ({reason}). Look whether its controller is up with "
-            "`sinfo`, and at the --slurm options."
+            f"Expected Slurm to accept the jobs. sbatch failed ({reason}). Check with `sinfo` that its controller is "
+            "up, and check the --slurm options."
         ) from error
 
 
@@ -130,7 +141,7 @@ def _set_options(executor: submitit.AutoExecutor, cpus: int, gpus: int, options:
     try:
         executor.update_parameters(**resources)
     except (NameError, ValueError) as error:
-        raise UserError(f"Expected options that submitit knows. {error}") from error
+        raise UserError(f"Expected options that submitit accepts. {error} Check the --slurm options.") from error
 
 
 def _queued(jobs: Sequence[submitit.Job[None]], cluster: str) -> bool:

@@ -1,0 +1,17 @@
+"""CSV that a spreadsheet opens without computing anything: names in our tables come from folders and files of others."""
+
+from __future__ import annotations
+
+import re
+
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def cell(text: str) -> str:
+    """The text as a cell; one that a spreadsheet would take for a formula gets an apostrophe, which makes it text.
+
+    >>> cell("=HYPERLINK(A1)"), cell("-0.5"), cell("mr")
+    ("'=HYPERLINK(A1)", '-0.5', 'mr')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

@@ -1,0 +1,182 @@
+"""Errors of the machine are not errors of the run: the run waits, the worker is judged by its next run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fgmix.errors import MachineError
+from fgmix.sweeps import execute as module
+from fgmix.sweeps.attempts import ATTEMPTS, Health, put_off
+from fgmix.sweeps.execute import _dataset, execute
+from fgmix.sweeps.folder import Outcome, read_error, state_of
+from fgmix.sweeps.running import run_sweeps
+from fgmix.sweeps.status import read_status
+from fgmix.sweeps.sweep import PlannedRun, plan
+from sweeps.toys import Here, make_data, records, toy_sweep
+
+
+def os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number), "/data/PACS")
+
+
+def caused_by(cause: Exception) -> Exception:
+    error = ValueError("the weights cannot be read")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    return make_data(tmp_path)
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """Errors that training raises, one after the other; without any it trains."""
+    train, errors = module.train, list[Exception]()
+
+    def failing(*args: Any, **options: Any) -> Any:
+        if errors:
+            raise errors.pop(0)
+        return train(*args, **options)
+
+    monkeypatch.setattr(module, "train", failing)
+    return errors
+
+
+# What is the machine's
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (os_error(errno.ENOSPC), "Expected to write /data/PACS. The disk is full."),
+        (os_error(errno.EDQUOT), "The disk is full."),
+        (os_error(errno.EIO), "Found Input/output error at /data/PACS."),
+        (os_error(errno.ESTALE), "Found Stale file handle at /data/PACS."),
+        (os_error(errno.EROFS), "Found Read-only file system at /data/PACS."),
+        (RuntimeError("CUDA error: device lost\nCompile with TORCH_USE_CUDA_DSA"), "Found CUDA error: device lost."),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), "Found cuDNN error: CUDNN_STATUS"),
+        (MachineError("Expected the hub to answer."), "Expected the hub to answer."),
+        (caused_by(os_error(errno.EIO)), "Found Input/output error at /data/PACS."),
+    ],
+)
+def test_a_run_that_the_machine_fails_waits(
+    data: str, tmp_path: Path, broken: list[Exception], error: Exception, said: str
+) -> None:
+    planned = plan(toy_sweep(data))[0]
+    broken.append(error)
+    outcome = execute(planned, str(tmp_path), "cpu")
+    assert outcome.status == "waiting"
+    assert said in outcome.error
+    assert state_of(tmp_path / planned.name) == "waiting"
+    (line,) = (tmp_path / planned.name / "attempts.jsonl").read_text().splitlines()
+    noted = json.loads(line)
+    assert (noted["host"], noted["device"], noted["reason"]) == (platform.node(), "cpu", outcome.error)
+    assert execute(planned, str(tmp_path), "cpu") == Outcome(planned.name, "done")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"),  # of a batch that is too large
+        os_error(errno.EACCES),
+        RuntimeError("shapes differ"),
+        MemoryError(),
+    ],
+)
+def test_any_other_error_is_the_runs(data: str, tmp_path: Path, broken: list[Exception], error: Exception) -> None:
+    planned = plan(toy_sweep(data))[0]
+    broken.append(error)
+    assert execute(planned, str(tmp_path), "cpu").status == "failed"
+    assert not (tmp_path / planned.name / "attempts.jsonl").exists()
+
+
+def test_data_that_are_gone_since_the_plan_are_the_machines(data: str, tmp_path: Path) -> None:
+    planned = plan(toy_sweep(data))[0]
+    _dataset.cache_clear()
+    Path(data).rename(tmp_path / "unmounted.npz")
+    outcome = execute(planned, str(tmp_path), "cpu")
+    assert (outcome.status, "Found nothing there" in outcome.error) == ("waiting", True)
+    (tmp_path / "unmounted.npz").rename(data)
+    assert execute(planned, str(tmp_path), "cpu").status == "done"
+
+
+def test_a_device_that_is_gone_is_the_machines(data: str, tmp_path: Path) -> None:
+    planned = plan(toy_sweep(data))[0]
+    assert execute(planned, str(tmp_path), "cuda:7").status == "waiting"
+
+
+def test_a_failure_that_cannot_be_recorded_waits(
+    data: str, tmp_path: Path, broken: list[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise MachineError("The disk is full.")
+
+    planned = plan(toy_sweep(data))[0]
+    broken.append(RuntimeError("shapes differ"))
+    monkeypatch.setattr(module, "failed", full)
+    assert execute(planned, str(tmp_path), "cpu") == Outcome(planned.name, "waiting", "The disk is full.")
+
+
+# What follows from it
+
+
+def outcomes(health: Health, *found: str) -> None:
+    for each in found:
+        name, _, status = each.partition(" ")
+        if status == "waiting":
+            put_off(health.out / name, MachineError("The disk is full."), "cpu")
+        health.note(Outcome(name, status, "The disk is full." if status == "waiting" else ""))  # type: ignore[arg-type]
+
+
+def test_two_runs_in_a_row_end_a_worker_and_count_against_no_run(tmp_path: Path) -> None:
+    health = Health(tmp_path)
+    outcomes(health, "a waiting")
+    assert not health.is_ill
+    outcomes(health, "b failed", "c busy", "d waiting")  # neither needs a machine that works
+    assert health.is_ill
+    assert health.reason == "The disk is full."
+    assert state_of(tmp_path / "a") == "waiting"
+
+
+def test_attempts_on_a_machine_that_is_well_fail_a_run(tmp_path: Path) -> None:
+    for attempt in range(ATTEMPTS):
+        assert state_of(tmp_path / "bad") == "waiting"
+        health = Health(tmp_path)  # of another worker each time
+        outcomes(health, "bad waiting", f"good{attempt} done")
+        assert not health.unfinished
+    assert state_of(tmp_path / "bad") == "failed"
+    assert "The disk is full." in read_error(tmp_path / "bad")
+    assert "3 times on workers that finished other runs" in read_error(tmp_path / "bad")
+
+
+def test_a_sweep_stops_tells_why_and_resumes(data: str, tmp_path: Path, broken: list[Exception]) -> None:
+    out, sweep = tmp_path / "out", toy_sweep(data, test_domains=("ct", "mr"))
+    broken.append(os_error(errno.ENOSPC))
+    result = run_sweeps([sweep], out, Here(), progress=False)
+    assert (len(result.done), len(result.waiting), result.failed) == (1, 1, ())
+    assert result.stopped_by.startswith("Expected to write /data/PACS. The disk is full.")
+    (waiting,) = result.waiting
+    assert read_status(out).lines()[-1] == f"waiting: {waiting}: {result.stopped_by} (attempt 1, on {platform.node()})"
+    assert not list(out.glob("*/error.json"))
+    run_sweeps([sweep], out, Here(), progress=False)
+    run_sweeps([sweep], tmp_path / "undisturbed", Here(), progress=False)
+    assert records(out) == records(tmp_path / "undisturbed")
+
+
+def test_retrying_forgets_the_attempts(data: str, tmp_path: Path, broken: list[Exception]) -> None:
+    planned: PlannedRun = plan(toy_sweep(data, test_domains=("us",)))[0]
+    broken.append(os_error(errno.EIO))
+    execute(planned, str(tmp_path), "cpu")
+    assert (tmp_path / planned.name / "attempts.jsonl").exists()
+    run_sweeps([toy_sweep(data, test_domains=("us",))], tmp_path, Here(), retry_failed=True, progress=False)
+    assert not (tmp_path / planned.name / "attempts.jsonl").exists()
