@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fgmix.errors import UserError
+from fgmix.errors import MachineError
 
 TIMEOUT = 5  # seconds; the hub's own library tries again for a minute
 
@@ -33,7 +33,7 @@ def require_answer(name: str, cfg: Any) -> None:
     try:
         get_session().head(address, timeout=TIMEOUT)
     except Exception as error:
-        raise UserError(
+        raise MachineError(
             f"Expected to download the weights of {name} from {address}. It cannot be reached "
             f"({type(error).__name__}). Connect, or pass a file with --weights PATH, or copy Hugging Face's cache from "
             "a machine that has the weights and set HF_HUB_OFFLINE=1."
