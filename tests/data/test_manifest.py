@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from fgmix.data.checks import check_images
 from fgmix.data.folders import scan_folder
 from fgmix.data.image_dataset import load_images, prepare_images
 from fgmix.data.splits import split_dataset
+from fgmix.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("image_cache")
 QUIET = LoadOptions(image_size=8, progress=False)
@@ -100,3 +102,25 @@ def test_a_manifest_can_be_checked_and_prepared(tmp_path: Path) -> None:
     assert again.domains[0].holdout is not None
     write(csv, listing(root)[1:])
     assert [len(domain) for domain in load_images(csv, QUIET).domains] == [3, 4]
+
+
+def test_files_elsewhere_can_be_checked_and_prepared(tmp_path: Path) -> None:
+    """Absolute paths, and a folder of the manifest that is a link."""
+    root = two_domains(tmp_path / "there" / "pets")
+    shutil.copy(root / "art" / "cat" / "1.png", root / "photo" / "cat" / "2.png")
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "here").symlink_to(tmp_path / "real" / "deep")
+    csv = write(tmp_path / "here" / "list.csv", listing(root, absolute=True))
+    (duplicates,) = (line for line in check_images(csv, progress=False).lines() if line.startswith("The same image"))
+    assert duplicates.endswith(f"{root}/art/cat/1.png, {root}/photo/cat/2.png")
+    prepared = prepare_images(csv, QUIET)
+    assert load_images(csv, QUIET).notes == prepared.dataset.notes == ()
+
+
+@pytest.mark.parametrize(("art", "photo"), [(["train"] * 4, ["train", "val"] * 2), (["val"] * 4, ["train", "val"] * 2)])
+def test_a_split_needs_both_parts_in_every_domain(tmp_path: Path, art: list[str], photo: list[str]) -> None:
+    root = two_domains(tmp_path / "pets")
+    lines = [f"{row},{part}" for row, part in zip(listing(root), art + photo)]
+    dataset = load(str(write(tmp_path / "list.csv", lines, "path,label,domain,split")), QUIET)
+    with pytest.raises(UserError, match="samples of domain 'art' in both parts of the given split"):
+        split_dataset(dataset, 0.2, trial_seed=0)

@@ -58,13 +58,13 @@ class FolderReport:
             *self._table(),
             *self.notes,
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
-            *(
-                "The same image in several domains: " + ", ".join(str(path.relative_to(self.root)) for path in group)
-                for group in self.duplicates
-            ),
+            *("The same image in several domains: " + ", ".join(map(self._shown, group)) for group in self.duplicates),
             *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
             *(["No problems found."] if self.clean else []),
         ]
+
+    def _shown(self, path: Path) -> str:
+        return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
     def _overview(self) -> list[str]:
         total = sum(sum(row.values()) for row in self.counts.values())

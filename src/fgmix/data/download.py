@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from fgmix.data._opening import what_is
 from fgmix.data.benchmarks import BENCHMARKS, Benchmark, differences
 from fgmix.data.fetch import Retry, fetch, require_space, sha256_of
 from fgmix.data.folders import scan_folder
@@ -161,10 +162,10 @@ def _file_name(url: str) -> str:
 def _present(benchmark: Benchmark, root: Path) -> Path | None:
     """The folder that holds the benchmark already; UserError if its place is taken by something else."""
     for folder in (root / benchmark.folder, root / benchmark.name, root):  # where `find_folder` looks
-        if folder.is_dir() and all((folder / domain).is_dir() for domain in benchmark.domains):
+        if all(os.path.isdir(folder / domain) for domain in benchmark.domains):
             return folder
     target = root / benchmark.folder
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    if os.path.lexists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise UserError(
             f"Expected nothing, or {benchmark.name} with {', '.join(benchmark.domains)}, at {target}. Found something "
             "else. Move it away, or choose another --data-root."
@@ -193,8 +194,8 @@ def _place(part: Part, work: Path) -> Path:
 
 def _given(path: Path, sha256: str | None) -> _Archive:
     path = path.expanduser()
-    if not path.is_file():
-        raise UserError(f"Expected an archive at {path}. Found {'a folder' if path.is_dir() else 'nothing there'}.")
+    if not os.path.isfile(path):
+        raise UserError(f"Expected an archive at {path}. Found {what_is(path)}. Check the path.")
     archive = _Archive(path, sha256, is_ours=False)
     _check_digest(archive)
     return archive

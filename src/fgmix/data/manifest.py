@@ -107,8 +107,8 @@ def _holdout(cells: dict[str, str], number: int, path: Path) -> bool | None:
         return None
     if cells["split"] not in SPLITS:
         raise UserError(
-            f"Expected train or holdout as split in {path}. Found {cells['split']!r} in line {number}. Whole domains "
-            "are held out for testing: images of a test domain need no split of their own, so write train there."
+            f"Expected train or holdout as split in {path}. Found {cells['split']!r} in line {number}. Domains are "
+            "held out for testing as a whole: use train and holdout in each of them."
         )
     return SPLITS[cells["split"]]
 
@@ -116,7 +116,7 @@ def _holdout(cells: dict[str, str], number: int, path: Path) -> bool | None:
 def _require_distinct(lines: Sequence[_Line], path: Path) -> None:
     first: dict[str, int] = {}
     for number, cells in lines:
-        before = first.setdefault(os.path.normpath(cells["path"]), number)
+        before = first.setdefault(os.path.abspath(path.parent / cells["path"]), number)
         if before != number:
             raise UserError(
                 f"Expected every path once in {path}. Found {cells['path']!r} in lines {before} and {number}. Remove "

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -141,7 +142,7 @@ _AXES = {"images": 3, "labels": 1}
 def _idx_file(folder: Path, part: str, what: str) -> Path | None:
     """One of MNIST's four files, plain or gzipped."""
     plain = folder / f"{part}-{what}-idx{_AXES[what]}-ubyte"
-    return next((file for file in (plain, plain.with_name(f"{plain.name}.gz")) if file.is_file()), None)
+    return next((file for file in (plain, plain.with_name(f"{plain.name}.gz")) if os.path.isfile(file)), None)
 
 
 def _read_part(folder: Path, part: str) -> Digits:

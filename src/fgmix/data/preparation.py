@@ -58,7 +58,7 @@ class Preparation:
             "label": catalogue.label,
             "notes": _text(catalogue.notes),
             "contents": _text([self.contents]),
-            "folders": _text(os.path.relpath(folder, catalogue.files.root) for folder, _ in self.folders),
+            "folders": _text(_below(folder, catalogue.files.root) for folder, _ in self.folders),
             "times": np.array([time for _, time in self.folders], dtype=np.int64),
         }
         if catalogue.holdout is not None:
@@ -102,6 +102,11 @@ def _file(path: Path, cache: Path) -> Path:
 def _listing(path: Path) -> str:
     """A digest of the CSV manifest; a folder has no listing but itself."""
     return digest_of(path).hex() if is_manifest(path) else "folder"
+
+
+def _below(folder: Path, root: Path) -> str:
+    """The folder's name within the root, so that another path to the root finds it; else its whole path."""
+    return str(folder.relative_to(root) if folder.is_relative_to(root) else folder.absolute())
 
 
 def _time(folder: Path) -> int:
