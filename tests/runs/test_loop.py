@@ -39,9 +39,9 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 
 def test_evaluations_hold_what_selection_needs_and_no_more(record: RunRecord) -> None:
     assert [e.step for e in record.evaluations] == [10, 20, 30]
-    for evaluation in record.evaluations:
+    for found in record.evaluations:
         for model in ("raw", "swa"):
-            parts = {name: set(scores) for name, scores in evaluation.accuracy[model].items()}
+            parts = {name: set(scores) for name, scores in found.accuracy[model].items()}
             assert parts == {"0": {"holdout"}, "1": {"holdout"}, "2": {"train", "holdout"}}
         assert set(evaluation.metrics) == {"loss"}
 
@@ -224,3 +224,11 @@ def test_weights_that_are_not_kept_are_named_with_the_way_to_get_them(tmp_path: 
     assert record.folder is not None
     with pytest.raises(UserError, match=r"--keep all"):
         open_run(record.folder, dataset=toy_data()).algorithm("last")
+
+
+def test_a_run_keeps_the_weights_that_it_was_started_to_keep(tmp_path: Path) -> None:
+    spec = toy_spec()
+    fewer = run(replace(spec, keep="best"), tmp_path)
+    with pytest.raises(UserError, match=r"keeps best of its weights\. Found --keep all"):
+        run(spec, tmp_path)
+    assert run(replace(spec, keep="none"), tmp_path).as_dict() == fewer.as_dict()

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fgmix.runs.spec import ResolvedSpec
 from fgmix.seals import damaged, open_line, seal_line
 
 SNAPSHOTS = "snapshots"
+KEPT = ("none", "best", "all")  # from the fewest weights to the most
 
 
 class RunBusy(UserError):
@@ -105,20 +107,22 @@ class RunFolder:
         return self.is_done or self.error.exists()
 
     @contextmanager
-    def opened(self, spec: ResolvedSpec) -> Iterator[None]:
-        """Hold the folder for this process; it must be new, or made from the same content by the same version."""
+    def opened(self, spec: ResolvedSpec) -> Iterator[ResolvedSpec]:
+        """Hold the folder for this process; it must be new, or made from the same content by the same version.
+
+        Gives the spec that the run has: it keeps the weights that it was started to keep, if that is enough.
+        """
         make_folder(self.path)
         busy = f"The run {self.path} is being worked on by another process. Wait for it, or stop it."
         with exclusive(self.lock, RunBusy(busy)):
             remove_temporaries(self.path)
-            self._check_or_write_spec(spec)
-            yield
+            yield self._checked_spec(spec)
 
-    def _check_or_write_spec(self, spec: ResolvedSpec) -> None:
+    def _checked_spec(self, spec: ResolvedSpec) -> ResolvedSpec:
         if not self.spec.exists():
             made_by = {"fgmix": fgmix.__version__, "environment": environment()}
             write_json(self.spec, {**made_by, "identity": spec.identity, "spec": spec.as_dict()})
-            return
+            return spec
         made = read_json(self.spec)
         if made.get("fgmix") != fgmix.__version__:
             raise UserError(
@@ -130,6 +134,13 @@ class RunFolder:
                 f"The run {self.path} was made from another spec. Its spec.json was changed, or two specs share a "
                 "digest. Choose another --out."
             )
+        kept = made["spec"]["keep"]
+        if KEPT.index(kept) < KEPT.index(spec.keep):
+            raise UserError(
+                f"The run {self.path} keeps {kept} of its weights. Found --keep {spec.keep}. Choose another --out, or "
+                "delete the run to train it again."
+            )
+        return replace(spec, keep=kept)
 
     def finished(self) -> RunRecord | None:
         """The record, if the run is done."""

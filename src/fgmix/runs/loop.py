@@ -70,7 +70,8 @@ def train(
     for note in notes_of(spec, run.spec) if progress else ():
         print(f"note: {note}", file=sys.stderr)
     folder = RunFolder(Path(out) / run.spec.name)
-    with folder.opened(run.spec):
+    with folder.opened(run.spec) as made:
+        run = replace(run, spec=made)
         if found := folder.finished():
             return found
         loop = _Loop(run, folder, build_algorithm(run).to(pick_device(device)), progress)
