@@ -64,7 +64,6 @@ def arm(moment: str, count: int) -> None:
 
         loop._Loop._step = dying_step  # type: ignore[method-assign]
     elif moment == "evaluation":
-
         score_parts = evaluation.score_parts
 
         def dying_score(*args: Any) -> dict[str, list[evaluation.Score]]:

@@ -43,7 +43,7 @@ def test_evaluations_hold_what_selection_needs_and_no_more(record: RunRecord) ->
         for model in ("raw", "swa"):
             parts = {name: set(scores) for name, scores in found.accuracy[model].items()}
             assert parts == {"0": {"holdout"}, "1": {"holdout"}, "2": {"train", "holdout"}}
-        assert set(evaluation.metrics) == {"loss"}
+        assert set(found.metrics) == {"loss"}
 
 
 def test_training_parts_are_scored_on_request(tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     from fgmix.runs.averaging import build_average
     from fgmix.runs.prepared import batch_source, build_algorithm, prepare
 
-    run = prepare(replace(spec(data, steps=4, averaging_start=1), algorithm="fgmix", settings={"tau": 0.0}), progress=False)
+    run = prepare(
+        replace(spec(data, steps=4, averaging_start=1), algorithm="fgmix", settings={"tau": 0.0}), progress=False
+    )
     found = calibrate(run.spec, run.dataset, device="cpu", repeats=1)
     algorithm = build_algorithm(run)
     algorithm.step(batch_source(run).at(0))
