@@ -631,3 +631,26 @@ def test_double_precision_without_a_prior() -> None:
     head, (z, y, domains) = nn.Linear(D, C).double(), batch()
     mixed = FGMix(D, head, alpha=0.0, lr=1e-3).double()(z.double(), y, domains, head)
     assert mixed.policy_loss.dtype == torch.float64
+
+
+def test_on_an_accelerator_a_batch_without_a_shared_class_only_reaches_the_prior(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There the host does not learn that nothing is mixed: codes are masked, and state moves as on a CPU."""
+    classifier, z = nn.Linear(D, C), torch.randn(4, D, generator=torch.Generator().manual_seed(0))
+    y, domains = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 0, 1, 1])
+    here = FGMix(D, classifier, n=5, lr=1e-2)
+    there = copy.deepcopy(here)
+    on_cpu = here(z, y, domains, classifier)
+    monkeypatch.setattr("fgmix.mixing.tuples._on_host", lambda _: False)
+    mixed = there(z, y, domains, classifier)
+
+    assert mixed.y.tolist() == [-100] * 5
+    assert not mixed.z.any()
+    assert {name: value.item() for name, value in mixed.metrics.items()} == {
+        name: value.item() for name, value in on_cpu.metrics.items()
+    }
+    for (name, a), b in zip(here.named_parameters(), there.parameters()):
+        assert torch.equal(a, b), name
+    for (name, a), b in zip(here.named_buffers(), there.buffers()):
+        assert torch.equal(a, b), name

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgmix.errors import UserError
-from fgmix.mixing import draw_tuples
+from fgmix.mixing import draw_tuples, tuples
 
 
 @given(st.lists(st.tuples(st.integers(-2, 3), st.sampled_from([-5, 0, 7, 40])), min_size=1, max_size=30), st.data())
@@ -32,6 +32,14 @@ def frequencies(values: torch.Tensor) -> dict[object, float]:
     return {v: rows.count(v) / len(rows) for v in set(rows)}
 
 
+@pytest.fixture(params=["CPU", "accelerator"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of drawing: on a CPU, and with shapes that do not depend on the classes, as on an accelerator."""
+    if request.param == "accelerator":
+        monkeypatch.setattr(tuples, "_on_host", lambda _: False)
+
+
+@pytest.mark.usefixtures("path")
 def test_class_then_instances_are_uniform() -> None:
     """20,000 tuples: a frequency p has standard deviation √(p(1−p)/n) ≤ 0.0036; the bound is five of them."""
     # Class 0: 3 instances in domain 0, 1 in domain 1. Class 1: 1 and 2. Class 2: in domain 0 only.
@@ -43,6 +51,7 @@ def test_class_then_instances_are_uniform() -> None:
     assert frequencies(index) == pytest.approx(expected, abs=0.018)
 
 
+@pytest.mark.usefixtures("path")
 def test_fewer_domains_per_tuple_draws_a_subset_for_each_tuple() -> None:
     """Class 0 is in three domains, class 1 in two of them, class 2 in one: the rule of the docstring, p as above."""
     y = torch.tensor([0, 1, 0, 1, 0, 2])
@@ -50,6 +59,17 @@ def test_fewer_domains_per_tuple_draws_a_subset_for_each_tuple() -> None:
     index, _ = draw_tuples(y, domains, 20_000, domains_per_tuple=2)
     expected = {(0, 2): 1 / 6, (0, 4): 1 / 6, (2, 4): 1 / 6, (1, 3): 1 / 2}
     assert frequencies(index) == pytest.approx(expected, abs=0.018)
+
+
+def test_without_a_shared_class_an_accelerator_gets_rows_to_ignore(monkeypatch: pytest.MonkeyPatch) -> None:
+    y, domains = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 0, 1, 1])
+    assert len(draw_tuples(y, domains, 5)[0]) == 0
+    monkeypatch.setattr(tuples, "_on_host", lambda _: False)
+    index, labels = draw_tuples(y, domains, 5)
+    assert index.shape == (5, 2)
+    assert ((index >= 0) & (index < len(y))).all()
+    assert labels.tolist() == [-100] * 5
+    assert len(draw_tuples(y, domains, 5, domains_per_tuple=3)[0]) == 0  # too few domains, which the host knows
 
 
 def test_the_generator_is_the_only_source_of_chance() -> None:

@@ -119,7 +119,8 @@ class LatentMixing(Algorithm):
             metrics = self.trunk_metrics()
             loss = total = cross_entropy(self.classifier(z), y)
         else:
-            domains = torch.cat([torch.full_like(y_e, e) for e, (_, y_e) in enumerate(batches)])
+            # On the host, which then counts them without waiting for a device.
+            domains = torch.cat([torch.full((len(y_e),), e) for e, (_, y_e) in enumerate(batches)])
             mixed = self.mixer(z, y, domains, self.classifier)
             metrics = mixed.metrics
             loss = cross_entropy(self.classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))

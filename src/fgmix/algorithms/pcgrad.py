@@ -64,7 +64,8 @@ def weighted_sum_(g: list[list[Tensor]], w: Tensor) -> list[Tensor]:
     """Σ_j w_j g_j for each parameter tensor, in the memory of g[0].
 
     Example:
-        >>> weighted_sum_([[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]], torch.tensor([2.0, 3.0]))[0].tolist()
+        >>> g = [[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]]
+        >>> weighted_sum_(g, torch.tensor([2.0, 3.0]))[0].tolist()
         [2.0, 7.0]
     """
     total = g[0]

@@ -31,11 +31,14 @@ def check_head(classifier: object) -> None:
 
 
 def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, code_size: int) -> None:
-    """The arguments of one call. Labels on a GPU are not compared with the number of classes: reading them waits."""
+    """The arguments of one call; domain ids may stay on the CPU.
+
+    Labels on a GPU are not compared with the number of classes: reading them waits.
+    """
     for name, tensor in (("z", z), ("y", y), ("domains", domains)):
         if not isinstance(tensor, Tensor):
             raise UserError(f"Parameter `{name}` should be a tensor. Found {type(tensor).__name__}.")
-        if tensor.device != z.device:
+        if tensor.device != z.device and (name != "domains" or tensor.device.type != "cpu"):
             raise UserError(
                 f"Expected z, y and domains on one device. Found z on {z.device} and {name} on {tensor.device}."
             )

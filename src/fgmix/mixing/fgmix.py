@@ -16,14 +16,12 @@ from fgmix.mixing._heads import block_sizes
 from fgmix.mixing.flatness import flat_loss, logit_noise, margins, relative_gamma
 from fgmix.mixing.prior import Discriminator, Prior
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
-from fgmix.mixing.tuples import draw_tuples
+from fgmix.mixing.tuples import IGNORED, distinct_samples, draw_tuples
 from fgmix.mixing.weights import dirichlet_weights, entropy, extrapolated_share, mixing_matrix, scale_and_shift
 
 Weights = Literal["learned", "cosine", "dirichlet"]
 Inputs = Literal["gradients", "codes"]
 Scale = Literal["raw", "rms"]
-
-IGNORED = -100  # the class that `torch.nn.functional.cross_entropy` leaves out of its mean
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class Mixed:
     owns its optimiser, and do not depend on any parameter where nothing was mixed or nothing is learned.
     """
 
-    z: Tensor  # mixed codes (n, d); (0, d) where no class is shared, zeros where the batch was skipped
-    y: Tensor  # their classes (n,); −100 where the batch was skipped, which `cross_entropy` ignores
+    z: Tensor  # mixed codes (n, d); zeros where the batch was skipped; where no class is shared (0, d), on a GPU zeros
+    y: Tensor  # their classes (n,); −100 for codes of zeros, which `cross_entropy` ignores
     policy_loss: Tensor
     discriminator_loss: Tensor
     metrics: dict[str, Tensor]  # detached scalars, see `FGMix.idle_metrics`
@@ -138,7 +136,7 @@ class FGMix(nn.Module):
         Args:
             z: codes (N, d) with their graph.
             y: classes (N,).
-            domains: domain ids (N,).
+            domains: domain ids (N,), on the device of z or on the CPU; a GPU's make the host wait, to count them.
             classifier: h_φ as it is now; not changed, and not called in training mode.
             generator: on the device of z; None for torch's own.
         """
@@ -159,9 +157,10 @@ class FGMix(nn.Module):
                 self.observe(z)
             index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
             if len(labels) == 0:
-                return Mixed(z[:0], labels, _nothing(z), _nothing(z), self._masked({}, _finite([z])))
-            # Samples in several tuples count once: a third fewer projections and noise for 96 picks out of 96.
-            used, position = torch.unique(index, return_inverse=True)
+                finite = _finite([z])
+                return Mixed(z[:0], labels, _nothing(z), _nothing(z), self._masked({}, finite, finite))
+            used, position = distinct_samples(index, len(z))  # a sample in several tuples counts once
+            shared = labels[0] != IGNORED
             # What is not finite is replaced before it spreads: zero times NaN is no zero gradient.
             live = torch.where(_finite([z]), z.index_select(0, used), 0).to(self.lam.dtype)
             codes = live.detach()
@@ -171,7 +170,9 @@ class FGMix(nn.Module):
             z_mix = (A.detach() @ live).to(z.dtype)
 
             whole = z.detach().to(self.lam.dtype), y
-            policy_loss, discriminator_loss, terms = self._losses(A, codes, labels, whole, classifier, generator)
+            policy_loss, discriminator_loss, terms = self._losses(
+                A, codes, labels.clamp(min=0), shared, whole, classifier, generator
+            )
             metrics = {
                 **terms,
                 "lam": self.lam.detach().clone(),  # before the update
@@ -179,32 +180,35 @@ class FGMix(nn.Module):
                 "mixed": torch.full_like(self.lam, len(labels)),
                 "entropy": entropy(a.detach()),
             }
-            return self._settled(Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics), A, z, buffers)
+            return self._settled(Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics), shared, A, z, buffers)
 
-    def _settled(self, mixed: Mixed, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
+    def _settled(self, mixed: Mixed, shared: Tensor, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
         """The result of a call after the update; where not all of it is finite, one that mixes and changes nothing.
 
         Args:
             mixed: the result before.
+            shared: whether there is a class to mix; without one, only the prior changes.
             A: the mixing weights, through which both terms of the policy's loss reach it.
             z: the codes.
             buffers: those of this module before the call.
         """
-        fine = _finite([z, mixed.z, mixed.policy_loss, mixed.discriminator_loss])
+        finite = _finite([z, mixed.z, mixed.policy_loss, mixed.discriminator_loss])
+        fine = finite & shared
         if A.requires_grad:
             A.register_hook(lambda gradient: torch.where(fine, gradient, 0))
         policy_loss, discriminator_loss = (
             torch.where(fine, t, 0) for t in (mixed.policy_loss, mixed.discriminator_loss)
         )
-        fine = self._update(policy_loss + discriminator_loss, fine)
+        updated = self._update(policy_loss + discriminator_loss, fine)
+        finite = torch.where(shared, updated, finite)
         for buffer, before in zip(self.buffers(), buffers):
-            buffer.copy_(torch.where(fine, buffer, before))
+            buffer.copy_(torch.where(finite, buffer, before))
         return Mixed(
-            torch.where(fine, mixed.z, 0),
-            torch.where(fine, mixed.y, IGNORED),
+            torch.where(updated, mixed.z, 0),
+            torch.where(updated, mixed.y, IGNORED),
             policy_loss,
             discriminator_loss,
-            self._masked(mixed.metrics, fine),
+            self._masked(mixed.metrics, updated, finite),
         )
 
     def observe(self, z: Tensor) -> None:
@@ -225,9 +229,9 @@ class FGMix(nn.Module):
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
-    def _masked(self, metrics: dict[str, Tensor], fine: Tensor) -> dict[str, Tensor]:
+    def _masked(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor) -> dict[str, Tensor]:
         """The metrics of a batch if it is fine, else those of a step that mixes nothing; and whether it is skipped."""
-        idle = {**self.idle_metrics(), "skipped": (~fine).to(self.lam.dtype)}
+        idle = {**self.idle_metrics(), "skipped": (~finite).to(self.lam.dtype)}
         return {name: torch.where(fine, metrics.get(name, value), value) for name, value in idle.items()}
 
     def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
@@ -264,6 +268,7 @@ class FGMix(nn.Module):
         A: Tensor,
         z: Tensor,
         y: Tensor,
+        shared: Tensor,
         whole: tuple[Tensor, Tensor],
         classifier: nn.Module,
         generator: torch.Generator | None,
@@ -271,7 +276,7 @@ class FGMix(nn.Module):
         """Policy loss, discriminator loss, and their terms as metrics; `whole` is the batch, z and y what is mixed."""
         if self.compatibility is None:
             return _nothing(z), _nothing(z), {}
-        gamma, noise_to_margin = self._distance(*whole, classifier)
+        gamma, noise_to_margin = self._distance(*whole, shared, classifier)
         flat = flat_loss(classifier, A, z, y, gamma=gamma, directions=self.directions, generator=generator)
         terms = {"flat": flat.detach(), "noise_to_margin": noise_to_margin}
         if self.discriminator is None or self.prior is None:
@@ -283,14 +288,14 @@ class FGMix(nn.Module):
         return policy, disc, {**terms, "adv": adv.detach(), "disc": disc.detach()}
 
     @torch.no_grad()
-    def _distance(self, z: Tensor, y: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
+    def _distance(self, z: Tensor, y: Tensor, shared: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
         """γ, set where it is not yet, and the logits' noise at γ over the margin: medians over the batch z (N, d)."""
         noise = logit_noise(classifier, z).quantile(0.5)
         margin = margins(classifier, z, y).quantile(0.5)
         relative = relative_gamma(noise, margin, sum(block_sizes(classifier)))
         gamma = torch.where(self.gamma > 0, self.gamma, relative)  # no look at either: that would wait for the device
         if self.training:
-            self.gamma.copy_(gamma)
+            self.gamma.copy_(torch.where(shared, gamma, self.gamma))  # a call that mixes nothing does not set it
         return gamma, torch.where(margin > 0, gamma * noise / margin, 0.0)
 
     def _update(self, loss: Tensor, fine: Tensor) -> Tensor:

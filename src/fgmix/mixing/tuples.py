@@ -7,6 +7,8 @@ from torch import Tensor
 
 from fgmix.errors import UserError, bad_value
 
+IGNORED = -100  # the class that `torch.nn.functional.cross_entropy` leaves out of its mean
+
 
 def draw_tuples(
     y: Tensor,
@@ -26,16 +28,20 @@ def draw_tuples(
     Tuples are drawn with replacement: two of them may be equal. A column of the result follows the order of the
     domain ids within its row.
 
+    All shapes follow from N, n and k', none from the classes: on a GPU the host draws without waiting for them.
+
     Args:
         y: classes (N,).
-        domains: domain ids (N,), any integers; a domain may hold any number of samples.
+        domains: domain ids (N,), any integers; a domain may hold any number of samples. On the CPU whatever the device
+            of `y` is: their number k is a shape, and to count them on a GPU is to wait for it.
         n: number of tuples.
         domains_per_tuple: k', at least 2; None for k, the number of domains in the batch.
         generator: on the device of `y`; None for torch's own.
 
     Returns:
-        Indices into the batch (n, k') and the tuples' classes (n,). Both have no row where no class is held by k'
-        domains, and where the batch has one domain.
+        Indices into the batch (n, k') and the tuples' classes (n,). Both have no row where the batch has fewer than k'
+        domains, or only one. Where no class is held by k' domains they have none on a CPU; elsewhere every class is
+        then `IGNORED`.
 
     Example:
         >>> y, domains = torch.tensor([0, 1, 2, 1, 3]), torch.tensor([0, 0, 0, 1, 1])
@@ -51,23 +57,17 @@ def draw_tuples(
     if domains_per_tuple is not None and domains_per_tuple < 2:
         raise bad_value("domains_per_tuple", "at least 2", domains_per_tuple)
 
-    ids, e = torch.unique(domains, return_inverse=True)
-    classes, c = torch.unique(y, return_inverse=True)
+    ids, e = torch.unique(domains.cpu(), return_inverse=True)
+    e = e.to(y.device, non_blocking=True)
     k = len(ids)
     k_tuple = k if domains_per_tuple is None else domains_per_tuple
 
-    # Samples sorted by (class, domain): cell (c, e) is `counts[c, e]` long and starts at `starts[c, e]`.
-    cell = c * k + e
-    order = torch.argsort(cell, stable=True)
-    counts = torch.bincount(cell, minlength=len(classes) * k)
-    starts = (counts.cumsum(0) - counts).view(-1, k)
-    counts = counts.view(-1, k)
-
-    eligible = ((counts > 0).sum(1) >= max(k_tuple, 2)).nonzero().squeeze(1)
-    if len(eligible) == 0:
+    order, counts, starts = _cells(y, e, k)
+    eligible = (counts > 0).sum(1) >= k_tuple  # (N,)
+    if k < max(k_tuple, 2) or (_on_host(y) and not eligible.any()):
         return y.new_empty((0, k_tuple), dtype=torch.long), y[:0]
 
-    row = eligible[torch.randint(len(eligible), (n,), generator=generator, device=y.device)]
+    row = _draw_rows(eligible, n, generator)
     sizes, first = counts[row], starts[row]  # (n, k)
     if k_tuple < k:
         chosen = _subsets(sizes > 0, k_tuple, generator)
@@ -75,7 +75,64 @@ def draw_tuples(
     uniform = torch.rand(sizes.shape, generator=generator, device=y.device)
     # u < 1, but float rounding can take u·size up to size.
     offset = torch.minimum((uniform * sizes).long(), sizes - 1)
-    return order[first + offset], classes[row]
+    index = order[(first + offset).clamp(min=0)]  # below 0 only where nothing is eligible
+    return index, torch.where(eligible.any(), y[index[:, 0]], IGNORED)
+
+
+def _cells(y: Tensor, e: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Samples sorted by (class, domain): the order (N,), and of each cell (c, e) its length and its start, (N, k).
+
+    Classes are counted in ascending order. There are at most N of them; rows beyond the last are empty.
+    """
+    order = torch.argsort(y * k + e, stable=True)
+    y = y[order]
+    new_class = torch.cat([torch.zeros_like(y[:1]), (y[1:] != y[:-1]).long()])
+    cell = new_class.cumsum(0) * k + e[order]
+    counts = torch.zeros(len(y) * k, dtype=torch.long, device=y.device).scatter_add_(0, cell, torch.ones_like(cell))
+    starts = counts.cumsum(0) - counts
+    return order, counts.view(-1, k), starts.view(-1, k)
+
+
+def _draw_rows(eligible: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
+    """n uniform draws among the eligible rows; any row where there is none."""
+    if _on_host(eligible):
+        rows = eligible.nonzero().squeeze(1)
+        return rows[torch.randint(len(rows), (n,), generator=generator)]
+    return _rows_at(eligible, torch.rand(n, generator=generator, device=eligible.device))
+
+
+def _rows_at(eligible: Tensor, uniform: Tensor) -> Tensor:
+    """The eligible rows at the shares u ∈ [0, 1) of their list, without reading how many there are.
+
+    Example:
+        >>> _rows_at(torch.tensor([False, True, True, False]), torch.tensor([0.0, 0.4, 0.5, 0.9])).tolist()
+        [1, 1, 2, 2]
+    """
+    rank = eligible.cumsum(0)
+    wanted = torch.minimum((uniform * rank[-1]).long() + 1, rank[-1])  # counted from 1
+    return torch.searchsorted(rank, wanted)
+
+
+def distinct_samples(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Which of a batch's samples are worked on, (m,), and where among them those of `index` stand.
+
+    On a CPU the ones in a tuple, a third fewer for 96 picks out of 96. Elsewhere all of them: to know how many differ,
+    the host would wait.
+
+    Example:
+        >>> distinct_samples(torch.tensor([[5, 2], [5, 3]]), 8)
+        (tensor([2, 3, 5]), tensor([[2, 0],
+                [2, 1]]))
+    """
+    if _on_host(index):
+        used, position = torch.unique(index, return_inverse=True)
+        return used, position
+    return torch.arange(size, device=index.device), index
+
+
+def _on_host(tensor: Tensor) -> bool:
+    """Whether numbers of the tensor can be read without waiting for a device."""
+    return tensor.device.type == "cpu"
 
 
 def _subsets(allowed: Tensor, size: int, generator: torch.Generator | None) -> Tensor:
