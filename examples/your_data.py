@@ -21,7 +21,7 @@ fit(data, folder, algorithm="erm", steps=60, progress=False)
 
 model = load_model(folder)  # in another process or on another machine, only the folder is needed
 expected = model.info.estimate
-print(f"accuracy on an unseen scanner: {expected.accuracy:.0%}; in-domain accuracy: {model.info.in_domain_accuracy:.0%}")
+print(f"accuracy on an unseen scanner: {expected.accuracy:.0%}, in-domain: {model.info.in_domain_accuracy:.0%}")
 
 predictions = model.predict(rng.normal(size=(5, 8)) + 3 * np.eye(8)[[0, 1, 2, 0, 1]])
 for label, confidence, trusted in zip(predictions.labels, predictions.confidence, predictions.trusted):

@@ -33,7 +33,12 @@ def fit(
     from fgmix.deploy.fit import fit as fit_model
 
     settings = settings_of(algorithm, set_)
-    how: dict[str, Any] = {"estimated": estimate, "min_confidence": min_confidence, "device": device, "progress": not quiet}
+    how: dict[str, Any] = {
+        "estimated": estimate,
+        "min_confidence": min_confidence,
+        "device": device,
+        "progress": not quiet,
+    }
     fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)
     print((out / CARD).read_text(encoding="utf-8"), end="")
     print(f"\nModel: {out}")
