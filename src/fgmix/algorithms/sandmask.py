@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -53,7 +51,7 @@ class SANDMask(Algorithm):
         return {"loss": L.mean(), "passed": share_passed(m)}
 
 
-def soft_mask(g: Sequence[Sequence[Tensor]], tau: float, kappa: float) -> list[Tensor]:
+def soft_mask(g: list[list[Tensor]], tau: float, kappa: float) -> list[Tensor]:
     """m = max(0, tanh(κ (s − τ) / var_e g_e)).
 
     Args:
@@ -74,7 +72,7 @@ def soft_mask(g: Sequence[Sequence[Tensor]], tau: float, kappa: float) -> list[T
     return [m_p.nan_to_num_(nan=1e-17) for m_p in m]
 
 
-def variance(g: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def variance(g: list[list[Tensor]]) -> list[Tensor]:
     """var_e g_e, unbiased, for each parameter tensor.
 
     Example:
@@ -92,6 +90,6 @@ def variance(g: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return total
 
 
-def _squares_(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _squares_(tensors: tuple[Tensor, ...]) -> list[Tensor]:
     torch._foreach_mul_(tensors, tensors)
     return list(tensors)

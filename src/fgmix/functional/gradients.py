@@ -48,7 +48,7 @@ def domain_gradients(
     return torch.stack(L), g
 
 
-def sign_agreement(g: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def sign_agreement(g: list[list[Tensor]]) -> list[Tensor]:
     """s = |mean_e sign g_e|, elementwise: 1 where all domains pull the same way, 0 where they balance.
 
     Args:
@@ -69,7 +69,7 @@ def sign_agreement(g: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return s
 
 
-def masked_mean_(g: Sequence[Sequence[Tensor]], m: Sequence[Tensor]) -> list[Tensor]:
+def masked_mean_(g: list[list[Tensor]], m: list[Tensor]) -> list[Tensor]:
     """m ⊙ mean_e g_e / (mean(m) + 1e-10): the masked average, scaled up by the share that the mask lets through.
 
     In place, in the memory of g[0]: on a CPU a fresh tensor costs more to map than to fill.
@@ -92,7 +92,7 @@ def masked_mean_(g: Sequence[Sequence[Tensor]], m: Sequence[Tensor]) -> list[Ten
     return total
 
 
-def share_passed(m: Sequence[Tensor]) -> Tensor:
+def share_passed(m: list[Tensor]) -> Tensor:
     """The mean of all masks together.
 
     Example:
