@@ -20,6 +20,10 @@ from fgmix.networks import build_classifier, build_featurizer
         ("mlp", (7,)),
         ("identity", (7,)),
         ("resnet18", (3, 32, 32)),
+        ("mobilenetv3_small_050", (3, 32, 32)),  # a layer of its head stays in front of the classifier
+        pytest.param(  # timm leaves it a classifier for 0 classes
+            *("inception_next_atto", (3, 32, 32)), marks=pytest.mark.filterwarnings("ignore:Initializing zero-element")
+        ),
     ],
 )
 def test_codes_have_the_width_that_is_declared(name: str, shape: tuple[int, ...]) -> None:

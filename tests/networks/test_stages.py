@@ -21,22 +21,27 @@ QUICK = [  # one of every kind of network
 ]
 
 
-def assert_exchanging_maps_exchanges_codes(featurizer: Featurizer) -> None:
-    """At every stage: with the maps of two images exchanged, and nothing else, their codes are exchanged."""
-    x = torch.randn(2, *featurizer.input_shape).double()
+def assert_stages_hold_all_that_follows(featurizer: Featurizer) -> None:
+    """At every stage: with the maps of other images in place of its own, the network gives the codes of the others."""
+    ours, others = torch.randn(2, 2, *featurizer.input_shape).double()
     with torch.no_grad():
-        z = featurizer(x)
+        z = featurizer(ours)
         for stage in stages(featurizer):
-            seen = []
+            maps: list[Tensor] = []
 
-            def exchange(h: Tensor, seen: list[int] = seen) -> Tensor:
-                seen.append(h.shape[1])
-                return h.flip(0)
+            def record(h: Tensor, maps: list[Tensor] = maps) -> Tensor:
+                maps.append(h.clone())
+                return h
 
-            with changing_maps(featurizer, [stage.end], exchange):
-                exchanged = featurizer(x)
-            assert seen == [stage.end.channels]
-            assert (exchanged - z.flip(0)).abs().max() < 1e-6 * (z[0] - z[1]).abs().max()
+            def replace(h: Tensor, maps: list[Tensor] = maps) -> Tensor:
+                return maps[0].view_as(h)
+
+            with changing_maps(featurizer, [stage.end], record):
+                expected = featurizer(others)
+            with changing_maps(featurizer, [stage.end], replace):
+                replaced = featurizer(ours)
+            assert [h.shape[1] for h in maps] == [stage.end.channels]
+            assert (replaced - expected).abs().max() < 1e-6 * (expected - z).abs().max()
 
 
 def assert_every_block_passes_its_gate(featurizer: Featurizer) -> None:
@@ -57,8 +62,9 @@ def check(row: families.Row) -> None:
     px = int(row.px)
     assert families.found(row.family, row.model, px) == row
     featurizer = families.build(row.model, px).double()
+    assert featurizer(torch.zeros(2, 3, px, px).double()).shape == (2, featurizer.out_features)
     if not row.stages.startswith("–"):
-        assert_exchanging_maps_exchanges_codes(featurizer)
+        assert_stages_hold_all_that_follows(featurizer)
     if not row.blocks.startswith("–"):
         assert_every_block_passes_its_gate(featurizer)
 

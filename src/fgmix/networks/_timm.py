@@ -11,15 +11,18 @@ from fgmix.networks._hub import cached_weights, require_answer
 from fgmix.networks.names import load_timm, model_of, pretrained_cfg
 
 
-def build_timm(name: str, input_shape: tuple[int, ...], pretrained: bool) -> nn.Module:
-    """A model without its classifier, for images (c, h, w)."""
+def build_timm(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
+    """A model without its classifier, for images (c, h, w), and the width of its codes."""
     cfg = pretrained_cfg(name)  # refuses an unknown tag, also where no weights are loaded
     options = {} if input_shape[0] == 3 else {"in_chans": input_shape[0]}
     if cfg.fixed_input_size:  # vision transformers are built for a size
         options["img_size"] = input_shape[-1]
     if pretrained:
-        return _create(name, input_shape, pretrained=True, **_source(name, cfg), **options)
-    return _create(model_of(name), input_shape, **options)
+        net = _create(name, input_shape, pretrained=True, **_source(name, cfg), **options)
+    else:
+        net = _create(model_of(name), input_shape, **options)
+    # Some heads have layers of their own before the classifier, so that codes are wider than the last maps.
+    return net, int(getattr(net, "head_hidden_size", net.num_features))  # type: ignore[arg-type]
 
 
 def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Module:
@@ -32,6 +35,10 @@ def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Modul
             f"Expected to build {name} with {weights} weights for images of shape {input_shape}. timm cannot build it "
             f"({type(error).__name__}: {error}). Use another backbone or another image size.{advice}"
         ) from error
+    for module in list(net.modules()):  # a head that keeps a classifier for 0 classes (InceptionNeXt's) has no codes
+        for child, layer in module.named_children():
+            if isinstance(layer, nn.Linear) and layer.out_features == 0:
+                setattr(module, child, nn.Identity())
     return net
 
 

@@ -94,5 +94,4 @@ def _backbone(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tupl
     if name in ("small_cnn", "mnist_cnn"):
         cnn = (SmallCNN if name == "small_cnn" else MnistCNN)(input_shape[0])
         return cnn, cnn.out_features
-    timm_net = build_timm(name, input_shape, pretrained)
-    return timm_net, int(timm_net.num_features)  # type: ignore[arg-type]
+    return build_timm(name, input_shape, pretrained)
