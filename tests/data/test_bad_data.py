@@ -22,6 +22,7 @@ from data.test_images import png16
 from fgmix.data import LoadOptions, from_arrays, load
 from fgmix.data.checks import check_images
 from fgmix.data.image_dataset import prepare_images
+from fgmix.data.images import try_decode
 from fgmix.data.mnist import read_idx
 from fgmix.errors import MachineError, UserError
 
@@ -460,6 +461,8 @@ def test_a_failing_disk_is_no_broken_image(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("fgmix.data.images.open_file", failing)
     with pytest.raises(MachineError, match=r"Expected to read .*1\.png.*then rerun"):
         load(str(root), LoadOptions(image_size=8, progress=False, skip_unreadable=True))
+    with pytest.raises(MachineError):
+        try_decode(root / "art" / "cat" / "1.png")
 
 
 def test_data_that_is_gone_is_the_machines_fault() -> None:
