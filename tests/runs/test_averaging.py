@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from algorithms.toys import toy_algorithm, toy_batches
-from fgmix.algorithms import Algorithm
+from fgmix.algorithms import Algorithm, create
 from fgmix.runs.averaging import OverfitAware, RunningMean, WeightAverage, predictor_tensors
 from fgmix.runs.loop import train
 from runs.killed_run import toy_data, toy_spec
@@ -92,3 +93,14 @@ def test_swad_stands_beside_the_raw_model_in_a_run(tmp_path: Path) -> None:
     assert record.selected("swad") is record.evaluations[-1]
     assert record.folder is not None
     assert (record.folder / "last_swad.pt").exists()
+
+
+def test_swad_takes_in_nothing_before_the_base_model_trains() -> None:
+    erm = create("erm", featurizer=nn.Identity(), classifier=nn.Linear(1, 2), n_domains=1)
+    average = OverfitAware(erm, start=3)
+    for step in range(1, 7):
+        nn.init.constant_(erm.classifier.weight, step)
+        average.update(erm, step)
+        average.evaluated(1 / step)
+    assert average.average()["classifier.weight"].flatten().tolist() == [6.0, 6.0]
+    assert average.swad.closed == 4, "steps 3 to 6"

@@ -73,9 +73,23 @@ def test_weights_have_their_tag_and_their_normalisation(
     assert ResolvedSpec.from_dict(json.loads(json.dumps(spec.as_dict()))) == spec
 
 
-def test_random_weights_expect_nothing_and_have_no_tag() -> None:
-    spec = resolved(backbone="vit_tiny_patch16_224", pretrained=False)
+@pytest.mark.parametrize("backbone", ["vit_tiny_patch16_224", "vit_tiny_patch16_224.augreg_in21k_ft_in1k"])
+def test_random_weights_expect_nothing_and_have_no_tag(backbone: str) -> None:
+    spec = resolved(backbone=backbone, pretrained=False)
     assert (spec.backbone, spec.mean[0], spec.interpolation) == ("vit_tiny_patch16_224", 0.485, "bilinear")
+
+
+def test_a_tag_names_published_weights() -> None:
+    assert resolved(backbone="resnet18.tv_in1k").pretrained
+    assert not resolved(backbone="resnet18").pretrained
+
+
+def test_a_weights_file_is_taken_for_the_protocols_weights(tmp_path: Path) -> None:
+    (tmp_path / "w.pt").write_bytes(b"w")
+    spec = resolved(backbone="resnet50", weights=tmp_path / "w.pt")
+    assert (spec.backbone, spec.pretrained, spec.interpolation) == ("resnet50", False, "bilinear")
+    vit = resolved(backbone="vit_tiny_patch16_224", weights=tmp_path / "w.pt")
+    assert (vit.mean[0], vit.interpolation) == (0.5, "bicubic")
 
 
 def test_tag_digest_and_normalisation_are_part_of_the_identity(tmp_path: Path) -> None:
@@ -113,3 +127,6 @@ def test_a_short_run_has_no_averaged_row_and_says_why() -> None:
 def test_the_average_starts_when_the_base_model_does() -> None:
     spec = resolved(algorithm="ddg", steps=35_000, settings={"stage0": 25_000 / 35_000})
     assert spec.averaging_start == 25_001
+    swad = resolved(algorithm="ddg", steps=35_000, settings={"stage0": 25_000 / 35_000}, averaging="swad")
+    assert swad.averaging_start == 25_001
+    assert resolved(averaging="swad").averaging_start == 1

@@ -113,7 +113,7 @@ def test_domains_may_be_one_name_and_paths_may_be_paths(tmp_path: Path) -> None:
         ({"test_domains": None}, "a name or a sequence of names"),
         ({"dataset": None}, "`dataset` should be a text"),
         ({"settings": [1]}, "a dictionary"),
-        ({"steps": float("nan")}, "a positive integer"),
+        ({"steps": float("nan")}, "`steps` should be"),
         ({"dropout": float("nan")}, "finite"),
     ],
 )

@@ -69,8 +69,8 @@ def test_overall_is_every_method_on_every_dataset(planned: Any) -> None:
     assert {spec.averaging for spec in specs} == {"swa"}
     starts = {spec.averaging_start for spec in specs if spec.algorithm != "ddg"}
     assert starts == {100}  # ddg's base model starts to train later
-    assert {spec.protocol for spec in specs} == {"domainbed"}
-    assert {spec.backbone for spec in specs} == {"resnet50"}
+    assert {spec.protocol for spec in specs} == {"domainbed-2020"}
+    assert {spec.backbone for spec in specs} == {"resnet50.tv_in1k"}
 
 
 def test_the_papers_numbers_of_steps_trials_and_draws(planned: Any) -> None:

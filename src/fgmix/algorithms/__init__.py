@@ -1,4 +1,21 @@
-"""The methods, one a file. `names()` lists them, `create(name, …)` builds one."""
+"""The methods, one per file. `names()` lists them, `create(name, …)` builds one."""
+
+from fgmix.algorithms._base import Algorithm as Algorithm
+from fgmix.algorithms._base import Batches as Batches
+from fgmix.algorithms._config import BaseConfig as BaseConfig
+from fgmix.algorithms._config import choice as choice
+from fgmix.algorithms._config import log_uniform as log_uniform
+from fgmix.algorithms._config import search as search
+from fgmix.algorithms._config import setting as setting
+from fgmix.algorithms._config import uniform as uniform
+from fgmix.algorithms._registry import check_domains as check_domains
+from fgmix.algorithms._registry import create as create
+from fgmix.algorithms._registry import get as get
+from fgmix.algorithms._registry import names as names
+from fgmix.algorithms._registry import register as register
+
+# isort: split
+# Below what a method's file may import from here.
 
 from fgmix.algorithms import andmask as andmask
 from fgmix.algorithms import cnsn as cnsn
@@ -23,16 +40,3 @@ from fgmix.algorithms import sagnet as sagnet
 from fgmix.algorithms import sandmask as sandmask
 from fgmix.algorithms import selfreg as selfreg
 from fgmix.algorithms import vrex as vrex
-from fgmix.algorithms._base import Algorithm as Algorithm
-from fgmix.algorithms._base import Batches as Batches
-from fgmix.algorithms._config import BaseConfig as BaseConfig
-from fgmix.algorithms._config import choice as choice
-from fgmix.algorithms._config import log_uniform as log_uniform
-from fgmix.algorithms._config import search as search
-from fgmix.algorithms._config import setting as setting
-from fgmix.algorithms._config import uniform as uniform
-from fgmix.algorithms._registry import check_domains as check_domains
-from fgmix.algorithms._registry import create as create
-from fgmix.algorithms._registry import get as get
-from fgmix.algorithms._registry import names as names
-from fgmix.algorithms._registry import register as register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,11 +32,14 @@ def train(
     """
     from fgmix.runs.loop import train as train_run
     from fgmix.runs.prepared import prepare
+    from fgmix.runs.resolve import notes_of
 
     settings = settings_of(options["algorithm"], set_)
     spec = RunSpec(**options, test_domains=tuple(test_domain), settings=settings)
     if dry_run:
         resolved = prepare(spec, progress=not quiet).spec
+        for note in notes_of(spec, resolved):
+            print(f"note: {note}", file=sys.stderr)
         print(json.dumps({"name": resolved.name, **resolved.as_dict()}, indent=1, ensure_ascii=False))
         return
     print("\n".join(summary(train_run(spec, out, device=device, progress=not quiet))))

@@ -2,7 +2,7 @@
 
 The exported graph takes what the network sees and does the rest itself, calibration and novelty included:
 
-    images     x: uint8 (n, S, S, 3), RGB pixels of the image squashed to S×S (bilinear)
+    images     x: uint8 (n, S, S, 3), RGB pixels, resized to S×S by the interpolation in the metadata
     others     x: uint8 or float32 (n, …), as in training; uint8 is scaled to [0, 1]
     outputs    probabilities (n, C), novelty (n,), trusted (n,)
 
@@ -140,7 +140,10 @@ def _pt2(exported: Exported, info: ModelInfo) -> bytes:
 def _metadata(info: ModelInfo) -> dict[str, str]:
     """What software that runs the file needs to know, as texts."""
     expected = {} if info.estimate is None else {"fgmix.unseen_accuracy": f"{info.estimate.accuracy:.4f}"}
+    # The graph normalises by itself; the resize before it is the caller's.
+    prepared = {name: json.dumps(getattr(info.spec, name)) for name in ("mean", "std", "interpolation")}
     return {
+        **({f"fgmix.{name}": value for name, value in prepared.items()} if info.kind == "images" else {}),
         "fgmix.version": info.fgmix_version,
         "fgmix.classes": json.dumps(info.classes, ensure_ascii=False),
         "fgmix.domains": json.dumps(info.domains, ensure_ascii=False),

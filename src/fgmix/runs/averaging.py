@@ -112,15 +112,18 @@ class OverfitAware(WeightAverage):
 
     follows_losses = True
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: Algorithm, start: int = 1) -> None:
+        self.start = start
         self.swad = SWAD()
         self.initial = Mean(predictor_tensors(algorithm)).tensors
 
-    def update(self, algorithm: Algorithm, step: int) -> None:  # noqa: ARG002 (SWAD counts evaluations)
-        self.swad.update(predictor_tensors(algorithm))
+    def update(self, algorithm: Algorithm, step: int) -> None:
+        if step >= self.start:
+            self.swad.update(predictor_tensors(algorithm))
 
     def evaluated(self, validation_loss: float) -> None:
-        self.swad.close_segment(validation_loss)
+        if self.swad.open is not None or self.swad.ended:
+            self.swad.close_segment(validation_loss)
 
     def average(self) -> dict[str, Tensor]:
         return self.swad.average() if self.swad.closed or self.swad.open else self.initial
@@ -136,7 +139,7 @@ def build_average(spec: ResolvedSpec, algorithm: Algorithm) -> WeightAverage | N
     """The average that a spec asks for."""
     if spec.averaging == "swa":
         return RunningMean(algorithm, spec.averaging_start)
-    return OverfitAware(algorithm) if spec.averaging == "swad" else None
+    return OverfitAware(algorithm, spec.averaging_start) if spec.averaging == "swad" else None
 
 
 def _copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:

@@ -103,25 +103,27 @@ def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults)
 
 def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any]:
     """Which average, and from which step on: not before the base model trains, and none that would be a copy."""
-    if spec.averaging != "swa":
+    if spec.averaging == "none":
         return {}
-    start = max(spec.averaging_start, first_base_step + 1)
-    return {"averaging_start": start, "averaging": "swa" if start <= steps else "none"}
+    # SWAD finds by the losses where to start; neither average takes in a model that does not train yet.
+    start = first_base_step + 1 if spec.averaging == "swad" else max(spec.averaging_start, first_base_step + 1)
+    return {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
 
 
 def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
     """The backbone with the tag of its weights, what it starts from, and how its inputs are normalised."""
+    name = spec.backbone or base.backbone
     pretrained = spec.pretrained
-    if pretrained is None:
-        pretrained = base.pretrained and not spec.weights and spec.backbone is None
+    if pretrained is None:  # a tag names published weights
+        pretrained = not spec.weights and ("." in name if spec.backbone else base.pretrained)
     if pretrained and spec.weights:
         raise UserError(
             f"Expected --pretrained or --weights, one of them. Found both (weights {spec.weights}). Drop one."
         )
-    backbone = _tagged(spec.backbone or base.backbone, pretrained, rules)
+    tagged = _tagged(name, rules) if pretrained or spec.weights else name
     frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
     found: dict[str, Any] = {
-        "backbone": backbone,
+        "backbone": tagged if pretrained else name.partition(".")[0],
         "pretrained": pretrained,
         "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
         "weights_digest": _file_digest(spec.weights) if spec.weights else "",
@@ -129,15 +131,15 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
     if dataset.kind == "images":
         from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 
-        expected = normalisation_of(backbone) if pretrained or spec.weights else IMAGENET
+        expected = normalisation_of(tagged) if pretrained or spec.weights else IMAGENET
         interpolation = rules.interpolation or expected.interpolation
         found |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
     return found
 
 
-def _tagged(backbone: str, pretrained: bool, rules: Rules) -> str:
-    """The backbone's name with the tag of the weights that it starts from; without a tag where it starts from none."""
-    if not pretrained or "." in backbone:
+def _tagged(backbone: str, rules: Rules) -> str:
+    """The backbone's name with a tag: the one that the user names, the protocol's, or timm's default."""
+    if "." in backbone:
         return backbone
     if tag := rules.tags.get(backbone):
         return f"{backbone}.{tag}"

@@ -19,7 +19,7 @@ from fgmix.runs.devices import pick_device, torch_threads
 from fgmix.runs.evaluation import evaluating, score
 from fgmix.runs.prepared import batch_source, build_algorithm, prepare
 from fgmix.runs.protocols import PROTOCOLS
-from fgmix.runs.resolve import resolve
+from fgmix.runs.resolve import notes_of, resolve
 from fgmix.runs.spec import RunSpec
 from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.seeding import seed_torch
@@ -113,7 +113,7 @@ def cost(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> 
         trunk = (trunk_of(run).name, trunks[name])
         start = trunks[name] if trunk in trained else 0
         trained.add(trunk)
-        planned = PlannedRun(name, spec, trunks[name])
+        planned = PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, run)))
         disk = checkpoint_bytes(run, found)
         costed.append(CostedRun(planned, data.name, estimate(run, data, found, start), disk, data.kind == "images"))
     impossible = {key: str(found) for key, found in calibrations.items() if isinstance(found, UserError)}

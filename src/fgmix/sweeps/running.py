@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -55,6 +56,8 @@ def run_sweeps(
         progress: show a progress bar.
     """
     runs = _planned(sweeps, make_folder(out))
+    for note in dict.fromkeys(note for run in runs for note in run.notes):
+        print(f"note: {note}", file=sys.stderr)
     if retry_failed:
         for run in runs:
             forget(out / run.name)

@@ -14,7 +14,7 @@ from typing import Any
 from fgmix.data import DomainDataset
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.runs.prepared import load_dataset
-from fgmix.runs.resolve import resolve
+from fgmix.runs.resolve import notes_of, resolve
 from fgmix.runs.spec import RunSpec
 from fgmix.runs.trunk import shared_trunks
 from fgmix.seeding import seed_hash
@@ -133,11 +133,13 @@ class PlannedRun:
         name: of its folder.
         spec: what to run.
         trunk: how many first steps it shares with other runs.
+        notes: what a user should know before it starts.
     """
 
     name: str
     spec: RunSpec
     trunk: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def plan(sweep: Sweep) -> list[PlannedRun]:
@@ -147,4 +149,6 @@ def plan(sweep: Sweep) -> list[PlannedRun]:
         run = resolve(spec, data)
         resolved[run.name], specs[run.name] = run, spec
     trunks = shared_trunks(resolved.values())
-    return [PlannedRun(name, spec, trunks[name]) for name, spec in specs.items()]
+    return [
+        PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, resolved[name]))) for name, spec in specs.items()
+    ]
