@@ -276,6 +276,7 @@ class _Loop:
             label=self.algorithm.label,
             domainbed_name=self.algorithm.domainbed_name,
             domains=self.run.dataset.domain_names,
+            notes=self.run.dataset.notes,
             evaluations=self.folder.evaluations(),
             diverged_at=diverged_at,
             folder=self.folder.path,

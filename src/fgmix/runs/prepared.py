@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.algorithms import Algorithm, create, get
-from fgmix.data import DomainDataset, LoadOptions, Split, load, split_dataset
+from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
 from fgmix.data.loading import BatchSource
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
 from fgmix.errors import bad_value
@@ -34,7 +34,8 @@ class PreparedRun:
 def load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     """Where and how a spec's dataset is loaded."""
     root = Path(spec.data_root) if spec.data_root else None
-    return LoadOptions(root, spec.image_size or None, spec.trial_seed, spec.skip_unreadable, progress)
+    trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # else trials share what is loaded
+    return LoadOptions(root, spec.image_size or None, trial_seed, spec.skip_unreadable, progress)
 
 
 def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:

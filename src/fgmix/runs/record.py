@@ -80,6 +80,7 @@ class RunRecord:
         diverged_at: the first step whose loss was not finite.
         label: the method as tables print it, declared in the method's own file; by default its key.
         domainbed_name: DomainBed's name of the method; None if DomainBed does not have it.
+        notes: what was changed or left out when the data were read.
         folder: where it was read from; not part of the record.
     """
 
@@ -91,6 +92,7 @@ class RunRecord:
     diverged_at: int | None = None
     label: str = ""
     domainbed_name: str | None = None
+    notes: tuple[str, ...] = ()
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -192,6 +194,7 @@ class RunRecord:
             "domainbed_name": self.domainbed_name,
             "spec": self.spec.as_dict(),
             "domains": list(self.domains),
+            "notes": list(self.notes),
             "evaluations": [evaluation.as_dict() for evaluation in self.evaluations],
         }
 
@@ -224,6 +227,7 @@ def _record(content: dict[str, Any], folder: Path) -> RunRecord:
         status=content["status"],
         fgmix_version=content["fgmix"],
         domains=tuple(content["domains"]),
+        notes=tuple(content["notes"]),
         evaluations=tuple(Evaluation(**evaluation) for evaluation in content["evaluations"]),
         diverged_at=content["diverged_at"],
         label=content["label"],

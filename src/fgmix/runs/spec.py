@@ -33,6 +33,7 @@ def option(
     ge: float | None = None,
     gt: float | None = None,
     lt: float | None = None,
+    le: float | None = None,
     place: bool = False,
     envvar: str | None = None,
 ) -> Any:
@@ -45,11 +46,12 @@ def option(
         ge: values should be at least this.
         gt: … greater than this.
         lt: … less than this.
+        le: … at most this: more is a mistake, which would take days or all memory to show.
         place: whether it says where something lies or how often it is saved, which does not change the result: such
             an option is no part of the run's identity.
         envvar: environment variable that gives the flag's default.
     """
-    return declare(default, help=help, ge=ge, gt=gt, lt=lt, group=group, place=place, envvar=envvar)
+    return declare(default, help=help, ge=ge, gt=gt, lt=lt, le=le, group=group, place=place, envvar=envvar)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,9 @@ class RunSpec:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     data_root: str = option("", help="folder that contains the datasets", group="Data", place=True, envvar="FGMIX_DATA")
-    image_size: int = option(0, help="side of the square input image; 0 for the dataset's default", group="Data", ge=0)
+    image_size: int = option(
+        0, help="side of the square input image; 0 for the dataset's default", group="Data", ge=0, le=4096
+    )
     holdout_fraction: float = option(
         0.2, help="fraction of each domain held out for validation", group="Data", gt=0, lt=1
     )
@@ -98,8 +102,10 @@ class RunSpec:
     freeze_bn: bool | None = option(None, help="keep batch-norm layers in evaluation mode", group="Network")
     channels_last: bool | None = option(None, help="channels-last memory layout of images", group="Network")
 
-    steps: int | None = option(None, help="number of optimisation steps", group="Training", ge=1)
-    batch_size: int | None = option(None, help="samples per source domain and step", group="Training", ge=1)
+    steps: int | None = option(None, help="number of optimisation steps", group="Training", ge=1, le=10_000_000)
+    batch_size: int | None = option(
+        None, help="samples per source domain and step", group="Training", ge=1, le=1_000_000
+    )
     seed: int = option(0, help="seed of initial weights, batches, augmentation and the method", group="Training", ge=0)
     hparams_seed: int = option(
         0, help="number of the hyper-parameter sample in a search (a label)", group="Training", ge=0
@@ -123,7 +129,9 @@ class RunSpec:
     evaluate_train: bool = option(
         False, help="also evaluate the training parts of the source domains", group="Evaluation"
     )
-    snapshots: int = option(0, help="number of weight snapshots to keep, for surface plots", group="Evaluation", ge=0)
+    snapshots: int = option(
+        0, help="number of weight snapshots to keep, for surface plots", group="Evaluation", ge=0, le=10_000
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "test_domains", _domain_names(self.test_domains))

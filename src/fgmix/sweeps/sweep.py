@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
 
-from fgmix.data import DomainDataset
+from fgmix.data import DomainDataset, depends_on_trial
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.runs.prepared import load_dataset
 from fgmix.runs.resolve import notes_of, resolve
@@ -64,7 +64,8 @@ class Sweep:
         seen: set[str] = set()
         for dataset in self.datasets:
             for trial_seed in range(self.trials):
-                data = self._load(dataset, trial_seed)
+                if trial_seed == 0 or depends_on_trial(dataset):
+                    data = self._load(dataset, trial_seed)
                 seen |= set(data.domain_names)
                 for hparams_seed, held_out, algorithm, point in product(
                     range(self.hparams), self._held_out(data), self.algorithms, self.points()
