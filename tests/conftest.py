@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import workbench
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -20,6 +22,15 @@ def _one_thread() -> None:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> workbench.Workbench:
+    """Data, runs, a sweep and models: made once, never changed."""
+    root = tmp_path_factory.mktemp("workbench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FGMIX_CACHE", str(root / "cache"))
+        return workbench.make(root)
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ FAILURES = _FULL | {
 }
 _DEVICE = re.compile(r"(CUDA|cuDNN|cuBLAS|NCCL|HIP|XPU|MPS)\b[^.:]*\berror|device lost", re.IGNORECASE)
 LONGEST = 200  # characters of a value in a sentence
+MOST = 50  # known names in a sentence
 _MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
@@ -51,13 +52,17 @@ def machine_error(error: OSError, path: object, size: int | None = None) -> Mach
     >>> print(machine_error(OSError(28, "No space left on device"), "run/best.pt", 2_000_000))
     Expected to write run/best.pt (2.0 MB). The disk is full. Free space and rerun the same command: it resumes.
     """
-    needed = "" if size is None else f" ({size / 1e6:.1f} MB)"
+    needed = "" if size is None else f" ({_size(size)})"
     if error.errno in _FULL:
         return MachineError(
             f"Expected to write {path}{needed}. The disk is full. Free space and rerun the same command: it resumes."
         )
     advice = "Check the disk" if error.errno in FAILURES else "Check the path and its permissions"
     return MachineError(f"Expected to write {path}{needed}. It failed ({reason_of(error)}). {advice}, then rerun.")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB" if count >= 1e3 else f"{count} bytes"
 
 
 def failure_of_machine(error: BaseException) -> MachineError | None:
@@ -128,9 +133,10 @@ def unknown(what: str, found: object, known: Iterable[str]) -> UserError:
     """
     known = sorted(known)
     plain = {_plain(name): name for name in reversed(known)}
-    near = difflib.get_close_matches(_plain(str(found)), plain, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(_plain(str(found)), plain, n=1)
     guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
-    return UserError(f"Unknown {what} {_short(found)}.{guess} Known: {', '.join(known) or 'none'}.")
+    more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
+    return UserError(f"Unknown {what} {_short(found)}.{guess} Known: {', '.join(known[:MOST]) or 'none'}{more}.")
 
 
 def _plain(name: str) -> str:

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from numbers import Integral, Number, Real
 from os import PathLike
 from typing import Any
 
@@ -23,8 +24,8 @@ from fgmix.errors import UserError, bad_value, unknown
 class Bounds:
     """Limits of a number.
 
-    >>> str(Bounds(ge=0, lt=1)), 1.0 in Bounds(ge=0, lt=1)
-    ('at least 0 and below 1', False)
+    >>> str(Bounds(ge=0, lt=1)), 1.0 in Bounds(ge=0, lt=1), str(Bounds(ge=1, le=4096))
+    ('at least 0 and below 1', False, 'between 1 and 4,096')
     """
 
     gt: float | None = None
@@ -42,9 +43,13 @@ class Bounds:
 
     def __str__(self) -> str:
         if self.ge is not None and self.le is not None:
-            return f"between {self.ge:g} and {self.le:g}"
+            return f"between {_written(self.ge)} and {_written(self.le)}"
         limits = {"greater than": self.gt, "at least": self.ge, "below": self.lt, "at most": self.le}
-        return " and ".join(f"{word} {limit:g}" for word, limit in limits.items() if limit is not None)
+        return " and ".join(f"{word} {_written(limit)}" for word, limit in limits.items() if limit is not None)
+
+
+def _written(limit: float) -> str:
+    return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,8 @@ class Field:
             value = str(value)
         if value is None and self.optional:
             return None
-        if float in self.types and type(value) is int:
-            value = float(value)
+        if isinstance(value, Number) and not isinstance(value, bool):
+            value = self._in_own_type(value)
         if not isinstance(value, self.types) or (isinstance(value, bool) and bool not in self.types):
             raise bad_value(self.name, self.expected, value)
         if self.choices and value not in self.choices:
@@ -109,6 +114,12 @@ class Field:
         if isinstance(value, int | float) and not isinstance(value, bool) and value not in self.bounds:
             raise bad_value(self.name, self.expected, value)
         return value
+
+    def _in_own_type(self, value: Any) -> Any:
+        """1 as 1.0 where a float is declared, and numpy's numbers as Python's."""
+        if int in self.types and isinstance(value, Integral):
+            return int(value)
+        return float(value) if float in self.types and isinstance(value, Real) else value
 
     def parsed(self, text: str) -> Any:
         """The value that a text such as "10", "true" or "none" stands for."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import sleep
 from typing import IO, Any
 
-from fgmix.errors import FAILURES, MachineError, UserError, machine_error, reason_of
+from fgmix.errors import FAILURES, MachineError, UserError, bad_value, machine_error, reason_of
 from fgmix.seals import open_json, seal_json
 
 LOOKS = 3  # at a lock that is held, before it counts as busy
@@ -70,6 +70,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         with suppress(ValueError, RecursionError):
             found.append(json.loads(line))
     return [line for line in found if isinstance(line, dict)]
+
+
+def checked_path(name: str, value: str | os.PathLike[str]) -> Path:
+    """A parameter as a path; `name` is the parameter's."""
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+        raise bad_value(name, "a path", value)
+    return Path(value)
 
 
 def remove_temporaries(folder: Path) -> None:

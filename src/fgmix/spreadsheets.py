@@ -1,4 +1,4 @@
-"""CSV that a spreadsheet opens without computing anything: names in our tables come from folders and files of others."""
+"""CSV that a spreadsheet opens without computing anything: names in our tables come from other people's files."""
 
 from __future__ import annotations
 

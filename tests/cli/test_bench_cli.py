@@ -33,7 +33,7 @@ def test_data_prints_a_line_for_each_size_and_work(
 
 def test_data_refuses_sizes_that_are_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "bench", "data", "--image-sizes", "64,large") == 2
-    assert "positive integers such as 64,224. Found 'large'" in capsys.readouterr().err
+    assert "integers from 1 to 4,096 such as 64,224. Found 'large'" in capsys.readouterr().err
 
 
 def test_sweep_prints_both_sides_and_the_cold_start(

@@ -151,7 +151,7 @@ def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, t
         (["--datasets", "digits", "--algorithms", "erm,corall"], "Did you mean 'coral'?"),
         (["--datasets", "digitz", "--algorithms", "erm"], "Did you mean 'digits'?"),
         ([*ERM, "--with", "stepz=3"], "Did you mean 'steps'?"),
-        ([*ERM, "--with", "steps=many"], "`steps` should be a positive integer or none. Found 'many'"),
+        ([*ERM, "--with", "steps=many"], "`steps` should be an integer between 1 and 10,000,000 or none. Found 'many'"),
         ([*ERM, "--set", "gama=3"], "Unknown setting"),
         ([*ERM, "--with", "backbone=resnet5O"], "Unknown backbone 'resnet5O'. Did you mean 'resnet50'?"),
         ([*ERM, "--with", "head=foo"], "Unknown `head` 'foo'. Known: linear, mlp."),

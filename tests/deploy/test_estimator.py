@@ -248,7 +248,7 @@ def test_a_domain_of_one_instance_is_named() -> None:
         ({"algorithm": None}, "`algorithm` should be the name"),
         ({"settings": {"gama": 1}}, "Did you mean 'gamma'"),
         ({"settings": 3}, "`settings` should be a dictionary"),
-        ({"steps": 0}, "`steps` should be a positive integer"),
+        ({"steps": 0}, "`steps` should be an integer between 1 and"),
         ({"averaging": "ema"}, "Unknown `averaging` 'ema'"),
         ({"holdout_fraction": 1.0}, "`holdout_fraction` should be a number greater than 0 and below 1"),
         ({"backbone": "small_cnn"}, "expects images"),

@@ -45,9 +45,9 @@ def test_a_broken_file_costs_its_own_row_only(image_model: Model, pictures: Path
     (tmp_path / "text.jpg").write_text("not an image")
     (tmp_path / "whole.png").write_bytes(sound.read_bytes())
     out = io.StringIO()
-    failed = write_csv(predict_paths(image_model, [tmp_path], probabilities=True, progress=False), out)
+    written = write_csv(predict_paths(image_model, [tmp_path], probabilities=True, progress=False), out)
     cut, text, whole = csv.DictReader(io.StringIO(out.getvalue()))
-    assert failed == 2
+    assert (written.rows, written.failed) == (3, 2)
     assert cut["error"]
     assert text["error"]
     assert (cut["label"], cut["trusted"], cut["p(rows)"]) == ("", "", "")

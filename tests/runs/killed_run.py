@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -84,19 +85,19 @@ def arm(moment: str, count: int) -> None:
 
         RunFolder.append = torn_append  # type: ignore[method-assign]
     else:  # "checkpoint.pt", "best.pt", "record.json", …: half of the file is written, then the process dies
-        write = files.write_atomically
 
-        def torn_write(path: Path, writer: Any) -> None:
-            def half(file: Any) -> None:
-                start = file.tell()
-                writer(file)
-                file.truncate(start + (file.tell() - start) // 2)
-                file.flush()
+        class Torn(io.BufferedWriter):
+            def write(self, data: Any) -> int:
+                super().write(data[: len(data) // 2])
+                self.flush()
                 kill()
+                return len(data)
 
-            write(path, half if path.name == moment and due() else writer)
+        def torn_open(path: Path, mode: str) -> Any:
+            is_torn = mode == "xb" and path.name.startswith(f".{moment}.") and due()
+            return Torn(io.FileIO(path, "x")) if is_torn else open(path, mode)
 
-        files.write_atomically = torn_write
+        files.open = torn_open  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -92,5 +92,5 @@ def test_an_incomplete_record_says_how_to_go_on(tmp_path: Path) -> None:
     content = read_json(tmp_path / RECORD)
     del content["label"]
     write_json(tmp_path / RECORD, content)
-    with pytest.raises(UserError, match=r"Found an incomplete one \(KeyError: 'label'\).*rerun the same command"):
+    with pytest.raises(UserError, match=r"Found one that is not whole \(KeyError: 'label'\).*train the run again"):
         read_record(tmp_path)

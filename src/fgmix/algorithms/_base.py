@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from fgmix.algorithms._adam import DenseAdam
 from fgmix.algorithms._config import BaseConfig
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -54,6 +54,9 @@ class Algorithm(nn.Module):
     Config: ClassVar[type[BaseConfig]] = BaseConfig
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
+        check_parts(featurizer, classifier, n_domains)
+        if not isinstance(config, BaseConfig):
+            raise bad_value("config", f"a {type(self).Config.__qualname__}", config)
         super().__init__()
         self.featurizer = featurizer
         self.classifier = classifier
@@ -64,9 +67,10 @@ class Algorithm(nn.Module):
 
     def step(self, batches: Batches) -> dict[str, Tensor]:
         """One optimisation step on `batches[i]` = (x, y) of source domain i; returns detached scalars."""
-        if len(batches) != self.n_domains:
+        found = len(batches) if isinstance(batches, list | tuple) else f"a {type(batches).__name__}"
+        if found != self.n_domains:
             raise UserError(
-                f"Expected one batch for each of the {self.n_domains} source domains. Found {len(batches)}."
+                f"Expected a list of one batch (x, y) for each of the {self.n_domains} source domains. Found {found}."
             )
         with _uncached_autocast():
             metrics = self.update(batches)
@@ -179,6 +183,17 @@ class Algorithm(nn.Module):
         self.updates = state["updates"]
         for name, optimizer in self.optimizers().items():
             optimizer.load_state_dict(state["optimizers"][name])
+
+
+def check_parts(featurizer: nn.Module, classifier: nn.Module, n_domains: int) -> None:
+    """Refuse what no method can be made of."""
+    for part, module in (("featurizer", featurizer), ("classifier", classifier)):
+        if not isinstance(module, nn.Module):
+            raise bad_value(part, "a torch.nn.Module", module)
+    if not any(p.requires_grad for module in (featurizer, classifier) for p in module.parameters()):
+        raise UserError("Expected a featurizer or a classifier with parameters to train. Found none.")
+    if type(n_domains) is not int or n_domains < 1:
+        raise bad_value("n_domains", "a positive integer", n_domains)
 
 
 @contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from torch import nn
 
-from fgmix.algorithms._base import Algorithm
+from fgmix.algorithms._base import Algorithm, check_parts
 from fgmix.errors import UserError, bad_value, unknown
 
 GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
@@ -30,7 +30,12 @@ def register(name: str) -> Callable[[A], A]:
     >>> del _REGISTRY["mine"]
     """
 
+    if not isinstance(name, str) or not name:
+        raise bad_value("name", "a text, under which the method is known", name)
+
     def add(cls: A) -> A:
+        if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+            raise UserError(f"Expected a subclass of fgmix.algorithms.Algorithm. Found {cls!r}.")
         if name in _REGISTRY and _REGISTRY[name] is not cls:
             raise UserError(
                 f"Algorithm {name!r} is registered already, by {_REGISTRY[name].__module__}. Choose another name."
@@ -65,7 +70,7 @@ def _load_plug_ins() -> dict[str, str]:
     failures = {}
     for point in entry_points(group=GROUP):
         try:
-            register(point.name)(_imported(point))
+            register(point.name)(point.load())
         except Exception as error:  # whatever a stranger's module raises
             reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
             failures[point.name] = (
@@ -76,13 +81,6 @@ def _load_plug_ins() -> dict[str, str]:
     return failures
 
 
-def _imported(point: EntryPoint) -> type[Algorithm]:
-    loaded = point.load()
-    if not (isinstance(loaded, type) and issubclass(loaded, Algorithm)):
-        raise UserError(f"Expected a subclass of fgmix.algorithms.Algorithm. Found {loaded!r}.")
-    return loaded
-
-
 def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains: int, **settings: Any) -> Algorithm:
     """Build a registered algorithm; `settings` are the fields of its `Config`.
 
@@ -91,11 +89,7 @@ def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains
     """
     cls = get(name)
     config = cls.Config.of(**settings)
-    for part, module in (("featurizer", featurizer), ("classifier", classifier)):
-        if not isinstance(module, nn.Module):
-            raise bad_value(part, "a torch.nn.Module", module)
-    if type(n_domains) is not int or n_domains < 1:
-        raise bad_value("n_domains", "a positive integer", n_domains)
+    check_parts(featurizer, classifier, n_domains)
     check_domains(name, n_domains)
     return cls(featurizer, classifier, n_domains, config)
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.errors import UserError
-from fgmix.files import write_bytes
+from fgmix.files import read_bytes, write_bytes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -304,12 +304,13 @@ def save_arrays(path: Path, arrays: Any) -> None:
 
 def load_arrays(path: Path) -> Any:
     """What `save_arrays` wrote, as the same kind."""
+    data = read_bytes(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             content = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, AttributeError, EOFError, BadZipFile) as error:
         raise UserError(
-            f"Expected the arrays of a figure at {path}. Found a file that cannot be read ({error}). Compute the "
+            f"Expected the arrays of a figure at {path}. Found a file of another kind, or a damaged one. Compute the "
             "figure again."
         ) from error
     kind = KINDS.get(str(content.pop("kind", "")))

@@ -11,6 +11,9 @@ from fgmix.errors import bad_value
 
 app = typer.Typer(help="Measure speed as ratios within one process.", no_args_is_help=True)
 
+Rounds = Annotated[int, typer.Option(help="repeats; quartiles need 3", min=3, max=10_000)]
+LARGEST = 4096  # side of an image
+
 
 @app.command()
 def step(
@@ -18,11 +21,11 @@ def step(
         list[str] | None, typer.Argument(help="methods, such as fgmix or 'fgmix + swa'; all by default")
     ] = None,
     backbone: Annotated[str, typer.Option(help="see `fgmix list backbones`")] = "resnet18",
-    image_size: Annotated[int, typer.Option(help="side of the images")] = 64,
-    batch_size: Annotated[int, typer.Option(help="instances per domain")] = 32,
-    domains: Annotated[int, typer.Option(help="source domains")] = 3,
-    classes: Annotated[int, typer.Option(help="classes")] = 7,
-    rounds: Annotated[int, typer.Option(help="repeats")] = 15,
+    image_size: Annotated[int, typer.Option(help="side of the images", min=1, max=4096)] = 64,
+    batch_size: Annotated[int, typer.Option(help="samples per domain", min=1, max=100_000)] = 32,
+    domains: Annotated[int, typer.Option(help="number of source domains", min=1, max=1000)] = 3,
+    classes: Annotated[int, typer.Option(help="number of classes", min=2, max=100_000)] = 7,
+    rounds: Rounds = 15,
 ) -> None:
     """Time of a training step over ERM's, beside the paper's figure."""
     from fgmix.results.published import step_milliseconds
@@ -50,7 +53,7 @@ def step(
 
 @app.command()
 def policy(
-    rounds: Annotated[int, typer.Option(help="repeats")] = 5,
+    rounds: Rounds = 5,
     memory: Annotated[bool, typer.Option(help="also measure the peak memory, each in a process of its own")] = True,
 ) -> None:
     """FGMix's policy step against the literal one: gradients, pairs and directions written out."""
@@ -72,15 +75,15 @@ def data(
         Path | None, typer.Option(help="your own images, domain/class/image; synthetic photographs by default")
     ] = None,
     image_sizes: Annotated[str, typer.Option(help="sides of the images that a network sees")] = "64,224",
-    images: Annotated[int, typer.Option(help="images per domain")] = 64,
-    batch_size: Annotated[int, typer.Option(help="samples per domain")] = 32,
-    rounds: Annotated[int, typer.Option(help="repeats")] = 9,
-    threads: Annotated[int, typer.Option(help="torch threads, on both sides")] = 1,
+    images: Annotated[int, typer.Option(help="images per domain", min=1, max=100_000)] = 64,
+    batch_size: Annotated[int, typer.Option(help="samples per domain", min=1, max=100_000)] = 32,
+    rounds: Rounds = 9,
+    threads: Annotated[int, typer.Option(help="torch threads, on both sides", min=1, max=1024)] = 1,
 ) -> None:
     """Images per second from the decoded cache, against DomainBed's way: every file decoded every time."""
     from fgmix.timing.data import measure_data
 
-    sizes = [_positive("image-sizes", size) for size in image_sizes.split(",")]
+    sizes = [_size(text) for text in image_sizes.split(",")]
     print(f"images per second, medians of {rounds} rounds; the same images and {threads} thread(s) on both sides")
     print("host: images per second of CPU time for the part that stays on the CPU where a GPU trains (crop and resize)")
     print(
@@ -103,10 +106,10 @@ def data(
 def sweep(
     dataset: Annotated[str, typer.Option(help="digits, a folder or an .npz file")] = "digits",
     algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`")] = "erm",
-    runs: Annotated[int, typer.Option(help="runs of a sweep")] = 16,
-    steps: Annotated[int, typer.Option(help="steps of a run")] = 10,
-    workers: Annotated[int, typer.Option(help="processes at a time, on both sides")] = 2,
-    rounds: Annotated[int, typer.Option(help="repeats")] = 3,
+    runs: Annotated[int, typer.Option(help="runs of a sweep", min=1, max=100_000)] = 16,
+    steps: Annotated[int, typer.Option(help="steps of a run", min=1, max=100_000)] = 10,
+    workers: Annotated[int, typer.Option(help="processes at a time, on both sides", min=1, max=1024)] = 2,
+    rounds: Rounds = 3,
 ) -> None:
     """Runs per minute on warm workers, against DomainBed's way: a fresh process for every run."""
     from fgmix.timing.sweep import measure_sweep
@@ -121,7 +124,7 @@ def sweep(
     print(f"a cold start:      {speed.cold_start:6.1f} s")
 
 
-def _positive(option: str, text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise bad_value(option, "positive integers such as 64,224", text)
+def _size(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > 5 or not 1 <= int(text) <= LARGEST:
+        raise bad_value("image-sizes", f"integers from 1 to {LARGEST:,} such as 64,224", text)
     return int(text)

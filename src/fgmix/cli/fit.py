@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Quiet, Set, flags, settings_of
+from fgmix.cli.options import Device, Quiet, Set, flags, refuse, settings_of
 from fgmix.runs.spec import RunSpec
 
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
@@ -15,6 +15,7 @@ OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots"
 
 @flags(RunSpec, "options", omit=OMITTED)
 def fit(
+    context: typer.Context,
     options: dict[str, Any],
     data: Annotated[str, typer.Argument(help="folder domain/class/image, CSV manifest, .npz file with X, y, domain")],
     out: Annotated[Path, typer.Option(help="folder of the model")],
@@ -32,6 +33,8 @@ def fit(
     from fgmix.deploy.fit import CARD
     from fgmix.deploy.fit import fit as fit_model
 
+    if options["averaging"] != "swa":
+        refuse(context, ("averaging_start",), f"with --averaging {options['averaging']}")
     settings = settings_of(algorithm, set_)
     how: dict[str, Any] = {
         "estimated": estimate,

@@ -44,14 +44,18 @@ def _datasets(pattern: str) -> None:
 
     from fgmix import data
 
-    for name, summary in data.summaries().items():
-        if fnmatch(name, pattern):
-            print(f"{name:16} {summary}")
+    matching = {name: summary for name, summary in data.summaries().items() if fnmatch(name, pattern)}
+    if not matching:
+        raise unknown("dataset", pattern, data.names())
+    for name, summary in matching.items():
+        print(f"{name:16} {summary}")
     print("Or a folder laid out domain/class/image, or an .npz file with X, y and domain.")
 
 
 def _backbones(pattern: str) -> None:
     from fgmix.networks import backbones
 
-    for name in backbones(pattern):
-        print(name)
+    matching = backbones(pattern)
+    if not matching:
+        raise unknown("backbone", pattern, backbones(f"*{pattern.strip('*')[:6]}*"))
+    print("\n".join(matching))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import MISSING
 from functools import wraps
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ import typer
 
 from fgmix.errors import UserError
 from fgmix.fields import Field, fields_of
+from fgmix.runs.spec import flag_of
 
 Set = Annotated[
     list[str] | None,
@@ -66,6 +67,20 @@ def _parameter(field: Field) -> inspect.Parameter:
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
+
+
+def refuse(context: typer.Context, names: Iterable[str], where: str) -> None:
+    """Refuse flags that were typed although nothing would come of them.
+
+    Args:
+        context: of the command.
+        names: of its parameters.
+        where: in which case these have no effect, such as "without --serve".
+    """
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(f"Option {flag_of(name.rstrip('_'))} has no effect {where}. Drop it.")
 
 
 def settings_of(algorithm: str, texts: list[str] | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from fgmix.cli.options import Device, flags
 from fgmix.cli.wanted import Grid, Set, Wanted, With, wanted_sweeps
+from fgmix.errors import UserError
 
 
 @flags(Wanted, "wanted")
@@ -18,7 +20,7 @@ def plan(
     grid: Grid = None,
     with_: With = None,
     device: Device = "auto",
-    workers: Annotated[int, typer.Option(help="processes", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="processes", min=1, max=1024)] = 1,
     budget: Annotated[str | None, typer.Option(help="also show what fits into this time, such as 8h")] = None,
     out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
 ) -> None:
@@ -37,6 +39,8 @@ def plan(
         print(f"{wanted['preset']} has no runs: it measures a step of {methods} methods, {rounds} times each.")
     if not chosen.sweeps:
         return
-    costs = cost(chosen.sweeps, device=device.split(",")[0], workers=workers)
+    if out is not None and os.path.lexists(out) and not os.path.isdir(out):
+        raise UserError(f"Expected the folder of a sweep at {out}. Found a file. Choose another --out.")
+    costs = cost(chosen.sweeps, device=device, workers=workers)
     missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
     print("\n".join(summary(missing, workers, seconds, costs.impossible)))

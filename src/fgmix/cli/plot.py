@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.options import flags
+from fgmix.cli.options import flags, refuse
 from fgmix.errors import UserError, unknown
 from fgmix.fields import check_fields, declare
 
 if TYPE_CHECKING:
+    from fgmix.results.collect import Results
     from fgmix.results.selection import Selection
     from fgmix.runs.opening import OpenedRun
 
@@ -23,7 +25,7 @@ Runs = Annotated[list[Path], typer.Argument(help="folders of finished runs")]
 Sweep = Annotated[Path, typer.Argument(help="folder of a sweep")]
 Out = Annotated[Path, typer.Option(help="folder for the figure")]
 Rule = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
-Samples = Annotated[int, typer.Option(help="samples of each domain, at most", min=2)]
+Samples = Annotated[int, typer.Option(help="samples of each domain, at most", min=2, max=100_000)]
 FIGURES = Path("figures")
 
 
@@ -84,11 +86,14 @@ def cd(
 
     name = f"cd-{_slug(dataset)}" if dataset else "cd"
     found = _selected(folder, selection)
+    if dataset is not None and dataset not in found.domains:
+        raise unknown("dataset of this sweep", dataset, found.domains)
     _finish(method_ranks(rank_methods(found, dataset=dataset), found.labels), out, name)
 
 
 @app.command()
 def sensitivity(
+    context: typer.Context,
     folder: Annotated[Path | None, typer.Argument(help="folder of a sweep over a grid")] = None,
     published: Annotated[bool, typer.Option(help="also draw the paper's own")] = False,
     selection: Rule = "training_domain",
@@ -96,9 +101,10 @@ def sensitivity(
 ) -> None:
     """Heat map of accuracy by two settings, such as α and λ₀."""
     from fgmix.analysis.results import grid_sensitivities, paper_sensitivity
-    from fgmix.results.collect import collect
 
-    found = [] if folder is None else collect(folder).grids
+    if folder is None:
+        refuse(context, ("selection",), "without the folder of a sweep")
+    found = [] if folder is None else _collected(folder).grids
     if not found and not published:
         raise UserError("Expected a sweep over a grid of settings. Found none. Make one with `fgmix sweep --grid …`.")
     for grid in found:
@@ -128,9 +134,8 @@ def ablation(
 def cost(folder: Sweep, out: Out = FIGURES) -> None:
     """Time of a step over ERM's, ours and the paper's."""
     from fgmix.analysis.results import step_cost
-    from fgmix.results.collect import collect
 
-    costs = collect(folder).costs
+    costs = _collected(folder).costs
     if costs is None:
         raise UserError(
             f"Expected times per step in {folder}. Found none. Measure them with `fgmix sweep --preset paper-cost`."
@@ -142,12 +147,13 @@ def cost(folder: Sweep, out: Out = FIGURES) -> None:
 @flags(Opening, "opening")
 @flags(Weights, "weights")
 def tsne(
+    context: typer.Context,
     opening: dict[str, Any],
     weights: dict[str, Any],
     run: Run,
     beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside this run's")] = None,
     samples: Samples = 150,
-    mixed: Annotated[int, typer.Option(help="mixed codes of each kind")] = 300,
+    mixed: Annotated[int, typer.Option(help="mixed codes of each kind", min=1, max=100_000)] = 300,
     out: Out = FIGURES,
 ) -> None:
     """Latent codes: original, random interpolation, FGMix; with --beside the codes of several methods."""
@@ -155,6 +161,7 @@ def tsne(
 
     taken = {**vars(Weights(**weights)), "samples": samples}
     if beside:
+        refuse(context, ("mixed",), "with --beside")
         runs = _opened([*beside, run], opening)
         name = f"tsne-features-{run.resolve().name}"
         _finish(code_embedding(runs, keep=out / name, **taken), out, name)
@@ -174,7 +181,7 @@ def flatness(
     scope: Annotated[
         str, typer.Option(help="what is moved: classifier, or network (filter-normalised)")
     ] = "classifier",
-    directions: Annotated[int, typer.Option(help="random directions")] = 50,
+    directions: Annotated[int, typer.Option(help="random directions", min=1, max=100_000)] = 50,
     samples: Samples = 300,
     out: Out = FIGURES,
 ) -> None:
@@ -200,7 +207,7 @@ def surface(
     opening: dict[str, Any],
     first: Annotated[Path, typer.Argument(help="run of ERM, with snapshots")],
     second: Annotated[Path, typer.Argument(help="run of FGMix, with snapshots")],
-    resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2)] = 21,
+    resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
     seed: Annotated[int, typer.Option(help="seed of every random draw", min=0)] = 0,
     out: Out = FIGURES,
@@ -221,7 +228,7 @@ def scores(
     opening: dict[str, Any],
     weights: dict[str, Any],
     run: Run,
-    pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains")] = 200,
+    pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains", min=1, max=100_000)] = 200,
     any_class: Annotated[bool, typer.Option("--any-class", help="pairs need not share their class")] = False,
     out: Out = FIGURES,
 ) -> None:
@@ -245,7 +252,7 @@ def shift(
     opening: dict[str, Any],
     weights: dict[str, Any],
     run: Run,
-    permutations: Annotated[int, typer.Option(help="for the p values")] = 500,
+    permutations: Annotated[int, typer.Option(help="permutations behind a p value", min=1, max=100_000)] = 500,
     samples: Samples = 200,
     out: Out = FIGURES,
 ) -> None:
@@ -306,11 +313,20 @@ def _rule(name: str) -> Any:
     return name
 
 
-def _selected(folder: Path, rule: str) -> Selection:
+def _collected(folder: Path) -> Results:
+    """The results in a folder; what was skipped is named."""
     from fgmix.results.collect import collect
+
+    results = collect(folder)
+    for note in results.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return results
+
+
+def _selected(folder: Path, rule: str) -> Selection:
     from fgmix.results.selection import select
 
-    return select(collect(folder).records, _rule(rule))
+    return select(_collected(folder).records, _rule(rule))
 
 
 def _slug(text: str) -> str:

@@ -12,6 +12,8 @@ import typer
 from fgmix.cli.options import Device, Quiet
 from fgmix.files import new_file, write_bytes
 
+NOTHING_PREDICTED = 1  # exit code
+
 
 def predict(
     model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` made")],
@@ -21,7 +23,11 @@ def predict(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """A CSV line each: label, calibrated confidence, novelty (above 1: unlike the training data), trusted or not."""
+    """Predict images or arrays: a CSV line each with label, calibrated confidence, novelty (above 1 if unlike the
+    training data) and whether to trust it. Exits with 1 if nothing can be predicted.
+
+    Example: fgmix predict model scans --out predictions.csv
+    """
     from fgmix.deploy.model import load_model
     from fgmix.deploy.predict import predict_paths, write_csv
 
@@ -29,10 +35,13 @@ def predict(
         new_file(out)  # known before hours of predicting
     rows = predict_paths(load_model(model, device), images, probabilities=probabilities, progress=not quiet)
     if out is None:
-        failed = write_csv(rows, sys.stdout)
+        written = write_csv(rows, sys.stdout)
     else:
         text = io.StringIO(newline="")
-        failed = write_csv(rows, text)
+        written = write_csv(rows, text)
         write_bytes(out, text.getvalue().encode())
-    if failed:
-        print(f"note: {failed} cannot be predicted; see the column error", file=sys.stderr)
+    if written.failed:
+        counts = f"{written.failed} of {written.rows}"
+        print(f"note: {counts} cannot be predicted; see the column `error`.", file=sys.stderr)
+    if written.failed == written.rows:
+        raise typer.Exit(NOTHING_PREDICTED)

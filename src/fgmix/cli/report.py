@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fgmix.cli.options import refuse
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def report(
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="folder of runs, or of a DomainBed sweep with --from-domainbed")],
     selection: Annotated[
         str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")
@@ -23,7 +25,7 @@ def report(
     format: Annotated[str, typer.Option(help="md, latex, csv or html")] = "md",
     out: Annotated[Path | None, typer.Option(help="the HTML file; by default report.html in the folder")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="serve the report, updated while a sweep runs")] = False,
-    port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port")] = 8321,
+    port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port", min=0, max=65535)] = 8321,
     spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
     published: Annotated[bool, typer.Option(help="add the numbers of the paper")] = False,
     from_domainbed: Annotated[bool, typer.Option(help="the folder is a DomainBed sweep")] = False,
@@ -39,6 +41,7 @@ def report(
     from fgmix.report.page import Choices, write_report
     from fgmix.results.collect import collect
     from fgmix.results.explain import explained
+    from fgmix.results.formats import FORMATS
     from fgmix.results.report import report_text
     from fgmix.results.selection import RULES
     from fgmix.results.tables import SPREADS
@@ -47,12 +50,16 @@ def report(
         raise unknown("selection rule", selection, RULES)
     if spread not in SPREADS:
         raise unknown("spread", spread, SPREADS)
+    if format not in (*FORMATS, "html"):
+        raise unknown("format", format, (*FORMATS, "html"))
     if out is not None and format != "html":
         raise UserError(f"Expected --out with --format html. Found --format {format}. Redirect its output with >.")
-    if serve and (from_domainbed or to_domainbed or explain):
-        raise UserError(
-            "Expected --serve alone. Found it with --from-domainbed, --to-domainbed or --explain. Drop one of them."
-        )
+    if serve:
+        refuse(context, ("format", "out", "from_domainbed", "to_domainbed", "explain"), "with --serve")
+    else:
+        refuse(context, ("port",), "without --serve")
+    if explain is not None:
+        refuse(context, ("format", "out", "spread", "published"), "with --explain")
     choices = Choices(selection, spread, published)
     if serve:
         _serve(folder, choices, port)

@@ -8,21 +8,29 @@ from typing import Annotated
 
 import typer
 
+from fgmix.cli.options import refuse
+
 
 def status(
+    context: typer.Context,
     out: Annotated[Path, typer.Argument(help="the sweep's folder")],
-    watch: Annotated[bool, typer.Option(help="look again every few seconds until nothing is left")] = False,
-    every: Annotated[float, typer.Option(help="seconds between looks", min=0)] = 5.0,
+    watch: Annotated[bool, typer.Option("--watch", help="update until nothing is left to run")] = False,
+    every: Annotated[float, typer.Option(help="seconds between updates of --watch", min=0, max=86400)] = 5.0,
 ) -> None:
-    """Runs done, running, failed and waiting, the rate, and the time left."""
+    """Count the runs of a sweep that are done, running, failed and waiting, and estimate the time left.
+
+    Example: fgmix status sweep --watch
+    """
     from rich.console import Console
 
     from fgmix.sweeps.status import read_status
 
+    if not watch:
+        refuse(context, ("every",), "without --watch")
     found = read_status(out)
     while True:
         if watch:
-            Console().clear()  # does nothing where there is no terminal: the looks follow each other
+            Console().clear()  # does nothing where there is no terminal: the lines follow each other
         print("\n".join(found.lines()), flush=True)
         if not watch or not found.left:
             break

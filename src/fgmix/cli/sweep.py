@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.options import flags, listed, pairs_of
+from fgmix.cli.options import flags, listed, pairs_of, refuse
 from fgmix.cli.wanted import Grid, Set, Wanted, With, wanted_sweeps
 from fgmix.errors import UserError, bad_value
 from fgmix.fields import check_fields, declare
@@ -26,13 +26,13 @@ class Launching:
     """Where the runs are executed."""
 
     launcher: Literal["local", "ray", "slurm"] = declare("local", help="where runs are executed", group="Launcher")
-    workers: int = declare(1, help="processes (local) or jobs of the array (slurm)", group="Launcher", ge=1)
+    workers: int = declare(1, help="processes (local) or jobs of the array (slurm)", group="Launcher", ge=1, le=1024)
     device: str = declare("auto", help="auto, cpu, or devices to share, such as cuda:0,cuda:1", group="Launcher")
     address: str = declare(
         "", help="address of a Ray cluster; without one, a cluster is started here", group="Launcher"
     )
-    cpus: int = declare(1, help="cores per run (ray, slurm)", group="Launcher", ge=1)
-    gpus: float = declare(0.0, help="GPUs per run (ray, slurm); ray accepts fractions", group="Launcher", ge=0)
+    cpus: int = declare(1, help="cores per run (ray, slurm)", group="Launcher", ge=1, le=1024)
+    gpus: float = declare(0.0, help="GPUs per run (ray, slurm); ray accepts fractions", group="Launcher", ge=0, le=1024)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -41,6 +41,7 @@ class Launching:
 @flags(Launching, "launching")
 @flags(Wanted, "wanted")
 def sweep(
+    context: typer.Context,
     wanted: dict[str, Any],
     launching: dict[str, Any],
     out: Annotated[Path, typer.Option(help="folder of the runs")],
@@ -59,14 +60,18 @@ def sweep(
     """
     from fgmix.sweeps.running import run_sweeps
 
-    launch = launch_of(Launching(**launching), slurm or [])
+    how = Launching(**launching)
+    refuse(context, _FOREIGN[how.launcher], f"with --launcher {how.launcher}")
     chosen = wanted_sweeps(Wanted(**wanted), set_ or [], grid or [], with_ or [])
+    if not chosen.sweeps:
+        refuse(context, (*launching, *_OF_RUNS), f"with --preset {wanted['preset']}, which has no runs")
+    launch = launch_of(how, slurm or []) if chosen.sweeps else None
     if chosen.bench:
         from fgmix.timing.cost import measure_cost
 
         measure_cost(chosen.bench, out)
         print(f"Steps measured. Table: fgmix report {out}")
-    if not chosen.sweeps:
+    if launch is None:
         return
     result = run_sweeps(chosen.sweeps, out, launch, retry_failed=retry_failed)
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
@@ -82,7 +87,7 @@ def launch_of(how: Launching, slurm: list[str]) -> Launch:
     """The launcher's function with what the user says."""
     from fgmix.sweeps import launchers
 
-    _check_applies(how, slurm)
+    _check_gpus(how)
     if how.launcher == "local":
         from fgmix.sweeps.launchers.local import check_devices, run_local
 
@@ -102,24 +107,29 @@ def launch_of(how: Launching, slurm: list[str]) -> Launch:
     return partial(run_slurm, jobs=how.workers, options=options, **resources)
 
 
-# Options that a launcher has no use for: given, they would be dropped in silence.
+# Options that a launcher has no use for, and those of runs: typed in vain, they would be dropped in silence.
 _FOREIGN: dict[str, tuple[str, ...]] = {
-    "local": ("address", "cpus", "gpus"),
-    "ray": ("workers",),
+    "local": ("address", "cpus", "gpus", "slurm"),
+    "ray": ("workers", "slurm"),
     "slurm": ("address",),
 }
+_OF_RUNS = (
+    "test_domains",
+    "pairs",
+    "trials",
+    "hparams",
+    "space",
+    "data_root",
+    "set_",
+    "grid",
+    "with_",
+    "slurm",
+    "retry_failed",
+)
 
 
-def _check_applies(how: Launching, slurm: list[str]) -> None:
-    """Refuse options that do not apply to the launcher."""
-    defaults = Launching()
-    for name in _FOREIGN[how.launcher]:
-        if getattr(how, name) != getattr(defaults, name):
-            raise UserError(
-                f"Option --{name} does not apply to --launcher {how.launcher}. Found {getattr(how, name)!r}. Drop it."
-            )
-    if slurm and how.launcher != "slurm":
-        raise UserError(f"Option --slurm applies to --launcher slurm. Found --launcher {how.launcher}. Drop it.")
+def _check_gpus(how: Launching) -> None:
+    """Refuse devices that a launcher cannot give."""
     if how.launcher != "local" and how.device not in ("auto", "cpu"):
         raise UserError(
             f"Expected --device auto or cpu with --launcher {how.launcher}. Found {how.device!r}. It assigns GPUs "

@@ -44,10 +44,14 @@ class Wanted:
     test_domains: str = declare("", help="comma-separated domains to hold out; all by default", group=_GROUP)
     pairs: bool | None = declare(None, help="also hold out pairs, for leave-one-domain-out selection", group=_GROUP)
     trials: int | None = declare(
-        None, help="number of trials, each with its own splits; 3 by default", group=_GROUP, ge=1
+        None, help="number of trials, each with its own splits; 3 by default", group=_GROUP, ge=1, le=1000
     )
     hparams: int | None = declare(
-        None, help="hyper-parameter samples per trial; 1 is the defaults alone; 20 by default", group=_GROUP, ge=1
+        None,
+        help="hyper-parameter samples per trial; 1 is the defaults alone; 20 by default",
+        group=_GROUP,
+        ge=1,
+        le=10_000,
     )
     space: Literal["domainbed", "paper"] | None = declare(None, help="search space", group=_GROUP)
     data_root: str = declare("", help="folder that contains the datasets", group=_GROUP, envvar="FGMIX_DATA")

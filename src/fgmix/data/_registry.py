@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fgmix.data._dataset import DomainDataset
 from fgmix.data._opening import what_is
-from fgmix.errors import MachineError, UserError, unknown
+from fgmix.errors import MachineError, UserError, bad_value, unknown
+from fgmix.files import checked_path
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class LoadOptions:
     progress: bool = True
     background: str = "white"
     cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("root", "cache"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checked_path(name, getattr(self, name)))
 
 
 Loader = Callable[[LoadOptions], DomainDataset]
@@ -95,7 +101,12 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     from fgmix.data.arrays import load_npz
     from fgmix.data.image_dataset import load_images
 
+    if not isinstance(options, LoadOptions | None):
+        raise bad_value("options", "a LoadOptions", options)
     options = options or LoadOptions()
+    dataset = str(checked_path("dataset", dataset)) if isinstance(dataset, os.PathLike) else dataset
+    if not isinstance(dataset, str):
+        raise bad_value("dataset", "a name or a path", dataset)
     if dataset in _REGISTRY:
         return _REGISTRY[dataset].load(options)
     path = as_path(dataset)

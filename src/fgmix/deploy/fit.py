@@ -30,7 +30,7 @@ from fgmix.deploy.model import (
     read_info,
 )
 from fgmix.errors import UserError, bad_value
-from fgmix.files import exclusive, make_folder, remove_temporaries, write_bytes
+from fgmix.files import checked_path, exclusive, make_folder, remove_temporaries, write_bytes
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
 from fgmix.runs.prepared import PreparedRun, prepare
@@ -80,14 +80,15 @@ def fit(
         raise UserError(
             f"`fit` trains on all domains. Found {options['test_domains']} to hold out. Use `fgmix.train` for that."
         )
-    if not 0 <= min_confidence <= 1:
+    out = checked_path("out", out)
+    if not isinstance(min_confidence, int | float) or not 0 <= min_confidence <= 1:
         raise bad_value("min_confidence", "between 0 and 1", min_confidence)
     name = data.name if isinstance(data, DomainDataset) else data
     spec = RunSpec.from_dict({**options, "dataset": name, "algorithm": algorithm})
     final = prepare(spec, data if isinstance(data, DomainDataset) else None, progress=progress)
     dataset = final.dataset
     _check_data(final, estimated)
-    out = make_folder(Path(out))
+    make_folder(out)
     _check_foreign(out)
     with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
         remove_temporaries(out)

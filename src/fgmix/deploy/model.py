@@ -19,13 +19,13 @@ from fgmix.data._dataset import ArrayInputs, Inputs, Kind
 from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.trust import Familiar
-from fgmix.errors import UserError
-from fgmix.files import read_bytes, read_json, write_bytes, write_json
+from fgmix.errors import UserError, bad_value
+from fgmix.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.runs.devices import pick_device
 from fgmix.runs.prepared import new_algorithm
 from fgmix.runs.spec import ResolvedSpec
-from fgmix.seals import damaged, digest_of
+from fgmix.seals import Damaged, damaged, digest_of
 
 Dtype = Literal["uint8", "float32"]
 
@@ -176,7 +176,7 @@ class Model:
             x: the samples; uint8 if and only if training had uint8, which is scaled to [0, 1].
             batch_size: samples per forward pass.
         """
-        x = self.as_trained(np.asarray(x))
+        x = self.as_trained(_array(x))
         check_finite(x)
         return self.predict_inputs(ArrayInputs(x), batch_size=batch_size)
 
@@ -204,6 +204,8 @@ class Model:
 
     def predict_inputs(self, inputs: Inputs, *, batch_size: int = 256) -> Predictions:
         """Predict all samples of `inputs`, cleanly."""
+        if type(batch_size) is not int or batch_size < 1:
+            raise bad_value("batch_size", "a positive integer", batch_size)
         device = self.network.limit.device
         found: list[tuple[Tensor, Tensor]] = []
         with torch.inference_mode():
@@ -216,8 +218,9 @@ class Model:
             self.info.classes, probabilities.numpy(), novelties.numpy(), min_confidence=self.info.min_confidence
         )
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write weights.safetensors and, last, model.json: its presence means whole."""
+        folder = make_folder(checked_path("folder", folder))
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
         data = save(tensors)
         write_bytes(folder / WEIGHTS, data)
@@ -231,11 +234,11 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
         folder: its folder.
         device: where to put it: auto, cpu, cuda, …
     """
-    folder = Path(folder)
+    folder = checked_path("folder", folder)
     info = read_info(folder)
     data = read_bytes(folder / WEIGHTS)
-    if digest_of(data) != read_json(folder / INFO)["weights"]:
-        raise damaged(str(folder / WEIGHTS))
+    if digest_of(data) != read_json(folder / INFO).get("weights"):
+        raise _broken(folder, damaged(str(folder / WEIGHTS)))
     try:
         network = _network(info, load(data))
     except UserError:
@@ -260,7 +263,10 @@ def read_info(folder: Path) -> ModelInfo:
     """What is known about the model in a folder."""
     if not (folder / INFO).is_file():
         raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
-    content = read_json(folder / INFO)
+    try:
+        content = read_json(folder / INFO)
+    except Damaged as error:
+        raise _broken(folder, error) from error
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
         raise UserError(f"Expected a model of schema {SCHEMA} at {folder}. Found {schema}. Make it again.")
@@ -271,11 +277,19 @@ def read_info(folder: Path) -> ModelInfo:
 
 
 def _broken(folder: Path, error: Exception) -> UserError:
-    reason = str(error).partition("\n")[0]  # torch goes on for a page
-    return UserError(
-        f"Expected a whole model at {folder}. Found one that is not ({type(error).__name__}: {reason}). "
+    reason = str(error).partition("\n")[0].rstrip(".")  # torch goes on for a page
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return Damaged(
+        f"Expected a whole model at {folder}. Found one that is not ({kind}{reason}). "
         f"Delete its {INFO} and run `fgmix fit` again: its runs are kept."
     )
+
+
+def _array(x: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(x)
+    except ValueError as error:  # rows of different lengths
+        raise UserError(f"Expected samples of one shape. Found others ({error}). Pass an array.") from error
 
 
 def _batches(n: int, size: int) -> Iterator[npt.NDArray[np.int64]]:

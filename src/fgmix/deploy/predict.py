@@ -6,6 +6,7 @@ import csv
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,16 +68,24 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def write_csv(rows: Iterator[Row], file: IO[str]) -> int:
-    """Write rows as they come; returns how many could not be predicted."""
-    writer, failed = None, 0
-    for row in rows:
+@dataclass(frozen=True)
+class Written:
+    """How many rows were written, and how many of them could not be predicted."""
+
+    rows: int
+    failed: int
+
+
+def write_csv(rows: Iterator[Row], file: IO[str]) -> Written:
+    """Write rows as they come."""
+    writer, count, failed = None, 0, 0
+    for count, row in enumerate(rows, start=1):  # noqa: B007
         if writer is None:
             writer = csv.DictWriter(file, list(row))
             writer.writeheader()
         writer.writerow({name: cell(str(value)) for name, value in row.items()})
         failed += bool(row["error"])
-    return failed
+    return Written(count, failed)
 
 
 def _image_rows(model: Model, files: Sequence[Path], probabilities: bool) -> list[Row]:

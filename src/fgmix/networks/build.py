@@ -87,6 +87,8 @@ def _backbone(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tupl
         array_net = (Identity if name == "identity" else MLP)(math.prod(input_shape))
         return array_net, array_net.out_features
     if len(input_shape) != 3:
+        if name not in OWN_BACKBONES:
+            full_name(name)  # says so where there is none of this name
         raise UserError(
             f"Backbone {name} expects images (channels, height, width). Found samples of shape {input_shape}. "
             "Use `mlp` or `identity`."

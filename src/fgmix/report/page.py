@@ -215,13 +215,21 @@ def _status_of(folder: Path) -> Status | None:
 
 def _write(path: Path, text: str) -> None:
     """Write the page, but not over a file that fgmix did not write."""
-    if path.exists() and f'content="{GENERATOR}'.encode() not in path.read_bytes()[:2000]:
+    if os.path.lexists(path) and f'content="{GENERATOR}'.encode() not in _start(path):
         raise UserError(
             f"Expected a report of fgmix or no file at {path}. Found another file. Choose another path with --out."
         )
     make_folder(path.parent)
     # The name of a folder may hold bytes that are not valid text: they are shown as escapes.
     write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def _start(path: Path) -> bytes:
+    """The first bytes of a file; of a pipe or a device, none."""
+    if not os.path.isfile(path):
+        return b""
+    with open(path, "rb") as file:
+        return file.read(2000)
 
 
 def _asset(name: str) -> str:

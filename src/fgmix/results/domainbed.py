@@ -198,7 +198,7 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str 
         variant: what sets these runs apart from others of the same methods and hyper-parameter samples, such as a point
             of a grid; it becomes part of the algorithm's name, by which DomainBed distinguishes them.
     """
-    folder = make_folder(Path(folder))
+    folder = make_folder(Path(folder), "--to-domainbed")
     return [_write(record, model, folder, variant) for record in records for model in record.models]
 
 

@@ -17,6 +17,8 @@ from torch import Tensor
 import fgmix
 from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
+from fgmix.errors import bad_value
+from fgmix.files import checked_path
 from fgmix.progress import Progress as ProgressBar
 from fgmix.runs import checkpoint
 from fgmix.runs.averaging import build_average
@@ -66,10 +68,13 @@ def train(
         ...     train(spec, out, dataset=data, progress=False).status
         'done'
     """
+    if not isinstance(spec, RunSpec):
+        raise bad_value("spec", "a RunSpec", spec)
+    runs = checked_path("out", out)
     run = prepare(spec, dataset, progress=progress)
     for note in notes_of(spec, run.spec) if progress else ():
         print(f"note: {note}", file=sys.stderr)
-    folder = RunFolder(Path(out) / run.spec.name)
+    folder = RunFolder(runs / run.spec.name)
     with folder.opened(run.spec) as made:
         run = replace(run, spec=made)
         if found := folder.finished():

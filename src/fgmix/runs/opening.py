@@ -13,12 +13,14 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.data import Domain, DomainDataset, split_dataset
 from fgmix.data._dataset import Indices
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
+from fgmix.files import checked_path
 from fgmix.runs import checkpoint
 from fgmix.runs.devices import pick_device
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.prepared import PreparedRun, as_expected, load_dataset, new_algorithm
-from fgmix.runs.record import RECORD, Model, RunRecord, Which, printed, read_record
+from fgmix.runs.record import Model, RunRecord, Which, printed, read_record
+from fgmix.seals import Damaged
 from fgmix.seeding import numpy_generator
 
 Part = Literal["train", "holdout"]
@@ -112,7 +114,10 @@ class OpenedRun:
         # What the network started from is not read: every weight comes from the file.
         algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=True)
         model_only = self.files.is_snapshot(path) or run.spec.keep == "best"
-        checkpoint.load_weights(path, algorithm, model_only=model_only)
+        try:
+            checkpoint.load_weights(path, algorithm, model_only=model_only)
+        except Damaged as error:
+            raise Damaged(f"{error} Delete {self.folder} and train the run again.") from error
         return algorithm.to(self.device).eval()
 
     def snapshots(self, model: Model = "raw") -> dict[int, Path]:
@@ -162,11 +167,11 @@ def open_run(
         device: as in `fit`.
         progress: show a bar while the dataset is decoded.
     """
-    folder = Path(folder)
-    if not RunFolder(folder).is_done:
-        raise UserError(f"Expected a finished run at {folder}. It holds no {RECORD}. Name a run's own folder.")
+    folder = checked_path("folder", folder)
     record = read_record(folder)
     spec = record.spec
+    if not isinstance(dataset, DomainDataset | str | Path | None):
+        raise bad_value("dataset", "a DomainDataset, a name or a path", type(dataset).__name__)
     if not isinstance(dataset, DomainDataset):
         found_at = replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
         dataset = load_dataset(found_at, progress=progress)

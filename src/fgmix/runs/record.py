@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fgmix.errors import UserError
-from fgmix.files import read_json, write_json
+from fgmix.errors import UserError, bad_value
+from fgmix.files import checked_path, read_json, write_json
 from fgmix.runs.spec import ResolvedSpec
+from fgmix.seals import Damaged
 
 if TYPE_CHECKING:
     from fgmix.algorithms import Algorithm
@@ -202,10 +205,16 @@ class RunRecord:
         write_json(path, self.as_dict())
 
 
-def read_record(path: Path) -> RunRecord:
+def read_record(path: str | Path) -> RunRecord:
     """The record in a run's folder (or at a record.json)."""
-    file = path / RECORD if path.is_dir() else path
-    content = read_json(file)
+    path = checked_path("path", path)
+    file = path / RECORD if os.path.isdir(path) else path
+    if not os.path.lexists(file):
+        raise UserError(f"Expected a finished run at {path}. Found no {RECORD}. Name a run's own folder.")
+    try:
+        content = read_json(file)
+    except Damaged as error:
+        raise Damaged(f"{error} Delete it and train the run again.") from error
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
         raise UserError(
@@ -213,11 +222,13 @@ def read_record(path: Path) -> RunRecord:
             "Read it with the fgmix version that made it."
         )
     try:
-        return _record(content, file.parent)
+        record = _record(content, file.parent)
+        _check(record)
+        return record
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"Expected a run's record at {file}. Found an incomplete one ({type(error).__name__}: {error}). "
-            "Delete it and rerun the same command: training resumes."
+            f"Expected a run's record at {file}. Found one that is not whole ({type(error).__name__}: {error}). Delete "
+            "it and train the run again."
         ) from error
 
 
@@ -234,3 +245,33 @@ def _record(content: dict[str, Any], folder: Path) -> RunRecord:
         domainbed_name=content["domainbed_name"],
         folder=folder,
     )
+
+
+def _check(record: RunRecord) -> None:
+    """Refuse values that no run gives: a record may have been edited, or made by other software."""
+    names = record.domains
+    if not names or not all(isinstance(name, str) for name in names) or not {*record.spec.test_domains} <= {*names}:
+        raise bad_value("domains", "the names of all domains, those held out among them", names)
+    if record.status not in ("done", "diverged"):
+        raise bad_value("status", "done or diverged", record.status)
+    for text in (record.label, record.fgmix_version, *record.notes):
+        if not isinstance(text, str):
+            raise bad_value("label, fgmix and notes", "texts", text)
+    for evaluation in record.evaluations:
+        _check_evaluation(evaluation, names, record.spec.test_domains)
+
+
+def _check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tuple[str, ...]) -> None:
+    if type(evaluation.step) is not int or evaluation.step < 1:
+        raise bad_value("step", "a positive integer", evaluation.step)
+    if not evaluation.accuracy.keys() <= {*get_args(Model)}:
+        raise bad_value("accuracy", f"of the models {', '.join(get_args(Model))}", [*evaluation.accuracy])
+    for model, scores in evaluation.accuracy.items():
+        for name in names:
+            parts = scores[name]
+            needed = (parts["holdout"], parts["train"]) if name in tests else (parts["holdout"],)
+            if not all(0 <= value <= 1 for value in (*needed, *parts.values())):
+                raise bad_value(f"accuracy of {model} on {name}", "between 0 and 1", parts)
+    for name, parts in evaluation.loss.get("raw", {}).items():
+        if not all(0 <= value < math.inf for value in parts.values()):
+            raise bad_value(f"loss on {name}", "finite", parts)

@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
+from fgmix.files import read_bytes
 from fgmix.runs.protocols import PROTOCOLS, Rules
 from fgmix.runs.spec import ResolvedSpec, RunSpec
 
@@ -46,6 +47,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     from fgmix.algorithms import check_domains, get
 
     algorithm = get(spec.algorithm)
+    _check_sizes(spec, dataset)
     check_domains(spec.algorithm, len(_sources(spec, dataset)))
     rules, base = PROTOCOLS[spec.protocol], DEFAULTS[dataset.kind]
     steps, eval_every = _length(spec, dataset, rules, base)
@@ -91,6 +93,17 @@ def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
     if len(set(spec.test_domains)) != len(spec.test_domains):
         raise UserError(f"Expected different test domains. Found {', '.join(spec.test_domains)}. Name each one once.")
     return [name for name in dataset.domain_names if name not in spec.test_domains]
+
+
+def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
+    """Refuse sizes that the dataset cannot have: they would be ignored."""
+    shape = dataset.input_shape
+    if spec.image_size and (len(shape) != 3 or shape[-1] != spec.image_size):
+        hint = "Only images in files are resized: drop it."
+        raise bad_value("image_size", f"0 for {dataset.name}, whose samples are {shape}", spec.image_size, hint)
+    if spec.classes_per_batch > len(dataset.classes):
+        should = f"at most {len(dataset.classes)}, the number of classes of {dataset.name}"
+        raise bad_value("classes_per_batch", should, spec.classes_per_batch)
 
 
 def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> tuple[int, int]:
@@ -152,9 +165,4 @@ def _tagged(backbone: str, rules: Rules) -> str:
 def _file_digest(path: str) -> str:
     from fgmix.data._dataset import fingerprint_of
 
-    try:
-        return fingerprint_of([Path(path).expanduser().read_bytes()])
-    except OSError as error:
-        raise UserError(
-            f"Expected a weights file at {path}. It cannot be read ({error.strerror}). Check --weights."
-        ) from error
+    return fingerprint_of([read_bytes(Path(path).expanduser())])

@@ -13,10 +13,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass
+from functools import cache
 from os import PathLike
 from typing import Any, Literal, Self
 
-from fgmix.errors import bad_value, unknown
+from fgmix.errors import UserError, bad_value, unknown
 from fgmix.fields import Field, check_fields, declare, fields_of
 
 Protocol = Literal["clean", "domainbed-2020", "domainbed-2024"]
@@ -103,9 +104,7 @@ class RunSpec:
     channels_last: bool | None = option(None, help="channels-last memory layout of images", group="Network")
 
     steps: int | None = option(None, help="number of optimisation steps", group="Training", ge=1, le=10_000_000)
-    batch_size: int | None = option(
-        None, help="samples per source domain and step", group="Training", ge=1, le=1_000_000
-    )
+    batch_size: int | None = option(None, help="samples per source domain and step", group="Training", ge=1, le=100_000)
     seed: int = option(0, help="seed of initial weights, batches, augmentation and the method", group="Training", ge=0)
     hparams_seed: int = option(
         0, help="number of the hyper-parameter sample in a search (a label)", group="Training", ge=0
@@ -137,7 +136,9 @@ class RunSpec:
         object.__setattr__(self, "test_domains", _domain_names(self.test_domains))
         if not isinstance(self.settings, Mapping):
             raise bad_value("settings", "a dictionary of the method's settings", self.settings)
-        object.__setattr__(self, "settings", dict(self.settings))
+        if "steps" in self.settings:
+            raise UserError("The number of steps is given as `steps`. Found it among the settings. Drop it there.")
+        object.__setattr__(self, "settings", {str(name): value for name, value in self.settings.items()})
         check_fields(self, RunSpec)
 
     def as_dict(self) -> dict[str, Any]:
@@ -148,10 +149,16 @@ class RunSpec:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The spec that `as_dict` wrote."""
+        if not isinstance(values, Mapping):
+            raise bad_value("values", "a dictionary of a run's options", values)
         known = cls.__dataclass_fields__
         for name in values:
             if name not in known:
-                raise unknown("field of a run's spec", str(name), known)
+                raise unknown("option of a run", name, known)
+        missing = [name for name in _required(cls) if name not in values]
+        if missing:
+            needed = ", ".join(_required(cls))
+            raise UserError(f"Expected the options {needed}. Found no {', '.join(missing)}. Add what is missing.")
         return cls(**values)
 
 
@@ -208,6 +215,13 @@ class ResolvedSpec(RunSpec):
         digest = hashlib.blake2b(json.dumps(self.identity, sort_keys=True).encode(), digest_size=6).hexdigest()
         readable = [self.dataset_name, self.algorithm, "+".join(self.test_domains) or "all"]
         return "-".join([*(re.sub(r"[^\w+.%-]+", "_", part) for part in readable), digest])
+
+
+@cache  # a report reads thousands of specs
+def _required(cls: type) -> tuple[str, ...]:
+    """The fields without a default."""
+    fields = dataclasses.fields(cls)
+    return tuple(f.name for f in fields if f.default is MISSING and f.default_factory is MISSING)
 
 
 def options(omit: Iterable[str] = ()) -> dict[str, Field]:

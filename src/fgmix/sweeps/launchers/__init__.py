@@ -15,7 +15,8 @@ NAMES = ("local", "ray", "slurm")
 
 def require(module: str, extra: str) -> None:
     """Say how to get a launcher's library if it is not installed."""
-    if find_spec(module) is None:
+    found = find_spec(module)
+    if found is None or found.origin is None:  # without an origin it is a mere folder of that name
         raise UserError(
             f"Expected the library {module}, which the launcher {extra} runs on. It is not installed. "
             f"Run `pip install 'fgmix[{extra}]'`."
