@@ -42,7 +42,8 @@ def run_demo(out: Path, *, steps: int | None = None) -> Path:
     if result.waiting:
         raise MachineError(result.stopped_by)
     if result.failed:
-        raise UserError(f"Expected 12 finished runs. {len(result.failed)} failed: `fgmix status {out / 'runs'}` says why.")
+        failed = len(result.failed)
+        raise UserError(f"Expected 12 finished runs. {failed} failed: `fgmix status {out / 'runs'}` says why.")
     records = [read_record(out / "runs" / name) for name in result.done]
     text = report(records)
     write_bytes(out / "report.md", text.encode())

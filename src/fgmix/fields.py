@@ -103,7 +103,7 @@ class Field:
             value = str(value)
         if value is None and self.optional:
             return None
-        if isinstance(value, Number) and not isinstance(value, bool):
+        if not isinstance(value, bool) and isinstance(value, Number):
             value = self._in_own_type(value)
         if not isinstance(value, self.types) or (isinstance(value, bool) and bool not in self.types):
             raise bad_value(self.name, self.expected, value)

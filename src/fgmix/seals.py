@@ -1,7 +1,7 @@
 """Digests inside the files that we write and read again: damage is found before it is used.
 
-A sealed JSON text has its digest in its first line; a sealed line of a .jsonl file at its end; a sealed torch file, which
-is a zip archive, in the archive's comment, so that `torch.load` still reads it.
+A sealed JSON text has its digest in its first line; a sealed line of a .jsonl file has it at its end; a sealed torch
+file, which is a zip archive, has it in the archive's comment, so that `torch.load` still reads it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def digest_of(data: bytes) -> str:
 
 
 def seal_json(content: dict[str, Any]) -> bytes:
-    """A JSON text with sorted keys and a fixed layout, sealed: equal contents, which are never empty, are equal bytes."""
+    """A JSON text with sorted keys and a fixed layout, sealed: equal contents, never empty, are equal bytes."""
     body = (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()[2:]  # without "{\n"
     return f'{{"digest": "{digest_of(body)}",\n'.encode() + body
 

@@ -254,6 +254,8 @@ def _check(record: RunRecord) -> None:
         raise bad_value("domains", "the names of all domains, those held out among them", names)
     if record.status not in ("done", "diverged"):
         raise bad_value("status", "done or diverged", record.status)
+    if record.status == "done" and not record.evaluations:
+        raise bad_value("evaluations", "those of a finished run", [])
     for text in (record.label, record.fgmix_version, *record.notes):
         if not isinstance(text, str):
             raise bad_value("label, fgmix and notes", "texts", text)

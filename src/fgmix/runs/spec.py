@@ -155,9 +155,10 @@ class RunSpec:
         for name in values:
             if name not in known:
                 raise unknown("option of a run", name, known)
-        missing = [name for name in _required(cls) if name not in values]
+        required: tuple[str, ...] = _required(cls)  # type: ignore[arg-type]  # a class is hashable
+        missing = [name for name in required if name not in values]
         if missing:
-            needed = ", ".join(_required(cls))
+            needed = ", ".join(required)
             raise UserError(f"Expected the options {needed}. Found no {', '.join(missing)}. Add what is missing.")
         return cls(**values)
 

@@ -150,6 +150,4 @@ def plan(sweep: Sweep) -> list[PlannedRun]:
         run = resolve(spec, data)
         resolved[run.name], specs[run.name] = run, spec
     trunks = shared_trunks(resolved.values())
-    return [
-        PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, resolved[name]))) for name, spec in specs.items()
-    ]
+    return [PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, resolved[name]))) for name, spec in specs.items()]
