@@ -25,6 +25,7 @@ from fgmix.errors import UserError, bad_value, unknown
 from fgmix.files import exclusive, make_folder
 
 GB = 1_000_000_000
+MOST_GB = 100_000  # of a benchmark, more than any has
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def download(
     """
     if name not in BENCHMARKS:
         raise unknown("benchmark", name, BENCHMARKS)
-    if max_gb is not None and not max_gb > 0:
-        raise bad_value("max_gb", "a positive number of gigabytes", max_gb)
+    if max_gb is not None and not 0 < max_gb <= MOST_GB:
+        raise bad_value("max_gb", f"a positive number of gigabytes, {MOST_GB:,} at most", max_gb)
     benchmark, source = BENCHMARKS[name], SOURCES[name]
     parts = _parts(source, urls, archives, sha256)
     digests: Sequence[str | None] = sha256 or [None] * len(archives)

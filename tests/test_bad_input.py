@@ -1,0 +1,700 @@
+"""Every command and every public name, given what it cannot use: one sentence that says what to fix, never a traceback.
+
+A new command or public name must add its cases to the tables: the last test fails until it does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fgmix as package
+from fgmix.cli import app
+from fgmix.data import LoadOptions, from_arrays
+from fgmix.files import read_json, write_json
+from fgmix.networks import build_featurizer
+from workbench import Workbench, fgmix, save_npz, words_of
+
+LIMIT = 60  # seconds after which a command counts as hanging
+WITHOUT_INPUT = {"__version__", "UserError"}  # public names that nothing can be passed to
+
+TRAIN = "--dataset {arrays} --algorithm erm --test-domain us --steps 2 --device cpu --quiet --out {new}"
+FIT = "{arrays} --algorithm erm --steps 2 --no-estimate --device cpu --quiet --out {new}"
+SWEEP = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --out {new}"
+PLAN = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --with steps=2"
+STEP = "erm --backbone small_cnn --image-size 8 --batch-size 2"
+
+# Arguments of commands and what is said about them; {name} is a place on the workbench, among the odd files, or new.
+COMMANDS: dict[str, dict[str, str]] = {
+    "train": {
+        "": "Missing option '--dataset'",
+        f"{TRAIN} --steps 0": "`steps` should be an integer between 1 and 10,000,000",
+        f"{TRAIN} --steps -1": "Found -1",
+        f"{TRAIN} --steps 1{'0' * 30}": "between 1 and 10,000,000",
+        f"{TRAIN} --steps 1.5": "Invalid value for '--steps'",
+        f"{TRAIN} --steps nan": "Invalid value for '--steps'",
+        f"{TRAIN} --batch-size 0": "`batch_size` should be",
+        f"{TRAIN} --batch-size 100000000000": "between 1 and 100,000",
+        f"{TRAIN} --image-size -1": "`image_size` should be",
+        f"{TRAIN} --image-size 100000": "between 0 and 4,096",
+        f"{TRAIN} --image-size 64": "Only images in files are resized",
+        f"{TRAIN} --seed -1": "`seed` should be zero or a positive integer",
+        f"{TRAIN} --trial-seed -1": "`trial_seed` should be",
+        f"{TRAIN} --hparams-seed -1": "`hparams_seed` should be",
+        f"{TRAIN} --holdout-fraction 0": "`holdout_fraction` should be a number greater than 0",
+        f"{TRAIN} --holdout-fraction nan": "`holdout_fraction` should be finite",
+        f"{TRAIN} --holdout-fraction 1e-9": "too few to hold out",
+        f"{TRAIN} --eval-every 0": "`eval_every` should be",
+        f"{TRAIN} --checkpoint-every -3": "`checkpoint_every` should be",
+        f"{TRAIN} --snapshots 100000000000": "`snapshots` should be",
+        f"{TRAIN} --classes-per-batch 99": "at most 3, the number of classes",
+        f"{TRAIN} --averaging swaa": "Did you mean 'swa'?",
+        f"{TRAIN} --averaging none --averaging-start 5": "--averaging-start has no effect with --averaging none",
+        f"{TRAIN} --dropout 1": "`dropout` should be a number at least 0 and below 1",
+        f"{TRAIN} --head foo": "Known: linear, mlp",
+        f"{TRAIN} --keep some": "Known: all, best, none",
+        f"{TRAIN} --protocol dirty": "Known: clean, domainbed-2020, domainbed-2024",
+        f"{TRAIN} --backbone resnet9999": "Unknown backbone 'resnet9999'",
+        f"{TRAIN} --backbone resnet18": "Use `mlp` or `identity`",
+        f"{TRAIN} --pretrained": "has no pre-trained weights",
+        f"{TRAIN} --pretrained --weights {{arrays}}": "one of them",
+        f"{TRAIN} --weights nowhere.pt": "Found none",
+        f"{TRAIN} --weights {{odd}}/endless": "Found something else",
+        f"{TRAIN} --weights {{odd}}/pipe": "Found something else",
+        f"{TRAIN} --weights {{odd}}/loop": "Too many levels of symbolic links",
+        f"{TRAIN} --weights {{images}}": "Found something else",
+        f"{TRAIN} --weights {{arrays}}": "cannot be loaded",
+        f"{TRAIN} --device abacus": "Try auto or cpu",
+        f"{TRAIN} --device meta": "Found 'meta'",
+        f"{TRAIN} --device cuda:x": "Try auto or cpu",
+        f"{TRAIN} --set lr=nan": "`lr` should be finite",
+        f"{TRAIN} --set lr=-1": "`lr` should be a positive number",
+        f"{TRAIN} --set lr=fast": "Found 'fast'",
+        f"{TRAIN} --set lr": "Expected --set name=value",
+        f"{TRAIN} --set =3": "Expected --set name=value",
+        f"{TRAIN} --set steps=3": "given with --steps",
+        f"{TRAIN} --set lrr=1": "Did you mean 'lr'?",
+        f"{TRAIN} --algorithm ERM": "Did you mean 'erm'?",
+        f"{TRAIN} --algorithm GroupDRO": "Did you mean 'groupdro'?",
+        f"{TRAIN} --algorithm l2a_ot": "convolutional",
+        f"{TRAIN} --dataset RotatedMNIST": "Did you mean 'rotated_mnist'?",
+        f"{TRAIN} --dataset PACS": "Pass --data-root",
+        f"{TRAIN} --dataset PACS --data-root /nowhere": "Found nothing there",
+        f"{TRAIN} --dataset {{odd}}/pipe.npz": "Found a named pipe",
+        f"{TRAIN} --dataset {{odd}}/endless.npz": "Found a device",
+        f"{TRAIN} --dataset {{odd}}/loop": "Too many levels of symbolic links",
+        f"{TRAIN} --test-domain us": "Name each one once",
+        f"{TRAIN} --test-domain mars": "Known: ct, mr, us",
+        f"{TRAIN} --test-domain ct --test-domain mr": "at least 1 source domain",
+        f"{TRAIN} --out /proc/x": "Choose another --out",
+        f"{TRAIN} --out {{arrays}}": "Not a directory",
+    },
+    "fit": {
+        "": "Missing argument",
+        f"{FIT} --min-confidence 2": "`min_confidence` should be between 0 and 1",
+        f"{FIT} --min-confidence nan": "Found nan",
+        f"{FIT} --steps 0": "`steps` should be",
+        f"{FIT} --algorithm ERM": "Did you mean 'erm'?",
+        f"{FIT} --device meta": "Found 'meta'",
+        f"{FIT} --set lr=0": "`lr` should be a positive number",
+        f"{FIT} --set lr=1e30": "Lower the learning rate",
+        f"{FIT} --out /proc/x": "Choose another --out",
+        f"{FIT} --out {{odd}}": "Expected an empty folder or a model",
+        f"{FIT} --out {{model}} --seed 3": "a model of other settings",
+        f"{FIT} --averaging swad --averaging-start 3": "has no effect with --averaging swad",
+        "{odd}/pipe.npz --out {new}": "Found a named pipe",
+        "{odd}/endless.npz --out {new}": "Found a device",
+        "{odd}/no_x.npz --out {new}": "Expected the arrays X, y and domain",
+        "{odd}/empty --out {new}": "Found none",
+        "nowhere/at/all --out {new}": "Found nothing there",
+    },
+    "predict": {
+        "": "Missing argument",
+        "{odd}/empty {arrays}": "Make one with `fgmix fit`",
+        "{erm} {arrays}": "Make one with `fgmix fit`",
+        "{odd}/cut_model {arrays}": "its runs are kept",
+        "{odd}/deep_model {arrays}": "its runs are kept",
+        "{odd}/pipe_model {arrays}": "Found something else",
+        "{odd}/half_model {arrays}": "Found none",
+        "{model} {odd}/nowhere.npz": "No such file or directory",
+        "{model} {odd}/pipe.npz": "It is a named pipe",
+        "{model} {odd}/endless.npz": "It is a device",
+        "{model} {odd}/no_x.npz": "Expected an array X",
+        "{model} {odd}/wide.npz": "Found an array of shape (3, 5)",
+        "{model} {odd}/rowless.npz": "Found none",
+        "{model} {odd}/text.npz": "Expected real numbers",
+        "{model} {arrays} {arrays}": "Expected one .npz file",
+        "{model} {images}": "Pass an .npz file with X",
+        "{model} {arrays} --device meta": "Found 'meta'",
+        "{model} {arrays} --out {arrays}": "Choose another --out",
+        "{model} {arrays} --out {odd}/nowhere/x.csv": "Make it first",
+        "{image_model} {arrays}": "Found an array",
+        "{image_model} {odd}/nowhere.png": "Found nothing there",
+        "{image_model} {odd}/empty": "Found none",
+        "{image_model} {odd}/loop": "Expected an image or a folder",
+    },
+    "export": {
+        "": "Missing argument",
+        "{odd}/empty": "Make one with `fgmix fit`",
+        "{odd}/cut_model": "its runs are kept",
+        "{model} --format tflite": "Known: onnx, pt2",
+        "{model} --out {new}.pt2": "Expected a name that ends in .onnx",
+        "{model} --out {odd}/nowhere/m.onnx": "Make it first",
+        "{model} --format pt2 --out {odd}/taken.pt2": "Choose another --out",
+    },
+    "report": {
+        "": "Missing argument",
+        "{odd}/nowhere": "Found none",
+        "{odd}/empty": "fgmix sweep --out",
+        "{arrays}": "Not a directory",
+        "{odd}/loop": "Too many levels of symbolic links",
+        "{odd}/records/junk": "it is damaged",
+        "{odd}/records/deep": "it is damaged",
+        "{odd}/records/pipe": "Found something else",
+        "{odd}/records/schema": "Found schema 99",
+        "{odd}/records/high": "between 0 and 1",
+        "{odd}/records/nan": "between 0 and 1",
+        "{odd}/records/text": "not whole",
+        "{odd}/records/number": "not whole",
+        "{odd}/records/no_domains": "names of all domains",
+        "{odd}/records/no_domain": "not whole",
+        "{odd}/records/status": "done or diverged",
+        "{odd}/records/step": "`step` should be a positive integer",
+        "{odd}/records/spec": "Expected the options",
+        "{odd}/records/nothing": "those of a finished run",
+        "{sweep} --format nope": "Known: csv, html, latex, md",
+        "{sweep} --format html --out /proc/x.html": "Expected to write /proc/x.html",
+        "{sweep} --format html --out {odd}/mine.html": "Choose another path",
+        "{sweep} --format html --out {odd}/pipe": "Choose another path",
+        "{sweep} --out {new}": "Expected --out with --format html",
+        "{sweep} --selection luck": "Unknown selection rule 'luck'",
+        "{sweep} --spread wide": "Known: std, stderr",
+        "{sweep} --port 99": "--port has no effect without --serve",
+        "{sweep} --serve --port -1": "Invalid value for '--port'",
+        "{sweep} --serve --port 99999": "Invalid value for '--port'",
+        "{sweep} --serve --format csv": "--format has no effect with --serve",
+        "{sweep} --explain scans erm": "requires 3 arguments",
+        "{sweep} --explain scans ERM us": "Did you mean 'scans erm us'?",
+        "{sweep} --explain scans erm us --spread std": "--spread has no effect with --explain",
+        "{sweep} --from-domainbed": "each with a results.jsonl",
+        "{odd}/nowhere --from-domainbed": "Found none",
+        "{sweep} --to-domainbed {arrays}": "Choose another --to-domainbed",
+    },
+    "status": {
+        "": "Missing argument",
+        "{odd}/nowhere": "Start one with",
+        "{odd}/plans": "Delete it and rerun the sweep",
+        "{sweep} --every -1 --watch": "Invalid value for '--every'",
+        "{sweep} --every nan --watch": "Invalid value for '--every'",
+        "{sweep} --every 3": "--every has no effect without --watch",
+    },
+    "plan": {
+        "": "Found no --datasets and --algorithms",
+        f"{PLAN} --workers 0": "Invalid value for '--workers'",
+        f"{PLAN} --workers 100000000": "Invalid value for '--workers'",
+        f"{PLAN} --trials 0": "`trials` should be",
+        f"{PLAN} --hparams 10000000000": "`hparams` should be",
+        f"{PLAN} --budget soon": "Expected a duration such as 8h",
+        f"{PLAN} --device meta": "Found 'meta'",
+        f"{PLAN} --out {{arrays}}": "Found a file",
+        "--preset nothing": "Known: paper-ablation",
+    },
+    "sweep": {
+        "": "Missing option '--out'",
+        "--out {new}": "Found no --datasets and --algorithms",
+        f"{SWEEP} --out /proc/s": "Choose another --out",
+        f"{SWEEP} --out {{arrays}}": "File exists",
+        f"{SWEEP} --algorithms ERM": "Did you mean 'erm'?",
+        f"{SWEEP} --datasets digitz": "Did you mean 'digits'?",
+        f"{SWEEP} --trials 1000000000000": "`trials` should be",
+        f"{SWEEP} --workers 0": "`workers` should be",
+        f"{SWEEP} --workers 1000000": "`workers` should be",
+        f"{SWEEP} --device meta": "Found 'meta'",
+        f"{SWEEP} --device ,": "`device` should be",
+        f"{SWEEP} --launcher moon": "Known: local, ray, slurm",
+        f"{SWEEP} --cpus 1": "--cpus has no effect with --launcher local",
+        f"{SWEEP} --slurm a=b": "--slurm has no effect with --launcher local",
+        f"{SWEEP} --launcher ray --workers 3": "--workers has no effect with --launcher ray",
+        f"{SWEEP} --launcher slurm --address x": "--address has no effect with --launcher slurm",
+        f"{SWEEP} --launcher ray --gpus nan": "`gpus` should be finite",
+        f"{SWEEP} --test-domains mars": "it has ct, mr, us",
+        f"{SWEEP} --space moon": "Known: domainbed, paper",
+        f"{SWEEP} --with steps=0": "`steps` should be",
+        f"{SWEEP} --with dataset=x": "Unknown option of a run 'dataset'",
+        f"{SWEEP} --with weights=nowhere": "Found none",
+        f"{SWEEP} --set gama=3": "Unknown setting",
+        f"{SWEEP} --set lr=nan": "`lr` should be finite",
+        f"{SWEEP} --grid lr=": "Name at least one",
+        f"{SWEEP} --preset paper-cost": "Found both",
+        "--preset paper-cost --scale huge --out {new}": "Known: paper, small",
+        "--preset paper-cost --trials 3 --out {new}": "--trials has no effect with --preset paper-cost",
+    },
+    "list": {
+        "": "Missing argument",
+        "wishes": "Known: algorithms, backbones, datasets",
+        "algorithms ERM": "Did you mean 'erm'?",
+        "datasets nothing": "Unknown dataset 'nothing'",
+        "backbones resnet9999": "Unknown backbone 'resnet9999'",
+    },
+    "demo": {
+        "--steps 0 --out {new}": "`steps` should be",
+        "--out {arrays}": "Choose another --out",
+    },
+    "bench step": {
+        f"{STEP} --batch-size -1": "Invalid value for '--batch-size'",
+        f"{STEP} --image-size 100000": "Invalid value for '--image-size'",
+        f"{STEP} --domains 0": "Invalid value for '--domains'",
+        f"{STEP} --classes 1": "Invalid value for '--classes'",
+        f"{STEP} --rounds 0": "Invalid value for '--rounds'",
+        f"{STEP} --backbone resnet9999": "Unknown backbone 'resnet9999'",
+        "ERM --backbone small_cnn": "Did you mean 'erm'?",
+    },
+    "bench policy": {"--rounds 0": "Invalid value for '--rounds'"},
+    "bench data": {
+        "--folder {odd}/nowhere": "Found nothing there",
+        "--folder {arrays}": "Found a file",
+        "--image-sizes 0": "integers from 1 to 4,096",
+        "--image-sizes 8,x": "Found 'x'",
+        "--image-sizes 100000": "Found '100000'",
+        "--images 0": "Invalid value for '--images'",
+        "--threads 0": "Invalid value for '--threads'",
+    },
+    "bench sweep": {
+        "--runs 0": "Invalid value for '--runs'",
+        "--workers -1": "Invalid value for '--workers'",
+        "--algorithm ERM": "Did you mean 'erm'?",
+        "--dataset digitz": "Did you mean 'digits'?",
+    },
+    "data check": {
+        "": "Missing argument",
+        "{odd}/nowhere": "Found nothing there",
+        "{arrays}": "Found a file",
+    },
+    "data prepare": {
+        "{odd}/nowhere": "Found nothing there",
+        "{images} --image-size 100000": "from 1 to 4096",
+        "{images} --image-size 0": "Found 0",
+    },
+    "data download": {
+        "MARS --data-root {new}": "Unknown benchmark 'MARS'",
+        "PACS": "Pass --data-root",
+        "PACS --data-root {arrays}": "Choose another --data-root",
+        "PACS --data-root {new} --archive {arrays} --max-gb nan": "`max_gb` should be",
+        "PACS --data-root {new} --archive {arrays} --max-gb 1e300": "`max_gb` should be",
+    },
+    "plot weights": {"--out /proc/x": "Choose another --out"},
+    "plot curves": {
+        "{odd}/nowhere": "Name a run's own folder",
+        "{odd}/empty": "Name a run's own folder",
+        "{odd}/records/high/run": "between 0 and 1",
+    },
+    "plot cd": {
+        "{odd}/nowhere": "Found none",
+        "{sweep}": "at least 3 methods",
+        "{sweep} --dataset mars": "Unknown dataset of this sweep 'mars'",
+        "{sweep} --selection luck": "Unknown selection rule",
+    },
+    "plot sensitivity": {
+        "": "Make one with `fgmix sweep --grid",
+        "{sweep}": "Make one with `fgmix sweep --grid",
+        "--published --selection luck": "--selection has no effect without the folder of a sweep",
+    },
+    "plot ablation": {"{odd}/nowhere": "Found none", "{sweep} --selection luck": "Unknown selection rule"},
+    "plot cost": {"{sweep}": "paper-cost"},
+    "plot tsne": {
+        "{odd}/nowhere": "Name a run's own folder",
+        "{sweep}": "Name a run's own folder",
+        "{erm}": "Found erm",
+        "{fgmix} --samples 0": "Invalid value for '--samples'",
+        "{fgmix} --mixed -3": "Invalid value for '--mixed'",
+        "{fgmix} --mixed 1000000000000": "Invalid value for '--mixed'",
+        "{fgmix} --seed -1": "`seed` should be",
+        "{fgmix} --which first": "Known: best, last",
+        "{fgmix} --model big": "Known: raw, swa, swad",
+        "{fgmix} --model swad": "Expected the weights last_swad",
+        "{fgmix} --dataset mars": "Unknown dataset 'mars'",
+        "{fgmix} --device meta": "Found 'meta'",
+        "{odd}/cut_run": "it is damaged",
+        "{odd}/empty_run": "it is damaged",
+        "{odd}/text_run": "it is damaged",
+        "{odd}/pipe_run": "Found something else",
+        "{fgmix} --beside {erm} --mixed 3": "--mixed has no effect with --beside",
+    },
+    "plot flatness": {
+        "": "Missing argument",
+        "{odd}/nowhere": "Name a run's own folder",
+        "{erm} --scope moon": "Known: classifier, network",
+        "{erm} --directions 0": "Invalid value for '--directions'",
+    },
+    "plot surface": {
+        "{erm}": "Missing argument",
+        "{erm} {erm} --resolution 2 --samples 3": "Compare different runs",
+        "{erm} {fgmix} --resolution 0": "Invalid value for '--resolution'",
+        "{erm} {fgmix} --resolution 100000000": "Invalid value for '--resolution'",
+    },
+    "plot scores": {
+        "{erm}": "Found erm",
+        "{fgmix} --pairs 0": "Invalid value for '--pairs'",
+        "{fgmix} --pairs 1000000000000": "Invalid value for '--pairs'",
+    },
+    "plot shift": {
+        "{odd}/nowhere": "Name a run's own folder",
+        "{erm} --permutations -2": "Invalid value for '--permutations'",
+        "{erm} --samples 1": "Invalid value for '--samples'",
+    },
+    "plot redraw": {
+        "": "Missing argument",
+        "{odd}/nowhere.npz": "Found none",
+        "{odd}/pipe.npz": "Found something else",
+        "{odd}/endless.npz": "Found something else",
+        "{odd}/empty": "Found something else",
+        "{arrays}": "Compute the figure again",
+        "{odd}/mine.html": "Compute the figure again",
+    },
+}
+
+# Data, networks and batches that are sound, for calls in which something else is not.
+Y, D = np.arange(90) % 3, np.arange(90) // 30
+X = np.random.default_rng(0).normal(size=(90, 4)) + Y[:, None]
+DATA = from_arrays(X, Y, D)
+NAN = float("nan")
+Z, CLASSES, DOMAINS = torch.randn(6, 8), torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def spec(**changes: Any) -> Any:
+    return package.RunSpec(**{"dataset": "arrays", "algorithm": "erm", "test_domains": "2", "steps": 2, **changes})
+
+
+def train(out: Any = "runs", device: Any = "cpu", dataset: Any = DATA, **changes: Any) -> Any:
+    return package.train(spec(**changes), out, dataset=dataset, device=device, progress=False)
+
+
+def create(name: Any = "erm", **changes: Any) -> Any:
+    net = build_featurizer("mlp", (4,))
+    parts = {"featurizer": net, "classifier": nn.Linear(net.out_features, 3), "n_domains": 2}
+    return package.algorithms.create(name, **{**parts, **changes})
+
+
+def estimator(**parameters: Any) -> Any:
+    return package.DomainGeneralizer(**{"algorithm": "erm", "steps": 2, **parameters})
+
+
+def mix(z: Any = Z, y: Any = CLASSES, domains: Any = DOMAINS, classifier: Any = None) -> Any:
+    head = nn.Linear(8, 3)
+    return package.FGMix(8, head)(z, y, domains, classifier or head)
+
+
+Call = Callable[[Workbench], object]
+PYTHON: dict[str, list[tuple[Call, str]]] = {
+    "RunSpec": [
+        (lambda _: spec(dataset=None), "`dataset` should be a text"),
+        (lambda _: spec(algorithm=3), "`algorithm` should be a text"),
+        (lambda _: spec(test_domains=(2,)), "a domain numbered 2 in an array is '2'"),
+        (lambda _: spec(test_domains=2), "a name or a sequence of names"),
+        (lambda _: spec(test_domains={"2": 1}), "a name or a sequence of names"),
+        (lambda _: spec(settings=[1]), "a dictionary of the method's settings"),
+        (lambda _: spec(settings={"steps": 3}), "given as `steps`"),
+        (lambda _: spec(steps=True), "Found True"),
+        (lambda _: spec(steps=NAN), "Found nan"),
+        (lambda _: spec(steps=10**5000), "between 1 and 10,000,000"),
+        (lambda _: spec(dropout=np.float32(NAN)), "`dropout` should be finite"),
+        (lambda _: spec(bf16="yes"), "true or false"),
+        (lambda _: spec(averaging=None), "one of swa, swad, none"),
+        (lambda _: package.RunSpec.from_dict(None), "a dictionary of a run's options"),  # type: ignore[arg-type]
+        (lambda _: package.RunSpec.from_dict({"dataset": "x"}), "Found no algorithm"),
+        (lambda _: package.RunSpec.from_dict({"nothing": 1}), "Unknown option of a run 'nothing'"),
+    ],
+    "train": [
+        (lambda _: package.train(None), "`spec` should be a RunSpec"),  # type: ignore[arg-type]
+        (lambda _: package.train({"dataset": "digits"}), "`spec` should be a RunSpec"),  # type: ignore[arg-type]
+        (lambda _: train(out=None), "`out` should be a path"),
+        (lambda _: train(out="a\0b"), "`out` should be a path"),
+        (lambda _: train(dataset=X), "Make one with fgmix.data.from_arrays"),
+        (lambda b: train(out=b.root / "new", device=None), "`device` should be a name"),
+        (lambda b: train(out=b.root / "new", device="meta"), "Found 'meta'"),
+        (lambda _: train(test_domains=("2", "9")), "Known: 0, 1, 2"),
+        (lambda _: train(settings={"gamma": 3}), "Unknown setting 'gamma'"),
+        (lambda _: train(settings={"lr": NAN}), "`lr` should be finite"),
+        (lambda _: train(settings={1: 2}), "Unknown setting '1'"),
+        (lambda _: train(image_size=32), "Only images in files are resized"),
+    ],
+    "read_record": [
+        (lambda _: package.read_record(None), "`path` should be a path"),  # type: ignore[arg-type]
+        (lambda _: package.read_record("a\0b"), "`path` should be a path"),
+        (lambda _: package.read_record("nowhere"), "Name a run's own folder"),
+        (lambda b: package.read_record(b.sweep), "Name a run's own folder"),
+        (lambda b: package.read_record(b.arrays), "it is damaged"),
+        (lambda _: package.read_record("/dev/zero"), "Found something else"),
+    ],
+    "RunRecord": [
+        (lambda b: package.read_record(b.erm).selected("swad"), "raw, swa"),
+        (lambda b: package.read_record(b.erm).test_accuracy("big"), "raw, swa"),  # type: ignore[arg-type]
+        (lambda b: package.read_record(b.erm).open("big"), "raw, swa"),  # type: ignore[arg-type]
+        (lambda b: package.read_record(b.erm).open(dataset=X), "a DomainDataset, a name or a path"),  # type: ignore[arg-type]
+        (lambda b: package.read_record(b.erm).open(dataset="mars"), "Unknown dataset 'mars'"),
+        (lambda b: package.read_record(b.erm).open(dataset=DATA), "Found other data"),
+        (lambda b: package.read_record(b.erm).open(device="meta"), "Found 'meta'"),
+    ],
+    "load_model": [
+        (lambda _: package.load_model(None), "`folder` should be a path"),  # type: ignore[arg-type]
+        (lambda _: package.load_model("nowhere"), "Make one with `fgmix fit`"),
+        (lambda b: package.load_model(b.erm), "Make one with `fgmix fit`"),
+        (lambda b: package.load_model(b.model, "meta"), "Found 'meta'"),
+        (lambda b: package.load_model(b.model, None), "`device` should be a name"),  # type: ignore[arg-type]
+    ],
+    "Model": [
+        (lambda b: package.load_model(b.model).predict(X[:, :3]), "Found an array of shape (90, 3)"),
+        (lambda b: package.load_model(b.model).predict(X * NAN), "Expected finite numbers"),
+        (lambda b: package.load_model(b.model).predict([["a"] * 4]), "Expected real numbers"),
+        (lambda b: package.load_model(b.model).predict([[1, 2], [3]]), "Expected samples of one shape"),
+        (lambda b: package.load_model(b.model).predict(X, batch_size=0), "`batch_size` should be a positive integer"),
+        (lambda b: package.load_model(b.model).save(None), "`folder` should be a path"),  # type: ignore[arg-type]
+        (lambda b: package.load_model(b.image_model).predict(X), "Found an array"),
+    ],
+    "fit": [
+        (lambda _: package.fit(None, "m"), "`dataset` should be a text"),  # type: ignore[arg-type]
+        (lambda _: package.fit(X, "m"), "`dataset` should be a text"),  # type: ignore[arg-type]
+        (lambda _: package.fit(DATA, None), "`out` should be a path"),  # type: ignore[arg-type]
+        (lambda _: package.fit(DATA, "m", algorithm="ERM"), "Did you mean 'erm'?"),
+        (lambda _: package.fit(DATA, "m", nothing=3), "Unknown option of a run 'nothing'"),
+        (lambda _: package.fit(DATA, "m", min_confidence="x"), "`min_confidence` should be"),  # type: ignore[arg-type]
+        (lambda _: package.fit(DATA, "m", test_domains=("2",)), "trains on all domains"),
+        (lambda b: package.fit(DATA, b.root, algorithm="erm"), "Expected an empty folder or a model"),
+    ],
+    "DomainGeneralizer": [  # scikit-learn checks its arrays, and says so in its own words
+        (lambda _: estimator(algorithm="ERM").fit(X, Y, domains=D), "Did you mean 'erm'?"),
+        (lambda _: estimator(steps=0).fit(X, Y, domains=D), "`steps` should be"),
+        (lambda _: estimator(settings=3).fit(X, Y, domains=D), "`settings` should be a dictionary"),
+        (lambda _: estimator(device="meta").fit(X, Y, domains=D), "Found 'meta'"),
+        (lambda _: estimator().fit(X, Y, domains=D[:5]), "Found 5 in `domains`"),
+        (lambda _: estimator().fit(X, Y, domains=np.full(90, NAN)), "Found nan in row 0 of `domains`"),
+        (lambda _: estimator().fit(X, np.zeros(90), domains=D), "at least two classes"),
+        (lambda _: estimator().fit(X * NAN, Y, domains=D), "contains NaN"),
+        (lambda _: estimator().fit(X, Y[:5], domains=D), "inconsistent numbers of samples"),
+        (lambda _: estimator().fit(None, Y, domains=D), "Expected 2D array"),
+        (lambda _: estimator().predict(X), "not fitted yet"),
+    ],
+    "algorithms": [
+        (lambda _: create("ERM"), "Did you mean 'erm'?"),
+        (lambda _: create(None), "Unknown algorithm None"),
+        (lambda _: create(featurizer=None), "`featurizer` should be a torch.nn.Module"),
+        (lambda _: create(classifier=lambda x: x), "`classifier` should be a torch.nn.Module"),
+        (lambda _: create(n_domains=0), "`n_domains` should be a positive integer"),
+        (lambda _: create(n_domains="3"), "`n_domains` should be a positive integer"),
+        (lambda _: create(lr=NAN), "`lr` should be finite"),
+        (lambda _: create(gamma=1), "Unknown setting 'gamma'"),
+        (lambda _: create(featurizer=nn.Identity(), classifier=nn.Identity()), "with parameters to train"),
+        (lambda _: package.algorithms.get("nope"), "Unknown algorithm 'nope'"),
+    ],
+    "Algorithm": [
+        (lambda _: create().step([]), "Found 0"),
+        (lambda _: create().step(None), "Found a NoneType"),
+        (lambda _: package.Algorithm(None, None, 0, None), "`featurizer` should be"),  # type: ignore[arg-type]
+        (lambda _: package.Algorithm(nn.Linear(2, 2), nn.Linear(2, 2), 1, None), "`config` should be"),  # type: ignore[arg-type]
+    ],
+    "BaseConfig": [
+        (lambda _: package.BaseConfig(lr=-1), "`lr` should be a positive number"),
+        (lambda _: package.BaseConfig.of(nothing=1), "Unknown setting 'nothing'"),
+        (lambda _: package.BaseConfig.parse({"lr": "x"}), "Found 'x'"),
+    ],
+    "register": [
+        (lambda _: package.register(""), "`name` should be a text"),
+        (lambda _: package.register("mine")(int), "Expected a subclass"),  # type: ignore[type-var]
+        (lambda _: package.register("erm")(package.Algorithm), "is registered already"),
+    ],
+    "testing": [(lambda _: package.testing.check_algorithm("nope"), "Unknown algorithm 'nope'")],
+    "FGMix": [
+        (lambda _: package.FGMix(-1, 3), "`code_size` should be a positive integer"),
+        (lambda _: package.FGMix("8", 3), "`code_size` should be a positive integer"),  # type: ignore[arg-type]
+        (lambda _: package.FGMix(8, None), "`classifier` should be"),  # type: ignore[arg-type]
+        (lambda _: package.FGMix(8, 3, gamma=float("inf")), "`gamma` should be finite"),
+        (lambda _: package.FGMix(8, 3, lam=NAN), "`lam` should be finite"),
+        (lambda _: mix(z=Z[:, :3]), "Expected codes of shape (N, 8)"),
+        (lambda _: mix(z=Z[:0]), "Expected codes of shape (N, 8)"),
+        (lambda _: mix(z=None), "`z` should be a tensor"),
+        (lambda _: mix(y=CLASSES[:3]), "one class and one domain id per code"),
+        (lambda _: mix(y=CLASSES + 9), "Expected classes from 0 to 2"),
+        (lambda _: mix(domains=DOMAINS.float()), "Expected domain ids as integers"),
+        (lambda _: mix(classifier=nn.Linear(9, 3)), "codes of width 8"),
+    ],
+    "data": [
+        (lambda _: package.data.load(None), "`dataset` should be a name or a path"),  # type: ignore[arg-type]
+        (lambda _: package.data.load("digitz"), "Did you mean 'digits'?"),
+        (lambda _: package.data.load("digits", 3), "`options` should be a LoadOptions"),  # type: ignore[arg-type]
+        (lambda _: LoadOptions(root=3), "`root` should be a path"),  # type: ignore[arg-type]
+        (lambda _: package.data.load("PACS", LoadOptions(root=Path("nowhere"))), "Found nothing there"),
+        (lambda _: from_arrays(X, Y[:3], D), "one label and one domain id"),
+        (lambda _: from_arrays(X * NAN, Y, D), "Expected finite numbers"),
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bad input: words after a command or a call of a public name, and a part of what is said about it."""
+
+    of: str
+    number: int
+    said: str
+    words: str = ""
+    call: Call | None = None
+
+
+CASES = [
+    *(Case(of, i, said, words) for of, cases in COMMANDS.items() for i, (words, said) in enumerate(cases.items())),
+    *(Case(of, i, said, call=call) for of, cases in PYTHON.items() for i, (call, said) in enumerate(cases)),
+]
+
+
+@pytest.fixture(scope="module")
+def odd(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that nobody should have: pipes, endless devices, loops, halves, forgeries."""
+    folder = tmp_path_factory.mktemp("odd")
+    for name in ("pipe", "pipe.npz"):
+        os.mkfifo(folder / name)
+    for name in ("endless", "endless.npz"):
+        (folder / name).symlink_to("/dev/zero")
+    (folder / "loop").symlink_to("loop")
+    (folder / "empty").mkdir()
+    (folder / "mine.html").write_text("not a report")
+    (folder / "taken.pt2").touch()
+    (folder / "plans" / "sweeps").mkdir(parents=True)
+    (folder / "plans" / "sweeps" / "x.json").write_text("[" * 100_000)
+    save_npz(folder / "no_x.npz", z=np.zeros((3, 4)))
+    save_npz(folder / "wide.npz", X=np.zeros((3, 5)))
+    save_npz(folder / "rowless.npz", X=np.zeros((0, 4)))
+    save_npz(folder / "text.npz", X=[["a"] * 4])
+    _make_models(bench, folder)
+    _make_runs(bench, folder)
+    _make_records(bench, folder / "records")
+    return folder
+
+
+def _make_models(bench: Workbench, folder: Path) -> None:
+    for name in ("cut_model", "deep_model", "pipe_model", "half_model"):
+        shutil.copytree(bench.model, folder / name, ignore=shutil.ignore_patterns("runs"))
+    weights = "weights.safetensors"
+    (folder / "cut_model" / weights).write_bytes((bench.model / weights).read_bytes()[:100])
+    (folder / "deep_model" / "model.json").write_text("[" * 100_000)
+    for name in ("pipe_model", "half_model"):
+        (folder / name / weights).unlink()
+    os.mkfifo(folder / "pipe_model" / weights)
+
+
+def _make_runs(bench: Workbench, folder: Path) -> None:
+    contents = {"cut_run": (bench.fgmix / "last.pt").read_bytes()[:200], "empty_run": b"", "text_run": b"hello"}
+    for name, content in contents.items():
+        shutil.copytree(bench.fgmix, folder / name)
+        (folder / name / "last.pt").write_bytes(content)
+    shutil.copytree(bench.fgmix, folder / "pipe_run", ignore=shutil.ignore_patterns("last.pt"))
+    os.mkfifo(folder / "pipe_run" / "last.pt")
+
+
+def _make_records(bench: Workbench, folder: Path) -> None:
+    """Records that are junk, and sealed ones whose content no run gives."""
+
+    def scored(value: object) -> Callable[[dict[str, Any]], None]:
+        return lambda record: record["evaluations"][0]["accuracy"]["raw"]["us"].update(train=value)
+
+    changes: dict[str, Callable[[dict[str, Any]], object]] = {
+        "high": scored(1.7),
+        "nan": scored(NAN),
+        "text": scored("x"),
+        "number": lambda record: record["evaluations"][0].update(accuracy=3),
+        "no_domains": lambda record: record.update(domains=[]),
+        "no_domain": lambda record: record["evaluations"][0]["accuracy"]["raw"].pop("ct"),
+        "status": lambda record: record.update(status="great"),
+        "step": lambda record: record["evaluations"][0].update(step=-4),
+        "spec": lambda record: record.update(spec={}),
+        "nothing": lambda record: record.update(evaluations=[]),
+        "schema": lambda record: record.update(schema=99),
+    }
+    for name, change in changes.items():
+        content = read_json(bench.erm / "record.json")
+        change(content)
+        (folder / name / "run").mkdir(parents=True)
+        write_json(folder / name / "run" / "record.json", content)
+    for name, text in {"junk": "junk", "deep": "[" * 100_000}.items():
+        (folder / name / "run").mkdir(parents=True)
+        (folder / name / "run" / "record.json").write_text(text)
+    (folder / "pipe" / "run").mkdir(parents=True)
+    os.mkfifo(folder / "pipe" / "run" / "record.json")
+
+
+@pytest.fixture(autouse=True)
+def _no_hanging() -> Iterator[None]:
+    """Turns a wait without end into a failure."""
+
+    def fail(*_: object) -> None:
+        raise TimeoutError(f"no answer within {LIMIT} seconds")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(LIMIT)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def said_by(case: Case, bench: Workbench, odd: Path, new: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said about a bad input, which must be all that happens."""
+    if case.call is not None:
+        with pytest.raises(ValueError) as raised:  # UserError is one, and what scikit-learn raises
+            case.call(bench)
+        is_ours = isinstance(raised.value, package.UserError)
+        return str(raised.value) if is_ours else " ".join(str(raised.value).split())
+    words = [*case.of.split(), *words_of(case.words, bench, odd=odd, new=new)]
+    assert fgmix(*words) == 2
+    errors = capsys.readouterr().err
+    if "Usage:" in errors or "Error" in errors:  # typer's own, in a box
+        return " ".join(re.sub("[─-╿]", " ", errors).split())
+    (sentence,) = [line for line in errors.splitlines() if not line.startswith("note: ")]
+    assert sentence.startswith("fgmix: ")
+    return sentence
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{'fgmix.' * bool(case.call)}{case.of} {case.number}")
+def test_bad_input_is_one_sentence(
+    case: Case,
+    bench: Workbench,
+    odd: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FGMIX_DATA", raising=False)
+    monkeypatch.setenv("FGMIX_CACHE", str(bench.root / "cache"))
+    said = said_by(case, bench, odd, tmp_path / "new", capsys)
+    assert case.said in said
+    assert "\n" not in said
+    assert "Traceback" not in said
+
+
+def commands() -> set[str]:
+    """Every registered command, as one types it."""
+    found = {info.name or "" for info in app.registered_commands}
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        for info in group.typer_instance.registered_commands:
+            name = info.name or (info.callback.__name__ if info.callback else "")
+            found.add(f"{group.name} {name}")
+    return found
+
+
+def test_every_command_and_public_name_has_bad_inputs() -> None:
+    assert set(COMMANDS) == commands()
+    assert set(PYTHON) == set(package.__all__) - WITHOUT_INPUT
+    assert all([*COMMANDS.values(), *PYTHON.values()])
+    assert len(CASES) >= 150
