@@ -35,7 +35,8 @@ def digest_of(data: bytes) -> str:
 
 def seal_json(content: dict[str, Any]) -> bytes:
     """A JSON text with sorted keys and a fixed layout, sealed: equal contents, never empty, are equal bytes."""
-    body = (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()[2:]  # without "{\n"
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    body = text.encode(errors="surrogatepass")[2:]  # without "{\n"; a path may hold bytes that are no text
     return f'{{"digest": "{digest_of(body)}",\n'.encode() + body
 
 

@@ -1,0 +1,135 @@
+"""A full disk: one sentence with the file and its size, exit code 2, and the same command resumes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fgmix.sweeps.launchers import local
+from sweeps.toys import Here, records
+from workbench import Workbench, fgmix, words_of
+
+SIZE = 3_000_000  # bytes of the small disk
+FULL = r"fgmix: Expected to write {path}.* \(\d[\d.]* (bytes|kB|MB)\)\. The disk is full\. Free space and rerun"
+TRAIN = (
+    "train --dataset {arrays} --algorithm erm --test-domain us --steps 30 --eval-every 10 --checkpoint-every 5 "
+    "--averaging none --device cpu --quiet --keep best --out {new}"
+)
+SWEEP = (
+    "sweep --datasets {arrays} --algorithms erm --trials 1 --hparams 1 --with steps=4 --with averaging=none "
+    "--with keep=best --device cpu --out {new}"
+)
+COMMANDS = {
+    "train": TRAIN,
+    "fit": "fit {arrays} --algorithm erm --steps 2 --no-estimate --device cpu --quiet --out {new}",
+    "sweep": SWEEP,
+    "report": "report {sweep} --format html --out {new}/report.html",
+    "domainbed": "report {sweep} --to-domainbed {new}",
+    "predict": "predict {model} {arrays} --quiet --out {new}/p.csv",
+    "export": "export {model} --format pt2 --out {new}/m.pt2",
+    "plot": "plot curves {erm} --out {new}",
+    "plot in rows": "plot shift {erm} --permutations 2 --out {new}",
+}
+
+
+@pytest.fixture(autouse=True)
+def _workers_are_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(runs: Any, out: Path, report: Any, **_: Any) -> Any:
+        return Here()(runs, out, report)
+
+    monkeypatch.setattr(local, "run_local", here)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MB, where this process may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = shutil.which("mount")
+    options = ["-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs"]
+    if mount is None or os.geteuid() or subprocess.run([mount, *options, disk], capture_output=True).returncode:
+        pytest.skip("no small disk can be mounted here")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def fill(disk: Path, free: int) -> Path:
+    """Write a file that leaves `free` bytes."""
+    filler = disk / "filler"
+    filler.write_bytes(bytes(max(0, shutil.disk_usage(disk).free - free)))
+    return filler
+
+
+def whole_files(folder: Path) -> bool:
+    return not [path for path in folder.rglob("*") if ".tmp" in path.name]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_disk_that_is_full_from_the_start(
+    name: str, bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_space(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "new").mkdir()
+    words = words_of(COMMANDS[name], bench, new=tmp_path / "new")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        assert fgmix(*words) == 2
+    (sentence,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("fgmix: "))
+    assert re.match(FULL.format(path=re.escape(str(tmp_path / "new"))), sentence)
+    assert whole_files(tmp_path)
+    assert fgmix(*words) == 0
+
+
+@pytest.mark.parametrize("free", [0, 8_000, 300_000, 1_200_000, 1_900_000])
+def test_training_on_a_small_disk_resumes_once_there_is_space(
+    free: int, bench: Workbench, small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filler = fill(small_disk, free)
+    words = words_of(TRAIN, bench, new=small_disk / "runs")
+    assert fgmix(*words) == 2
+    assert re.match(FULL.format(path=re.escape(str(small_disk / "runs"))), capsys.readouterr().err)
+    assert whole_files(small_disk)
+    filler.unlink()
+    assert fgmix(*words) == 0
+    assert fgmix(*words_of(TRAIN, bench, new=tmp_path / "undisturbed")) == 0
+    assert records(small_disk / "runs") == records(tmp_path / "undisturbed")
+
+
+def test_a_sweep_on_a_small_disk_stops_and_resumes(
+    bench: Workbench, small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is space for its first run and for no other."""
+    filler = fill(small_disk, 1_250_000)
+    out = small_disk / "sweep"
+    words = words_of(SWEEP, bench, new=out)
+    assert fgmix(*words) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("1 runs done")
+    assert re.search(r"fgmix: 2 runs are waiting\. Expected to write .* The disk is full\.", printed.err)
+    assert not list(out.glob("*/error.json"))
+    filler.unlink()
+    assert fgmix(*words) == 0
+    assert fgmix(*words_of(SWEEP, bench, new=tmp_path / "undisturbed")) == 0
+    assert records(out) == records(tmp_path / "undisturbed")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_an_output_that_is_full() -> None:
+    """Python itself would print a traceback at its end, when it writes what is left."""
+    with open("/dev/full", "w") as full:
+        command = [Path(sys.executable).with_name("fgmix"), "list", "datasets"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fgmix: Expected to write the output. The disk is full.")
+    assert done.stderr.count("\n") == 1
