@@ -60,7 +60,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --snapshots 100000000000": "`snapshots` should be",
         f"{TRAIN} --classes-per-batch 99": "at most 3, the number of classes",
         f"{TRAIN} --averaging swaa": "Did you mean 'swa'?",
-        f"{TRAIN} --averaging none --averaging-start 5": "--averaging-start has no effect with --averaging none",
         f"{TRAIN} --dropout 1": "`dropout` should be a number at least 0 and below 1",
         f"{TRAIN} --head foo": "Known: linear, mlp",
         f"{TRAIN} --keep some": "Known: all, best, none",

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Quiet, Set, TestDomains, flags, refuse, settings_of
+from fgmix.cli.options import Device, Quiet, Set, TestDomains, flags, settings_of
 from fgmix.runs.record import RunRecord
 from fgmix.runs.spec import RunSpec
 
 
 @flags(RunSpec, "options")
 def train(
-    context: typer.Context,
     options: dict[str, Any],
     test_domain: TestDomains,
     out: Annotated[Path, typer.Option(help="folder in which the run's folder is created")],
@@ -35,8 +34,6 @@ def train(
     from fgmix.runs.prepared import prepare
     from fgmix.runs.resolve import notes_of
 
-    if options["averaging"] != "swa":
-        refuse(context, ("averaging_start",), f"with --averaging {options['averaging']}")
     settings = settings_of(options["algorithm"], set_)
     spec = RunSpec(**options, test_domains=tuple(test_domain), settings=settings)
     if dry_run:

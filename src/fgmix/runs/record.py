@@ -264,8 +264,8 @@ def _check(record: RunRecord) -> None:
 
 
 def _check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tuple[str, ...]) -> None:
-    if type(evaluation.step) is not int or evaluation.step < 1:
-        raise bad_value("step", "a positive integer", evaluation.step)
+    if type(evaluation.step) is not int or evaluation.step < 0:
+        raise bad_value("step", "zero or a positive integer", evaluation.step)
     if not evaluation.accuracy.keys() <= {*get_args(Model)}:
         raise bad_value("accuracy", f"of the models {', '.join(get_args(Model))}", [*evaluation.accuracy])
     for model, scores in evaluation.accuracy.items():
