@@ -169,7 +169,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/records/no_domains": "names of all domains",
         "{odd}/records/no_domain": "not whole",
         "{odd}/records/status": "done or diverged",
-        "{odd}/records/step": "`step` should be a positive integer",
+        "{odd}/records/step": "`step` should be zero or a positive integer",
         "{odd}/records/spec": "Expected the options",
         "{odd}/records/nothing": "those of a finished run",
         "{sweep} --format nope": "Known: csv, html, latex, md",

@@ -48,7 +48,7 @@ def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(
     path = tmp_path / "record.json"
     write_json(path, {"accuracy": 0.5})
     monkeypatch.setattr(files.os, "fsync", no_space)
-    with pytest.raises(MachineError, match=r"Expected to write .*record.json \(0.1 MB\)\. The disk is full\."):
+    with pytest.raises(MachineError, match=r"Expected to write .*record.json \(100 kB\)\. The disk is full\."):
         write_bytes(path, bytes(100_000))
     assert read_json(path) == {"accuracy": 0.5}
     assert list(tmp_path.iterdir()) == [path]
