@@ -36,7 +36,9 @@ from fgmix.algorithms import mldg as mldg
 from fgmix.algorithms import mmd as mmd
 from fgmix.algorithms import pcgrad as pcgrad
 from fgmix.algorithms import rsc as rsc
+from fgmix.algorithms import sagm as sagm
 from fgmix.algorithms import sagnet as sagnet
+from fgmix.algorithms import sam as sam
 from fgmix.algorithms import sandmask as sandmask
 from fgmix.algorithms import selfreg as selfreg
 from fgmix.algorithms import vrex as vrex

@@ -11,10 +11,28 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fgmix.algorithms._adam import DenseAdam
-from fgmix.algorithms._config import BaseConfig
+from fgmix.algorithms._config import BaseConfig, Searched
 from fgmix.errors import UserError, bad_value
 
 Batches = list[tuple[Tensor, Tensor]]
+
+# What the methods are grouped by, in `fgmix list algorithms --family` and in the docs.
+FAMILIES = {
+    "baseline": "the source domains' mean risk, without more",
+    "mixup": "mixtures of samples or codes and of their labels",
+    "style": "styles of images or feature maps exchanged or removed",
+    "augmentation": "images made by a generator",
+    "alignment": "code distributions of the domains made equal",
+    "adversarial": "training against an adversary, such as one that tells the domain from the code",
+    "penalty": "a penalty on the domains' risks, logits or codes",
+    "masking": "features dropped that the classifier relies on",
+    "robust": "weights or quantiles of the domains' risks",
+    "gradient": "the domains' gradients compared, matched or masked",
+    "meta-learning": "steps on some domains that must help others",
+    "context": "a prediction that depends on the domain",
+    "flatness": "minima around which the loss stays low",
+    "averaging": "averages of weights",
+}
 
 
 class Algorithm(nn.Module):
@@ -44,6 +62,8 @@ class Algorithm(nn.Module):
     label: ClassVar[str] = ""  # as tables print it; the registered name unless declared
     year: ClassVar[int | None] = None  # of the paper
     paper: ClassVar[str | None] = None  # its link: arXiv or DOI
+    family: ClassVar[str | None] = None  # one of `FAMILIES`: by what it generalises
+    cost: ClassVar[float | None] = None  # floating-point operations of a step against ERM's
     domainbed_name: ClassVar[str | None] = None  # DomainBed's name of the method; None where DomainBed lacks it
     min_domains: ClassVar[int] = 1
     needs_stages: ClassVar[bool] = False  # True: works on a convolutional network's stages (see networks.stages)
@@ -119,6 +139,12 @@ class Algorithm(nn.Module):
         """How many first steps train g and h exactly as ERM does: runs that share them may train them once."""
         return 0
 
+    @classmethod
+    def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (most are the same)
+        """What DomainBed searches for this method otherwise than its `Config` or the shared table says: settings,
+        "batch_size" or "dropout" that depend on the dataset's name or kind, or have another name or space there."""
+        return {}
+
     def trunk_metrics(self) -> dict[str, Tensor]:
         """Metrics of such a step beside its loss."""
         return {}
@@ -135,11 +161,11 @@ class Algorithm(nn.Module):
         z: Tensor = self.featurizer(torch.cat([x for x, _ in batches]))
         return tuple(torch.split(z, [len(y) for _, y in batches]))
 
-    def adam(self, parameters: Iterable[nn.Parameter] | None = None) -> DenseAdam:
-        """Adam as DomainBed sets it, for `parameters` or else those of g and h."""
+    def adam(self, parameters: Iterable[nn.Parameter] | None = None, **settings: Any) -> DenseAdam:
+        """Adam as DomainBed sets it, for `parameters` or else those of g and h; `settings` such as lr replace these."""
         if parameters is None:
             parameters = [*self.featurizer.parameters(), *self.classifier.parameters()]
-        return DenseAdam(parameters, lr=self.config.lr, weight_decay=self.config.weight_decay)
+        return DenseAdam(parameters, **{"lr": self.config.lr, "weight_decay": self.config.weight_decay, **settings})
 
     def restart_adam_at(self, step: int) -> None:
         """Forget Adam's moments in the given step, at which a penalty sets in: the gradient's size jumps."""

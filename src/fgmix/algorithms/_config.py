@@ -57,6 +57,21 @@ class Choice:
         return drawn.item() if isinstance(drawn, np.generic) else drawn
 
 
+@dataclass(frozen=True)
+class Searched:
+    """One hyper-parameter of a search.
+
+    Args:
+        seed_name: the name that seeds its draws: DomainBed's.
+        default: its value in draw 0.
+        distribution: where the other draws come from; None keeps the default.
+    """
+
+    seed_name: str
+    default: Any
+    distribution: Distribution | None
+
+
 def uniform(low: float, high: float, integer: bool = False) -> Uniform:
     """U(low, high), truncated to an integer if asked."""
     return Uniform(low, high, integer)

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 from torch import nn
 
 from fgmix.algorithms._base import Algorithm, check_parts
+from fgmix.algorithms._wrapping import INNERMOST, wrapped
 from fgmix.errors import UserError, bad_value, unknown
 
 GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
 
 _REGISTRY: dict[str, type[Algorithm]] = {}
+_WRAPPERS: dict[str, type[Algorithm]] = {}
 A = TypeVar("A", bound=type[Algorithm])
 
 
@@ -36,10 +38,11 @@ def register(name: str) -> Callable[[A], A]:
     def add(cls: A) -> A:
         if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
             raise UserError(f"Expected a subclass of fgmix.algorithms.Algorithm. Found {cls!r}.")
-        if name in _REGISTRY and _REGISTRY[name] is not cls:
-            raise UserError(
-                f"Algorithm {name!r} is registered already, by {_REGISTRY[name].__module__}. Choose another name."
-            )
+        if "+" in name:
+            raise bad_value("name", "a text without +, which composes names", name)
+        if name in _WRAPPERS or (name in _REGISTRY and _REGISTRY[name] is not cls):
+            taken = (_WRAPPERS | _REGISTRY)[name]
+            raise UserError(f"Algorithm {name!r} is registered already, by {taken.__module__}. Choose another name.")
         _REGISTRY[name] = cls
         for attribute, default in (("label", name), ("domainbed_name", None)):
             if attribute not in vars(cls):  # not inherited: what is built on Fish is not Fish
@@ -49,14 +52,45 @@ def register(name: str) -> Callable[[A], A]:
     return add
 
 
+def register_wrapper(name: str) -> Callable[[A], A]:
+    """Class decorator: make an update known as `name`, which `name+method` gives to another method's objective.
+
+    >>> get("sam+coral").label, get("sam").label
+    ('SAM + CORAL', 'SAM')
+    """
+
+    def add(cls: A) -> A:
+        _WRAPPERS[name] = cls
+        return cls
+
+    return add
+
+
 def names() -> list[str]:
-    """All registered names, plug-ins included, sorted; a plug-in that cannot be imported is left out."""
+    """All registered names, plug-ins included, sorted; a plug-in that cannot be imported is left out.
+
+    A wrapper's name stands for it around ERM; around others it has the names `wrapper+method`.
+    """
     _load_plug_ins()
-    return sorted(_REGISTRY)
+    return sorted(_REGISTRY | _WRAPPERS)
 
 
 def get(name: str) -> type[Algorithm]:
-    """The class registered as `name`."""
+    """The class registered as `name`, or the one that a name such as `sam+coral` composes."""
+    if name in _WRAPPERS:
+        name = f"{name}+{INNERMOST}"
+    wrapper, plus, inner = name.partition("+")
+    return _composed(wrapper, inner) if plus else _registered(name)
+
+
+@cache
+def _composed(wrapper: str, inner: str) -> type[Algorithm]:
+    if wrapper not in _WRAPPERS:
+        raise unknown("wrapper of methods", wrapper, _WRAPPERS)
+    return wrapped(_WRAPPERS[wrapper], get(inner), f"{wrapper}+{inner}")
+
+
+def _registered(name: str) -> type[Algorithm]:
     if name not in _REGISTRY and name in (failures := _load_plug_ins()):
         raise UserError(failures[name])
     if name not in _REGISTRY:

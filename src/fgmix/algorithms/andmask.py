@@ -28,6 +28,7 @@ class ANDMask(Algorithm):
     label = "AND-Mask"
     year = 2021
     paper = "https://arxiv.org/abs/2009.00329"
+    family = "gradient"
     domainbed_name = "ANDMask"
 
     class Config(BaseConfig):

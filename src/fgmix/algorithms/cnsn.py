@@ -47,6 +47,7 @@ class CNSN(Algorithm):
     label = "CNSN"
     year = 2021
     paper = "https://arxiv.org/abs/2102.02811"
+    family = "style"
     needs_stages = True
 
     class Config(BaseConfig):

@@ -28,6 +28,7 @@ class CORAL(Algorithm):
     label = "CORAL"
     year = 2016
     paper = "https://arxiv.org/abs/1607.01719"
+    family = "alignment"
     domainbed_name = "CORAL"
 
     class Config(BaseConfig):

@@ -52,6 +52,7 @@ class DDG(Algorithm):
     label = "DDG"
     year = 2022
     paper = "https://arxiv.org/abs/2111.13839"
+    family = "augmentation"
     at_work = {"stage0": 0.0}
     needs_stages = True
     paired_batches = True

@@ -25,6 +25,7 @@ class ERM(Algorithm):
     label = "ERM"
     year = 1999
     paper = "https://doi.org/10.1109/72.788640"
+    family = "baseline"
     domainbed_name = "ERM"
 
     @classmethod

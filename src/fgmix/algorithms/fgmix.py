@@ -77,6 +77,7 @@ class LatentMixing(Algorithm):
     config: MixingConfig  # narrows the base's type
     year = 2022
     paper = "https://arxiv.org/abs/2209.14742"
+    family = "mixup"
     min_domains = 2
     at_work = {"tau": 0.0}
     parts: ClassVar[dict[str, Any]]  # arguments of FGMix that make the variant

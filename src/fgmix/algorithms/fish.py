@@ -29,6 +29,7 @@ class Fish(Algorithm):
     label = "Fish"
     year = 2022
     paper = "https://arxiv.org/abs/2104.09937"
+    family = "gradient"
     domainbed_name = "Fish"
 
     class Config(BaseConfig):

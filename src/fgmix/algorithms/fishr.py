@@ -40,6 +40,7 @@ class Fishr(Algorithm):
     label = "Fishr"
     year = 2022
     paper = "https://arxiv.org/abs/2109.02934"
+    family = "gradient"
     domainbed_name = "Fishr"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty"}

@@ -27,6 +27,7 @@ class GroupDRO(Algorithm):
     label = "GroupDRO"
     year = 2020
     paper = "https://arxiv.org/abs/1911.08731"
+    family = "robust"
     domainbed_name = "GroupDRO"
 
     q: Tensor

@@ -34,6 +34,7 @@ class IRM(Algorithm):
     label = "IRM"
     year = 2019
     paper = "https://arxiv.org/abs/1907.02893"
+    family = "penalty"
     domainbed_name = "IRM"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}

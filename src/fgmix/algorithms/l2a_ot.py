@@ -54,6 +54,7 @@ class L2AOT(Algorithm):
     label = "L2A-OT"
     year = 2020
     paper = "https://arxiv.org/abs/2007.03304"
+    family = "augmentation"
     at_work = {"pretrain": 0.0}
     min_domains = 2  # a diversity of one novel domain is none
     needs_stages = True

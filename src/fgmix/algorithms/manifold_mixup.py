@@ -37,6 +37,7 @@ class ManifoldMixup(Algorithm):
     label = "Manifold Mixup"
     year = 2019
     paper = "https://arxiv.org/abs/1806.05236"
+    family = "mixup"
 
     class Config(BaseConfig):
         alpha: float = setting(0.2, help="α of λ ~ Beta(α, α)", gt=0)

@@ -45,6 +45,7 @@ class MetaMixup(Algorithm):
     label = "MetaMixup"
     year = 2019
     paper = "https://arxiv.org/abs/1908.10059"
+    family = "mixup"
     forms = {"exact": {"look_ahead": "network"}}
     min_domains = 2
 

@@ -45,6 +45,7 @@ class MixStyle(Algorithm):
     label = "MixStyle"
     year = 2021
     paper = "https://arxiv.org/abs/2104.02008"
+    family = "style"
     needs_stages = True
 
     class Config(BaseConfig):

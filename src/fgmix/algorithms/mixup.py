@@ -32,6 +32,7 @@ class Mixup(Algorithm):
     label = "Mixup"
     year = 2018
     paper = "https://arxiv.org/abs/1710.09412"
+    family = "mixup"
     domainbed_name = "Mixup"
     min_domains = 2
 

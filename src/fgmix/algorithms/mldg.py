@@ -36,6 +36,7 @@ class MLDG(Algorithm):
     label = "MLDG"
     year = 2018
     paper = "https://arxiv.org/abs/1710.03463"
+    family = "meta-learning"
     domainbed_name = "MLDG"
     min_domains = 2
 

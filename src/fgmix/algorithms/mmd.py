@@ -27,6 +27,7 @@ class MMD(Algorithm):
     label = "MMD"
     year = 2018
     paper = "https://doi.org/10.1109/CVPR.2018.00566"
+    family = "alignment"
     domainbed_name = "MMD"
 
     class Config(BaseConfig):

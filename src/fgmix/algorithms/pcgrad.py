@@ -31,6 +31,7 @@ class PCGrad(Algorithm):
     label = "PCGrad"
     year = 2020
     paper = "https://arxiv.org/abs/2001.06782"
+    family = "gradient"
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]

@@ -31,6 +31,7 @@ class RSC(Algorithm):
     label = "RSC"
     year = 2020
     paper = "https://arxiv.org/abs/2007.02454"
+    family = "masking"
     domainbed_name = "RSC"
 
     class Config(BaseConfig):

@@ -28,6 +28,7 @@ class SANDMask(Algorithm):
     label = "SAND-Mask"
     year = 2021
     paper = "https://arxiv.org/abs/2106.02266"
+    family = "gradient"
     domainbed_name = "SANDMask"
     min_domains = 2  # one domain has no variance
 

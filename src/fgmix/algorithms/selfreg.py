@@ -34,6 +34,7 @@ class SelfReg(Algorithm):
     label = "SelfReg"
     year = 2021
     paper = "https://arxiv.org/abs/2104.09841"
+    family = "penalty"
     domainbed_name = "SelfReg"
 
     class Config(BaseConfig):

@@ -27,6 +27,7 @@ class VREx(Algorithm):
     label = "VREx"
     year = 2021
     paper = "https://arxiv.org/abs/2003.00688"
+    family = "penalty"
     domainbed_name = "VREx"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}

@@ -14,7 +14,6 @@ Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, tables
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import numpy as np
@@ -24,7 +23,7 @@ from fgmix.runs.resolve import DEFAULTS
 from fgmix.seeding import seed_hash
 
 if TYPE_CHECKING:
-    from fgmix.algorithms._config import Distribution
+    from fgmix.algorithms._config import Searched
 
 Space = Literal["domainbed", "paper"]
 
@@ -35,21 +34,6 @@ class Draw(TypedDict):
     settings: dict[str, Any]
     batch_size: int
     dropout: float
-
-
-@dataclass(frozen=True)
-class Searched:
-    """One hyper-parameter.
-
-    Args:
-        seed_name: the name that seeds its draws: DomainBed's.
-        default: its value in draw 0.
-        distribution: where the other draws come from; None keeps the default.
-    """
-
-    seed_name: str
-    default: Any
-    distribution: Distribution | None
 
 
 def draw(
@@ -80,19 +64,22 @@ def draw(
 def search_space(algorithm: str, dataset: str, kind: str, space: Space = "domainbed") -> dict[str, Searched]:
     """Everything that a sweep searches over, by our name: settings of the algorithm, "batch_size" and "dropout"."""
     from fgmix.algorithms import get
+    from fgmix.algorithms._config import Searched
 
     if space not in get_args(Space):
         raise unknown("search space", space, get_args(Space))
     if kind not in DEFAULTS:
         raise unknown("kind of dataset", kind, DEFAULTS)
-    config = get(algorithm).Config
+    method = get(algorithm)
+    config = method.Config
     seed_names, lines = config.domainbed_names(), config.help()
     own = {
         name: Searched(seed_names[name], lines[name][0], distribution)
         for name, distribution in config.spaces(space).items()
     }
-    shared = _domainbed(dataset, kind) if space == "domainbed" else _paper(kind)
-    return {**shared, **own}
+    if space == "paper":
+        return {**_paper(kind), **own}
+    return {**_domainbed(dataset, kind), **own, **method.domainbed_space(dataset, kind)}
 
 
 def _value(searched: Searched, hparams_seed: int, trial_seed: int) -> Any:
@@ -104,7 +91,7 @@ def _value(searched: Searched, hparams_seed: int, trial_seed: int) -> Any:
 
 def _domainbed(dataset: str, kind: str) -> dict[str, Searched]:
     """DomainBed's table. It has no feature vectors: they train as small images do, on batches of its images."""
-    from fgmix.algorithms._config import Choice, LogUniform
+    from fgmix.algorithms._config import Choice, LogUniform, Searched
 
     small = kind == "small_images"
     scratch = kind != "images"  # networks that start from random weights
@@ -119,7 +106,7 @@ def _domainbed(dataset: str, kind: str) -> dict[str, Searched]:
 
 def _paper(kind: str) -> dict[str, Searched]:
     """The paper's table. Its learning rates are 1/5, 3/5 and all of its default, and so they are for other kinds."""
-    from fgmix.algorithms._config import Choice
+    from fgmix.algorithms._config import Choice, Searched
 
     default = DEFAULTS[kind]
     rates = (1e-5, 3e-5, 5e-5) if kind == "images" else (2e-4, 6e-4, 1e-3)
