@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from deploy.made import QUICK, small_image_model, small_images, vector_model, vectors
-from fgmix import Model, fit, load_model
+from fgmix import DomainGeneralizer, Model, fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.deploy.card import model_card
@@ -61,11 +61,27 @@ def test_its_probabilities_are_the_runs_weights_at_the_fitted_temperature(folder
     model = load_model(folder)
     run = open_run(run_of(folder, "all"), dataset=vectors())
     x = np.random.default_rng(3).normal(size=(9, 5)).astype(np.float32)
+    trained_on = [vectors().domains[i].inputs.x[split.train] for i, split in enumerate(run.prepared.splits.values())]
+    rows = np.concatenate(trained_on)
+    standard = ((x - rows.mean(0)) / rows.std(0)).astype(np.float32)
     with torch.no_grad():
-        logits = run.algorithm("best", "swa").predict(torch.from_numpy(x))
+        logits = run.algorithm("best", "swa").predict(torch.from_numpy(standard))
     assert model.info.estimate is not None
     expected = torch.softmax(logits / model.info.estimate.temperature, dim=1)
-    np.testing.assert_allclose(model.predict(x).probabilities, expected.numpy(), atol=1e-6)
+    np.testing.assert_allclose(model.predict(x).probabilities, expected.numpy(), atol=1e-5)
+
+
+def test_fit_and_the_estimator_give_the_same_estimate(folder: Path) -> None:
+    data = vectors()
+    x = np.concatenate([d.inputs.x for d in data.domains])
+    y = np.concatenate([np.array(data.classes)[d.y] for d in data.domains])
+    names_ = np.repeat(data.domain_names, [len(d) for d in data.domains])
+    model = DomainGeneralizer("erm", steps=30, device="cpu")
+    found = model.leave_one_domain_out(x, y, names_).estimate
+    out = folder.parent / "as the estimator"
+    same = fit(data, out, algorithm="erm", steps=30, device="cpu", progress=False)
+    assert same.info.estimate == found
+    assert model.fit(x, y, domains=names_).predict(x).tolist() == same.predict(x).labels
 
 
 def test_far_away_is_novel_and_not_trusted(folder: Path) -> None:

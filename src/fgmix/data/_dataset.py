@@ -17,6 +17,7 @@ from torch import Tensor
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
+    from fgmix.data.standardisation import Standardisation
     from fgmix.networks.preprocessing import Normalisation
 
 Indices = npt.NDArray[np.int64]
@@ -90,15 +91,22 @@ class PreparedArray(Prepared):
 
 @dataclass(frozen=True)
 class ArrayInputs(Inputs):
-    """Samples in memory (or memory-mapped): float features or images as they are, uint8 images scaled to [0, 1]."""
+    """Samples in memory (or memory-mapped): float features or images as they are, uint8 images scaled to [0, 1].
+
+    Args:
+        x: the samples.
+        standard: applied to features as they are read; None leaves them as they are.
+    """
 
     x: npt.NDArray[Any]
+    standard: Standardisation | None = None
 
     def __len__(self) -> int:
         return len(self.x)
 
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> PreparedArray:  # noqa: ARG002
-        return PreparedArray(torch.from_numpy(np.ascontiguousarray(self.x[indices])))
+        rows = self.x[indices] if self.standard is None else self.standard(self.x[indices])
+        return PreparedArray(torch.from_numpy(np.ascontiguousarray(rows)))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fgmix.algorithms import get
 from fgmix.data import ArrayInputs, DomainDataset, from_arrays
 from fgmix.data._dataset import Indices
-from fgmix.data.splits import split_indices
+from fgmix.data.arrays import as_floats
+from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.estimate import Estimate, HeldOut, estimate, hold_out, selected
 from fgmix.errors import UserError, bad_value
 from fgmix.runs.devices import pick_device
@@ -40,6 +41,7 @@ from fgmix.runs.spec import RunSpec
 Array = npt.NDArray[Any]
 ARRAYS = {"dtype": "numeric", "allow_nd": True}  # what scikit-learn checks: finite numbers; images have four axes
 BATCH = 256  # samples per forward pass of a prediction
+LOST = 1e-4  # of a feature's spread may be lost in single precision
 
 
 @dataclass(frozen=True)
@@ -156,11 +158,12 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         x, labels = validate_data(self, X, y, **ARRAYS)
         data = _samples(x, labels, domains)
         spec = self._spec() if domains is not None else _for_one_domain(self._spec())
-        scaler = data.scaler(spec) if self.standardize else None
-        with self._trained(spec, data.dataset(scaler)) as run:
+        with self._trained(spec, data) as run:
             self.algorithm_ = run.algorithm(*selected(run.record))
             self.record_ = replace(run.record, folder=None)  # the folder is gone when this returns
-        self.classes_, self.domains_, self.scaler_ = data.classes, data.domains, scaler
+            self._standard = run.prepared.standard
+        self.classes_, self.domains_, self._offset = data.classes, data.domains, data.offset(spec)
+        self.scaler_ = None if self._standard is None else _scaler(self._standard, self._offset)
         self._input_shape, self._scaled_bytes = x.shape[1:], _scales_bytes(x)
         return self
 
@@ -191,9 +194,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         _check_enough(spec, data)
         held_out: list[HeldOut] = []
         for name in data.names:
-            one_out = replace(spec, test_domains=(name,))
-            scaler = data.scaler(one_out) if self.standardize else None
-            with self._trained(one_out, data.dataset(scaler)) as run:
+            with self._trained(replace(spec, test_domains=(name,)), data) as run:
                 held_out.append(hold_out(run))
         found = estimate(held_out)
         accuracies = [domain.accuracy for domain in found.domains]
@@ -216,13 +217,15 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             batch_size=_plain(self.batch_size),
             averaging=self.averaging,  # type: ignore[arg-type]  # checked by the spec
             holdout_fraction=_plain(self.holdout_fraction),
+            standardize=None if self.standardize else False,  # features alone are
             seed=seed,
             trial_seed=seed,
         )
 
     @contextmanager
-    def _trained(self, spec: RunSpec, dataset: DomainDataset) -> Iterator[OpenedRun]:
+    def _trained(self, spec: RunSpec, data: _Samples) -> Iterator[OpenedRun]:
         """A finished run; its folder lives as long as the block."""
+        dataset = data.dataset(spec)
         # The engine seeds torch's generators: the caller's go on as if nothing had happened.
         gpus = range(torch.cuda.device_count())
         with TemporaryDirectory(prefix="fgmix-") as folder, torch.random.fork_rng(gpus):
@@ -243,7 +246,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if _scales_bytes(x) != self._scaled_bytes:  # uint8 is taken as [0, 1], other types as they are
             expected = "uint8" if self._scaled_bytes else "numbers other than uint8"
             raise UserError(f"Expected images of {expected}, as in training. Found {x.dtype}. Convert them.")
-        inputs = ArrayInputs(_prepared(x, self.scaler_))
+        inputs = ArrayInputs(_prepared(x, self._offset), self._standard)
         device = pick_device(self.device)
         algorithm = self.algorithm_.to(device)
         batches = np.array_split(np.arange(len(x)), math.ceil(len(x) / BATCH))
@@ -282,22 +285,22 @@ class _Samples:
         texts = [str(domain) for domain in self.domains]
         return texts if len(set(texts)) == len(texts) else [repr(domain) for domain in self.domains]
 
-    def scaler(self, spec: RunSpec) -> StandardScaler | None:
-        """Mean and scale of the features over what a run trains on; None for images."""
-        if self.x.ndim != 2:
+    def offset(self, spec: RunSpec) -> Array | None:
+        """What to subtract from features whose spread single precision would lose; None where it loses nothing.
+
+        Standardised features do not depend on it, so it may come from all samples.
+        """
+        if self.x.ndim != 2 or spec.standardize is False:
             return None
-        sources = [d for d, name in enumerate(self.names) if name not in spec.test_domains]
-        rows = np.concatenate([self._training_rows(d, spec) for d in sources])
-        return StandardScaler().fit(_numbers(self.x)[rows])
+        x = _numbers(self.x)
+        lost = np.abs(x - as_floats(x)).max(axis=0) > LOST * x.std(axis=0)
+        return x.mean(axis=0) * lost if lost.any() else None
 
-    def _training_rows(self, d: int, spec: RunSpec) -> Indices:
-        rows = np.flatnonzero(self.ids == d)
-        return rows[split_indices(len(rows), spec.holdout_fraction, spec.trial_seed, d).train]
-
-    def dataset(self, scaler: StandardScaler | None) -> DomainDataset:
+    def dataset(self, spec: RunSpec) -> DomainDataset:
         """The samples as the engine takes them."""
         classes = [str(label) for label in self.classes.tolist()]
-        return from_arrays(_prepared(self.x, scaler), self.y, self.ids, classes=classes, domains=self.names)
+        x = _prepared(self.x, self.offset(spec))
+        return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names)
 
 
 def _samples(x: Array, y: Array, domains: Sequence[Hashable] | None) -> _Samples:
@@ -342,12 +345,21 @@ def _sorted(domains: set[Hashable]) -> list[Hashable]:
         return sorted(domains, key=lambda domain: (type(domain).__name__, repr(domain)))
 
 
-def _prepared(x: Array, scaler: StandardScaler | None) -> Array:
-    """Instances as the network sees them: images as they are, features as numbers, scaled if there is a scaler."""
+def _prepared(x: Array, offset: Array | None) -> Array:
+    """Samples as the engine takes them: images as they are, features as numbers, less the offset if there is one."""
     if x.ndim != 2:
         return x
-    scaled: Array = _numbers(x) if scaler is None else scaler.transform(_numbers(x))
-    return scaled
+    return as_floats(_numbers(x) if offset is None else _numbers(x) - offset)
+
+
+def _scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
+    """What was done to the features, as scikit-learn's users know it."""
+    scaler = StandardScaler()
+    scaler.mean_ = standard.mean.astype(np.float64) + (0 if offset is None else offset)
+    scaler.scale_ = standard.scale.astype(np.float64)
+    scaler.var_ = scaler.scale_**2
+    scaler.n_features_in_ = len(scaler.mean_)
+    return scaler
 
 
 def _scales_bytes(x: Array) -> bool:

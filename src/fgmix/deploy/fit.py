@@ -168,7 +168,8 @@ def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> Mod
     record, dataset = run.record, run.prepared.dataset
     algorithm = run.algorithm(*selected(record))
     familiar = familiar_to(run, algorithm)
-    network = Network(algorithm.featurizer, algorithm.classifier, found.temperature if found else 1.0, familiar).eval()
+    temperature, standard = found.temperature if found else 1.0, run.prepared.standard
+    network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard).eval()
     _, model = selected(record)
     info = ModelInfo(
         spec=record.spec,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fgmix.data._dataset import ArrayInputs, Inputs, Kind
 from fgmix.data.arrays import as_floats, check_finite, check_numbers
+from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.trust import Familiar
 from fgmix.errors import UserError, bad_value
@@ -34,6 +35,21 @@ MIN_CONFIDENCE = 0.5
 INFO, WEIGHTS = "model.json", "weights.safetensors"
 
 
+class Standardise(nn.Module):
+    """Features as the user gives them → as the network was trained on them: `Standardisation` as a layer."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, standard: Standardisation) -> None:
+        super().__init__()
+        for name in ("mean", "scale"):
+            self.register_buffer(name, torch.from_numpy(getattr(standard, name)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.scale
+
+
 class Network(nn.Module):
     """Inputs as evaluation sees them → calibrated probabilities (n, C) and novelty (n,).
 
@@ -44,6 +60,7 @@ class Network(nn.Module):
         classifier: h.
         temperature: T.
         familiar: center, m_c, W and the limit; see `trust`.
+        standard: what features are standardised by before g; None for images, and where they are taken as they are.
     """
 
     temperature: Tensor
@@ -52,8 +69,16 @@ class Network(nn.Module):
     whitening: Tensor
     limit: Tensor
 
-    def __init__(self, featurizer: nn.Module, classifier: nn.Module, temperature: float, familiar: Familiar) -> None:
+    def __init__(
+        self,
+        featurizer: nn.Module,
+        classifier: nn.Module,
+        temperature: float,
+        familiar: Familiar,
+        standard: Standardisation | None = None,
+    ) -> None:
         super().__init__()
+        self.standardise = nn.Identity() if standard is None else Standardise(standard)
         self.featurizer = featurizer
         self.classifier = classifier
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
@@ -61,7 +86,7 @@ class Network(nn.Module):
             self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.featurizer(x)
+        z = self.featurizer(self.standardise(x))
         p = torch.softmax(self.classifier(z) / self.temperature, dim=1)
         white = (z - self.center) @ self.whitening.T
         nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
@@ -254,7 +279,10 @@ def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     familiar = Familiar(center, means, whitening, float(tensors["limit"]))
-    network = Network(algorithm.featurizer, algorithm.classifier, float(tensors["temperature"]), familiar)
+    standard = None
+    if "standardise.mean" in tensors:
+        standard = Standardisation(tensors["standardise.mean"].numpy(), tensors["standardise.scale"].numpy())
+    network = Network(algorithm.featurizer, algorithm.classifier, float(tensors["temperature"]), familiar, standard)
     network.load_state_dict(tensors)
     return network.eval()
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
-from fgmix.data import Domain, DomainDataset, split_dataset
+from fgmix.data import Domain, DomainDataset
 from fgmix.data._dataset import Indices
 from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path
@@ -180,9 +180,7 @@ def open_run(
             f"Expected the data that {folder.name} was trained on ({record.data_fingerprint}). Found other data "
             f"({dataset.fingerprint}). Name the right dataset with --dataset."
         )
-    dataset = as_expected(dataset, spec)
-    splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
-    return OpenedRun(record, PreparedRun(spec, dataset, splits), folder, pick_device(device))
+    return OpenedRun(record, as_expected(spec, dataset, device=device, progress=progress), folder, pick_device(device))
 
 
 def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:

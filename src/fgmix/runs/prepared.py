@@ -8,23 +8,36 @@ from pathlib import Path
 
 from fgmix.algorithms import Algorithm, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
+from fgmix.data.frozen import frozen_features
 from fgmix.data.loading import BatchSource
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
+from fgmix.data.standardisation import Standardisation, fit_standardisation, standardised
 from fgmix.errors import bad_value
-from fgmix.networks import build_classifier, build_featurizer
+from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.preprocessing import Normalisation
+from fgmix.runs.devices import pick_device
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_torch
 
+ON_FROZEN = "mlp"  # what is trained on the features of a frozen backbone, as on any others
+
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run whose every name and number is checked, before anything is trained."""
+    """A run whose every name and number is checked, before anything is trained.
+
+    Args:
+        spec: what it is.
+        dataset: its data as its network sees them.
+        splits: of every domain, by name.
+        standard: what features are standardised by; None for images, and where they are taken as they are.
+    """
 
     spec: ResolvedSpec
     dataset: DomainDataset
     splits: dict[str, Split]
+    standard: Standardisation | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -46,24 +59,46 @@ def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
     return dataset
 
 
-def prepare(spec: RunSpec, dataset: DomainDataset | None = None, *, progress: bool = True) -> PreparedRun:
-    """Load the data, fill in the defaults, split the domains."""
+def prepare(
+    spec: RunSpec, dataset: DomainDataset | None = None, *, device: str = "auto", progress: bool = True
+) -> PreparedRun:
+    """Load the data, fill in the defaults, split the domains.
+
+    Args:
+        spec: the run.
+        dataset: its dataset, if it is loaded already.
+        device: where the features of a frozen backbone are computed.
+        progress: show progress bars, and print what a user should know of the data.
+    """
     given: object = dataset
     if not isinstance(given, DomainDataset | None):
         hint = "Make one with fgmix.data.from_arrays(X, y, domains)."
         raise bad_value("dataset", "a DomainDataset or None", type(given).__name__, hint)
     dataset = dataset or load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
-    dataset = as_expected(dataset, resolved)
-    splits = split_dataset(dataset, resolved.holdout_fraction, resolved.trial_seed)
-    return PreparedRun(resolved, dataset, splits)
+    return as_expected(resolved, dataset, device=device, progress=progress)
 
 
-def as_expected(dataset: DomainDataset, spec: ResolvedSpec) -> DomainDataset:
-    """The dataset with its images resized and normalised as the run's network expects them."""
-    if not spec.mean:
-        return dataset
-    return dataset.normalised(Normalisation(spec.mean, spec.std, spec.interpolation))  # type: ignore[arg-type]
+def as_expected(
+    spec: ResolvedSpec, dataset: DomainDataset, *, device: str = "auto", progress: bool = True
+) -> PreparedRun:
+    """The run on its dataset: domains split, images resized and normalised, or replaced by the features of a frozen
+    backbone; features standardised.
+
+    Nothing but the training parts of the source domains decides by what features are standardised.
+    """
+    splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
+    if spec.mean:
+        expected = Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]
+        dataset = dataset.normalised(expected)
+    if spec.frozen:
+        how = {"views": spec.views, "device": pick_device(device), "progress": progress}
+        dataset = frozen_features(dataset, frozen_backbone(spec), name=spec.backbone, **how)
+    if not spec.standardize:
+        return PreparedRun(spec, dataset, splits)
+    sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
+    standard = fit_standardisation((domain, splits[domain.name].train) for domain in sources)
+    return PreparedRun(spec, standardised(dataset, standard), splits, standard)
 
 
 def build_algorithm(run: PreparedRun) -> Algorithm:
@@ -81,15 +116,10 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
         blank: leave out pre-trained weights, for a network whose every weight is loaded from another file.
     """
     seed_torch("init", spec.seed)
-    featurizer = build_featurizer(
-        spec.backbone,
-        spec.input_shape,
-        pretrained=spec.pretrained and not blank,
-        weights=None if blank or not spec.weights else spec.weights,
-        dropout=spec.dropout,
-        freeze_bn=spec.freeze_bn,
-        channels_last=spec.channels_last,
-    )
+    if spec.frozen:
+        featurizer = build_featurizer(ON_FROZEN, (spec.code_size,), dropout=spec.dropout)
+    else:
+        featurizer = _backbone(spec, blank, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
     classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
     return create(
         spec.algorithm,
@@ -97,6 +127,23 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
         classifier=classifier,
         n_domains=n_domains,
         **{**spec.settings, "steps": spec.steps},
+    )
+
+
+def frozen_backbone(spec: ResolvedSpec, *, blank: bool = False) -> Featurizer:
+    """The backbone of a run with `frozen`, images → features; `blank` as in `new_algorithm`."""
+    return _backbone(spec, blank, dropout=0.0, freeze_bn=True).requires_grad_(False).eval()
+
+
+def _backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: bool) -> Featurizer:
+    return build_featurizer(
+        spec.backbone,
+        spec.input_shape,
+        pretrained=spec.pretrained and not blank,
+        weights=None if blank or not spec.weights else spec.weights,
+        dropout=dropout,
+        freeze_bn=freeze_bn,
+        channels_last=spec.channels_last,
     )
 
 

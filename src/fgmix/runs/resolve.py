@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,9 @@ DEFAULTS = {
     "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
     "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
 }
+# What is trained on the features of a frozen backbone is what is trained on any others. The backbone is the one whose
+# weights install without a hub.
+FROZEN = replace(DEFAULTS["features"], backbone="tf_efficientnet_lite0.package", pretrained=True, channels_last=True)
 
 
 def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
@@ -49,7 +52,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     algorithm = get(spec.algorithm)
     _check_sizes(spec, dataset)
     check_domains(spec.algorithm, len(_sources(spec, dataset)))
-    rules, base = PROTOCOLS[spec.protocol], DEFAULTS[dataset.kind]
+    rules, base = PROTOCOLS[spec.protocol], FROZEN if spec.frozen else DEFAULTS[dataset.kind]
     steps, eval_every = _length(spec, dataset, rules, base)
     config = algorithm.Config.of(**{"lr": base.lr, **spec.settings, "steps": steps})
     network = _network(spec, dataset, rules, base)
@@ -61,6 +64,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "eval_every": eval_every,
         "batch_size": spec.batch_size or base.batch_size,
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
+        "standardize": (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize,
         **_averaging(spec, steps, algorithm.first_base_step(config)),
         **network,
     }
@@ -101,6 +105,13 @@ def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
     if spec.image_size and (len(shape) != 3 or shape[-1] != spec.image_size):
         hint = "Only images in files are resized: drop it."
         raise bad_value("image_size", f"0 for {dataset.name}, whose samples are {shape}", spec.image_size, hint)
+    if spec.frozen and dataset.kind != "images":
+        hint = "It computes features of images in files."
+        raise bad_value("frozen", f"false for {dataset.name}, which holds {dataset.kind.replace('_', ' ')}", True, hint)
+    if spec.views and not spec.frozen:
+        raise bad_value("views", "0 without --frozen: training augments every image anew", spec.views)
+    if spec.standardize and dataset.kind != "features" and not spec.frozen:
+        raise bad_value("standardize", f"false for {dataset.name}: only features are standardised", True)
     if spec.classes_per_batch > len(dataset.classes):
         should = f"at most {len(dataset.classes)}, the number of classes of {dataset.name}"
         raise bad_value("classes_per_batch", should, spec.classes_per_batch)
@@ -128,7 +139,9 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
     name = spec.backbone or base.backbone
     pretrained = spec.pretrained
     if pretrained is None:  # a tag names published weights
-        pretrained = not spec.weights and ("." in name if spec.backbone else base.pretrained)
+        pretrained = not spec.weights and (spec.frozen or ("." in name if spec.backbone else base.pretrained))
+    if spec.frozen and not spec.weights:
+        _check_frozen(name, pretrained)
     if pretrained and spec.weights:
         raise UserError(
             f"Expected --pretrained or --weights, one of them. Found both (weights {spec.weights}). Drop one."
@@ -141,6 +154,8 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
         "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
         "weights_digest": _file_digest(spec.weights) if spec.weights else "",
     }
+    if spec.frozen:
+        found["code_size"] = _code_size(name, dataset.input_shape)
     if dataset.kind == "images":
         from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 
@@ -148,6 +163,24 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
         interpolation = rules.interpolation or expected.interpolation
         found |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
     return found
+
+
+def _check_frozen(backbone: str, pretrained: bool) -> None:
+    """A frozen backbone must have learned something before."""
+    from fgmix.networks.names import OWN_BACKBONES
+
+    if not pretrained or backbone in OWN_BACKBONES:
+        raise UserError(
+            f"Expected a backbone with pre-trained weights for --frozen. Found {backbone} with random weights. Give "
+            "--weights FILE, or choose a pre-trained one: `fgmix list backbones`."
+        )
+
+
+@lru_cache(maxsize=8)  # a sweep names thousands of runs that share one backbone
+def _code_size(backbone: str, input_shape: tuple[int, ...]) -> int:
+    from fgmix.networks import build_featurizer
+
+    return build_featurizer(backbone, input_shape).out_features
 
 
 def _tagged(backbone: str, rules: Rules) -> str:

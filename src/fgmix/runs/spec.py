@@ -77,6 +77,9 @@ class RunSpec:
     algorithm: str = option(help="method; see `fgmix list algorithms`", group="Method")
     test_domains: tuple[str, ...] = ()
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    arm: str = option(
+        "", help="label of these settings: tables show each arm of a method in a row of its own", group="Method"
+    )
 
     data_root: str = option("", help="folder that contains the datasets", group="Data", place=True, envvar="FGMIX_DATA")
     image_size: int = option(
@@ -90,6 +93,9 @@ class RunSpec:
         0, help="number of classes per batch (class-aware sampling); 0 samples uniformly", group="Data", ge=0
     )
     skip_unreadable: bool = option(False, help="leave out images that cannot be decoded", group="Data")
+    standardize: bool | None = option(
+        None, help="scale features to mean 0 and variance 1 over the training parts; default for features", group="Data"
+    )
 
     backbone: str | None = option(
         None,
@@ -102,6 +108,12 @@ class RunSpec:
     dropout: float = option(0.0, help="dropout on the features", group="Network", ge=0, lt=1)
     freeze_bn: bool | None = option(None, help="keep batch-norm layers in evaluation mode", group="Network")
     channels_last: bool | None = option(None, help="channels-last memory layout of images", group="Network")
+    frozen: bool = option(
+        False, help="train a small network on features of the pre-trained backbone, computed once", group="Network"
+    )
+    views: int = option(
+        0, help="with --frozen: augmented views of each image to train on besides the image", group="Network", ge=0, le=99
+    )
 
     steps: int | None = option(None, help="number of optimisation steps", group="Training", ge=1, le=10_000_000)
     batch_size: int | None = option(None, help="samples per source domain and step", group="Training", ge=1, le=100_000)
@@ -112,6 +124,9 @@ class RunSpec:
     bf16: bool = option(False, help="autocast to bfloat16", group="Training")
     checkpoint_every: int = option(
         0, help="steps between checkpoints; 0 for one at every evaluation", group="Training", ge=0, place=True
+    )
+    checkpoint_minutes: float = option(
+        5.0, help="minutes between checkpoints, besides those by step; 0 for none", group="Training", ge=0, place=True
     )
 
     keep: Keep = option(
@@ -140,6 +155,15 @@ class RunSpec:
             raise UserError("The number of steps is given as `steps`. Found it among the settings. Drop it there.")
         object.__setattr__(self, "settings", {str(name): value for name, value in self.settings.items()})
         check_fields(self, RunSpec)
+
+    @property
+    def method(self) -> str:
+        """Key of the run's row in tables: its algorithm, and its arm if it has one.
+
+        >>> RunSpec(dataset="digits", algorithm="fgmix", arm="γ = 10").method
+        'fgmix (γ = 10)'
+        """
+        return f"{self.algorithm} ({self.arm})" if self.arm else self.algorithm
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -175,8 +199,10 @@ class ResolvedSpec(RunSpec):
         mean: per channel, subtracted from images in [0, 1]; empty where inputs are not normalised.
         std: per channel, by which they are then divided.
         interpolation: how images are resized; empty where they are not.
+        code_size: length of the features of a frozen backbone; 0 where the backbone is trained.
     """
 
+    standardize: bool = False  # as were records made before this option
     backbone: str
     pretrained: bool
     freeze_bn: bool
@@ -191,6 +217,7 @@ class ResolvedSpec(RunSpec):
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     interpolation: str = ""
+    code_size: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
