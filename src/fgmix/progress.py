@@ -77,6 +77,28 @@ class Progress:
                 file=sys.stderr,
             )
 
+    def skip(self, n: int) -> None:
+        """Count `n` units that were done before: they say nothing about the rate."""
+        self.done += n
+        self._start_done += n
+
+    def say(self, text: str) -> None:
+        """Tell what is going on while nothing is counted: beside the bar on a terminal, as a line elsewhere."""
+        if self._live:
+            self._live.update(self._task, completed=self.done, note=text)
+        elif self._show:
+            print(f"{self.description}: {text}", file=sys.stderr)
+
+    def part(self, description: str, *, done: int = 0) -> Part:
+        """A part of the work, shown by this bar; `done` of its units were done before.
+
+        >>> with Progress("fit", total=4, show=False) as whole, whole.part("art", done=1) as part:
+        ...     part.advance(2)
+        >>> whole.done
+        3
+        """
+        return Part(self, description, done)
+
     def _line(self, done: int) -> int:
         return done * self.PLAIN_LINES // self.total
 
@@ -87,6 +109,41 @@ class Progress:
             return ""
         left = (self.total - self.done) / rate
         return f"{rate:.1f}/s, {left:.0f} s left" if not self._live else f"{rate:.1f}/s"
+
+
+class Part:
+    """A part of the work that another bar shows: counts there, under a name of its own.
+
+    Args:
+        whole: the other bar.
+        description: what this part is.
+        done: how many of its units were done before.
+    """
+
+    def __init__(self, whole: Progress, description: str, done: int = 0) -> None:
+        self.whole, self.description = whole, description
+        whole.skip(done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def advance(self, n: int = 1, note: str | None = None) -> None:
+        """Count `n` more units done."""
+        self.whole.advance(n, None if note is None else f"{self.description}: {note}")
+
+    def say(self, text: str) -> None:
+        """Tell what is going on while nothing is counted."""
+        self.whole.say(f"{self.description}: {text}")
+
+
+def bar_for(show: bool | Progress, description: str, total: int, *, done: int = 0) -> Progress | Part:
+    """A bar for a piece of work: its own, or a part of the bar `show` where a caller has one for several pieces."""
+    if isinstance(show, Progress):
+        return show.part(description, done=done)
+    return Progress(description, total, done=done, show=show)
 
 
 def track(things: Sequence[T], description: str, *, show: bool = True) -> Iterator[T]:

@@ -1,0 +1,184 @@
+"""Features of a backbone that is not trained: computed once, cached by content, then trained on as vectors.
+
+Where: `cache_dir()/features/<key>/<block>.npz`, a block being at most `BLOCK` samples of one domain in one view. The key
+is a digest of the backbone (its name and every one of its weights) and of the preparation (size, mean, standard
+deviation, interpolation); a block's name is a digest of its images and of the view. An interrupted extraction resumes
+with the first block that is missing, and a folder that moved keeps its features. The cache may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from fgmix.data._arrays_file import read_arrays, write_arrays
+from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices, PreparedArray, fingerprint_of
+from fgmix.data._registry import cache_dir
+from fgmix.data.augment import ImageInputs
+from fgmix.data.loading import CPU, HostBatch, deliver
+from fgmix.errors import UserError
+from fgmix.files import make_folder
+from fgmix.progress import Progress
+from fgmix.seals import Damaged
+from fgmix.seeding import torch_generator
+
+Codes = npt.NDArray[np.float32]
+
+FORMAT = "codes 1"  # part of the key: change it with anything that changes the stored numbers
+BLOCK = 1024  # samples per file: what an interruption loses at most
+BATCH = 64  # images per forward pass
+CLEAN = 0  # the view that evaluation sees; 1, 2, … are augmented
+
+_loaded: WeakValueDictionary[str, Codes] = WeakValueDictionary()  # the runs of one model share what they read
+
+
+@dataclass(frozen=True)
+class ViewInputs(ArrayInputs):
+    """Features of one domain in several views: evaluation sees the clean images, training any view of each.
+
+    Args:
+        views: features (n, d) of augmented images, one array per view.
+    """
+
+    views: tuple[Codes, ...] = ()
+
+    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> PreparedArray:
+        if generator is None or not self.views:
+            return super().prepare(indices)
+        arrays = (self.x, *self.views)
+        chosen = torch.randint(len(arrays), (len(indices),), generator=generator).tolist()
+        rows = np.stack([arrays[view][index] for view, index in zip(chosen, indices)])
+        return PreparedArray(torch.from_numpy(rows if self.standard is None else self.standard(rows)))
+
+
+def frozen_features(
+    dataset: DomainDataset,
+    backbone: nn.Module,
+    *,
+    name: str,
+    views: int = 0,
+    device: torch.device = CPU,
+    progress: bool = True,
+) -> DomainDataset:
+    """The dataset with its images replaced by their codes z = g(x), for methods that train on vectors.
+
+    It keeps its fingerprint: the images are what it is made of.
+
+    Args:
+        dataset: images in files, normalised as the backbone expects them.
+        backbone: g, images → codes (n, d).
+        name: the backbone's.
+        views: how many augmented views of each image to add to the clean one.
+        device: where to compute what is not in the cache.
+        progress: show a bar.
+    """
+    if dataset.kind != "images":
+        raise UserError(
+            f"Expected images in files, whose features a frozen backbone computes. Found {dataset.name}, which holds "
+            f"{dataset.kind.replace('_', ' ')}. Drop --frozen."
+        )
+    backbone = backbone.to(device).eval()
+    folder = cache_dir() / "features" / _key(dataset, backbone, name)
+    make_folder(folder, "FGMIX_CACHE")
+    parts = {
+        (domain.name, view): _Part(domain, view, folder) for domain in dataset.domains for view in range(views + 1)
+    }
+    missing = sum(part.missing() for part in parts.values())
+    with Progress(f"features of {name}", missing, show=progress and missing > 0) as bar:
+        codes = {key: part.codes(backbone, device, bar) for key, part in parts.items()}
+    domains = [
+        replace(d, inputs=ViewInputs(codes[d.name, CLEAN], views=tuple(codes[d.name, v + 1] for v in range(views))))
+        for d in dataset.domains
+    ]
+    width = codes[dataset.domains[0].name, CLEAN].shape[1]
+    return replace(dataset, domains=tuple(domains), input_shape=(width,), kind="features")
+
+
+def _key(dataset: DomainDataset, backbone: nn.Module, name: str) -> str:
+    """A digest of what turns an image of the decoded cache into a code."""
+    weights = (part for key, t in backbone.state_dict().items() for part in (key, t.detach().cpu().numpy()))
+    inputs = _images(dataset.domains[0])
+    return fingerprint_of([FORMAT, name, f"S={inputs.size} {inputs.normalisation}", *weights])
+
+
+def _images(domain: Domain) -> ImageInputs:
+    if not isinstance(domain.inputs, ImageInputs):
+        raise AssertionError("datasets of the kind `images` hold images")
+    return domain.inputs
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One domain in one view, in blocks.
+
+    Args:
+        domain: which.
+        view: which; `CLEAN` or an augmented one.
+        folder: of the blocks' files.
+    """
+
+    domain: Domain
+    view: int
+    folder: Path
+
+    def missing(self) -> int:
+        """Samples that have no file and are not in memory."""
+        if self._name in _loaded:
+            return 0
+        return sum(len(indices) for indices in self._blocks() if not self._path(indices).exists())
+
+    def codes(self, backbone: nn.Module, device: torch.device, bar: Progress) -> Codes:
+        """z (n, d) of all samples, from memory, from the cache, or from the backbone."""
+        codes = _loaded.get(self._name)
+        if codes is None:
+            codes = np.concatenate([self._block(indices, backbone, device, bar) for indices in self._blocks()])
+            _loaded[self._name] = codes
+        return codes
+
+    def _block(self, indices: Indices, backbone: nn.Module, device: torch.device, bar: Progress) -> Codes:
+        path = self._path(indices)
+        if path.exists():
+            with suppress(Damaged, OSError):  # computed again
+                found: Codes = read_arrays(path)["z"]
+                return found
+        codes = np.concatenate([z for z in self._computed(indices, backbone, device, bar)])
+        write_arrays(path, {"z": codes})
+        return codes
+
+    @torch.inference_mode()
+    def _computed(self, indices: Indices, backbone: nn.Module, device: torch.device, bar: Progress) -> Iterator[Codes]:
+        batches = [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
+        for [(x, _)] in deliver(lambda batch: [self._batch(batch)], batches, device=device):
+            yield backbone(x.contiguous(memory_format=torch.channels_last)).float().cpu().numpy()
+            bar.advance(len(x))
+
+    def _batch(self, indices: Indices) -> HostBatch:
+        # Draws depend on the view and on where a batch starts, not on a run's seed: all runs share the features.
+        generator = (
+            None if self.view == CLEAN else torch_generator("view", self.view, self.domain.name, int(indices[0]))
+        )
+        return HostBatch.of(self.domain, indices, generator)
+
+    def _blocks(self) -> Iterator[Indices]:
+        n = len(self.domain)
+        return (np.arange(start, min(start + BLOCK, n)) for start in range(0, n, BLOCK))
+
+    def _path(self, indices: Indices) -> Path:
+        return self.folder / f"{self._digest(indices)}.npz"
+
+    @property
+    def _name(self) -> str:
+        return f"{self.folder} {self._digest(np.arange(len(self.domain)))}"
+
+    def _digest(self, indices: Indices) -> str:
+        inputs = _images(self.domain)
+        view = "clean" if self.view == CLEAN else f"view {self.view} of {self.domain.name} from {indices[0]}"
+        return fingerprint_of([inputs.images.key, inputs.rows[indices], view])
