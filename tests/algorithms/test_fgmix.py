@@ -83,7 +83,7 @@ def test_metrics_have_the_same_names_on_every_step() -> None:
         names = [set(algorithm.step(batches)) for _ in range(10)]
         assert all(found == names[0] for found in names)
         wanted = {"loss", "lam", "extrapolated", "mixed", "entropy", "skipped"}
-        wanted |= {"flat", "noise_to_margin"} if name in LEARNED else set()
+        wanted |= {"flat", "noise_to_margin", "input_norm"} if name in LEARNED else set()
         wanted |= {"adv", "disc"} if name in ("fgmix", "fgmix_f") else set()
         assert names[0] == wanted
 

@@ -207,3 +207,11 @@ def test_a_subclass_of_linear_takes_the_general_path() -> None:
     g = classifier_gradients(head, z, y)
     assert isinstance(g, Vectors)
     torch.testing.assert_close(g.dense(), gradients_by_loop(head, z, y), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_norms_of_factored_gradients_are_those_of_the_gradients(bias: bool) -> None:
+    torch.manual_seed(0)
+    gradients = classifier_gradients(nn.Linear(5, 3, bias=bias), torch.randn(4, 5), torch.tensor([0, 1, 2, 0]))
+    expected = gradients.dense().pow(2).sum(1, keepdim=True).sqrt()
+    torch.testing.assert_close(gradients.norms(), expected)

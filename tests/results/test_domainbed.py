@@ -133,7 +133,7 @@ def test_the_report_tells_what_was_skipped(tmp_path: Path, capsys: pytest.Captur
     from fgmix.cli import app
 
     write_run(tmp_path / "cut", [0], [(0, [0.5] * 8)], tail="{")
-    app(["report", str(tmp_path), "--from-domainbed"], standalone_mode=False)
+    app(["report", "--from-domainbed", str(tmp_path)], standalone_mode=False)
     printed = capsys.readouterr()
     assert printed.err == "note: cut: skipped 1 unreadable line\n"
     assert printed.out.startswith("### PACS")

@@ -58,7 +58,7 @@ def test_the_table_is_the_one_that_domainbed_printed(
     tmp_path: Path, rule: Rule, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_sweep(tmp_path, "VLCS")
-    app(["report", str(tmp_path), "--from-domainbed", "--selection", rule], standalone_mode=False)
+    app(["report", "--from-domainbed", str(tmp_path), "--selection", rule], standalone_mode=False)
     printed = capsys.readouterr()
     assert printed.err == ""
     assert PRINTED[rule] in printed.out.splitlines()

@@ -96,6 +96,7 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         algorithm="fgmix",
         test_domains=("us", "ct"),
         settings={"domains_per_tuple": None, "scale": "rms", "lam": 3.0, "gamma": 1 / 3, "n": 7},
+        arm="γ = 1/3",
         backbone="identity",
         pretrained=True,
         weights=str(tmp_path / "weights.pt"),

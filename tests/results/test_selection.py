@@ -12,6 +12,7 @@ import pytest
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.results.selection import LAST, RULES, Cell, Missing, Rule, Selected, Selection, select
+from fgmix.results.tables import dataset_table
 from fgmix.runs.loop import train
 from fgmix.runs.record import RunRecord, read_record
 from fgmix.runs.spec import RunSpec
@@ -270,3 +271,14 @@ def test_records_of_real_runs(tmp_path: Path) -> None:
     for rule in get_args(Rule):
         for model in ("raw", "swa"):
             found(select(records, rule), Cell("arrays", "erm", model, 0, "0"))
+
+
+def test_each_arm_of_a_method_is_selected_and_labelled_by_itself() -> None:
+    plain = sweep({"erm": [[0.5, 0.5, 0.5]], "fgmix": [[0.6, 0.6, 0.6]]})
+    arm = sweep({"fgmix": [[0.7, 0.7, 0.7]]}, arm="γ = 10", settings={"gamma": 10.0})
+    selection = select([*arm, *plain])
+    accuracies = selection.accuracies()
+    assert accuracies[Cell("toy", "fgmix", "raw", 0, "a")] == 0.6
+    assert accuracies[Cell("toy", "fgmix (γ = 10)", "raw", 0, "a")] == 0.7
+    rows = dataset_table(selection, "toy")
+    assert [rows.label(row) for row in rows.rows] == ["ERM", "FGMix (γ = 10)", "FGMix"]  # as they come

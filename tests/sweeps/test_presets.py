@@ -24,6 +24,7 @@ from fgmix.results.selection import Method
 from fgmix.runs.averaging import RunningMean
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
+from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.sweeps.presets import PRESETS, changed, preset
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.sweep import Sweep, plan
@@ -38,7 +39,8 @@ def fake(spec: RunSpec, **_: Any) -> Any:
     """A benchmark of one-pixel images, ten classes in each domain."""
     names = known_domains(spec.dataset) or ("fonts", "mnist", "photo", "scans")
     y, domain = np.tile(np.arange(10), len(names)), np.repeat(np.arange(len(names)), 10)
-    data = from_arrays(np.zeros((len(y), 3, 1, 1)), y, domain, name=spec.dataset, domains=names)
+    side = spec.image_size or 1
+    data = from_arrays(np.zeros((len(y), 3, side, side)), y, domain, name=spec.dataset, domains=names)
     return replace(data, kind="small_images" if spec.dataset == "digits" else "images")
 
 
@@ -221,3 +223,21 @@ def test_an_averaged_step_trains_and_averages(monkeypatch: pytest.MonkeyPatch) -
     assert not torch.equal(seen[0], seen[2])
     assert _step("erm", method) == method.step
     assert len(made) == 1
+
+
+def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain(planned: Any) -> None:
+    specs = planned("paper-ablation", "cpu")
+    assert count(specs, "trial_seed", "test_domains") == {
+        (trial, (domain,)): 11 for trial in range(3) for domain in known_domains("PACS")
+    }
+    assert count(specs, "arm")[("",)] == 7 * 12
+    assert {spec.settings["lam"] for spec in specs if spec.method == "fgmix_a (λ = 3)"} == {3.0}
+    assert {spec.settings["gamma"] for spec in specs if spec.method == "fgmix (γ = 10)"} == {10.0}
+    trunks = shared_trunks(specs)
+    assert set(trunks.values()) == {479}  # the 480th step mixes
+    assert len({trunk_of(spec).name for spec in specs}) == 12
+
+
+def test_a_scale_that_a_preset_does_not_have_is_named() -> None:
+    with pytest.raises(UserError, match="Unknown scale of paper-cost 'cpu'"):
+        preset("paper-cost", "cpu")

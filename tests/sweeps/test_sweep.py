@@ -14,6 +14,7 @@ from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.files import exclusive, write_json
 from fgmix.runs.folder import RunBusy
+from fgmix.runs.record import read_record
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 from fgmix.runs.trunk import shared_trunks, trunk_of
@@ -22,7 +23,7 @@ from fgmix.sweeps.folder import Outcome, is_locked, read_plans, state_of
 from fgmix.sweeps.presets import preset
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
-from fgmix.sweeps.sweep import Sweep, plan
+from fgmix.sweeps.sweep import Sweep, plan, plan_all
 from runs.killed_run import toy_data
 from sweeps.toys import QUICK, Here, make_data, records, sessions, tables, toy_sweep
 
@@ -377,3 +378,21 @@ def test_the_papers_designs_cost_at_most_half(preset_name: str, runs: int) -> No
 def test_runs_that_nothing_is_shared_with_have_no_trunk(data: str) -> None:
     assert {planned.trunk for planned in plan(toy_sweep(data, "erm", "coral"))} == {0}
     assert {planned.trunk for planned in plan(toy_sweep(data, "fgmix"))} == {0}
+
+
+def test_arms_of_one_method_share_trunks_and_run_trial_by_trial(data: str, tmp_path: Path) -> None:
+    """Arms are sweeps of their own, with settings of their own; what they train alike is trained once."""
+    common = {**QUICK, "steps": 20}
+    erm = toy_sweep(data, "erm", "fgmix", test_domains=("us",), trials=2, common=common)
+    arm = toy_sweep(
+        data, "fgmix", test_domains=("us",), trials=2, common={**common, "arm": "γ = 10"}, settings={"gamma": 10.0}
+    )
+    planned = plan_all([erm, arm])
+    assert {each.trunk for runs in planned for each in runs} == {11}
+    launched = Here()
+    run_sweeps([erm, arm], tmp_path, launched, progress=False)
+    trials = [read_record(tmp_path / name).spec.trial_seed for name in launched.ran]
+    assert trials == [0, 0, 0, 1, 1, 1]
+    text = tables(tmp_path)
+    assert "FGMix (γ = 10)" in text
+    assert "FGMix " in text.replace("FGMix (γ = 10)", "")

@@ -164,7 +164,7 @@ class FGMix(nn.Module):
             # What is not finite is replaced before it spreads: zero times NaN is no zero gradient.
             live = torch.where(_finite([z]), z.index_select(0, used), 0).to(self.lam.dtype)
             codes = live.detach()
-            a = self._weights(codes, y[used], position, classifier, generator)  # (n, k)
+            a, seen = self._weights(codes, y[used], position, classifier, generator)  # (n, k)
             a_tilde = scale_and_shift(a, self.lam)
             A = mixing_matrix(a_tilde, position, len(used))  # (n, m)
             z_mix = (A.detach() @ live).to(z.dtype)
@@ -174,6 +174,7 @@ class FGMix(nn.Module):
                 A, codes, labels.clamp(min=0), shared, whole, classifier, generator
             )
             metrics = {
+                **seen,
                 **terms,
                 "lam": self.lam.detach().clone(),  # before the update
                 "extrapolated": extrapolated_share(a_tilde.detach()),
@@ -221,11 +222,12 @@ class FGMix(nn.Module):
 
         Every step has lam (λ before its update), extrapolated (share of tuples with a weight below 0), mixed (number
         of codes), entropy (of the weights before scale and shift) and skipped (1 for a batch that is not finite). A
-        learned policy adds flat (L_flat) and noise_to_margin (the logits' noise at γ over the median margin of the
-        batch; 0 where that is not positive), a prior adds adv and disc.
+        learned policy adds flat (L_flat), noise_to_margin (the logits' noise at γ over the median margin of the
+        batch; 0 where that is not positive) and input_norm (mean norm of A_ω's inputs before they are scaled), a prior
+        adds adv and disc.
         """
         names = ["extrapolated", "mixed", "entropy", "skipped"]
-        names += ["flat", "noise_to_margin"] if self.compatibility is not None else []
+        names += ["flat", "noise_to_margin", "input_norm"] if self.compatibility is not None else []
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
@@ -244,24 +246,25 @@ class FGMix(nn.Module):
 
     def _weights(
         self, z: Tensor, y: Tensor, position: Tensor, classifier: nn.Module, generator: torch.Generator | None
-    ) -> Tensor:
-        """Weights a (n, k) of the tuples."""
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Weights a (n, k) of the tuples, and the norm of what A_ω sees as a metric."""
         if self.weights == "dirichlet":
             n, k = position.shape
-            return dirichlet_weights(n, k, generator, device=z.device, dtype=z.dtype)
+            return dirichlet_weights(n, k, generator, device=z.device, dtype=z.dtype), {}
         vectors: Vectors | LinearGradients = Vectors((z,))
         if self.inputs == "gradients":
             vectors = classifier_gradients(classifier, z, y)
         if self.compatibility is None:
-            return torch.softmax(cosine_scores(vectors, position), 1)
+            return torch.softmax(cosine_scores(vectors, position), 1), {}
         if self.compatibility.sizes != (found := self._input_sizes(classifier)):
             raise UserError(
                 f"Expected the classifier that FGMix was built for, with parameters of sizes "
                 f"{self.compatibility.sizes}. Found {found}. Build FGMix with the classifier that it is called with."
             )
+        norm = vectors.norms().mean()
         if self.scale == "rms":
             vectors = vectors.normalised()
-        return torch.softmax(self.compatibility.scores(vectors, position), 1)
+        return torch.softmax(self.compatibility.scores(vectors, position), 1), {"input_norm": norm}
 
     def _losses(
         self,

@@ -46,10 +46,13 @@ class Vectors:
         """The vectors themselves, (m, P)."""
         return torch.cat(self.blocks, 1)
 
+    def norms(self) -> Tensor:
+        """‖v‖ of each vector, (m, 1)."""
+        return _norm(self.dense())
+
     def normalised(self) -> Vectors:
         """Each vector divided by its root mean square; a zero vector stays zero."""
-        v = self.dense()
-        scale = math.sqrt(v.shape[1]) / _norm(v)
+        scale = math.sqrt(sum(block.shape[1] for block in self.blocks)) / self.norms()
         return Vectors(tuple(block * scale for block in self.blocks))
 
     def project(self, weights: Sequence[Tensor]) -> Tensor:
@@ -76,9 +79,11 @@ class LinearGradients:
     def dense(self) -> Tensor:
         return self._materialised().dense()
 
+    def norms(self) -> Tensor:
+        return _norm(self.delta) * _norm(self._code())
+
     def normalised(self) -> LinearGradients:
-        code = self._code()
-        rms = _norm(self.delta) * _norm(code) / math.sqrt(self.delta.shape[1] * code.shape[1])
+        rms = self.norms() / math.sqrt(self.delta.shape[1] * (self.z.shape[1] + self.bias))
         return LinearGradients(self.delta / rms, self.z, self.bias)
 
     def project(self, weights: Sequence[Tensor]) -> Tensor:

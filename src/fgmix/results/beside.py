@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fgmix.results.labels import method_label, paper_domain
+from fgmix.results.labels import method_label, paper_domain, split_origin
 from fgmix.results.published import AVERAGE, accuracies, overall
 from fgmix.results.selection import Method
 from fgmix.results.tables import Entry, Row, Table
@@ -23,13 +23,16 @@ def beside(table: Table) -> Table:
     """
     rows: list[Row] = []
     lacking: list[Method] = []
+    shown: set[Method] = set()
     for row in table.rows:
-        theirs = _entries(table, row.method)
+        method = Method(split_origin(row.method.algorithm)[0], row.method.model)
+        theirs = _entries(table, method)
         rows.append(row)
-        if any(entry.value is not None for entry in theirs):
-            rows.append(Row(row.method, theirs, source=PAPER))
-        else:
+        if not any(entry.value is not None for entry in theirs):
             lacking.append(row.method)
+        elif method not in shown:  # once, where several folders have it
+            shown.add(method)
+            rows.append(Row(method, theirs, source=PAPER))
     notes = [table.caption, ABOUT if len(rows) > len(table.rows) else "", _lacking(table, lacking)]
     return replace(table, rows=tuple(rows), caption=" ".join(filter(None, notes)))
 

@@ -33,10 +33,31 @@ def labels_of(records: Iterable[RunRecord]) -> dict[str, str]:
     """The label of each method, as its runs declare it; the key where none of them does."""
     labels: dict[str, str] = {}
     for record in records:
-        key = record.spec.algorithm
-        if labels.get(key, key) == key:
-            labels[key] = record.label
+        arm, origin = record.spec.arm, record.origin
+        own = f"{record.label} ({arm})" if arm else record.label
+        for key, label in ((record.spec.method, own), (record.method, f"{own} ({origin})" if origin else own)):
+            if labels.get(key, key) == key:
+                labels[key] = label
     return labels
+
+
+def algorithm_of(key: str) -> str:
+    """The algorithm of a method's key, which names an arm and an origin behind it.
+
+    >>> algorithm_of("fgmix (γ = 10)"), algorithm_of("fgmix @ DomainBed"), algorithm_of("fgmix")
+    ('fgmix', 'fgmix', 'fgmix')
+    """
+    return split_origin(key)[0].partition(" (")[0]
+
+
+def split_origin(key: str) -> tuple[str, str]:
+    """A method's key without its origin, and the origin; "" for none.
+
+    >>> split_origin("fgmix (γ = 10) @ runs"), split_origin("erm")
+    (('fgmix (γ = 10)', 'runs'), ('erm', ''))
+    """
+    own, _, origin = key.partition(" @ ")
+    return own, origin
 
 
 def method_label(labels: Labels, algorithm: str, model: Model = "raw") -> str:

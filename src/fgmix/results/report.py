@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from fgmix.errors import UserError
 from fgmix.results.beside import beside
 from fgmix.results.collect import Results
 from fgmix.results.costs import cost_table
 from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
+from fgmix.results.labels import split_origin
 from fgmix.results.selection import Rule, Selection, select
 from fgmix.results.statistics import (
     BASELINE,
@@ -22,6 +25,8 @@ from fgmix.results.statistics import (
     unranked_table,
 )
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
+
+Comparisons = Mapping[str | None, Sequence[Comparison]]  # by dataset; None: over all
 
 
 def report_text(
@@ -39,7 +44,13 @@ def report_text(
 
 
 def all_tables(
-    results: Results, selection: Selection | None, *, rule: Rule, spread: Spread, published: bool
+    results: Results,
+    selection: Selection | None,
+    *,
+    rule: Rule,
+    spread: Spread,
+    published: bool,
+    against_erm: Comparisons | None = None,
 ) -> list[Table]:
     """Tables of the plain runs, of every grid, and of the times per step.
 
@@ -49,11 +60,17 @@ def all_tables(
         rule: the rule, for the grids.
         spread: what stands after ±.
         published: whether the paper's numbers stand beside ours.
+        against_erm: what `all_compared` gives; None computes it.
     """
     tables: list[Table] = []
     if selection is not None:
-        shown = {"published": published, "partial_trials": results.partial_trials}
-        tables += report_tables(selection, spread=spread, **shown)
+        tables += report_tables(
+            selection,
+            spread=spread,
+            published=published,
+            partial_trials=results.partial_trials,
+            against_erm=against_erm,
+        )
     for grid in results.grids:
         tables += grid_tables(grid, rule=rule, spread=spread, published=published)
     if results.costs is not None:
@@ -62,31 +79,47 @@ def all_tables(
 
 
 def report_tables(
-    selection: Selection, *, spread: Spread = "stderr", published: bool = False, partial_trials: bool = False
+    selection: Selection,
+    *,
+    spread: Spread = "stderr",
+    published: bool = False,
+    partial_trials: bool = False,
+    against_erm: Comparisons | None = None,
 ) -> list[Table]:
-    """A table per dataset, the overall one where there are several, the differences from ERM, and the ranks."""
-    datasets: list[str | None] = [*selection.domains]
-    if len(datasets) > 1:
-        datasets.append(None)
+    """A table per dataset, the overall one where there are several, the differences from ERM, and the ranks.
+
+    Args:
+        selection: what was selected.
+        spread: what stands after ±.
+        published: whether the paper's numbers stand beside ours.
+        partial_trials: as in `overall_table`.
+        against_erm: what `all_compared` gives; None computes it.
+    """
+    found = all_compared(selection) if against_erm is None else against_erm
     tables = []
-    against_erm: list[Comparison] = []
-    for name in datasets:
+    for name, comparisons in found.items():
         table = (
             dataset_table(selection, name, spread=spread)
             if name
             else overall_table(selection, spread=spread, partial_trials=partial_trials)
         )
-        against_erm = compared(selection, name)
-        marks = marked(table, against_erm)
+        marks = marked(table, comparisons)
         tables.append(beside(marks) if published else marks)
-    if against_erm:  # of the last table, which is over all datasets
-        tables.append(comparison_table(against_erm, selection.labels))
+    if comparisons := [*found.values()][-1]:  # of the last table, which is over all datasets
+        tables.append(comparison_table(comparisons, selection.labels))
     return [*tables, *_rank_tables(selection)]
+
+
+def all_compared(selection: Selection) -> Comparisons:
+    """Every method against ERM on each dataset, then over all (under None) where there are several."""
+    datasets: list[str | None] = [*selection.domains]
+    return {name: compared(selection, name) for name in (datasets if len(datasets) == 1 else [*datasets, None])}
 
 
 def compared(selection: Selection, dataset: str | None = None) -> list[Comparison]:
     """Every method against ERM; nothing where ERM has no number."""
-    has_erm = any(method.algorithm == BASELINE for method in accuracies_by_method(selection, dataset))
+    found = accuracies_by_method(selection, dataset)
+    has_erm = any(split_origin(method.algorithm)[0] == BASELINE for method in found)
     return compare(selection, dataset=dataset) if has_erm else []
 
 

@@ -39,7 +39,7 @@ RULES: dict[Rule, str] = {
 
 
 class Method(NamedTuple):
-    """A row of a table: an algorithm, and which of its two models."""
+    """A row of a table: an algorithm (with its arm, if it has one), and which of its two models."""
 
     algorithm: str
     model: Model = "raw"
@@ -138,7 +138,9 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
     cells: dict[Cell, Selected | Missing] = {}
     domains = {}
     for dataset, its_records in sorted(by_dataset.items()):
-        domains[dataset] = its_records[0].domains
+        # Of one origin all are equal; another may have other domains under the dataset's name.
+        lists = dict.fromkeys(record.domains for record in its_records)
+        domains[dataset] = tuple(dict.fromkeys(name for names in lists for name in names))
         cells |= _select_dataset(dataset, domains[dataset], its_records, rule)
     return Selection(rule, cells, domains, labels_of(records))
 
@@ -202,13 +204,13 @@ def _select_dataset(
 ) -> dict[Cell, Selected | Missing]:
     by_algorithm: dict[str, dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        by_algorithm[record.spec.algorithm][record.spec.trial_seed].append(record)
+        by_algorithm[record.method][record.spec.trial_seed].append(record)
     trials = sorted({record.spec.trial_seed for record in records})
     different_data = _different_data(records)
     cells: dict[Cell, Selected | Missing] = {}
     for algorithm, by_trial in by_algorithm.items():
         its_records = [record for found in by_trial.values() for record in found]
-        difference = different_data or _difference(its_records)
+        difference = different_data.get(its_records[0].origin) or _difference(its_records)
         models = {"raw", *(model for record in its_records for model in record.models)}
         for trial in trials:
             runs = _index(domains, by_trial.get(trial, []), difference)
@@ -246,11 +248,13 @@ def _difference(records: list[RunRecord]) -> str:
     return ""
 
 
-def _different_data(records: list[RunRecord]) -> str:
-    """Whether runs of any methods were trained on different data."""
-    if len({record.data_fingerprint for record in records}) > 1:
-        return "the runs were trained on different data under one name: report them separately"
-    return ""
+def _different_data(records: list[RunRecord]) -> dict[str, str]:
+    """By origin, whether its runs of any methods were trained on different data; DomainBed names no data."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for record in records:
+        found[record.origin].add(record.data_fingerprint)
+    reason = "the runs were trained on different data under one name: report them separately"
+    return {origin: reason for origin, data in found.items() if len(data) > 1}
 
 
 def _outcome(rule: Rule, runs: _Runs, domain: str, model: Model) -> Selected | Missing:

@@ -1,6 +1,7 @@
 """Significance tests: which differences from ERM are more than chance, paired by dataset, trial and test domain.
 
-A row is compared with ERM of its own kind: raw weights with raw, averaged weights with ERM's average. With x_i and y_i
+A row is compared with ERM of its own kind: raw weights with raw, averaged weights with ERM's average; in a report of
+several folders, with that of its own folder. With x_i and y_i
 the accuracies of a method and of that ERM on pair i, d_i = x_i − y_i:
 
     interval    bias-corrected and accelerated bootstrap of mean d (Efron, 1987), pairs resampled
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.errors import UserError, bad_value
-from fgmix.results.labels import Labels, method_label
+from fgmix.results.labels import Labels, method_label, split_origin
 from fgmix.results.rounding import difference_text, p_equation, p_text, rank_text
 from fgmix.results.selection import Method, Selected, Selection
 from fgmix.results.tables import Entry, Row, Table, ordered_methods
@@ -180,18 +181,26 @@ def compare(
     if not 0 < alpha < 1:
         raise bad_value("alpha", "between 0 and 1", alpha)
     scores = accuracies_by_method(selection, dataset)
-    if not any(method.algorithm == baseline for method in scores):
+    baselines = [method.algorithm for method in scores if split_origin(method.algorithm)[0] == baseline]
+    if not baselines:
         raise UserError(
             f"Expected results of {method_label(selection.labels, baseline)} to compare with. Found none. "
             f"Run the sweep with {baseline} among --algorithms."
         )
     twins = copies(selection, dataset)
     found = [
-        _untested(method, scores, Method(baseline, method.model), twins.get(method), alpha, resamples)
+        _untested(method, scores, _baseline_of(method, baselines), twins.get(method), alpha, resamples)
         for method in ordered_methods(selection, dataset=dataset)
-        if method in scores and method.algorithm != baseline
+        if method in scores and method.algorithm not in baselines
     ]
     return _corrected(found, scores)
+
+
+def _baseline_of(method: Method, baselines: Sequence[str]) -> Method:
+    """The baseline of the method's own kind and origin; of the first origin that has one, where its own has none."""
+    _, origin = split_origin(method.algorithm)
+    own = (name for name in baselines if split_origin(name)[1] == origin)
+    return Method(next(own, baselines[0]), method.model)
 
 
 def _untested(

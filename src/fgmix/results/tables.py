@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fgmix.errors import unknown
-from fgmix.results.labels import Labels, method_label
+from fgmix.results.labels import Labels, algorithm_of, method_label
 from fgmix.results.published import AVERAGE, order
 from fgmix.results.rounding import DASH, accuracy_text
 from fgmix.results.selection import RULES, Cell, Method, Missing, Selected, Selection
@@ -174,11 +174,14 @@ def overall_caption(selection: Selection, spread: Spread, partial_trials: bool =
 
 
 def ordered_methods(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Method]:
-    """The rows of a table: ERM, the caller's order, that of the paper, then the others as they come; raw ones first."""
+    """The rows of a table: ERM, the caller's order, that of the paper, then the others as they come; raw ones first.
+
+    The arms of a method follow it.
+    """
     places = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *order()]))}
     known = {cell.method for cell in selection.cells if dataset in (None, cell.dataset)}
     methods = [method for method in selection.methods() if method in known]
-    return sorted(methods, key=lambda m: (m.model != "raw", places.get(m.algorithm, len(places))))
+    return sorted(methods, key=lambda m: (m.model != "raw", places.get(algorithm_of(m.algorithm), len(places))))
 
 
 def _number(selection: Selection, cell: Cell) -> float | Missing:

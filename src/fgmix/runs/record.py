@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 RECORD = "record.json"
 SCHEMA = 2
+GAIN = 0.005  # of validation accuracy, by which a run that should go on gains in its last quarter
 Model = Literal["raw", "swa", "swad"]
 Which = Literal["best", "last"]  # weights at the step that validation selects, or after the last one
 Scores = dict[str, dict[str, float]]  # domain → split ("train", "holdout") → value
@@ -85,6 +86,7 @@ class RunRecord:
         domainbed_name: DomainBed's name of the method; None if DomainBed does not have it.
         notes: what was changed or left out when the data were read.
         folder: where it was read from; not part of the record.
+        origin: what sets it apart from runs of other folders in one report; not part of the record either.
     """
 
     spec: ResolvedSpec
@@ -97,10 +99,16 @@ class RunRecord:
     domainbed_name: str | None = None
     notes: tuple[str, ...] = ()
     folder: Path | None = None
+    origin: str = ""
 
     def __post_init__(self) -> None:
         if not self.label:
             object.__setattr__(self, "label", self.spec.algorithm)
+
+    @property
+    def method(self) -> str:
+        """Key of its row in tables: the algorithm, and what sets it apart from other rows of it: arm and origin."""
+        return f"{self.spec.method} @ {self.origin}" if self.origin else self.spec.method
 
     @property
     def dataset(self) -> str:
@@ -136,6 +144,19 @@ class RunRecord:
         """The evaluation that training-domain validation selects; the earliest of equals."""
         sources = self.sources
         return max(self.candidates(model), key=lambda e: (e.validation(sources, model), -e.step))
+
+    @property
+    def still_improving(self) -> bool:
+        """Whether validation accuracy still rose when the run ended, so that more steps may help.
+
+        It did if the last evaluation of the model that the run ends with is better by `GAIN` than every one in the
+        first three quarters of the steps, and than every other one.
+        """
+        model = self.models[-1] if self.models else "raw"
+        values = {e.step: e.validation(self.sources, model) for e in self.evaluations if model in e.accuracy}
+        early = [value for step, value in values.items() if step <= 0.75 * self.spec.steps]
+        last = values.pop(self.spec.steps, 0.0)
+        return bool(early) and last >= max(early) + GAIN and last > max(values.values())
 
     def test_accuracy(self, model: Model = "raw") -> float:
         """Accuracy on the test domain at the selected evaluation: the number that DomainBed reports.

@@ -43,7 +43,7 @@ def trunk_steps(spec: ResolvedSpec) -> int:
 def trunk_of(spec: ResolvedSpec) -> ResolvedSpec:
     """The run's trunk: equal for runs that may share it."""
     settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
-    return replace(spec, algorithm="erm", settings=settings, hparams_seed=0, checkpoint_every=0)
+    return replace(spec, algorithm="erm", settings=settings, arm="", hparams_seed=0, checkpoint_every=0)
 
 
 def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:

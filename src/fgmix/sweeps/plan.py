@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import Counter
@@ -26,7 +27,7 @@ from fgmix.seeding import seed_torch
 from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.sweep import PlannedRun, Sweep
 
-PHASES = (0.1, 0.5, 0.9)  # of a run: methods that change over a run (warm-up, annealing) are measured in each
+PHASES = (0.5, 0.1, 0.9)  # of a run: methods that change over a run (warm-up, annealing) are measured in each
 AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most
 EVALUATED = 128  # instances scored to time an evaluation
 
@@ -129,23 +130,38 @@ def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, worker
         return error
 
 
-def calibrate(spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2) -> Calibration:
-    """Time steps in three phases of a run and the scoring of a few instances; nothing is written."""
-    run = prepare(spec, dataset, progress=False)
+def calibrate(
+    spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2, budget: float = math.inf
+) -> Calibration:
+    """Time steps in three phases of a run and the scoring of a few instances; nothing is written.
+
+    Args:
+        spec: the run.
+        dataset: its dataset.
+        device: see `fit`.
+        repeats: steps that are timed in each phase, after one to warm up.
+        budget: seconds after which no further step is timed; at least one is.
+    """
+    run = prepare(spec, dataset, device=device, progress=False)
     algorithm = build_algorithm(run).to(pick_device(device)).train()
     where = next(algorithm.parameters()).device
     source = batch_source(run)
-    times = []
+    times: list[float] = []
+    begun = time.perf_counter()
     for phase in PHASES:
+        if times and time.perf_counter() - begun > budget:
+            break
         algorithm.updates = int(phase * run.spec.steps)
         taken = []
         for step in range(repeats + 1):
+            if taken and time.perf_counter() - begun > budget:
+                break
             started = time.perf_counter()
             batches = [(x.to(where), y.to(where)) for x, y in source.at(step)]
             seed_torch("calibration", step)
             float(algorithm.step(batches)["loss"])  # fetched: a device's work counts, too
             taken.append(time.perf_counter() - started)
-        times.append(statistics.median(taken[1:]))
+        times.append(statistics.median(taken[1:] or taken))
     domain, split = run.dataset.domains[0], run.splits[run.dataset.domain_names[0]]
     some = split.train[:EVALUATED]
     started = time.perf_counter()
@@ -245,7 +261,7 @@ def summary(
     """
     by_method: dict[tuple[str, str], list[Estimate]] = {}
     for each in runs:
-        by_method.setdefault((each.dataset, each.run.spec.algorithm), []).append(each.estimate)
+        by_method.setdefault((each.dataset, each.run.spec.method), []).append(each.estimate)
     lines = []
     for (dataset, algorithm), estimates in by_method.items():
         part = total(estimates)

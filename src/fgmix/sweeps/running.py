@@ -15,7 +15,7 @@ from fgmix.runs.folder import RunFolder
 from fgmix.runs.trunk import remove_trunks
 from fgmix.sweeps.attempts import forget
 from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, write_plan
-from fgmix.sweeps.sweep import PlannedRun, Sweep, plan
+from fgmix.sweeps.sweep import PlannedRun, Sweep, plan_all
 
 Report = Callable[[Outcome], None]
 Launch = Callable[
@@ -100,11 +100,13 @@ def _result(out: Path, runs: Sequence[PlannedRun], stopped_by: str) -> SweepResu
 
 
 def _planned(sweeps: Sequence[Sweep], out: Path) -> list[PlannedRun]:
-    """The runs of all sweeps, each once; every plan is noted before anything runs."""
-    plans = [plan(sweep) for sweep in sweeps]
+    """The runs of all sweeps, each once and trial by trial; every plan is noted before anything runs."""
+    plans = plan_all(sweeps)
     for sweep, runs in zip(sweeps, plans):
         write_plan(out, Plan(tuple(run.name for run in runs), sweep.grid), asdict(sweep))
-    return list({run.name: run for runs in plans for run in runs}.values())
+    runs = list({run.name: run for runs in plans for run in runs}.values())
+    datasets = list(dict.fromkeys(run.spec.dataset for run in runs))
+    return sorted(runs, key=lambda run: (datasets.index(run.spec.dataset), run.spec.trial_seed))
 
 
 def _missing(out: Path, runs: Sequence[PlannedRun]) -> list[PlannedRun]:

@@ -6,7 +6,7 @@ lock, what failed has an error.json. Start a sweep twice, kill it, add an algori
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
@@ -145,9 +145,14 @@ class PlannedRun:
 
 def plan(sweep: Sweep) -> list[PlannedRun]:
     """All runs of a sweep, each once."""
-    resolved, specs = {}, {}
-    for spec, data in sweep.runs():
-        run = resolve(spec, data)
-        resolved[run.name], specs[run.name] = run, spec
-    trunks = shared_trunks(resolved.values())
-    return [PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, resolved[name]))) for name, spec in specs.items()]
+    return plan_all([sweep])[0]
+
+
+def plan_all(sweeps: Sequence[Sweep]) -> list[list[PlannedRun]]:
+    """The runs of each sweep; trunks are shared by the runs of all of them."""
+    wanted = [{(run := resolve(spec, data)).name: (spec, run) for spec, data in sweep.runs()} for sweep in sweeps]
+    trunks = shared_trunks({name: run for runs in wanted for name, (_, run) in runs.items()}.values())
+    return [
+        [PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, run))) for name, (spec, run) in runs.items()]
+        for runs in wanted
+    ]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fgmix.errors import bad_value, unknown
 from fgmix.runs.devices import pick_device
+from fgmix.runs.stopping import Stopped
 from fgmix.sweeps.attempts import Health
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.folder import Outcome, failed
@@ -181,7 +182,7 @@ def _work(pipe: Connection, out: str, device: str, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    with suppress(EOFError):
+    with suppress(EOFError, Stopped):  # no more runs; or the parent ends, and the run has a checkpoint
         status = ""
         while status != "waiting":
             outcome = execute(pipe.recv(), out, device)
