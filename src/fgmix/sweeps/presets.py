@@ -130,7 +130,7 @@ PRESETS: dict[str, dict[Scale, Preset]] = {
             (_small(("erm", *VARIANTS), 3),),
         ),
         "cpu": Preset(
-            "ERM, A, C to F and FGMix on PACS at 64 px, and FGMix at other settings; three trials, a night on two cores",
+            "ERM, A, C to F, FGMix and FGMix at other settings on PACS at 64 px, three trials: a night on two cores",
             (
                 _replication(("erm", *(name for name in VARIANTS if name != "fgmix_b"))),
                 *(_replication(algorithm, arm, **settings) for arm, (algorithm, settings) in ARMS.items()),
