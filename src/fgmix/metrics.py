@@ -1,0 +1,199 @@
+"""What a classifier does on the samples of one domain, in numbers that a frequent class cannot flatter.
+
+With n_c samples of class c, p_c predictions of it and h_c hits (both):
+
+    accuracy             Σ_c h_c / Σ_c n_c
+    recall of c          h_c / n_c
+    balanced accuracy    mean recall over the classes that occur
+    macro F1             mean of 2 h_c / (n_c + p_c) over the classes that occur or are predicted
+    AUROC                mean over classes c of P(score of c is higher for a sample of c than for another), ties half
+
+These are scikit-learn's definitions, against which they are tested; classes that do not occur have no recall and no
+AUROC. No torch and no scikit-learn: a laptop can rebuild every table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Metric = Literal["accuracy", "balanced_accuracy", "macro_f1"]
+NAMES: dict[Metric, str] = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+}
+MOST_CLASSES = 32  # of a confusion matrix: more make records large and no picture readable
+UNBALANCED = 3  # times as many samples as the rarest class, at which accuracy begins to flatter
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Samples by class.
+
+    Args:
+        labelled: n_c, (C,).
+        predicted: p_c, (C,).
+        hits: h_c, (C,).
+
+    Example:
+        >>> counts = Counts.of(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0]), 2)
+        >>> counts.accuracy, counts.balanced_accuracy, counts.majority
+        (0.75, 0.5, 0.75)
+    """
+
+    labelled: Array
+    predicted: Array
+    hits: Array
+
+    @classmethod
+    def of(cls, y: Ints, guesses: Ints, classes: int) -> Counts:
+        """Counts of labels and predictions (n,)."""
+        counted = (np.bincount(found, minlength=classes) for found in (y, guesses, y[y == guesses]))
+        return cls(*counted)
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.hits.sum() / self.labelled.sum())
+
+    @property
+    def majority(self) -> float:
+        """The most frequent class's share: the accuracy of always predicting it."""
+        return float(self.labelled.max() / self.labelled.sum())
+
+    @property
+    def recall(self) -> tuple[float | None, ...]:
+        """Of each class; None where it does not occur."""
+        return tuple(float(h / n) if n else None for h, n in zip(self.hits, self.labelled, strict=True))
+
+    @property
+    def balanced_accuracy(self) -> float:
+        occurs = self.labelled > 0
+        return float((self.hits[occurs] / self.labelled[occurs]).mean())
+
+    @property
+    def macro_f1(self) -> float:
+        both = self.labelled + self.predicted
+        return float((2 * self.hits[both > 0] / both[both > 0]).mean())
+
+    def value(self, metric: Metric) -> float:
+        """The metric of that name."""
+        found: float = getattr(self, metric)
+        return found
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """A classifier on a domain; `metrics` makes one.
+
+    Args:
+        samples: how many there are.
+        majority: the most frequent class's share of them.
+        accuracy: share of correct predictions.
+        balanced_accuracy: mean recall over the classes that occur.
+        macro_f1: mean F1 score over the classes that occur or are predicted.
+        auroc: one class against the rest, mean over the classes; None if only one occurs.
+        recall: of each class; None where it does not occur.
+        confusion: samples by class (row) and prediction (column); empty for more classes than a matrix may have.
+    """
+
+    samples: int
+    majority: float
+    accuracy: float
+    balanced_accuracy: float
+    macro_f1: float
+    auroc: float | None
+    recall: tuple[float | None, ...]
+    confusion: tuple[tuple[int, ...], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Metrics:
+        """What `as_dict` gave, through JSON or not."""
+        confusion = tuple(tuple(row) for row in content["confusion"])
+        return cls(**{**content, "recall": tuple(content["recall"]), "confusion": confusion})
+
+    def value(self, metric: Metric) -> float:
+        """The metric of that name."""
+        found: float = getattr(self, metric)
+        return found
+
+
+def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLASSES) -> Metrics:
+    """The metrics of n predictions.
+
+    Args:
+        y: labels (n,).
+        guesses: predicted classes (n,).
+        scores: of each class, higher where likelier; (m, C) of the first m ≤ n samples.
+        most_classes: of a confusion matrix.
+
+    Example:
+        >>> found = metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]))
+        >>> found.recall, found.confusion, found.auroc
+        ((0.5, 1.0), ((1, 1), (0, 1)), 1.0)
+    """
+    classes = scores.shape[1]
+    counts = Counts.of(y, guesses, classes)
+    return Metrics(
+        samples=len(y),
+        majority=counts.majority,
+        accuracy=counts.accuracy,
+        balanced_accuracy=counts.balanced_accuracy,
+        macro_f1=counts.macro_f1,
+        auroc=mean_auroc(scores, y[: len(scores)]),
+        recall=counts.recall,
+        confusion=confusion_matrix(y, guesses, classes) if classes <= most_classes else (),
+    )
+
+
+def confusion_matrix(y: Ints, guesses: Ints, classes: int) -> tuple[tuple[int, ...], ...]:
+    """Samples by class (row) and prediction (column)."""
+    cells = np.bincount(y * classes + guesses, minlength=classes**2).reshape(classes, classes)
+    return tuple(tuple(row) for row in cells.tolist())
+
+
+def mean_auroc(scores: Floats, y: Ints) -> float | None:
+    """AUROC of each class that occurs against the rest, averaged; None if fewer than two occur."""
+    found = [auroc(scores[:, c], y == c) for c in np.unique(y)]
+    known = [value for value in found if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def auroc(scores: Array, positive: npt.NDArray[np.bool_]) -> float | None:
+    """P(the score of a positive sample is higher than that of a negative one), ties counted half; None without either.
+
+    Args:
+        scores: (n,).
+        positive: which samples are (n,).
+
+    Example:
+        >>> auroc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, False, True, True]))
+        0.875
+    """
+    ones, zeros = int(positive.sum()), int((~positive).sum())
+    if not ones or not zeros:
+        return None
+    _, which, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    rank = np.cumsum(counts) - (counts - 1) / 2  # mean rank of equal scores, from 1
+    return float((rank[which][positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def unbalanced(counts: Sequence[int] | Array) -> bool:
+    """Whether the classes that occur are so unequal in size that accuracy flatters.
+
+    >>> unbalanced([95, 5]), unbalanced([60, 40, 0])
+    (True, False)
+    """
+    found = np.asarray(counts)
+    return bool(found.max() >= UNBALANCED * found[found > 0].min())
