@@ -79,7 +79,7 @@ def get(name: str) -> type[Algorithm]:
     """The class registered as `name`, or the one that a name such as `sam+coral` composes."""
     if name in _WRAPPERS:
         name = f"{name}+{INNERMOST}"
-    wrapper, plus, inner = name.partition("+")
+    wrapper, plus, inner = str(name).partition("+")
     return _composed(wrapper, inner) if plus else _registered(name)
 
 

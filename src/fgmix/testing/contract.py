@@ -49,12 +49,14 @@ def declared_settings(name: str, _: Settings) -> None:
     """Every setting has one line of help, and its default is valid."""
     method, config = get(name), get(name).Config
     declared = config.fields()
+    # The method's own, or that of the method that it is wrapped around, whose settings keep their names.
+    domainbed_names = [getattr(cls, "domainbed_name", None) for cls in method.__mro__]
     for field in dataclasses.fields(config):  # type: ignore[arg-type]  # a dataclass by its __init_subclass__
         _require(field.name in declared, f"Declare `{field.name}` by `setting(…)` or `search(…)`.")
         text = declared[field.name].help
         _require(bool(text) and "\n" not in text, f"`{field.name}` should have one line of help. Found {text!r}.")
         _require(
-            method.domainbed_name is not None or declared[field.name].metadata.get("domainbed") is None,
+            any(domainbed_names) or declared[field.name].metadata.get("domainbed") is None,
             f"`{field.name}` has a name of DomainBed's: declare `domainbed_name`, that of the method, too.",
         )
     _require(config.of(**config().as_dict()) == config(), "Its defaults do not make an equal Config again.")

@@ -1,0 +1,98 @@
+"""Two gradients of one objective, at the weights and at a point nearby: what SAM and SAGM have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fgmix.algorithms._base import Algorithm, Batches
+
+EPSILON = 1e-12  # added to ‖g‖, which may be zero
+
+
+def two_gradients(
+    algorithm: Algorithm, batches: Batches, scale: Callable[[Tensor], Tensor]
+) -> tuple[dict[str, Tensor], list[nn.Parameter], list[Tensor], list[Tensor]]:
+    """The terms of the objective at w, the weights w that have a gradient, g = ∇L(w) and ĝ = ∇L(w + s·g).
+
+    L is one function in both places: the second pass sees the random draws and the buffers (running statistics, moving
+    averages) that the first one saw. Weights and buffers are left as the first pass leaves them.
+
+    Args:
+        algorithm: gives the objective; the parameters of its optimiser are moved.
+        batches: those of the step.
+        scale: ‖g‖ → s.
+    """
+    buffers, draws = _copies(algorithm.buffers()), _random_states(batches[0][0].device)
+    terms = algorithm.objective(batches)
+    w, g = _gradients(algorithm, terms["loss"])
+    s = scale(torch.linalg.vector_norm(torch.stack([g_i.norm() for g_i in g])) + EPSILON)
+    with _moved(w, [s * g_i for g_i in g]), _buffers_as_before(algorithm, buffers):
+        _replay(draws, batches[0][0].device)
+        near = algorithm.objective(batches)["loss"]
+        algorithm.optimizer.zero_grad(set_to_none=True)
+        near.backward()
+        g_near = [torch.zeros_like(w_i) if w_i.grad is None else w_i.grad for w_i in w]
+    return terms, w, g, g_near
+
+
+def descend(algorithm: Algorithm, w: Sequence[nn.Parameter], direction: Sequence[Tensor]) -> None:
+    """One step of the optimiser with `direction` for a gradient."""
+    for w_i, direction_i in zip(w, direction, strict=True):
+        w_i.grad = direction_i
+    algorithm.optimizer.step()
+
+
+def _gradients(algorithm: Algorithm, loss: Tensor) -> tuple[list[nn.Parameter], list[Tensor]]:
+    """The optimiser's parameters that a loss depends on, and its gradients by them."""
+    algorithm.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    w = [w_i for group in algorithm.optimizer.param_groups for w_i in group["params"] if w_i.grad is not None]
+    return w, [w_i.grad for w_i in w]
+
+
+@contextmanager
+def _moved(w: Sequence[Tensor], by: Sequence[Tensor]) -> Iterator[None]:
+    """Within the block the weights are w + by; after it w again, bit for bit, which w + by − by is not."""
+    before = _copies(w)
+    with torch.no_grad():
+        for w_i, by_i in zip(w, by, strict=True):
+            w_i.add_(by_i)
+    yield
+    _fill(w, before)
+
+
+@contextmanager
+def _buffers_as_before(algorithm: Algorithm, before: Sequence[Tensor]) -> Iterator[None]:
+    """Within the block the buffers are as they were before the first pass; after it, as that pass left them.
+
+    Looked up anew each time: a pass may put another tensor in a buffer's place.
+    """
+    after = _copies(algorithm.buffers())
+    _fill(algorithm.buffers(), before)
+    yield
+    _fill(algorithm.buffers(), after)
+
+
+def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+@torch.no_grad()
+def _fill(tensors: Iterable[Tensor], values: Sequence[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    """States of the generators that an objective may draw from: the host's and, on CUDA, the device's."""
+    return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
+
+
+def _replay(states: Sequence[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)

@@ -1,0 +1,63 @@
+"""Methods around methods: `sam+coral` is CORAL's objective with SAM's update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fgmix.algorithms._base import Algorithm
+from fgmix.algorithms._config import BaseConfig
+from fgmix.errors import UserError
+
+INNERMOST = "erm"  # what a wrapper's name alone is wrapped around
+
+
+def wrapped(wrapper: type[Algorithm], inner: type[Algorithm], name: str) -> type[Algorithm]:
+    """The method with the objective, state and settings of `inner`, whose update is the wrapper's.
+
+    The wrapper takes the place of `Algorithm` behind the inner method: what that does before it hands its update on to
+    `Algorithm`, such as restarting Adam, it still does.
+
+    Args:
+        wrapper: a method that overrides `update` and no more.
+        inner: what it is wrapped around.
+        name: of the result.
+    """
+    if not _hands_on_its_update(inner):
+        raise UserError(
+            f"Expected a method whose update is one objective, such as erm or coral, for {wrapper.label} to be wrapped "
+            f"around. Found {name!r}, where {inner.label} has an update of its own. Use another method, or drop the "
+            "prefix."
+        )
+    config: type[BaseConfig] = type("Config", (wrapper.Config, inner.Config), {"__module__": wrapper.__module__})
+    facts = {fact: value for fact, value in vars(wrapper).items() if fact in ("year", "paper", "family", "cost")}
+    return type(
+        f"{wrapper.__name__}Of{inner.__name__}",
+        (inner, wrapper),
+        {
+            **facts,
+            "__module__": wrapper.__module__,
+            "__doc__": wrapper.__doc__,
+            "label": wrapper.label if name.endswith(f"+{INNERMOST}") else f"{wrapper.label} + {inner.label}",
+            "domainbed_name": None,
+            "Config": config,
+            "trunk_steps": classmethod(_no_steps),
+        },
+    )
+
+
+def _no_steps(_cls: type[Algorithm], _config: BaseConfig) -> int:
+    """No step of a wrapped method is ERM's."""
+    return 0
+
+
+def _hands_on_its_update(method: type[Algorithm]) -> bool:
+    """Whether every `update` between a method and `Algorithm` calls `super().update`, and `step` is nobody's own."""
+    classes = method.__mro__[: method.__mro__.index(Algorithm)]
+    updates: list[Callable[..., object]] = [vars(cls)["update"] for cls in classes if "update" in vars(cls)]
+    # A function that says super() has a cell for its class.
+    codes = [update.__code__ for update in updates if hasattr(update, "__code__")]
+    return (
+        len(codes) == len(updates)
+        and all("__class__" in code.co_freevars and "update" in code.co_names for code in codes)
+        and all("step" not in vars(cls) for cls in classes)
+    )

@@ -1,0 +1,112 @@
+"""The method MIRO."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, softplus
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig, choice, search, setting
+from fgmix.algorithms._registry import register
+from fgmix.networks.sections import Section, recording, sections
+
+INITIAL_VARIANCE = 0.1
+LEAST_VARIANCE = 1e-5
+
+
+@register("miro")
+class MIRO(Algorithm):
+    """Mutual-information regularisation: features that still tell those of the network that training started from.
+
+        L = CE + λ Σ_l ½ mean( (f_l − f⁰_l)²/σ²_l + log σ²_l )
+
+    with f_l the features of layer l (what leaves the stem and each section of the network), f⁰_l those of a frozen copy
+    of the network before the first step, and σ²_l = softplus(b_l) + 10⁻⁵ a learned variance of each channel. It bounds
+    the mutual information of the two from below, with f_l as the mean of f⁰_l given f_l.
+
+    Cha et al., "Domain Generalization by Mutual-Information Regularization with Pre-trained Models", 2022, algorithm 1,
+    https://arxiv.org/abs/2203.10789. Variant: the authors' code, whose mean encoder is the identity and whose variance
+    encoder is b_l alone. The copy stays in evaluation mode.
+    """
+
+    label = "MIRO"
+    year = 2022
+    paper = "https://arxiv.org/abs/2203.10789"
+    family = "penalty"
+
+    class Config(BaseConfig):
+        lam: float = search(0.1, None, paper=choice(0.001, 0.01, 0.1, 1.0), help="weight λ of the regularisation", ge=0)
+        lr_mult: float = setting(10.0, help="learning rate of the variances b, in learning rates of the network", gt=0)
+
+    config: Config  # narrows the base's type
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        self.initial = copy.deepcopy(featurizer).requires_grad_(False).eval()
+        self.places = tuple(sections(featurizer))
+        self.b = nn.ParameterList(_variances(self.initial, self.places, self.code_size))
+        self.optimizer.add_param_group({"params": list(self.b), "lr": config.lr * config.lr_mult})
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.initial.eval()
+        return self
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        z, f = features(self.featurizer, self.places, x)
+        with torch.no_grad():
+            _, f0 = features(self.initial, self.places, x)
+        risk = cross_entropy(self.classifier(z), y)
+        axes = _axes(self.places)
+        gap = torch.stack([information_gap(*layer) for layer in zip(f, f0, self.b, axes, strict=True)]).sum()
+        return {"loss": risk + self.config.lam * gap, "risk": risk, "gap": gap}
+
+
+def features(network: nn.Module, places: tuple[Section, ...], x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Codes (n, d), and what leaves the stem and each of `places`; the codes alone where there are no places."""
+    with recording(network, places) as found:
+        z: Tensor = network(x)
+    return z, found or [z]
+
+
+def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
+    """½ mean( (f − f⁰)²/σ² + log σ² ), σ² = softplus(b) + 10⁻⁵: Gaussian −log p(f⁰ | f) without its constant.
+
+    Args:
+        f: features, of any shape with c channels.
+        f0: those of the frozen copy.
+        b: (c,).
+        axis: of the channels.
+
+    Example:
+        >>> b = torch.tensor([math.log(math.e - 1)])  # σ² = 1
+        >>> round(float(information_gap(torch.ones(4, 1), torch.zeros(4, 1), b, axis=1)), 3)
+        0.5
+    """
+    shape = [1] * f.ndim
+    shape[axis] = -1
+    variance = (softplus(b.float()) + LEAST_VARIANCE).view(shape)
+    return ((f.float() - f0.float()).square() / variance + variance.log()).mean() / 2
+
+
+def _axes(places: tuple[Section, ...]) -> list[int]:
+    """The axis of the channels in each feature: the stem's output is laid out as the first section's."""
+    return [place.axis for place in (*places[:1], *places)] or [1]
+
+
+@torch.no_grad()
+def _variances(network: nn.Module, places: tuple[Section, ...], code_size: int) -> list[nn.Parameter]:
+    """b_l (c,) of every layer, at which σ² is `INITIAL_VARIANCE`."""
+    start = math.log(math.expm1(INITIAL_VARIANCE - LEAST_VARIANCE))
+    like = next(network.parameters(), torch.empty(()))
+    channels = [code_size]
+    if places:
+        x = torch.zeros(2, *network.input_shape, dtype=like.dtype, device=like.device)  # type: ignore[misc]
+        channels = [f.shape[axis] for f, axis in zip(features(network, places, x)[1], _axes(places), strict=True)]
+    return [nn.Parameter(torch.full((c,), start, dtype=like.dtype, device=like.device)) for c in channels]

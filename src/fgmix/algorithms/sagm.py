@@ -1,0 +1,45 @@
+"""SAGM, around any method whose update is one objective."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._config import BaseConfig, choice, search
+from fgmix.algorithms._registry import register_wrapper
+from fgmix.algorithms._sharpness import descend, two_gradients
+
+
+@register_wrapper("sagm")
+class SAGM(Algorithm):
+    """Sharpness-aware gradient matching: lower the loss here and nearby, with gradients that agree.
+
+        ε = (ρ/‖g‖ − α) g,  g = ∇L(w);    w ← Adam(w, (g + ∇L(w + ε))/2)
+
+    which minimises L(w) + L(w + ρ g/‖g‖ − α g) to first order. L is the objective of the method that it is wrapped
+    around: `sagm` is ERM's, `sagm+coral` CORAL's. Takes two forward and backward passes.
+
+    Wang et al., "Sharpness-Aware Gradient Matching for Domain Generalization", 2023, equation 9,
+    https://arxiv.org/abs/2303.10353. Variant: the authors' code, which halves the sum of the two gradients; both passes
+    see the same random draws, and buffers keep what the first one makes of them.
+    """
+
+    label = "SAGM"
+    year = 2023
+    paper = "https://arxiv.org/abs/2303.10353"
+
+    class Config(BaseConfig):
+        sagm_rho: float = search(
+            0.05, None, paper=choice(0.01, 0.02, 0.05, 0.1), help="radius ρ of the neighbourhood", ge=0
+        )
+        sagm_alpha: float = search(
+            0.001, None, paper=choice(0.01, 0.02, 0.05, 0.1), help="weight α of the agreement of gradients", ge=0
+        )
+
+    config: Config  # narrows the base's type
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        rho, alpha = self.config.sagm_rho, self.config.sagm_alpha
+        terms, w, g, g_near = two_gradients(self, batches, lambda norm: rho / norm - alpha)
+        descend(self, w, [(here + near) / 2 for here, near in zip(g, g_near, strict=True)])
+        return terms

@@ -1,0 +1,96 @@
+"""Divide any backbone into sections, in the order in which they run: a convolutional network's stages, or quarters of a
+transformer's blocks. Where MIRO compares features, and up to where `--freeze` reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from fgmix.errors import UserError
+from fgmix.networks._trace import BATCH, Call, image_shape, trace
+from fgmix.networks.stages import stages
+
+QUARTERS = 4  # into which the blocks of a transformer are divided, as there are four stages in most other networks
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a network that runs as a whole.
+
+    Args:
+        entry: name of the module whose input enters the section.
+        end: name of the module whose output leaves it.
+        axis: of the channels in what enters and leaves: 1 of maps (n, c, h, w), 3 of maps (n, h, w, c), 2 of tokens.
+    """
+
+    entry: str
+    end: str
+    axis: int
+
+
+def sections(featurizer: nn.Module) -> list[Section]:
+    """The sections of a network; empty if it has neither stages nor blocks of tokens.
+
+    What runs before the first section, the stem, is none.
+
+    >>> from fgmix.networks import build_featurizer
+    >>> [section.end for section in sections(build_featurizer("small_cnn", (3, 32, 32)))]
+    ['net.layer1', 'net.layer2', 'net.layer3']
+    """
+    if image_shape(featurizer) is None:
+        return []
+    try:
+        found = stages(featurizer)
+    except UserError:
+        return _quarters([call.name for call in _token_blocks(featurizer)])
+    return [Section(stage.entry, stage.end.name, 3 if stage.end.channels_last else 1) for stage in found]
+
+
+@contextmanager
+def recording(network: nn.Module, places: Sequence[Section]) -> Iterator[list[Tensor]]:
+    """Within the block, forward passes append what enters the first of `places` and what leaves each of them.
+
+    >>> import torch
+    >>> network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+    >>> with recording(network, [Section("0", "0", 1), Section("1", "1", 1)]) as features:
+    ...     _ = network(torch.zeros(5, 2))
+    >>> [tuple(feature.shape) for feature in features]
+    [(5, 2), (5, 3), (5, 4)]
+    """
+    features: list[Tensor] = []
+
+    def note_input(_module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        features.append(inputs[0])
+
+    def note_output(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+        features.append(output)
+
+    with ExitStack() as stack:
+        for place in places[:1]:
+            stack.enter_context(network.get_submodule(place.entry).register_forward_pre_hook(note_input))
+        for place in places:
+            stack.enter_context(network.get_submodule(place.end).register_forward_hook(note_output))
+        yield features
+
+
+def _token_blocks(featurizer: nn.Module) -> list[Call]:
+    """Residual blocks that put out tokens (n, t, c) on which all that follows depends; the outermost of nested ones."""
+    found = [c for c in trace(featurizer).calls if c.adds and c.is_bottleneck and c.shape and len(c.shape) == 3]
+    found = [call for call in found if call.shape and call.shape[0] == BATCH]
+    return [call for call in found if not any(outer in found for outer in call.parents())]
+
+
+def _quarters(blocks: Sequence[str]) -> list[Section]:
+    """Four sections of as many blocks, or as nearly as it goes; fewer where there are fewer blocks.
+
+    >>> [(section.entry, section.end) for section in _quarters(["b0", "b1", "b2", "b3", "b4"])]
+    [('b0', 'b0'), ('b1', 'b1'), ('b2', 'b2'), ('b3', 'b4')]
+    """
+    n = min(QUARTERS, len(blocks))
+    bounds = [i * len(blocks) // n for i in range(n + 1)] if n else []
+    return [Section(blocks[first], blocks[last - 1], 2) for first, last in pairwise(bounds)]
