@@ -15,7 +15,6 @@ from fgmix.runs.record import RunRecord
 from runs.killed_run import toy_data, toy_spec
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
-WEIGHTS = ("last.pt", "last_swa.pt", "best.pt", "best_swa.pt")
 MOMENTS = [
     ("step", 1),
     ("step", 13),
@@ -42,7 +41,9 @@ def run(out: Path, algorithm: str = "erm") -> RunRecord:
 def assert_same_files(a: Path, b: Path) -> None:
     for name in ("record.json", "metrics.jsonl"):
         assert (a / name).read_bytes() == (b / name).read_bytes(), name
-    for name in [*WEIGHTS, *(f"snapshots/{p.name}" for p in sorted((a / "snapshots").iterdir()))]:
+    weights = sorted(path.relative_to(a) for path in a.rglob("*.pt"))
+    assert Path("best.pt") in weights
+    for name in weights:
         left, right = (torch.load(folder / name, weights_only=True) for folder in (a, b))
         assert left.keys() == right.keys()
         assert all(torch.equal(left[key], right[key]) for key in left), name

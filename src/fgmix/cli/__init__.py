@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 import typer
 
 from fgmix.cli import bench, data, demo, export, fit, plan, plot, predict, report, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.errors import as_sentence
+from fgmix.runs.stopping import Stopped
 
 MISTAKE = 2  # exit code of a mistake, as typer's own
+STOPPED = 75  # exit code of a run that a signal stopped: sysexits.h's "try again later"
 INTERRUPTED = 130  # exit code of Ctrl-C, as in shells
 
 app = typer.Typer(
@@ -49,9 +52,13 @@ def main() -> None:
     """Entry point: a mistake or a failure of the machine is one sentence and exit code 2; no traceback."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a terminal lacks a character
+    warnings.formatwarning = _one_line
     try:
         code = _exit_code()
         sys.stdout.flush()  # a full disk shows here
+    except Stopped as stopped:
+        print(f"fgmix: {stopped}", file=sys.stderr)
+        code = STOPPED
     except Exception as error:
         sentence = as_sentence(error)
         if sentence is None:
@@ -73,6 +80,11 @@ def _exit_code() -> int:
             return 0
         return int(stop.code or 0)
     return 0
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    """A warning as the other notes are printed, without the line of code that gave it."""
+    return f"note: {' '.join(str(message).split())}\n"
 
 
 def _forget_output() -> None:

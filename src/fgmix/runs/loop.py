@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from time import monotonic
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -19,7 +20,9 @@ from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
 from fgmix.errors import bad_value
 from fgmix.files import checked_path
+from fgmix.progress import Part as PartOfBar
 from fgmix.progress import Progress as ProgressBar
+from fgmix.progress import bar_for
 from fgmix.runs import checkpoint
 from fgmix.runs.averaging import build_average
 from fgmix.runs.devices import pick_device
@@ -27,9 +30,10 @@ from fgmix.runs.evaluation import Part, Predict, Score, evaluating, score_parts,
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, prepare
 from fgmix.runs.protocols import PROTOCOLS
-from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, Which, keeps
+from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, Which, keeps, selected_weights
 from fgmix.runs.resolve import notes_of
 from fgmix.runs.spec import RunSpec
+from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
 from fgmix.runs.trunk import build_trunk, start_from, trunk_folder, trunk_of
 from fgmix.seals import Damaged
 from fgmix.seeding import seed_torch
@@ -44,17 +48,19 @@ def train(
     *,
     dataset: DomainDataset | None = None,
     device: str = "auto",
-    progress: bool = True,
+    progress: bool | ProgressBar = True,
     trunk: int = 0,
 ) -> RunRecord:
     """Train one run and return its record; an interrupted run resumes, a finished one is read.
+
+    A run that is interrupted by SIGTERM or SIGUSR1 writes a checkpoint first and raises `fgmix.runs.stopping.Stopped`.
 
     Args:
         spec: what to run.
         out: the folder in which the run's own folder is made, named by the content of the spec.
         dataset: the dataset, if it is loaded already; else `spec.dataset` is.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
-        progress: show a progress bar.
+        progress: show a progress bar; or a bar of the caller's, for several runs.
         trunk: how many first steps to share with other runs in `out` (see `runs.trunk`); the record is the same.
 
     Example:
@@ -71,25 +77,29 @@ def train(
     if not isinstance(spec, RunSpec):
         raise bad_value("spec", "a RunSpec", spec)
     runs = checked_path("out", out)
-    run = prepare(spec, dataset, progress=progress)
-    for note in notes_of(spec, run.spec) if progress else ():
+    run = prepare(spec, dataset, device=device, progress=bool(progress))
+    for note in notes_of(spec, run.spec) if progress is True else ():
         print(f"note: {note}", file=sys.stderr)
     folder = RunFolder(runs / run.spec.name)
     with folder.opened(run.spec) as made:
         run = replace(run, spec=made)
         if found := folder.finished():
             return found
-        loop = _Loop(run, folder, build_algorithm(run).to(pick_device(device)), progress)
-        if trunk and loop.at.step == 0:
-            loop.start_from_trunk(trunk)
-        return loop.run_to_end()
+        algorithm = build_algorithm(run).to(pick_device(device))
+        with stop_on_signal() as stop:
+            loop = _Loop(run, folder, algorithm, progress, stop)
+            if trunk and loop.at.step == 0:
+                loop.start_from_trunk(trunk)
+            return loop.run_to_end()
 
 
 class _Loop:
     """One run in progress: algorithm, average, and where it stands."""
 
-    def __init__(self, run: PreparedRun, folder: RunFolder, algorithm: Algorithm, show: bool) -> None:
-        self.run, self.spec, self.folder, self.show = run, run.spec, folder, show
+    def __init__(
+        self, run: PreparedRun, folder: RunFolder, algorithm: Algorithm, show: bool | ProgressBar, stop: Stop
+    ) -> None:
+        self.run, self.spec, self.folder, self.show, self.stop = run, run.spec, folder, show, stop
         self.device = next(algorithm.parameters()).device
         self.rules = PROTOCOLS[run.spec.protocol]
         self.evaluations = set(self.rules.evaluations(run.spec.eval_every, run.spec.steps))
@@ -98,6 +108,7 @@ class _Loop:
         self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
         self.at = checkpoint.Progress()
         self.pending: list[Tensor] = []  # losses of the steps since the last look
+        self.saved_at = monotonic()
         self._resume()
 
     def _resume(self) -> None:
@@ -123,7 +134,8 @@ class _Loop:
         folder = trunk_folder(self.spec, steps, self.folder.path.parent)
         with folder.opened(trunk_of(self.spec)):
             algorithm = build_trunk(build_algorithm(self.run), self.spec).to(self.device)
-            trunk = _Loop(replace(self.run, spec=replace(self.spec, keep="all")), folder, algorithm, self.show)
+            run = replace(self.run, spec=replace(self.spec, keep="all"))
+            trunk = _Loop(run, folder, algorithm, self.show, self.stop)
             if trunk.run_until(steps) is not None:
                 return  # it diverged: the run finds out by itself
         self.at = start_from(folder, self.folder, self.spec, self.algorithm, self.average)
@@ -138,33 +150,52 @@ class _Loop:
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with (
             self.folder.session(self.at.step) as session,
-            ProgressBar(title, last, done=self.at.step, show=self.show) as bar,
+            bar_for(self.show, title, last, done=self.at.step) as bar,
         ):
             self._snapshot()
+            if self._evaluation_due:  # the run was stopped before it
+                if not self._evaluate(bar):
+                    return self.at.step
+                self._save()
             for batches in source.ahead(self.at.step, last, device=self.device):
                 self._step(batches)
-                diverged_at = self._look(bar, last)
+                stopping = self.stop.reason  # read once: it may be set at any moment
+                saving = bool(stopping) or self._checkpoint_due or self.at.step == last
+                diverged_at = self._look(bar, saving)
                 session["last_step"] = self.at.step
                 if diverged_at:
                     return diverged_at
                 self._snapshot()
-                if self._evaluation_due and not self._evaluate():
+                if stopping:
+                    self._save_and_stop()
+                if self._evaluation_due and not self._evaluate(bar):
                     return self.at.step
-                if self._checkpoint_due or self.at.step == last:
+                if saving:
                     self._save()
         return None
 
     def _save(self) -> None:
         checkpoint.save(self.folder.checkpoints, self.algorithm, self.average, self.at)
+        self.saved_at = monotonic()
+
+    def _save_and_stop(self) -> NoReturn:
+        self._save()
+        raise Stopped(
+            f"Stopped by {self.stop.reason} after step {self.at.step:,} of {self.spec.steps:,}, with a checkpoint in "
+            f"{self.folder.path}. Rerun the same command to resume."
+        )
 
     @property
     def _evaluation_due(self) -> bool:
-        return self.at.step in self.evaluations
+        """Whether this step is evaluated and has not been yet: an evaluation empties the sums."""
+        return self.at.step in self.evaluations and self.at.counted > 0
 
     @property
     def _checkpoint_due(self) -> bool:
-        every = self.spec.checkpoint_every
-        return self._evaluation_due or (every > 0 and self.at.step % every == 0)
+        """By step or by time; what a run keeps and records is the same, whenever it saves."""
+        every, minutes = self.spec.checkpoint_every, self.spec.checkpoint_minutes
+        by_step = self.at.step in self.evaluations or (every > 0 and self.at.step % every == 0)
+        return by_step or (minutes > 0 and monotonic() - self.saved_at >= 60 * minutes)
 
     def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
         placed = [(self._placed(x), y) for x, y in batches]
@@ -182,9 +213,10 @@ class _Loop:
     def _placed(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last) if self.spec.channels_last and x.ndim == 4 else x
 
-    def _look(self, bar: ProgressBar, last: int) -> int | None:
-        """Fetch the losses now and then: show the last one, and find the first that is not finite."""
-        if not (self.at.step % CHECK_EVERY == 0 or self._checkpoint_due or self.at.step == last):
+    def _look(self, bar: ProgressBar | PartOfBar, saving: bool) -> int | None:
+        """Fetch the losses now and then, and before they are lost to a checkpoint: show the last one, and find the
+        first that is not finite."""
+        if not saving and self.at.step % CHECK_EVERY:
             bar.advance()
             return None
         losses = torch.stack(self.pending)
@@ -197,41 +229,48 @@ class _Loop:
     def _accuracy_note(self) -> str:
         return f", holdout {100 * self.at.best['raw']:.1f} % at best" if "raw" in self.at.best else ""
 
-    def _evaluate(self) -> bool:
+    def _evaluate(self, bar: ProgressBar | PartOfBar) -> bool:
         """Score the raw and the averaged model, keep the best weights of each, write the line.
 
         False, and nothing written, when a loss is not finite: the step before broke the weights.
         """
-        scores = self._scores()
+        bar.say(f"evaluating after step {self.at.step:,}")
+        try:
+            scores = self._scores()
+        except Stopped:
+            self._save_and_stop()
         evaluation = Evaluation(
             step=self.at.step,
-            accuracy={model: _pick(found, 0) for model, found in scores.items()},
-            loss={model: _pick(found, 1) for model, found in scores.items()},
+            accuracy={model: _pick(found, "accuracy") for model, found in scores.items()},
+            loss={model: _pick(found, "loss") for model, found in scores.items()},
             metrics={name: float(value) / self.at.counted for name, value in self.at.sums.items()},
+            headline=self._headline(scores),
         )
         if not all(math.isfinite(v) for parts in evaluation.loss["raw"].values() for v in parts.values()):
             return False
         self.at.sums, self.at.counted = {}, 0
         for model in self.models:
-            self._keep_best(evaluation, model)
+            self._keep_best(evaluation, model, scores[model])
         self.at.metrics_length = self.folder.append(evaluation)
         return True
 
     def _scores(self) -> dict[Model, Found]:
         """Scores of the raw and of the averaged model, where the average allows it in one pass over the data."""
-        raw, averaged = self.algorithm.predict, self.average
-        if averaged is None:
-            return self._scored({"raw": raw})
-        if not averaged.follows_losses:
-            return self._scored({"raw": raw, self.models[-1]: with_tensors(self.algorithm, averaged.average())})
-        scores = self._scored({"raw": raw})
+        averaged = self.average
+        models: dict[Model, Predict] = {"raw": self.algorithm.predict}
+        if averaged and not averaged.follows_losses:
+            models[self.models[-1]] = with_tensors(self.algorithm, averaged.average())
+        with self.stop.at_once():
+            scores = self._scored(models)
+        if averaged is None or not averaged.follows_losses:
+            return scores
         averaged.evaluated(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
         return scores | self._scored({self.models[-1]: with_tensors(self.algorithm, averaged.average())})
 
     def _scored(self, models: dict[Model, Predict]) -> dict[Model, Found]:
         keys, parts = zip(*self._parts())
         with evaluating(self.algorithm), self._autocast():
-            found = score_parts(models, parts, self.device)
+            found = score_parts(models, parts, self.device, len(self.run.dataset.classes))
         return {model: _by_domain(keys, found[model]) for model in models}
 
     def _parts(self) -> Iterator[tuple[tuple[str, str], Part]]:
@@ -242,17 +281,36 @@ class _Loop:
             augmented = is_source and self.rules.augmented_validation
             for part in ("holdout",) if is_source and not self.spec.evaluate_train else ("train", "holdout"):
                 draws = (self.spec.seed, name, part, self.at.step) if augmented else None
-                yield (name, part), Part(domain, getattr(split, part), draws)
+                yield (name, part), Part(domain, getattr(split, part), draws, outputs=_reported(is_source, part))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16) if self.spec.bf16 else nullcontext()
 
-    def _keep_best(self, evaluation: Evaluation, model: Model) -> None:
-        """Weights of the highest validation accuracy; written before the checkpoint that knows of them."""
+    def _headline(self, scores: dict[Model, Found]) -> dict[str, Scores]:
+        """The metric that the run selects by, of every score; nothing where that is accuracy, which is there."""
+        metric = self.spec.metric
+        if metric == "accuracy":
+            return {}
+        return {
+            model: {name: {k: s.counts.value(metric) for k, s in parts.items()} for name, parts in found.items()}
+            for model, found in scores.items()
+        }
+
+    def _keep_best(self, evaluation: Evaluation, model: Model, found: Found) -> None:
+        """Weights of the highest validation value; written before the checkpoint that knows of them."""
         value = evaluation.validation(self.run.sources, model)
-        if value > self.at.best.get(model, -1.0):
+        better = value > self.at.best.get(model, -1.0)
+        if better:
             self.at.best[model] = value
             self._save_weights("best", model)
+        if better or selected_weights(model) == "last":
+            self.at.unseen[model] = self._unseen(found)
+
+    def _unseen(self, found: Found) -> dict[str, dict[str, Any]]:
+        """All metrics on the test domains: of the part that is reported, which no selection rule uses."""
+        parts = {name: part for (name, _), part in self._parts() if part.outputs}
+        outputs = {name: found[name]["train"].outputs for name in parts}
+        return {name: parts[name].metrics(kept).as_dict() for name, kept in outputs.items() if kept}
 
     def _save_weights(self, which: Which, model: Model) -> None:
         if keeps(self.spec, which, model):
@@ -282,6 +340,8 @@ class _Loop:
             domainbed_name=self.algorithm.domainbed_name,
             domains=self.run.dataset.domain_names,
             notes=self.run.dataset.notes,
+            classes=self.run.dataset.classes,
+            unseen={model: self.at.unseen[model] for model in self.models if model in self.at.unseen},
             evaluations=self.folder.evaluations(),
             diverged_at=diverged_at,
             folder=self.folder.path,
@@ -300,8 +360,12 @@ def _by_domain(keys: Iterable[tuple[str, str]], scores: Iterable[Score]) -> Foun
     return found
 
 
-def _pick(found: Found, which: int) -> Scores:
-    return {name: {part: value[which] for part, value in parts.items()} for name, parts in found.items()}
+def _pick(found: Found, which: Literal["accuracy", "loss"]) -> Scores:
+    return {name: {part: getattr(score, which) for part, score in parts.items()} for name, parts in found.items()}
+
+
+def _reported(is_source: bool, part: str) -> bool:
+    return not is_source and part == "train"
 
 
 def _evenly(total: int, count: int) -> set[int]:

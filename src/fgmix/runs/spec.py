@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.fields import Field, check_fields, declare, fields_of
+from fgmix.metrics import Metric
 
 Protocol = Literal["clean", "domainbed-2020", "domainbed-2024"]
 Averaging = Literal["swa", "swad", "none"]
@@ -140,6 +141,7 @@ class RunSpec:
     eval_every: int | None = option(None, help="steps between evaluations", group="Evaluation", ge=1)
     averaging: Averaging = option("swa", help="weight averaging evaluated beside the raw model", group="Evaluation")
     averaging_start: int = option(100, help="first step that enters the average", group="Evaluation", ge=0)
+    metric: Metric = option("accuracy", help="metric that is reported first and selects the model", group="Evaluation")
     evaluate_train: bool = option(
         False, help="also evaluate the training parts of the source domains", group="Evaluation"
     )

@@ -1,0 +1,86 @@
+"""Requests to stop: SIGTERM and SIGUSR1, which clusters send before they end a job.
+
+A run that is asked to stop finishes its step, writes a checkpoint and raises `Stopped`. An evaluation is given up: it
+may take longer than the cluster waits, and the resumed run begins with it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
+
+
+class Stopped(BaseException):
+    """A run wrote a checkpoint and ended because it was asked to; rerunning it resumes.
+
+    No error of the run, nor a mistake of the user: like KeyboardInterrupt, it passes by whoever handles errors.
+    """
+
+
+class Stop:
+    """Whether a run is asked to stop.
+
+    Args:
+        reason: what asked; None until something does.
+    """
+
+    def __init__(self, reason: str | None = None) -> None:
+        self.reason = reason
+        self._at_once = False
+
+    def request(self, reason: str) -> None:
+        """Ask; within `at_once` this raises `Stopped`."""
+        self.reason = reason
+        if self._at_once:
+            raise Stopped
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """A block that a request ends by `Stopped`; it should change nothing that a checkpoint holds."""
+        self._at_once = True
+        try:
+            if self.reason:
+                raise Stopped
+            yield
+        finally:
+            self._at_once = False
+
+
+_listening: list[Stop] = []  # the one that signals ask, while there is one
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Stop]:
+    """Within the block the signals ask for a stop; a block within a block gives the same `Stop`.
+
+    A job that works through many runs opens the outer block, and sees between two runs whether to begin another.
+    A signal that the program handles in its own way is left to it, and Python lets only the main thread listen.
+
+    >>> with stop_on_signal() as job, stop_on_signal() as run:
+    ...     signal.raise_signal(signal.SIGUSR1)
+    ...     job.reason, run is job
+    ('SIGUSR1', True)
+    """
+    if _listening or threading.current_thread() is not threading.main_thread():
+        yield _listening[0] if _listening else Stop()
+        return
+    stop = Stop()
+
+    def ask(number: int, _: FrameType | None) -> None:
+        stop.request(signal.Signals(number).name)
+
+    free = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    _listening.append(stop)
+    for number in free:
+        signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for number in free:
+            signal.signal(number, signal.SIG_DFL)
+        _listening.clear()
