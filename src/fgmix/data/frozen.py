@@ -1,7 +1,7 @@
 """Features of a backbone that is not trained: computed once, cached by content, then trained on as vectors.
 
-Where: `cache_dir()/features/<key>/<block>.npz`, a block being at most `BLOCK` samples of one domain in one view. The key
-is a digest of the backbone (its name and every one of its weights) and of the preparation (size, mean, standard
+Where: `cache_dir()/features/<key>/<block>.npz`, a block being at most `BLOCK` samples of one domain in one view. The
+key is a digest of the backbone (its name and all of its weights) and of the preparation (size, mean, standard
 deviation, interpolation); a block's name is a digest of its images and of the view. An interrupted extraction resumes
 with the first block that is missing, and a folder that moved keeps its features. The cache may be deleted at any time.
 """
@@ -149,7 +149,7 @@ class _Part:
             with suppress(Damaged, OSError):  # computed again
                 found: Codes = read_arrays(path)["z"]
                 return found
-        codes = np.concatenate([z for z in self._computed(indices, backbone, device, bar)])
+        codes = np.concatenate(list(self._computed(indices, backbone, device, bar)))
         write_arrays(path, {"z": codes})
         return codes
 

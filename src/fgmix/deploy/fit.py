@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 
 import fgmix
 from fgmix.algorithms import check_domains
-from fgmix.data import ArrayInputs, DomainDataset
+from fgmix.data import ArrayInputs, DomainDataset, split_dataset
+from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import model_card
 from fgmix.deploy.estimate import LEVELS, Estimate, estimate, familiar_to, hold_out, selected
 from fgmix.deploy.model import (
@@ -29,13 +31,16 @@ from fgmix.deploy.model import (
     load_model,
     read_info,
 )
+from fgmix.deploy.steps import note_of, with_steps
 from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path, exclusive, make_folder, remove_temporaries, write_bytes
+from fgmix.progress import Progress
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
-from fgmix.runs.prepared import PreparedRun, prepare
+from fgmix.runs.prepared import frozen_backbone, load_dataset, prepare
 from fgmix.runs.record import RunRecord
-from fgmix.runs.spec import RunSpec
+from fgmix.runs.resolve import notes_of, resolve
+from fgmix.runs.spec import ResolvedSpec, RunSpec
 
 CARD = "card.md"
 RUNS = "runs"
@@ -84,41 +89,64 @@ def fit(
     if not isinstance(min_confidence, int | float) or not 0 <= min_confidence <= 1:
         raise bad_value("min_confidence", "between 0 and 1", min_confidence)
     name = data.name if isinstance(data, DomainDataset) else data
-    spec = RunSpec.from_dict({**options, "dataset": name, "algorithm": algorithm})
-    final = prepare(spec, data if isinstance(data, DomainDataset) else None, progress=progress)
-    dataset = final.dataset
-    _check_data(final, estimated)
+    said = RunSpec.from_dict({**options, "dataset": name, "algorithm": algorithm})
+    dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
+    spec = with_steps(said, dataset)
+    resolved = resolve(spec, dataset)
+    _check_data(resolved, dataset, estimated)
     make_folder(out)
     _check_foreign(out)
     with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
         remove_temporaries(out)
-        _check_same(out, final, estimated, min_confidence)
+        _check_same(out, resolved, estimated, min_confidence)
         if (out / INFO).exists():  # done before; its runs may be deleted by now
             model = load_model(out, device)
             _write_card(out, model.info)
             return model
-        held_out = dataset.domain_names if estimated else ()
-        runs = [_run(spec, (name,), out, dataset, device, progress) for name in held_out]
-        run = _run(spec, (), out, dataset, device, progress)
-        levels = sorted({*LEVELS, min_confidence})
-        model = _model(run, estimate([hold_out(r) for r in runs], levels) if runs else None, min_confidence)
+        notes = [*note_of(said, spec), *notes_of(spec, resolved)]
+        model = _made(spec, dataset, out / RUNS, estimated, min_confidence, notes, device, progress)
         model.save(out)
         _write_card(out, model.info)
     return load_model(out, device)
+
+
+def _made(
+    spec: RunSpec,
+    dataset: DomainDataset,
+    folder: Path,
+    estimated: bool,
+    min_confidence: float,
+    notes: Sequence[str],
+    device: str,
+    progress: bool,
+) -> Model:
+    """The model, from runs in `folder` that are trained or, where they are finished, read."""
+    # Kept until the end: the runs share the features of a frozen backbone, which are computed here.
+    prepared = prepare(spec, dataset, device=device, progress=progress)
+    held_out = [(name,) for name in dataset.domain_names] if estimated else []
+    specs = [replace(spec, test_domains=names) for names in (*held_out, ())]
+    if progress:
+        announce(specs, dataset, folder, device, notes)
+    with Progress("fit", len(specs) * prepared.spec.steps, show=progress) as bar:
+        *runs, run = [_run(each, folder, dataset, device, bar) for each in specs]
+        bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
+        levels = sorted({*LEVELS, min_confidence})
+        found = estimate([hold_out(r) for r in runs], levels) if runs else None
+        return _model(run, dataset, found, min_confidence, [*notes, *_improving([*runs, run])])
 
 
 def _write_card(out: Path, info: ModelInfo) -> None:
     write_bytes(out / CARD, model_card(info).encode())
 
 
-def _check_data(run: PreparedRun, estimated: bool) -> None:
-    """There must be something to tell apart, and holding a domain out must leave enough."""
-    algorithm, dataset = run.spec.algorithm, run.dataset
+def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> None:
+    """There must be something to tell apart, and holding samples and a domain out must leave enough."""
+    split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     if len(dataset.classes) < 2:
         raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
     if estimated:
         hint = "The estimate holds a domain out: choose a method for fewer domains (erm), or pass --no-estimate."
-        check_domains(algorithm, len(dataset.domains) - 1, hint)
+        check_domains(spec.algorithm, len(dataset.domains) - 1, hint)
 
 
 def _check_foreign(out: Path) -> None:
@@ -131,29 +159,33 @@ def _check_foreign(out: Path) -> None:
         )
 
 
-def _check_same(out: Path, run: PreparedRun, estimated: bool, min_confidence: float) -> None:
+def _check_same(out: Path, spec: ResolvedSpec, estimated: bool, min_confidence: float) -> None:
     """Never write over another model: it may be in use, and exported."""
     if not (out / INFO).exists():
         return
     made = read_info(out)
-    same_data = made.data_fingerprint == run.dataset.fingerprint
-    if (made.run, made.estimate is not None, made.min_confidence) != (run.spec.name, estimated, min_confidence):
+    same_data = made.data_fingerprint == spec.data
+    if (made.run, made.estimate is not None, made.min_confidence) != (spec.name, estimated, min_confidence):
         raise UserError(
             f"The folder {out} holds a model of other {'settings' if same_data else 'data'}. Choose another --out, or "
             f"delete its {INFO}: its runs are kept."
         )
 
 
-def _run(
-    spec: RunSpec, test_domains: tuple[str, ...], out: Path, dataset: DomainDataset, device: str, progress: bool
-) -> OpenedRun:
-    record = train(
-        replace(spec, test_domains=test_domains), out / RUNS, dataset=dataset, device=device, progress=progress
-    )
+def _run(spec: RunSpec, folder: Path, dataset: DomainDataset, device: str, bar: Progress) -> OpenedRun:
+    """A run, trained or read; the bar counts its steps in any case."""
+    before = bar.done
+    record = train(spec, folder, dataset=dataset, device=device, progress=bar)
     _check_finished(record)
+    bar.skip(before + record.spec.steps - bar.done)
     if record.folder is None:
         raise AssertionError("a run that `fit` returns has a folder")
-    return open_run(record.folder, dataset=dataset, device=device)
+    return open_run(record.folder, dataset=dataset, device=device, progress=False)
+
+
+def _improving(runs: Sequence[OpenedRun]) -> list[str]:
+    count = sum(run.record.still_improving for run in runs)
+    return [f"Still improving at the last step ({count} of {len(runs)} runs): raise --steps."] if count else []
 
 
 def _check_finished(record: RunRecord) -> None:
@@ -164,12 +196,16 @@ def _check_finished(record: RunRecord) -> None:
         )
 
 
-def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> Model:
-    record, dataset = run.record, run.prepared.dataset
+def _model(
+    run: OpenedRun, dataset: DomainDataset, found: Estimate | None, min_confidence: float, notes: Sequence[str]
+) -> Model:
+    """The whole model: a frozen backbone is part of it, so that it takes the samples of `dataset` as they are."""
+    record = run.record
     algorithm = run.algorithm(*selected(record))
     familiar = familiar_to(run, algorithm)
     temperature, standard = found.temperature if found else 1.0, run.prepared.standard
-    network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard).eval()
+    backbone = frozen_backbone(record.spec).to(run.device) if record.spec.frozen else None
+    network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone).eval()
     _, model = selected(record)
     info = ModelInfo(
         spec=record.spec,
@@ -184,7 +220,7 @@ def _model(run: OpenedRun, found: Estimate | None, min_confidence: float) -> Mod
         min_confidence=min_confidence,
         estimate=found,
         in_domain_accuracy=record.selected(model).validation(run.sources, model),
-        notes=dataset.notes,
+        notes=(*dataset.notes, *notes),
         fgmix_version=fgmix.__version__,
     )
     return Model(info, network)

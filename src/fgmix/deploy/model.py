@@ -24,7 +24,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.runs.devices import pick_device
-from fgmix.runs.prepared import new_algorithm
+from fgmix.runs.prepared import frozen_backbone, new_algorithm
 from fgmix.runs.spec import ResolvedSpec
 from fgmix.seals import Damaged, damaged, digest_of
 
@@ -61,6 +61,7 @@ class Network(nn.Module):
         temperature: T.
         familiar: center, m_c, W and the limit; see `trust`.
         standard: what features are standardised by before g; None for images, and where they are taken as they are.
+        backbone: frozen network whose features of images g takes; None where g takes the inputs.
     """
 
     temperature: Tensor
@@ -76,8 +77,10 @@ class Network(nn.Module):
         temperature: float,
         familiar: Familiar,
         standard: Standardisation | None = None,
+        backbone: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self.backbone = backbone or nn.Identity()
         self.standardise = nn.Identity() if standard is None else Standardise(standard)
         self.featurizer = featurizer
         self.classifier = classifier
@@ -86,7 +89,7 @@ class Network(nn.Module):
             self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.featurizer(self.standardise(x))
+        z = self.featurizer(self.standardise(self.backbone(x)))
         p = torch.softmax(self.classifier(z) / self.temperature, dim=1)
         white = (z - self.center) @ self.whitening.T
         nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
@@ -277,12 +280,14 @@ def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     """The network of a model with its weights."""
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and thrown away: the caller's draws go on
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
+        backbone = frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     familiar = Familiar(center, means, whitening, float(tensors["limit"]))
     standard = None
     if "standardise.mean" in tensors:
         standard = Standardisation(tensors["standardise.mean"].numpy(), tensors["standardise.scale"].numpy())
-    network = Network(algorithm.featurizer, algorithm.classifier, float(tensors["temperature"]), familiar, standard)
+    temperature = float(tensors["temperature"])
+    network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
     network.load_state_dict(tensors)
     return network.eval()
 
