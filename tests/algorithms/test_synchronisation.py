@@ -71,7 +71,12 @@ def meta(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_meta(algorithm: Algorithm, batches: Batches) -> tuple[Algorithm, Batches]:
-    return algorithm.to("meta"), [(x.to("meta"), y.to("meta")) for x, y in batches]
+    """Both on the meta device; the optimisers too, for a move to it makes other parameters."""
+    before = list(algorithm.parameters())
+    moved = dict(zip(before, algorithm.to("meta").parameters(), strict=True))
+    for group in (group for optimizer in algorithm.optimizers().values() for group in optimizer.param_groups):
+        group["params"] = [moved.get(parameter, parameter) for parameter in group["params"]]
+    return algorithm, [(x.to("meta"), y.to("meta")) for x, y in batches]
 
 
 @pytest.mark.usefixtures("meta")
