@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,17 +15,22 @@ from fgmix.algorithms import Algorithm, Batches
 
 
 class Twin:
-    """g and h copied from an algorithm, under a plain Adam of the same learning rate."""
+    """g and h copied from an algorithm, under a plain Adam of the same learning rate.
+
+    `parts` is the whole copy: tests take a method's further networks and buffers from it. `kept` is theirs to keep
+    optimisers and the like in.
+    """
 
     def __init__(self, algorithm: Algorithm) -> None:
-        self.g = copy.deepcopy(algorithm.featurizer)
-        self.h = copy.deepcopy(algorithm.classifier)
+        self.parts: Any = copy.deepcopy(algorithm)
+        self.g, self.h = self.parts.featurizer, self.parts.classifier
         self.lr = algorithm.config.lr
+        self.kept: dict[str, Any] = {}
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, **settings: Any) -> None:
         """Adam without a memory."""
-        self.optimizer = Adam([*self.g.parameters(), *self.h.parameters()], lr=self.lr)
+        self.optimizer = Adam([*self.g.parameters(), *self.h.parameters()], **{"lr": self.lr, **settings})
 
     def descend(self, loss: Tensor) -> None:
         self.optimizer.zero_grad()
@@ -43,6 +49,13 @@ def assert_same_weights(algorithm: Algorithm, twin: Twin) -> None:
             torch.testing.assert_close(a, b, rtol=0, atol=1e-7)
 
 
+def assert_same_state(algorithm: Algorithm, twin: Twin) -> None:
+    """All parameters and buffers, those of a method's further networks too."""
+    theirs = {**dict(twin.parts.named_parameters()), **dict(twin.parts.named_buffers())}
+    for name, ours in (*algorithm.named_parameters(), *algorithm.named_buffers()):
+        torch.testing.assert_close(ours, theirs[name], rtol=0, atol=1e-7, msg=lambda text, n=name: f"{n}: {text}")
+
+
 def assert_follows(
     name: str,
     twin_step: Callable[[Twin, Batches, int], None],
@@ -50,17 +63,21 @@ def assert_follows(
     steps: int = 3,
     shape: tuple[int, ...] = (6,),
     per_domain: int = 8,
+    n_domains: int = 3,
+    whole: bool = False,
     **settings: object,
 ) -> None:
     """Some steps of the algorithm and of `twin_step(twin, batches, step)` from the same seeds end in the same weights.
 
-    Adam moves every weight by about lr = 1e-3 a step, so the 1e-7 allowed is a ten-thousandth of the movement.
+    Adam moves every weight by about lr = 1e-3 a step, so the 1e-7 allowed is a ten-thousandth of the movement. `whole`
+    compares everything that the method holds besides g and h, too.
     """
-    algorithm, batches = wide(toy_algorithm(name, shape=shape, **settings), toy_batches(shape=shape, b=per_domain))
+    algorithm = toy_algorithm(name, shape=shape, n_domains=n_domains, **settings)
+    algorithm, batches = wide(algorithm, toy_batches(n_domains, shape=shape, b=per_domain))
     twin = Twin(algorithm)
     for step in range(steps):
         torch.manual_seed(step)
         algorithm.step(batches)
         torch.manual_seed(step)
         twin_step(twin, batches, step)
-        assert_same_weights(algorithm, twin)
+        (assert_same_state if whole else assert_same_weights)(algorithm, twin)

@@ -18,6 +18,7 @@ from fgmix.algorithms._registry import register as register
 # Below what a method's file may import from here.
 
 from fgmix.algorithms import andmask as andmask
+from fgmix.algorithms import causirl as causirl
 from fgmix.algorithms import cnsn as cnsn
 from fgmix.algorithms import coral as coral
 from fgmix.algorithms import ddg as ddg
@@ -26,19 +27,24 @@ from fgmix.algorithms import fgmix as fgmix
 from fgmix.algorithms import fish as fish
 from fgmix.algorithms import fishr as fishr
 from fgmix.algorithms import groupdro as groupdro
+from fgmix.algorithms import ib as ib
+from fgmix.algorithms import iga as iga
 from fgmix.algorithms import irm as irm
 from fgmix.algorithms import l2a_ot as l2a_ot
 from fgmix.algorithms import manifold_mixup as manifold_mixup
 from fgmix.algorithms import metamixup as metamixup
+from fgmix.algorithms import miro as miro
 from fgmix.algorithms import mixstyle as mixstyle
 from fgmix.algorithms import mixup as mixup
 from fgmix.algorithms import mldg as mldg
 from fgmix.algorithms import mmd as mmd
 from fgmix.algorithms import pcgrad as pcgrad
+from fgmix.algorithms import ridg as ridg
 from fgmix.algorithms import rsc as rsc
 from fgmix.algorithms import sagm as sagm
 from fgmix.algorithms import sagnet as sagnet
 from fgmix.algorithms import sam as sam
 from fgmix.algorithms import sandmask as sandmask
+from fgmix.algorithms import sd as sd
 from fgmix.algorithms import selfreg as selfreg
 from fgmix.algorithms import vrex as vrex

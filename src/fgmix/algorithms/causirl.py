@@ -1,0 +1,104 @@
+"""The methods CausIRL-CORAL and CausIRL-MMD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._config import BaseConfig, log_uniform, search
+from fgmix.algorithms._registry import register
+from fgmix.functional.domains import domain_risks
+from fgmix.functional.kernels import mmd
+from fgmix.functional.moments import moment_distance, moments
+
+
+class CausIRL(Algorithm):
+    """Codes of two random mixtures of the source domains have one distribution.
+
+        L = mean_e L_e + γ · d(A, B),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:],  s_e ~ U{0, …, b_e − 1}
+
+    with L_e the cross-entropy and z_e the codes of domain e. A and B hold the domains in random proportions. Where one
+    of them has fewer than two codes, there is no penalty.
+    """
+
+    class Config(BaseConfig):
+        gamma: float = search(
+            1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma", ge=0
+        )
+
+    config: Config  # narrows the base's type
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """d(A, B) of codes (n, d) and (m, d), at least two each."""
+        raise NotImplementedError
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        z = self.encode(batches)  # k tensors (b, d), one forward pass
+        risk = domain_risks(map(self.classifier, z), batches).mean()
+        a, b = random_mixtures(z)
+        gap = self.distance(a, b) if min(len(a), len(b)) > 1 else risk.new_zeros(())
+        return {"loss": risk + self.config.gamma * gap, "risk": risk, "gap": gap}
+
+
+@register("causirl_coral")
+class CausIRLCORAL(CausIRL):
+    """Match mean and covariance of the codes of two random mixtures of the source domains.
+
+        L = mean_e L_e + γ · ( mean (μ_A − μ_B)² + mean (C_A − C_B)² ),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:]
+
+    with L_e the cross-entropy and z_e the codes of domain e, cut at a random place s_e; μ and C are means and
+    covariances of codes (see `coral`). The mixtures hold the domains in random proportions: interventions on the
+    domain, to which codes of the causes alone do not react.
+
+    Chevalley et al., "Invariant Causal Mechanisms through Distribution Matching", 2022,
+    https://arxiv.org/abs/2206.11646. Variant: DomainBed's, which is the authors'.
+    """
+
+    label = "CausIRL-CORAL"
+    year = 2022
+    paper = "https://arxiv.org/abs/2206.11646"
+    family = "alignment"
+    domainbed_name = "CausIRL_CORAL"
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        return moment_distance(moments(a), moments(b))
+
+
+@register("causirl_mmd")
+class CausIRLMMD(CausIRL):
+    """Match the code distributions of two random mixtures of the source domains by the maximum mean discrepancy.
+
+        L = mean_e L_e + γ · MMD²(A, B),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:]
+
+    with L_e the cross-entropy and z_e the codes of domain e, cut at a random place s_e; MMD² as in `mmd`.
+
+    Chevalley et al., "Invariant Causal Mechanisms through Distribution Matching", 2022,
+    https://arxiv.org/abs/2206.11646. Variant: DomainBed's, which is the authors'.
+    """
+
+    label = "CausIRL-MMD"
+    year = 2022
+    paper = "https://arxiv.org/abs/2206.11646"
+    family = "alignment"
+    domainbed_name = "CausIRL_MMD"
+
+    def distance(self, a: Tensor, b: Tensor) -> Tensor:
+        return mmd(a, b)
+
+
+def random_mixtures(z: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """A and B: the codes of every domain before and from a random place on.
+
+    Args:
+        z: codes of each domain, k tensors (b_e, d).
+
+    Example:
+        >>> a, b = random_mixtures([torch.zeros(3, 2), torch.ones(4, 2)])
+        >>> len(a) + len(b), len(b) >= 2
+        (7, True)
+    """
+    cuts = [int(torch.randint(len(z_e), ())) for z_e in z]
+    return torch.cat([z_e[:s] for z_e, s in zip(z, cuts)]), torch.cat([z_e[s:] for z_e, s in zip(z, cuts)])

@@ -1,0 +1,140 @@
+"""The methods IB-ERM and IB-IRM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._config import BaseConfig, log_uniform, search
+from fgmix.algorithms._registry import register
+from fgmix.algorithms.irm import invariance_penalty
+from fgmix.errors import UserError
+from fgmix.functional.domains import domain_risks
+from fgmix.functional.precision import widened
+
+
+class IBConfig(BaseConfig):
+    """Settings of the bottleneck."""
+
+    ib_lam: float = search(
+        100.0, log_uniform(1e-1, 1e5), help="weight λ of the bottleneck", domainbed="ib_lambda", ge=0
+    )
+    ib_anneal: int = search(
+        500,
+        log_uniform(1, 1e4, integer=True),
+        help="step from which the bottleneck's weight is λ instead of 0",
+        domainbed="ib_penalty_anneal_iters",
+        ge=0,
+    )
+
+
+class IBIRMConfig(IBConfig):
+    """… and those of IRM's penalty."""
+
+    irm_lam: float = search(
+        100.0, log_uniform(1e-1, 1e5), help="weight κ of IRM's penalty", domainbed="irm_lambda", ge=0
+    )
+    irm_anneal: int = search(
+        500,
+        log_uniform(1, 1e4, integer=True),
+        help="step from which the weight of IRM's penalty is κ instead of 1",
+        domainbed="irm_penalty_anneal_iters",
+        ge=0,
+    )
+
+
+@register("ib_erm")
+class IBERM(Algorithm):
+    """Information bottleneck: penalise the variance of the codes within a source domain.
+
+        L = mean_e L_e + λ_t · mean_e mean_j var z_{e,j}
+
+    with L_e the cross-entropy of domain e and var z_{e,j} the variance (n − 1) of its codes' number j: a bound on the
+    codes' entropy. λ_t = 0 before step `ib_anneal`, λ from then on; Adam restarts at that step, because the gradient's
+    size jumps.
+
+    Ahuja et al., "Invariance Principle Meets Information Bottleneck for Out-of-Distribution Generalization", 2021,
+    https://arxiv.org/abs/2106.06607. Variant: DomainBed's, on the codes within each domain.
+    """
+
+    label = "IB-ERM"
+    year = 2021
+    paper = "https://arxiv.org/abs/2106.06607"
+    family = "penalty"
+    domainbed_name = "IB_ERM"
+    at_work = {"ib_anneal": 0}
+    delayed = {"ib_anneal": "the bottleneck"}
+
+    Config = IBConfig
+    config: IBConfig  # narrows the base's type
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        self.restart_adam_at(self.config.ib_anneal)
+        return super().update(batches)
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        z = self.encode(batches)  # k tensors (b, d), one forward pass
+        risk, variance = domain_risks(map(self.classifier, z), batches).mean(), mean_variance(z)
+        weight = self.config.ib_lam if self.updates >= self.config.ib_anneal else 0.0
+        return {"loss": risk + weight * variance, "risk": risk, "variance": variance}
+
+
+@register("ib_irm")
+class IBIRM(Algorithm):
+    """IRM with an information bottleneck: invariant features of low variance.
+
+        L = mean_e L_e + κ_t · mean_e G_e + λ_t · mean_e mean_j var z_{e,j}
+
+    with G_e IRM's penalty of domain e (see `irm`) and the bottleneck of IB-ERM (see `ib_erm`). κ_t = 1 before step
+    `irm_anneal`, κ from then on; λ_t = 0 before step `ib_anneal`, λ from then on; Adam restarts at either step.
+
+    Ahuja et al., "Invariance Principle Meets Information Bottleneck for Out-of-Distribution Generalization", 2021,
+    https://arxiv.org/abs/2106.06607. Variant: DomainBed's.
+    """
+
+    label = "IB-IRM"
+    year = 2021
+    paper = "https://arxiv.org/abs/2106.06607"
+    family = "penalty"
+    domainbed_name = "IB_IRM"
+    at_work = {"ib_anneal": 0, "irm_anneal": 0}
+    delayed = {"ib_anneal": "the bottleneck", "irm_anneal": "the weight κ of IRM's penalty"}
+
+    Config = IBIRMConfig
+    config: IBIRMConfig  # narrows the base's type
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        self.restart_adam_at(self.config.irm_anneal)
+        self.restart_adam_at(self.config.ib_anneal)
+        return super().update(batches)
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        z = self.encode(batches)  # k tensors (b, d), one forward pass
+        logits = [self.classifier(z_e) for z_e in z]
+        risk, variance = domain_risks(logits, batches).mean(), mean_variance(z)
+        penalty = torch.stack([invariance_penalty(o, y) for o, (_, y) in zip(logits, batches)]).mean()
+        kappa = self.config.irm_lam if self.updates >= self.config.irm_anneal else 1.0
+        lam = self.config.ib_lam if self.updates >= self.config.ib_anneal else 0.0
+        loss = risk + kappa * penalty + lam * variance
+        return {"loss": loss, "risk": risk, "penalty": penalty, "variance": variance}
+
+
+def mean_variance(z: Iterable[Tensor]) -> Tensor:
+    """mean_e mean_j var z_{e,j} of codes z_e (b_e, d), at least two of each domain.
+
+    Example:
+        >>> mean_variance([torch.tensor([[0.0, 1.0], [2.0, 1.0]])]).item()
+        1.0
+    """
+
+    def of_domain(z_e: Tensor) -> Tensor:
+        if len(z_e) < 2:
+            raise UserError(
+                "A variance needs at least 2 samples of each domain in a batch. Found 1. Raise the batch size."
+            )
+        return widened(z_e).var(0).mean()
+
+    return torch.stack([of_domain(z_e) for z_e in z]).mean()

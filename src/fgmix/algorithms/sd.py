@@ -1,0 +1,42 @@
+"""The method SD."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._config import BaseConfig, log_uniform, search
+from fgmix.algorithms._registry import register
+from fgmix.functional.precision import widened
+
+
+@register("sd")
+class SD(Algorithm):
+    """Spectral decoupling: penalise large logits, so that a feature that is learned first does not starve the others.
+
+        L = CE(o, y) + λ · mean o²,    o = h(g(x))
+
+    Cross-entropy saturates once one feature separates the classes, and the gradients of the other features vanish with
+    it. An L2 penalty on the logits, in the place of one on the weights, lets every feature be learned.
+
+    Pezeshki et al., "Gradient Starvation: A Learning Proclivity in Neural Networks", 2021, equation 25,
+    https://arxiv.org/abs/2011.09468. Variant: DomainBed's, the mean over samples and classes.
+    """
+
+    label = "SD"
+    year = 2021
+    paper = "https://arxiv.org/abs/2011.09468"
+    family = "penalty"
+    domainbed_name = "SD"
+
+    class Config(BaseConfig):
+        lam: float = search(0.1, log_uniform(1e-5, 1e-1), help="penalty weight λ", domainbed="sd_reg", ge=0)
+
+    config: Config  # narrows the base's type
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        o = widened(self.predict(x))
+        risk, penalty = cross_entropy(o, y), o.square().mean()
+        return {"loss": risk + self.config.lam * penalty, "risk": risk, "penalty": penalty}
