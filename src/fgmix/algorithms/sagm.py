@@ -27,6 +27,7 @@ class SAGM(Algorithm):
     label = "SAGM"
     year = 2023
     paper = "https://arxiv.org/abs/2303.10353"
+    family = "flatness"
 
     class Config(BaseConfig):
         sagm_rho: float = search(

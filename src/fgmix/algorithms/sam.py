@@ -27,6 +27,7 @@ class SAM(Algorithm):
     label = "SAM"
     year = 2021
     paper = "https://arxiv.org/abs/2010.01412"
+    family = "flatness"
 
     class Config(BaseConfig):
         sam_rho: float = search(
