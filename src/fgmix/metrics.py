@@ -15,7 +15,7 @@ AUROC. No torch and no scikit-learn: a laptop can rebuild every table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -115,11 +115,12 @@ class Metrics:
     confusion: tuple[tuple[int, ...], ...]
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain values, equal to what JSON reads back."""
+        return {**vars(self), "recall": list(self.recall), "confusion": [list(row) for row in self.confusion]}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Metrics:
-        """What `as_dict` gave, through JSON or not."""
+        """What `as_dict` gave."""
         confusion = tuple(tuple(row) for row in content["confusion"])
         return cls(**{**content, "recall": tuple(content["recall"]), "confusion": confusion})
 

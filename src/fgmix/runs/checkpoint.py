@@ -30,6 +30,7 @@ class Progress:
         best: by model, the highest validation accuracy so far.
         sums: sums of the algorithm's metrics since the last evaluation.
         counted: how many steps are in the sums.
+        unseen: by model and test domain, the metrics of the weights that validation selects so far.
     """
 
     step: int = 0
@@ -37,6 +38,7 @@ class Progress:
     best: dict[Model, float] = field(default_factory=dict)
     sums: dict[str, Tensor] = field(default_factory=dict)
     counted: int = 0
+    unseen: dict[Model, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
 
 def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage | None, progress: Progress) -> None:

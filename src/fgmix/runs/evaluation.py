@@ -1,13 +1,15 @@
-"""Accuracy and loss of one or several models on parts of domains, in one pass over the data."""
+"""Hits and loss of one or several models on parts of domains, in one pass over the data."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
@@ -17,18 +19,34 @@ from fgmix.algorithms import Algorithm
 from fgmix.data import Domain
 from fgmix.data._dataset import Indices
 from fgmix.data.loading import HostBatch, deliver
+from fgmix.metrics import Counts, Floats, Metrics, metrics
 from fgmix.seeding import torch_generator
 
 BATCH = 256  # samples per forward pass
+MOST_LOGITS = 10_000_000  # numbers kept of a part for its AUROC, 40 MB
 Predict = Callable[[Tensor], Tensor]
 M = TypeVar("M", bound=str)  # names of models
 
 
+class Outputs(NamedTuple):
+    """What a model said about the samples of a part, on its device.
+
+    Args:
+        guesses: predicted classes (n,).
+        logits: (m, C) of the first m samples, as many as `MOST_LOGITS` allows.
+    """
+
+    guesses: Tensor
+    logits: Tensor
+
+
 class Score(NamedTuple):
-    """Share of correct predictions, and mean cross-entropy."""
+    """Share of correct predictions, mean cross-entropy, samples by class, and outputs if they were asked for."""
 
     accuracy: float
     loss: float
+    counts: Counts
+    outputs: Outputs | None = None
 
 
 @dataclass(frozen=True)
@@ -39,11 +57,24 @@ class Part:
         domain: where they are.
         indices: which ones.
         draws: key of the augmentation's draws, as DomainBed augments source domains; None for clean samples.
+        outputs: whether to keep what the models say about each sample.
     """
 
     domain: Domain
     indices: Indices
     draws: tuple[object, ...] | None = None
+    outputs: bool = False
+
+    @property
+    def y(self) -> Indices:
+        """Labels (n,)."""
+        return self.domain.y[self.indices]
+
+    def metrics(self, outputs: Outputs) -> Metrics:
+        """What the outputs are worth."""
+        guesses, logits = (tensor.cpu().numpy() for tensor in outputs)
+        p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+        return metrics(self.y, guesses, p / p.sum(axis=1, keepdims=True))
 
     def prepare(self, start: int) -> HostBatch:
         """The host's share of the work on the batch that begins at `start`."""
@@ -54,10 +85,12 @@ class Part:
 def score(algorithm: Algorithm, domain: Domain, indices: Indices) -> Score:
     """Score `algorithm.predict` on samples of a domain; the algorithm is in evaluation mode (see `evaluating`)."""
     device = next(algorithm.parameters()).device
-    return score_parts({"raw": algorithm.predict}, [Part(domain, indices)], device)["raw"][0]
+    return score_parts({"raw": algorithm.predict}, [Part(domain, indices)], device, algorithm.n_classes)["raw"][0]
 
 
-def score_parts(models: Mapping[M, Predict], parts: Sequence[Part], device: torch.device) -> dict[M, list[Score]]:
+def score_parts(
+    models: Mapping[M, Predict], parts: Sequence[Part], device: torch.device, classes: int
+) -> dict[M, list[Score]]:
     """Scores of every model on every part. Each batch is prepared once for all models, ahead of its turn.
 
     Sums stay on the device until the end: fetching them batch by batch would make it wait.
@@ -66,21 +99,35 @@ def score_parts(models: Mapping[M, Predict], parts: Sequence[Part], device: torc
         models: logits by name.
         parts: what to score them on.
         device: where they are.
+        classes: how many there are.
     """
     batches = [(p, start) for p, part in enumerate(parts) for start in range(0, len(part.indices), BATCH)]
     dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no doubles
-    sums = torch.zeros(len(models), len(parts), 2, dtype=dtype, device=device)
+    losses = torch.zeros(len(models), len(parts), dtype=dtype, device=device)
+    hits, predicted = torch.zeros(2, len(models), len(parts), classes, dtype=dtype, device=device)
+    kept: dict[tuple[int, int], list[Outputs]] = defaultdict(list)
     ready = deliver(lambda batch: [parts[batch[0]].prepare(batch[1])], batches, device=device)
-    for (p, _), [(x, y)] in zip(batches, ready):
-        for total, predict in zip(sums, models.values()):
+    for (p, start), [(x, y)] in zip(batches, ready):
+        for m, predict in enumerate(models.values()):
             logits = predict(x).float()
-            total[p, 0] += (logits.argmax(1) == y).sum()
-            total[p, 1] += cross_entropy(logits, y, reduction="sum")
-    counts = [len(part.indices) for part in parts]
+            guesses = logits.argmax(1)
+            losses[m, p] += cross_entropy(logits, y, reduction="sum")
+            hits[m, p].index_add_(0, y, (guesses == y).to(dtype))
+            predicted[m, p].index_add_(0, guesses, torch.ones_like(guesses, dtype=dtype))
+            if parts[p].outputs:
+                kept[m, p].append(Outputs(guesses, logits[: max(0, MOST_LOGITS // classes - start)]))
+    totals = (losses.cpu().numpy(), predicted.cpu().numpy(), hits.cpu().numpy())
     return {
-        name: [Score(correct / n, loss / n) for (correct, loss), n in zip(found, counts)]
-        for name, found in zip(models, sums.tolist())
+        name: [_score(part, *(total[m, p] for total in totals), kept.get((m, p), [])) for p, part in enumerate(parts)]
+        for m, name in enumerate(models)
     }
+
+
+def _score(part: Part, loss: np.float64, predicted: Floats, hits: Floats, kept: list[Outputs]) -> Score:
+    n = len(part.indices)
+    counts = Counts(np.bincount(part.y, minlength=len(hits)), predicted, hits)
+    outputs = Outputs(*map(torch.cat, zip(*kept))) if kept else None
+    return Score(float(hits.sum() / n), float(loss / n), counts, outputs)
 
 
 def with_tensors(algorithm: Algorithm, tensors: dict[str, Tensor]) -> Predict:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path, read_json, write_json
+from fgmix.metrics import Metrics
 from fgmix.runs.spec import ResolvedSpec
 from fgmix.seals import Damaged
 
@@ -34,19 +35,28 @@ class Evaluation:
         accuracy: by model, domain and split.
         loss: cross-entropy, likewise.
         metrics: means of the algorithm's metrics over the steps since the evaluation before.
+        headline: values of the metric that the run selects by, likewise; empty where that is accuracy.
     """
 
     step: int
     accuracy: dict[str, Scores]
     loss: dict[str, Scores]
     metrics: dict[str, float]
+    headline: dict[str, Scores] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> dict[str, Scores]:
+        """What selection goes by: accuracy, or the metric that the run was asked for."""
+        return self.headline or self.accuracy
 
     def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
-        """Training-domain validation: mean holdout accuracy of the source domains."""
-        return sum(self.accuracy[model][name]["holdout"] for name in sources) / len(sources)
+        """Training-domain validation: mean holdout accuracy (or other metric of the run) of the source domains."""
+        scores = self.scores[model]
+        return sum(scores[name]["holdout"] for name in sources) / len(sources)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "accuracy": self.accuracy, "loss": self.loss, "metrics": self.metrics}
+        found = {"step": self.step, "accuracy": self.accuracy, "loss": self.loss, "metrics": self.metrics}
+        return {**found, "headline": self.headline} if self.headline else found
 
 
 def keeps(spec: ResolvedSpec, which: Which, model: Model) -> bool:
@@ -85,6 +95,9 @@ class RunRecord:
         label: the method as tables print it, declared in the method's own file; by default its key.
         domainbed_name: DomainBed's name of the method; None if DomainBed does not have it.
         notes: what was changed or left out when the data were read.
+        classes: names of the classes; empty in records that were made before they were kept.
+        unseen: by model and test domain, the metrics of the selected weights on the domain's training part, as
+            `metrics_of` gives them; empty in records that were made before they were kept.
         folder: where it was read from; not part of the record.
         origin: what sets it apart from runs of other folders in one report; not part of the record either.
     """
@@ -98,6 +111,8 @@ class RunRecord:
     label: str = ""
     domainbed_name: str | None = None
     notes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    unseen: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     folder: Path | None = None
     origin: str = ""
 
@@ -170,6 +185,10 @@ class RunRecord:
         scores = self.selected(model).accuracy[model]
         return sum(scores[name]["train"] for name in tests) / len(tests)
 
+    def metrics_of(self, model: Model = "raw") -> dict[str, Metrics]:
+        """All metrics on each test domain: of the weights that selection chose, on the part that is reported."""
+        return {name: Metrics.from_dict(found) for name, found in self.unseen.get(model, {}).items()}
+
     @property
     def models(self) -> tuple[Model, ...]:
         """The models that were evaluated: the raw one, and the average if there is one."""
@@ -218,7 +237,9 @@ class RunRecord:
             "domainbed_name": self.domainbed_name,
             "spec": self.spec.as_dict(),
             "domains": list(self.domains),
+            "classes": list(self.classes),
             "notes": list(self.notes),
+            "unseen": self.unseen,
             "evaluations": [evaluation.as_dict() for evaluation in self.evaluations],
         }
 
@@ -260,6 +281,8 @@ def _record(content: dict[str, Any], folder: Path) -> RunRecord:
         fgmix_version=content["fgmix"],
         domains=tuple(content["domains"]),
         notes=tuple(content["notes"]),
+        classes=tuple(content.get("classes", ())),
+        unseen=content.get("unseen", {}),
         evaluations=tuple(Evaluation(**evaluation) for evaluation in content["evaluations"]),
         diverged_at=content["diverged_at"],
         label=content["label"],
@@ -277,9 +300,11 @@ def _check(record: RunRecord) -> None:
         raise bad_value("status", "done or diverged", record.status)
     if record.status == "done" and not record.evaluations:
         raise bad_value("evaluations", "those of a finished run", [])
-    for text in (record.label, record.fgmix_version, *record.notes):
+    for text in (record.label, record.fgmix_version, *record.notes, *record.classes):
         if not isinstance(text, str):
-            raise bad_value("label, fgmix and notes", "texts", text)
+            raise bad_value("label, fgmix, notes and classes", "texts", text)
+    for model in record.unseen:
+        record.metrics_of(model)  # type: ignore[arg-type]  # an error is one of the record
     for evaluation in record.evaluations:
         _check_evaluation(evaluation, names, record.spec.test_domains)
 
@@ -293,7 +318,8 @@ def _check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tup
         for name in names:
             parts = scores[name]
             needed = (parts["holdout"], parts["train"]) if name in tests else (parts["holdout"],)
-            if not all(0 <= value <= 1 for value in (*needed, *parts.values())):
+            headline = evaluation.scores[model][name].values()
+            if not all(0 <= value <= 1 for value in (*needed, *parts.values(), *headline)):
                 raise bad_value(f"accuracy of {model} on {name}", "between 0 and 1", parts)
     for name, parts in evaluation.loss.get("raw", {}).items():
         if not all(0 <= value < math.inf for value in parts.values()):
