@@ -13,6 +13,7 @@ from fgmix.errors import UserError, reason_of
 from fgmix.results.costs import Costs, read_costs
 from fgmix.results.domainbed import from_domainbed as read_domainbed
 from fgmix.results.grids import Grid, split_grids
+from fgmix.results.packed import unpack
 from fgmix.runs.record import RECORD, RunRecord, read_record
 from fgmix.sweeps.folder import Plan, read_plans
 
@@ -52,10 +53,10 @@ class Results:
 
 
 def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, RunRecord] | None = None) -> Results:
-    """The results in a folder and in the folders below it, or those of a DomainBed sweep.
+    """The results in a folder and in the folders below it, in a packed file, or those of a DomainBed sweep.
 
     Args:
-        folder: where to look.
+        folder: where to look; a file that `pack` wrote is accepted, too.
         from_domainbed: whether DomainBed made it.
         known: records that were read before, by file; what is read now is added.
 
@@ -64,6 +65,8 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
     if from_domainbed:
         sweep = read_domainbed(folder)
         return Results(sweep.records, partial_trials=True, notes=sweep.notes)
+    if folder.is_file():
+        return Results(unpack(folder))
     notes: list[str] = []
     known = {} if known is None else known
     with _collector_paused():

@@ -257,24 +257,35 @@ def read_record(path: str | Path) -> RunRecord:
         content = read_json(file)
     except Damaged as error:
         raise Damaged(f"{error} Delete it and train the run again.") from error
+    return as_record(content, str(file), file.parent)
+
+
+def as_record(content: dict[str, Any], place: str, folder: Path | None = None) -> RunRecord:
+    """The record that `RunRecord.as_dict` gave.
+
+    Args:
+        content: the plain values.
+        place: where they were read, for errors.
+        folder: the run's; None for a record without one.
+    """
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
         raise UserError(
-            f"Expected a record of schema {SCHEMA} at {file}. Found schema {schema}. "
+            f"Expected a record of schema {SCHEMA} at {place}. Found schema {schema}. "
             "Read it with the fgmix version that made it."
         )
     try:
-        record = _record(content, file.parent)
+        record = _record(content, folder)
         _check(record)
         return record
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"Expected a run's record at {file}. Found one that is not whole ({type(error).__name__}: {error}). Delete "
-            "it and train the run again."
+            f"Expected a run's record at {place}. Found one that is not whole ({type(error).__name__}: {error}). "
+            "Delete it and train the run again."
         ) from error
 
 
-def _record(content: dict[str, Any], folder: Path) -> RunRecord:
+def _record(content: dict[str, Any], folder: Path | None) -> RunRecord:
     return RunRecord(
         spec=ResolvedSpec.from_dict(content["spec"]),
         status=content["status"],
