@@ -38,6 +38,23 @@ SINGLES = [run("a", steps, draw=draw) for draw, steps in enumerate(DRAWS)]
 CELL = Cell("toy", "erm", "raw", 0, "a")
 
 
+def test_runs_that_select_by_another_metric_report_it() -> None:
+    """Accuracy would choose the first step; the runs' own metric is highest at the second, and is what is reported."""
+    record = run("a", {10: {"a": (0.9, 0.9), "b": (None, 0.9)}, 20: {"a": (0.8, 0.8), "b": (None, 0.8)}})
+    headline = [{"raw": {"a": {"train": v, "holdout": v}, "b": {"holdout": v}}} for v in (0.5, 0.6)]
+    evaluations = tuple(replace(e, headline=h) for e, h in zip(record.evaluations, headline, strict=True))
+    balanced = replace(record, spec=replace(record.spec, metric="balanced_accuracy"), evaluations=evaluations)
+    for rule in ("training_domain", "oracle"):
+        found = select([balanced], rule)
+        chosen = found.cells[CELL]
+        assert isinstance(chosen, Selected)
+        assert (chosen.step, chosen.validation, chosen.accuracy) == (20, 0.6, 0.6)
+        assert dataset_table(found, "toy").caption.startswith("Balanced accuracy (%) on the test domain.")
+    mixed = select([balanced, replace(record, spec=replace(record.spec, algorithm="coral"))])
+    reasons = {found.reason for found in mixed.cells.values() if isinstance(found, Missing)}
+    assert any("different metrics (accuracy, balanced_accuracy)" in reason for reason in reasons)
+
+
 def pair(test: str, at_10: float, at_20: float, draw: int) -> RunRecord:
     """A run that holds out two domains; only the second one's train accuracy matters here."""
     first, second = test.split()

@@ -8,8 +8,9 @@ step, and the sample with the highest value is reported:
     leave_one_out      value = mean over v ≠ t of acc(v, train) in the run {t, v};        the best step
     oracle             value = acc(t, holdout) in the run {t};                            the last step
 
-Of equal steps the earliest wins, of equal samples the one with the highest number. The number reported is always
-acc(t, train) of the run {t}: DomainBed's "in" part, which no rule uses.
+acc is accuracy, or the metric that the runs select by (`--metric`). Of equal steps the earliest wins, of equal samples
+the one with the highest number. The number reported is always acc(t, train) of the run {t}: DomainBed's "in" part,
+which no rule uses.
 
 Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434. Variant:
 DomainBed's code, ties included; `last_evaluations` is ours.
@@ -24,6 +25,7 @@ from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
 from fgmix.errors import unknown
+from fgmix.metrics import NAMES
 from fgmix.results.labels import labels_of, method_label
 from fgmix.runs.record import Evaluation, Model, RunRecord
 from fgmix.runs.spec import ResolvedSpec, options
@@ -67,7 +69,7 @@ class Selected:
         record: the run that is reported.
         step: the step of the selected evaluation (of the last one, where several are averaged).
         validation: the value by which the rule chose it.
-        accuracy: the number: accuracy on the training part of the test domain, between 0 and 1.
+        accuracy: the number: accuracy (or the runs' metric) on the training part of the test domain, between 0 and 1.
         validated_by: the other runs that `validation` was computed from (the pairs of leave-one-domain-out).
         runners_up: the best of every other hyper-parameter sample, best first.
     """
@@ -96,12 +98,14 @@ class Selection:
         cells: numbers, or reasons why there is none.
         domains: domains of each dataset, in the dataset's order.
         labels: how each method is printed, by its key.
+        metric: what the numbers are, in words.
     """
 
     rule: Rule
     cells: Mapping[Cell, Selected | Missing]
     domains: Mapping[str, tuple[str, ...]]
     labels: Mapping[str, str]
+    metric: str = "accuracy"
 
     def methods(self) -> list[Method]:
         """Methods of all datasets, in order of appearance."""
@@ -142,7 +146,8 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
         lists = dict.fromkeys(record.domains for record in its_records)
         domains[dataset] = tuple(dict.fromkeys(name for names in lists for name in names))
         cells |= _select_dataset(dataset, domains[dataset], its_records, rule)
-    return Selection(rule, cells, domains, labels_of(records))
+    metrics = [name for metric, name in NAMES.items() if any(record.spec.metric == metric for record in records)]
+    return Selection(rule, cells, domains, labels_of(records), " or ".join(metrics) or "accuracy")
 
 
 class _NoNumber(Exception):
@@ -206,11 +211,11 @@ def _select_dataset(
     for record in records:
         by_algorithm[record.method][record.spec.trial_seed].append(record)
     trials = sorted({record.spec.trial_seed for record in records})
-    different_data = _different_data(records)
+    different_data, different_metrics = _different_data(records), _different_metrics(records)
     cells: dict[Cell, Selected | Missing] = {}
     for algorithm, by_trial in by_algorithm.items():
         its_records = [record for found in by_trial.values() for record in found]
-        difference = different_data.get(its_records[0].origin) or _difference(its_records)
+        difference = different_metrics or different_data.get(its_records[0].origin) or _difference(its_records)
         models = {"raw", *(model for record in its_records for model in record.models)}
         for trial in trials:
             runs = _index(domains, by_trial.get(trial, []), difference)
@@ -257,6 +262,12 @@ def _different_data(records: list[RunRecord]) -> dict[str, str]:
     return {origin: reason for origin, data in found.items() if len(data) > 1}
 
 
+def _different_metrics(records: list[RunRecord]) -> str:
+    """Whether runs of any methods select and report different metrics."""
+    found = sorted({record.spec.metric for record in records})
+    return f"the runs have different metrics ({', '.join(found)}): report them separately" if len(found) > 1 else ""
+
+
 def _outcome(rule: Rule, runs: _Runs, domain: str, model: Model) -> Selected | Missing:
     try:
         candidates = _CANDIDATES[rule](runs, domain, model)
@@ -290,7 +301,7 @@ def _oracle(runs: _Runs, domain: str, model: Model) -> list[Selected]:
     candidates = []
     for record in runs.ended(domain, model):
         last = record.evaluations[-1]
-        value = last.accuracy[model][domain]["holdout"]
+        value = last.scores[model][domain]["holdout"]
         candidates.append(Selected(record, last.step, value, _reported(last, domain, model)))
     return candidates
 
@@ -329,7 +340,7 @@ def _cross_validated(runs: _Runs, record: RunRecord, domain: str, sample: int, m
         Selected(
             record,
             evaluation.step,
-            _mean(found[v][evaluation.step].accuracy[model][v]["train"] for v in others),
+            _mean(found[v][evaluation.step].scores[model][v]["train"] for v in others),
             _reported(evaluation, domain, model),
             tuple(pairs.values()),
         )
@@ -352,7 +363,7 @@ _CANDIDATES: dict[Rule, Callable[[_Runs, str, Model], list[Selected]]] = {
 
 
 def _reported(evaluation: Evaluation, domain: str, model: Model) -> float:
-    return evaluation.accuracy[model][domain]["train"]
+    return evaluation.scores[model][domain]["train"]
 
 
 def _mean(values: Iterable[float]) -> float:

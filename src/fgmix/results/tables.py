@@ -22,6 +22,7 @@ from fgmix.results.published import AVERAGE, order
 from fgmix.results.rounding import DASH, accuracy_text
 from fgmix.results.selection import RULES, Cell, Method, Missing, Selected, Selection
 
+OVERALL = "Overall"  # title of the table over all datasets
 Spread = Literal["stderr", "std"]
 SPREADS: dict[Spread, str] = {
     "stderr": "standard error (standard deviation over trials ÷ √trials)",
@@ -163,7 +164,7 @@ def overall_table(
         ]
         rows.append(Row(method, (*entries, _average(entries, list(trials)))))
     caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
-    return Table("Overall", caption, (*trials, AVERAGE), tuple(rows), selection.labels)
+    return Table(OVERALL, caption, (*trials, AVERAGE), tuple(rows), selection.labels)
 
 
 def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:
@@ -243,4 +244,5 @@ def _average(entries: Sequence[Entry], names: Sequence[str]) -> Entry:
 
 def _caption(selection: Selection, spread: Spread, trials: int, average: str) -> str:
     over = f"{trials} trials; ± {SPREADS[spread]}" if trials > 1 else "One trial, hence no ±"
-    return f"Accuracy (%) on the test domain. Model selection: {RULES[selection.rule]}. {over}. {average}"
+    number = selection.metric[:1].upper() + selection.metric[1:]
+    return f"{number} (%) on the test domain. Model selection: {RULES[selection.rule]}. {over}. {average}"
