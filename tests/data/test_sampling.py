@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fgmix.data.sampling import ClassAwareSampler, UniformSampler
+from fgmix.data.sampling import ClassAwareSampler, UniformSampler, balancing_weights
 from fgmix.seeding import numpy_generator
 
 POOLS = (np.arange(0, 50, 2), np.arange(7))
@@ -114,3 +114,21 @@ def test_labels_are_read_once_and_not_at_every_step() -> None:
     for step in range(1, 20):
         sampler.draw(step)
     assert Spied.uses == used_once
+
+
+def test_samples_are_drawn_as_often_as_their_weights_say() -> None:
+    pool = np.array([3, 5, 8, 9])
+    weights = np.array([1.0, 0.0, 2.0, 1.0])
+    sampler = UniformSampler(0, (pool, pool), 2000, (weights, np.ones(4)))
+    weighted, plain = sampler.draw(0)
+    shares = [(weighted == index).mean() for index in pool]
+    assert shares[1] == 0
+    np.testing.assert_allclose(shares, weights / 4, atol=0.04)
+    np.testing.assert_allclose([(plain == index).mean() for index in pool], 0.25, atol=0.04)
+
+
+def test_balancing_weights_make_classes_equally_likely() -> None:
+    y = np.array([4, 4, 4, 4, 4, 4, 1, 1, 7])
+    weights = balancing_weights(y)
+    assert weights.sum() == pytest.approx(len(y))
+    assert [weights[y == c].sum() for c in (1, 4, 7)] == pytest.approx([3, 3, 3])

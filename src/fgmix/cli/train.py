@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fgmix.cli.options import Device, Quiet, Set, TestDomains, flags, settings_of
+from fgmix.metrics import NAMES
 from fgmix.runs.record import RunRecord
 from fgmix.runs.spec import RunSpec
 
@@ -53,9 +54,22 @@ def summary(record: RunRecord) -> list[str]:
     for model in record.models:
         best = record.selected(model)
         validation = 100 * best.validation(record.sources, model)
-        lines.append(f"{model}: best validation accuracy {validation:.1f} % at step {best.step}")
+        lines.append(f"{model}: best validation {NAMES[record.spec.metric]} {validation:.1f} % at step {best.step}")
         for name, parts in best.accuracy[model].items():
             role = "source" if name in record.sources else "test"
             scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in parts.items())
             lines.append(f"  {name} ({role}): {scores}")
-    return [*lines, f"Run: {record.folder}"]
+    return [*lines, *_unseen(record), f"Run: {record.folder}"]
+
+
+def _unseen(record: RunRecord) -> list[str]:
+    """All metrics of the model that the run ends with, on the domains that it has never seen."""
+    from fgmix.results.unseen import confusion_table, metrics_table, pooled_confusion, recall_table
+
+    model = record.models[-1]
+    found = record.metrics_of(model)
+    if not found:
+        return []
+    confusion = confusion_table(record.classes, pooled_confusion(found))
+    tables = [metrics_table(found), recall_table(record.classes, found), *([confusion] if confusion else [])]
+    return [f"{model} on domains never seen (their training parts):", *tables]

@@ -118,12 +118,14 @@ class Domain:
         inputs: its samples.
         y: their labels, indices into the dataset's classes.
         holdout: which samples belong to the holdout part, where the data says so; else the split is drawn.
+        weights: how likely each sample is drawn in training, relative to the others of its domain; None: equally.
     """
 
     name: str
     inputs: Inputs
     y: Indices
     holdout: npt.NDArray[np.bool_] | None = None
+    weights: npt.NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.y)

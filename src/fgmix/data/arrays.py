@@ -26,6 +26,7 @@ def from_arrays(
     name: str = "arrays",
     classes: Sequence[str] | None = None,
     domains: Sequence[str] | None = None,
+    sample_weight: npt.ArrayLike | None = None,
 ) -> DomainDataset:
     """A dataset of arrays.
 
@@ -36,6 +37,7 @@ def from_arrays(
         name: name of the dataset.
         classes: names of the classes that integer labels number; else the labels' own texts.
         domains: names of the domains that integer ids number; else the ids' own texts.
+        sample_weight: n numbers, at least 0: how often training draws a sample, relative to others of its domain.
 
     Example:
         >>> data = from_arrays(np.zeros((4, 2)), ["cat", "dog", "cat", "dog"], [0, 0, 1, 1])
@@ -50,11 +52,18 @@ def from_arrays(
         x = as_floats(x)
     check_finite(x)
     present = [d for d in range(len(domain_names)) if (ids == d).any()]
+    weights = None if sample_weight is None else _checked_weights(_array("sample_weight", sample_weight), len(x))
     parts = tuple(
-        Domain(domain_names[d], ArrayInputs(np.ascontiguousarray(x[ids == d])), labels[ids == d]) for d in present
+        Domain(
+            domain_names[d],
+            ArrayInputs(np.ascontiguousarray(x[ids == d])),
+            labels[ids == d],
+            weights=None if weights is None else weights[ids == d],
+        )
+        for d in present
     )
     kind: Kind = "features" if x.ndim == 2 else "small_images"
-    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids])
+    digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *([] if weights is None else [weights])])
     empty = [each for d, each in enumerate(domain_names) if d not in present]
     notes = (f"Domains without a sample are left out: {listed(empty)}.",) if empty else ()
     return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, notes)
@@ -138,6 +147,21 @@ def _check(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -
     if x.size == 0:
         raise UserError(f"Expected at least one sample with one feature. Found x of shape {x.shape}.")
     check_numbers(x)
+
+
+def _checked_weights(weights: npt.NDArray[Any], n: int) -> npt.NDArray[np.float64]:
+    if weights.shape != (n,) or weights.dtype.kind not in "biuf":
+        raise UserError(
+            f"Expected a weight for each of the {n} samples. Found {weights.dtype} of shape {weights.shape} in "
+            "sample_weight."
+        )
+    odd = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
+    if len(odd):
+        raise UserError(
+            f"Expected weights of at least 0 in sample_weight. Found {weights[odd[0]]} in row {odd[0]} ({len(odd)} "
+            "such rows)."
+        )
+    return weights.astype(np.float64)
 
 
 def _names(what: str, values: npt.NDArray[Any] | None) -> list[str] | None:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from fgmix.data._dataset import Indices
 from fgmix.seeding import numpy_generator
+
+Weights = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -19,18 +22,31 @@ class UniformSampler:
         seed: the run's seed.
         pools: for each source domain, the indices of its training part.
         batch_size: b; it may exceed a domain's size.
+        weights: for each source domain, how likely each sample of its pool is, relative to the others; none: equally.
+            The expected loss of a batch is then the weighted loss, whatever the method makes of the batch.
     """
 
     seed: int
     pools: tuple[Indices, ...]
     batch_size: int
+    weights: tuple[Weights, ...] = ()
 
     def draw(self, step: int) -> list[Indices]:
         """Indices of the step's batch, one array (b,) per source domain."""
-        return [
-            pool[numpy_generator("batch", self.seed, domain, step).integers(len(pool), size=self.batch_size)]
-            for domain, pool in enumerate(self.pools)
-        ]
+        return [self._from_domain(domain, pool, step) for domain, pool in enumerate(self.pools)]
+
+    def _from_domain(self, domain: int, pool: Indices, step: int) -> Indices:
+        rng = numpy_generator("batch", self.seed, domain, step)
+        if not self.weights:
+            return pool[rng.integers(len(pool), size=self.batch_size)]
+        bounds = self._bounds[domain]
+        return pool[np.searchsorted(bounds, rng.random(self.batch_size) * bounds[-1], side="right")]
+
+    @cached_property
+    def _bounds(self) -> list[Weights]:
+        """For each source domain, the sums of its weights up to each sample: a number drawn below the last one falls
+        between two of them, above a sample of weight 0 never."""
+        return [np.cumsum(weights) for weights in self.weights]
 
 
 @dataclass(frozen=True)
@@ -113,6 +129,17 @@ class PairedSampler:
     @cached_property
     def _by_class(self) -> list[dict[int, Indices]]:
         return [_grouped(pool, labels[pool]) for pool, labels in zip(self.sampler.pools, self.labels)]
+
+
+def balancing_weights(y: Indices) -> Weights:
+    """Weights under which all classes that occur are equally likely, 1 on average: n / (C · n_c) for class c of C.
+
+    >>> balancing_weights(np.array([0, 0, 0, 2])).tolist()
+    [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]
+    """
+    _, which, counts = np.unique(y, return_inverse=True, return_counts=True)
+    found: Weights = (len(y) / (len(counts) * counts))[which]
+    return found
 
 
 def _grouped(indices: Indices, labels: Indices) -> dict[int, Indices]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from fgmix.algorithms import Algorithm, create, get
-from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
+from fgmix.data import Domain, DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
+from fgmix.data._dataset import Indices
 from fgmix.data.frozen import frozen_features
 from fgmix.data.loading import BatchSource
-from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
+from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, Weights, balancing_weights
 from fgmix.data.standardisation import Standardisation, fit_standardisation, standardised
-from fgmix.errors import bad_value
+from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.runs.devices import pick_device
@@ -147,13 +151,37 @@ def _backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: boo
     )
 
 
+def compiled(algorithm: Algorithm, spec: ResolvedSpec) -> Algorithm:
+    """The algorithm with its featurizer compiled, if the run wants that; names of its tensors stay as they are."""
+    if spec.compile:
+        algorithm.featurizer.compile()
+    return algorithm
+
+
+def _weights(domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool) -> tuple[Weights, ...]:
+    """How likely the samples of each pool are drawn, relative to each other; empty where all are equally likely."""
+    if not balanced and all(domain.weights is None for domain in domains):
+        return ()
+    found = []
+    for domain, pool in zip(domains, pools):
+        weights = np.ones(len(pool)) if domain.weights is None else domain.weights[pool]
+        if not weights.any():
+            raise UserError(
+                f"Expected a positive weight in the training part of domain {domain.name!r}. Found none. Change the "
+                "sample weights, or remove the domain."
+            )
+        found.append(weights * balancing_weights(domain.y[pool]) if balanced else weights)
+    return tuple(found)
+
+
 def batch_source(run: PreparedRun) -> BatchSource:
     """The batches of the run's source domains."""
     spec = run.spec
     domains = tuple(run.dataset.domains[run.dataset.index(name)] for name in run.sources)
     pools = tuple(run.splits[domain.name].train for domain in domains)
     labels = tuple(domain.y for domain in domains)
-    sampler: UniformSampler | ClassAwareSampler = UniformSampler(spec.seed, pools, spec.batch_size)
+    weights = _weights(domains, pools, balanced=spec.class_weight == "balanced")
+    sampler: UniformSampler | ClassAwareSampler = UniformSampler(spec.seed, pools, spec.batch_size, weights)
     if spec.classes_per_batch:
         sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)
     paired = get(spec.algorithm).paired_batches

@@ -65,6 +65,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "batch_size": spec.batch_size or base.batch_size,
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize,
+        **_precision(spec),
         **_averaging(spec, steps, algorithm.first_base_step(config)),
         **network,
     }
@@ -112,6 +113,11 @@ def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
         raise bad_value("views", "0 without --frozen: training augments every image anew", spec.views)
     if spec.standardize and dataset.kind != "features" and not spec.frozen:
         raise bad_value("standardize", f"false for {dataset.name}: only features are standardised", True)
+    if spec.classes_per_batch and (
+        spec.class_weight != "none" or any(domain.weights is not None for domain in dataset.domains)
+    ):
+        hint = "It draws classes equally often by itself: drop it, or drop the weights."
+        raise bad_value("classes_per_batch", "0 where classes or samples have weights", spec.classes_per_batch, hint)
     if spec.classes_per_batch > len(dataset.classes):
         should = f"at most {len(dataset.classes)}, the number of classes of {dataset.name}"
         raise bad_value("classes_per_batch", should, spec.classes_per_batch)
@@ -123,6 +129,13 @@ def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults)
     steps, eval_every = rules.longer.get(dataset.name, of_kind)
     steps = spec.steps or steps
     return steps, min(spec.eval_every or eval_every, steps)
+
+
+def _precision(spec: RunSpec) -> dict[str, Any]:
+    """One name for one thing: a run by --bf16 is the run by --precision bf16."""
+    if spec.bf16 and spec.precision == "fp16":
+        raise UserError("Expected one precision. Found --bf16 and --precision fp16. Drop one.")
+    return {"precision": "bf16" if spec.bf16 else spec.precision, "bf16": False}
 
 
 def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any]:

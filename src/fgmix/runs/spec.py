@@ -25,6 +25,8 @@ Protocol = Literal["clean", "domainbed-2020", "domainbed-2024"]
 Averaging = Literal["swa", "swad", "none"]
 Head = Literal["linear", "mlp"]
 Keep = Literal["all", "best", "none"]
+ClassWeight = Literal["none", "balanced"]
+Precision = Literal["fp32", "bf16", "fp16"]
 
 
 def option(
@@ -90,6 +92,9 @@ class RunSpec:
         0.2, help="fraction of each domain held out for validation", group="Data", gt=0, lt=1
     )
     trial_seed: int = option(0, help="seed of the split of every domain", group="Data", ge=0)
+    class_weight: ClassWeight = option(
+        "none", help="balanced: in training, all classes of a domain are drawn equally often", group="Data"
+    )
     classes_per_batch: int = option(
         0, help="number of classes per batch (class-aware sampling); 0 samples uniformly", group="Data", ge=0
     )
@@ -113,7 +118,11 @@ class RunSpec:
         False, help="train a small network on features of the pre-trained backbone, computed once", group="Network"
     )
     views: int = option(
-        0, help="with --frozen: augmented views of each image to train on besides the image", group="Network", ge=0, le=99
+        0,
+        help="with --frozen: augmented views of each image to train on besides the image",
+        group="Network",
+        ge=0,
+        le=99,
     )
 
     steps: int | None = option(None, help="number of optimisation steps", group="Training", ge=1, le=10_000_000)
@@ -122,7 +131,10 @@ class RunSpec:
     hparams_seed: int = option(
         0, help="number of the hyper-parameter sample in a search (a label)", group="Training", ge=0
     )
-    bf16: bool = option(False, help="autocast to bfloat16", group="Training")
+    precision: Precision = option("fp32", help="autocast to a half precision; fp16 with loss scaling", group="Training")
+    bf16: bool = option(False, help="short for --precision bf16", group="Training")
+    compile: bool = option(False, help="compile the featurizer with torch.compile", group="Training")
+    deterministic: bool = option(False, help="only deterministic operations, also on a GPU", group="Training")
     checkpoint_every: int = option(
         0, help="steps between checkpoints; 0 for one at every evaluation", group="Training", ge=0, place=True
     )
