@@ -76,7 +76,7 @@ def prepare(
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="PACS, VLCS, OfficeHome, TerraIncognita or DomainNet")],
+    name: Annotated[str, typer.Argument(help="PACS, VLCS, OfficeHome, TerraIncognita, DomainNet or SVIRO")],
     data_root: DataRoot = None,
     url: Annotated[list[str] | None, typer.Option(help="another address; repeatable")] = None,
     archive: Annotated[list[Path] | None, typer.Option(help="a file that you have; repeatable")] = None,
@@ -105,8 +105,8 @@ def download(
 
 
 def _located(images: str, data_root: Path | None) -> Path:
-    """The folder of a benchmark that is given by name; else the path as it is given."""
+    """The images of a benchmark that is given by name; else the path as it is given."""
     from fgmix.data._registry import as_path
-    from fgmix.data.benchmarks import BENCHMARKS, find_folder
+    from fgmix.data.benchmarks import BENCHMARKS, find_images
 
-    return find_folder(BENCHMARKS[images], data_root) if images in BENCHMARKS else as_path(images)
+    return find_images(BENCHMARKS[images], data_root) if images in BENCHMARKS else as_path(images)

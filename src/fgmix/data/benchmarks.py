@@ -1,8 +1,9 @@
-"""The image benchmarks of DomainBed: PACS, VLCS, OfficeHome, TerraIncognita, DomainNet.
+"""The image benchmarks of DomainBed: PACS, VLCS, OfficeHome, TerraIncognita, DomainNet, SVIRO, Spawrious and WILDS.
 
-They are folders `domain/class/image` under a data root, named as DomainBed's download script names them. What a copy
-should hold is known, and a difference becomes a note of the dataset: a result on another copy is not comparable.
-Counts are those of DomainBed's paper; DomainNet's are its cleaned version without the listed duplicates.
+They are folders `domain/class/image` under a data root, named as DomainBed's download script names them, or have a
+layout of their own (`data.layouts`). What a copy should hold is known, and a difference becomes a note of the dataset:
+a result on another copy is not comparable. Counts are those of DomainBed's paper, and of the papers of Spawrious and
+WILDS; DomainNet's are its cleaned version without the listed duplicates. DomainBed-OOP is a part of the first five.
 
 `BENCHMARKS` can be read without loading anything.
 """
@@ -16,9 +17,18 @@ from functools import partial
 from pathlib import Path
 
 from fgmix.data._dataset import DomainDataset
-from fgmix.data._registry import LoadOptions, register_dataset
+from fgmix.data._registry import LoadOptions, cache_dir, register_dataset
 from fgmix.data.folders import listed
 from fgmix.data.image_dataset import load_images
+from fgmix.data.layouts import (
+    BREEDS,
+    PER_FOLDER,
+    WILDS_CAMELYON,
+    WILDS_FMOW,
+    Layout,
+    spawrious_many_to_many,
+    spawrious_one_to_one,
+)
 from fgmix.errors import MachineError, UserError
 
 
@@ -29,16 +39,24 @@ class Benchmark:
     Args:
         name: under which it is registered.
         folder: of it under the data root, as DomainBed calls it.
-        editions: for each edition that is in use, the number of images of every domain.
+        editions: for each edition that is in use, the number of images of every domain; None where it is not published.
         n_classes: how many classes it has.
         classes: their names, sorted, where we know them.
+        total: number of images, where it is published only for all domains together.
+        layout: how its images are listed; None for folders domain/class/image.
+        home: where to get it, if `fgmix data download` does not.
+        whole: name of the benchmark that it is a part of; empty if it is none.
     """
 
     name: str
     folder: str
-    editions: Mapping[str, Mapping[str, int]]
+    editions: Mapping[str, Mapping[str, int | None]]
     n_classes: int
     classes: tuple[str, ...] | None = None
+    total: int | None = None
+    layout: Layout | None = None
+    home: str = ""
+    whole: str = ""
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -46,9 +64,15 @@ class Benchmark:
         return tuple(sorted(next(iter(self.editions.values()))))
 
     @property
-    def n_images(self) -> int:
-        """Number of images of the first edition."""
-        return sum(next(iter(self.editions.values())).values())
+    def marks(self) -> tuple[str, ...]:
+        """What its folder holds: the domains' folders, or what its layout says."""
+        return self.layout.marks if self.layout else self.domains
+
+    @property
+    def n_images(self) -> int | None:
+        """Number of images of the first edition; None if it is not published."""
+        counts = [n for n in next(iter(self.editions.values())).values() if n is not None]
+        return self.total or sum(counts) or None
 
 
 _ALL = (
@@ -118,21 +142,135 @@ _ALL = (
         },
         345,
     ),
+    Benchmark(
+        "SVIRO",
+        "sviro",
+        {
+            "official": dict.fromkeys(
+                ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe")
+            )
+        },
+        7,
+        total=56_000,
+    ),
+    Benchmark(
+        "WILDSCamelyon",
+        "camelyon17_v1.0",
+        {
+            "official": {
+                "hospital_0": 59_436,
+                "hospital_1": 34_904,
+                "hospital_2": 85_054,
+                "hospital_3": 129_838,
+                "hospital_4": 146_722,
+            }
+        },
+        2,
+        ("normal", "tumor"),
+        layout=WILDS_CAMELYON,
+        home="https://wilds.stanford.edu/downloads",
+    ),
+    Benchmark(
+        "WILDSFMoW",
+        "fmow_v1.1",
+        {"official": dict.fromkeys(("Africa", "Americas", "Asia", "Europe", "Oceania", "Other"))},
+        62,
+        total=470_086,
+        layout=WILDS_FMOW,
+        home="https://wilds.stanford.edu/downloads",
+    ),
 )
 
-BENCHMARKS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _ALL}
+
+def _spawrious(name: str, layout: Layout) -> Benchmark:
+    return Benchmark(
+        f"Spawrious{name}",
+        "spawrious224",
+        {"official": {"SC_group_1": 4 * PER_FOLDER, "SC_group_2": 4 * PER_FOLDER, "Test": 8 * PER_FOLDER}},
+        4,
+        tuple(sorted(BREEDS)),
+        layout=layout,
+        home="https://github.com/aengusl/spawrious",
+    )
+
+
+_SPAWRIOUS = (
+    _spawrious(
+        "O2O_easy",
+        spawrious_one_to_one(("desert", "jungle", "dirt", "snow"), ("dirt", "snow", "desert", "jungle"), other="beach"),
+    ),
+    _spawrious(
+        "O2O_medium",
+        spawrious_one_to_one(
+            ("mountain", "beach", "dirt", "jungle"), ("jungle", "dirt", "beach", "snow"), other="desert"
+        ),
+    ),
+    _spawrious(
+        "O2O_hard",
+        spawrious_one_to_one(
+            ("jungle", "mountain", "snow", "desert"), ("mountain", "snow", "desert", "jungle"), other="beach"
+        ),
+    ),
+    _spawrious(
+        "M2M_easy",
+        spawrious_many_to_many(("desert", "mountain", "dirt", "jungle"), ("dirt", "jungle", "mountain", "desert")),
+    ),
+    _spawrious(
+        "M2M_medium",
+        spawrious_many_to_many(("beach", "snow", "mountain", "desert"), ("desert", "mountain", "beach", "snow")),
+    ),
+    _spawrious(
+        "M2M_hard", spawrious_many_to_many(("dirt", "jungle", "snow", "beach"), ("snow", "beach", "dirt", "jungle"))
+    ),
+)
+
+
+def _out_of_pretraining(whole: Benchmark) -> Benchmark:
+    """The part of a benchmark that CLIP does not align with its class names, as the authors publish it.
+
+    Teterwak et al., "Is Large-scale Pretraining the Secret to Good Domain Generalization?", 2025,
+    https://arxiv.org/abs/2412.02856. Only a part of the classes may have an image in it.
+    """
+    return Benchmark(
+        f"{whole.name}-OOP",
+        f"hard/{whole.folder}",
+        {"official": dict.fromkeys(whole.domains)},
+        whole.n_classes,
+        home="https://huggingface.co/datasets/PTeterwak/DomainBed_OOP",
+        whole=whole.name,
+    )
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark for benchmark in (*_ALL, *_SPAWRIOUS, *map(_out_of_pretraining, _ALL[:5]))
+}
 
 
 def load_benchmark(benchmark: Benchmark, options: LoadOptions) -> DomainDataset:
     """Load a benchmark from under `options.root`; differences from what it should hold are notes."""
-    dataset = load_images(find_folder(benchmark, options.root), options, name=benchmark.name)
+    path = find_images(benchmark, options.root, options.cache)
+    dataset = load_images(path, options, name=benchmark.name)
     counts = {domain.name: len(domain) for domain in dataset.domains}
     return replace(dataset, notes=(*dataset.notes, *differences(benchmark, counts, dataset.classes)))
 
 
+def find_images(benchmark: Benchmark, root: Path | None, cache: Path | None = None) -> Path:
+    """The benchmark's folder domain/class/image, or the manifest of its images where it has another layout.
+
+    Args:
+        benchmark: which.
+        root: the data root.
+        cache: where manifests are kept; else `cache_dir()`.
+    """
+    folder = find_folder(benchmark, root)
+    if benchmark.layout is None:
+        return folder
+    return benchmark.layout.manifest(folder, benchmark.name, cache or cache_dir())
+
+
 def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
     """Where the benchmark is: root/<DomainBed's name>, root/<our name>, or the root itself."""
-    holds = f"that holds {', '.join(benchmark.domains)}"
+    holds = f"that holds {', '.join(benchmark.marks)}"
     if root is None:
         raise UserError(
             f"Expected a data root with a folder {benchmark.folder} {holds}. Found no data root. "
@@ -142,12 +280,12 @@ def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
     for folder in dict.fromkeys((root / benchmark.folder, root / benchmark.name)):
         if os.path.isdir(folder):
             return folder
-    if all(os.path.isdir(root / domain) for domain in benchmark.domains):
+    if all(os.path.exists(root / mark) for mark in benchmark.marks):
         return root
+    get_it = f"get it from {benchmark.home}" if benchmark.home else f"download it: fgmix data download {benchmark.name}"
     raise MachineError(
         f"Expected {benchmark.name} at {root / benchmark.folder}, a folder {holds}. Found nothing there. "
-        f"Pass --data-root (or set FGMIX_DATA) with the folder that contains {benchmark.folder}, or download it: "
-        f"fgmix data download {benchmark.name}."
+        f"Pass --data-root (or set FGMIX_DATA) with the folder that contains {benchmark.folder}, or {get_it}."
     )
 
 
@@ -169,17 +307,33 @@ def differences(benchmark: Benchmark, counts: Mapping[str, int], classes: Iterab
         benchmark.editions.items(), key=lambda item: sum(counts.get(domain) == n for domain, n in item[1].items())
     )
     notes = [
-        f"Domain {domain!r} of {name}: expected {expected.get(domain, 0)} images, found {counts.get(domain, 0)}."
+        f"Domain {domain!r} of {name}: expected {said}, found {counts.get(domain, 0)}."
         for domain in sorted({*expected, *counts})
-        if expected.get(domain, 0) != counts.get(domain, 0)
+        if (said := _unlike(benchmark, expected.get(domain, 0), domain, counts.get(domain, 0)))
     ]
+    if benchmark.total is not None and (found := sum(counts.values())) != benchmark.total:
+        notes.append(f"{name}: expected {benchmark.total} images, found {found}.")
     if len(benchmark.editions) > 1:
         others = " or ".join(other for other in benchmark.editions if other != edition)
         notes.append(f"{name} is {'nearest to' if notes else 'as in'} {edition}, not {others}.")
     return notes + _class_differences(benchmark, set(classes))
 
 
+def _unlike(benchmark: Benchmark, expected: int | None, domain: str, found: int) -> str:
+    """What was expected of a domain, where the number found is something else; else nothing."""
+    if expected is not None:
+        return f"{expected} images" if found != expected else ""
+    if benchmark.whole:
+        most = max(edition[domain] or 0 for edition in BENCHMARKS[benchmark.whole].editions.values())
+        return f"fewer than the {most} images of {benchmark.whole}" if found >= most else ""
+    return "images" if not found else ""
+
+
 def _class_differences(benchmark: Benchmark, found: set[str]) -> list[str]:
+    if benchmark.whole:
+        whole = BENCHMARKS[benchmark.whole]
+        extra = sorted(found - set(whole.classes or found))
+        return [f"{benchmark.name}: classes that {whole.name} does not have: {listed(extra)}."] if extra else []
     if benchmark.classes is None:
         if len(found) == benchmark.n_classes:
             return []
@@ -195,8 +349,9 @@ def _class_differences(benchmark: Benchmark, found: set[str]) -> list[str]:
 
 def _register_all() -> None:
     for benchmark in BENCHMARKS.values():
+        counted = f"{benchmark.n_images:,} images" if benchmark.n_images else f"a part of {benchmark.whole}"
         summary = (
-            f"{benchmark.n_images:,} images, {benchmark.n_classes} classes, domains {', '.join(benchmark.domains)}; "
+            f"{counted}, {benchmark.n_classes} classes, domains {', '.join(benchmark.domains)}; "
             f"needs a data root with {benchmark.folder}/"
         )
         register_dataset(benchmark.name, summary, depends_on_trial=False)(partial(load_benchmark, benchmark))

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 from fgmix.data._opening import what_is
@@ -80,7 +81,7 @@ def download(
     """Put a benchmark under `root`; one that is there already is left as it is.
 
     Args:
-        name: PACS, VLCS, OfficeHome, TerraIncognita or DomainNet.
+        name: PACS, VLCS, OfficeHome, TerraIncognita, DomainNet or SVIRO.
         root: the data root.
         urls: addresses instead of the usual ones; a single one that ends in / is a folder with the usual files.
         archives: files that are here already; nothing is downloaded then.
@@ -89,8 +90,8 @@ def download(
         retry: how to resume after a fault of the network.
         progress: show bars.
     """
-    if name not in BENCHMARKS:
-        raise unknown("benchmark", name, BENCHMARKS)
+    if name not in SOURCES:
+        _refuse(name)
     if max_gb is not None and not 0 < max_gb <= MOST_GB:
         raise bad_value("max_gb", f"a positive number of gigabytes, {MOST_GB:,} at most", max_gb)
     benchmark, source = BENCHMARKS[name], SOURCES[name]
@@ -124,6 +125,16 @@ def download(
             ) from error
         shutil.rmtree(work)
     return replace(done, folder=target)
+
+
+def _refuse(name: str) -> NoReturn:
+    if name not in BENCHMARKS:
+        raise unknown("benchmark", name, SOURCES)
+    known = BENCHMARKS[name]
+    raise UserError(
+        f"Expected one of {', '.join(SOURCES)} to download. Found {name}. Get it from {known.home} and unpack it under "
+        f"the data root as {known.folder}."
+    )
 
 
 def _parts(source: Source, urls: Sequence[str], archives: Sequence[Path], sha256: Sequence[str]) -> tuple[Part, ...]:

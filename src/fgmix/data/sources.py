@@ -232,4 +232,9 @@ SOURCES: dict[str, Source] = {
         arrange_terra_incognita,
     ),
     "DomainNet": Source(tuple(_domain_net_parts()), 40, arrange_domain_net),
+    "SVIRO": Source(
+        (Part("sviro_grayscale_rectangle_classification.zip", "https://sviro.kl.dfki.de/?wpdmdl=1731"),),
+        20,
+        arrange_domains,
+    ),
 }

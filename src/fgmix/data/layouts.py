@@ -1,0 +1,170 @@
+"""Benchmarks that are published otherwise than as `domain/class/image`: Spawrious and two of WILDS.
+
+A layout lists a copy's images, each with its class and domain, from the published folders and metadata files. The list
+becomes a CSV manifest in the cache, and from there on the dataset is loaded, checked and prepared as any manifest.
+
+Lynch et al., "Spawrious", 2023, https://arxiv.org/abs/2303.05470: `spawrious224/{0,1}/location/class/*.png`, of which
+each benchmark takes certain locations, as the authors' package and DomainBed do.
+Koh et al., "WILDS", 2021, https://arxiv.org/abs/2012.07421: `camelyon17_v1.0/metadata.csv` and `patches/`,
+`fmow_v1.1/rgb_metadata.csv`, `country_code_mapping.csv` and `images/`; domains are DomainBed's, hospitals and regions.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fgmix.data._dataset import fingerprint_of
+from fgmix.data._opening import open_file
+from fgmix.data.folders import is_image
+from fgmix.data.manifest import REQUIRED
+from fgmix.errors import UserError
+from fgmix.files import make_folder, write_bytes
+
+Row = tuple[str, str, str]  # path within the folder, class, domain
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a benchmark's copy lists its images.
+
+    Args:
+        marks: files and folders by which a copy is known.
+        rows: the images in a folder.
+    """
+
+    marks: tuple[str, ...]
+    rows: Callable[[Path], Iterator[Row]]
+
+    def manifest(self, folder: Path, name: str, cache: Path) -> Path:
+        """The manifest of the copy in `folder`, written to the cache.
+
+        Args:
+            folder: the copy.
+            name: of the benchmark; several may share a folder.
+            cache: folder of the cache.
+        """
+        folder = Path(os.path.realpath(folder))
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        writer.writerow(REQUIRED)
+        writer.writerows((str(folder / path), label, domain) for path, label, domain in self.rows(folder))
+        data = text.getvalue().encode(errors="surrogateescape")
+        place = make_folder(cache / "manifests", option="--cache") / f"{name}-{fingerprint_of([str(folder)])[:8]}.csv"
+        if not (place.is_file() and place.read_bytes() == data):
+            write_bytes(place, data)
+        return place
+
+
+# Spawrious
+
+BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  # in the order of the authors' groups
+PER_FOLDER = 3168  # images of a breed at a location in each of the two halves
+SHARES = (int(0.97 * PER_FOLDER), int(0.87 * PER_FOLDER))  # of a breed's usual location, in the two training groups
+
+
+def spawrious_one_to_one(usual: Sequence[str], test: Sequence[str], other: str) -> Layout:
+    """O2O: in training each breed is mostly seen at its usual location, else at `other`; in the test at another.
+
+    Args:
+        usual: location of each of `BREEDS` in training.
+        test: location of each in the test.
+        other: where the rest of all breeds is in training.
+    """
+
+    def rows(folder: Path) -> Iterator[Row]:
+        for half, share in enumerate(SHARES):
+            for breed, at, tested_at in zip(BREEDS, usual, test, strict=True):
+                group = f"SC_group_{half + 1}"
+                yield from _pictures(folder, half, at, breed, group, share)
+                yield from _pictures(folder, half, other, breed, group, PER_FOLDER - share)
+                yield from _pictures(folder, half, tested_at, breed, "Test")
+
+    return Layout(("0", "1"), rows)
+
+
+def spawrious_many_to_many(usual: Sequence[str], test: Sequence[str]) -> Layout:
+    """M2M: two breeds share two locations, which they exchange between the training groups; the test has other two.
+
+    Args:
+        usual: the locations of bulldog and dachshund, then those of labrador and corgi.
+        test: those in the test.
+    """
+
+    def rows(folder: Path) -> Iterator[Row]:
+        for i, breed in enumerate(BREEDS):
+            exchanged = i ^ 1  # the other of the pair
+            yield from _pictures(folder, 0, usual[i], breed, "SC_group_1", PER_FOLDER)
+            yield from _pictures(folder, 0, usual[exchanged], breed, "SC_group_2", PER_FOLDER)
+            for location in (test[i], test[exchanged]):
+                yield from _pictures(folder, 0, location, breed, "Test")
+
+    return Layout(("0",), rows)
+
+
+def _pictures(
+    folder: Path, half: int, location: str, breed: str, domain: str, most: int | None = None
+) -> Iterator[Row]:
+    """The first `most` pictures of a breed at a location, by name; all of them by default."""
+    within = f"{half}/{location}/{breed}"
+    try:
+        names = sorted(name for name in os.listdir(folder / within) if is_image(name))
+    except OSError as error:
+        raise UserError(
+            f"Expected the pictures of a {breed} at {folder / within}. Found none ({error.strerror}). Download "
+            "Spawrious again; its many-to-many benchmarks need the entire dataset."
+        ) from error
+    yield from ((f"{within}/{name}", breed, domain) for name in names[:most])
+
+
+# WILDS
+
+
+def camelyon17(folder: Path) -> Iterator[Row]:
+    """Patches of lymph nodes, with tumour or without; domains are the five hospitals."""
+    columns = ("patient", "node", "x_coord", "y_coord", "tumor", "center")
+    for patient, node, x, y, tumor, center in _cells(folder / "metadata.csv", columns):
+        slide = f"patient_{patient}_node_{node}"
+        label = {"0": "normal", "1": "tumor"}.get(tumor, tumor)
+        yield f"patches/{slide}/patch_{slide}_x_{x}_y_{y}.png", label, f"hospital_{center}"
+
+
+def fmow(folder: Path) -> Iterator[Row]:
+    """Satellite images of 62 uses of land, without the sequestered ones; domains are regions of the world.
+
+    An image is numbered by its line in the metadata, sequestered ones included.
+    """
+    region = dict(_cells(folder / "country_code_mapping.csv", ("alpha-3", "region")))
+    lines = _cells(folder / "rgb_metadata.csv", ("split", "category", "country_code"))
+    for number, (split, category, country) in enumerate(lines):
+        if split != "seq":
+            yield f"images/rgb_img_{number}.png", category, region.get(country) or "Other"
+
+
+def _cells(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
+    """The named columns of a CSV file, line by line."""
+    try:
+        with open_file(path) as file:
+            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""))
+            header = next(reader, [])
+            missing = [name for name in columns if name not in header]
+            if missing:
+                raise UserError(
+                    f"Expected the columns {', '.join(columns)} in {path}. Found no {', '.join(missing)}. Download it "
+                    "again."
+                )
+            places = [header.index(name) for name in columns]
+            for line in reader:
+                yield [line[place] for place in places]
+    except (OSError, UnicodeDecodeError, csv.Error, IndexError) as error:
+        raise UserError(
+            f"Expected a metadata file at {path}. It cannot be read ({error}). Download it again."
+        ) from error
+
+
+WILDS_CAMELYON = Layout(("metadata.csv", "patches"), camelyon17)
+WILDS_FMOW = Layout(("rgb_metadata.csv", "country_code_mapping.csv", "images"), fmow)
