@@ -21,7 +21,9 @@ from fgmix.algorithms import andmask as andmask
 from fgmix.algorithms import causirl as causirl
 from fgmix.algorithms import cnsn as cnsn
 from fgmix.algorithms import coral as coral
+from fgmix.algorithms import dann as dann
 from fgmix.algorithms import ddg as ddg
+from fgmix.algorithms import eqrm as eqrm
 from fgmix.algorithms import erm as erm
 from fgmix.algorithms import fgmix as fgmix
 from fgmix.algorithms import fish as fish
@@ -38,7 +40,9 @@ from fgmix.algorithms import mixstyle as mixstyle
 from fgmix.algorithms import mixup as mixup
 from fgmix.algorithms import mldg as mldg
 from fgmix.algorithms import mmd as mmd
+from fgmix.algorithms import mtl as mtl
 from fgmix.algorithms import pcgrad as pcgrad
+from fgmix.algorithms import rdm as rdm
 from fgmix.algorithms import ridg as ridg
 from fgmix.algorithms import rsc as rsc
 from fgmix.algorithms import sagm as sagm
@@ -47,4 +51,5 @@ from fgmix.algorithms import sam as sam
 from fgmix.algorithms import sandmask as sandmask
 from fgmix.algorithms import sd as sd
 from fgmix.algorithms import selfreg as selfreg
+from fgmix.algorithms import urm as urm
 from fgmix.algorithms import vrex as vrex

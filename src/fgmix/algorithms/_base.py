@@ -100,9 +100,7 @@ class Algorithm(nn.Module):
     def update(self, batches: Batches) -> dict[str, Tensor]:
         """Gradient of `objective`'s "loss", one step of the optimiser."""
         terms = self.objective(batches)
-        self.optimizer.zero_grad(set_to_none=True)
-        terms["loss"].backward()
-        self.optimizer.step()
+        descend(self.optimizer, terms["loss"])
         return terms
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
@@ -242,3 +240,15 @@ def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
 def batch_of(batches: Batches) -> tuple[Tensor, Tensor]:
     """All domains as one batch: x (k·b, …), y (k·b,)."""
     return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+
+
+def domains_of(batches: Batches) -> Tensor:
+    """The number of the domain that each sample of `batch_of(batches)` comes from, (k·b,)."""
+    return torch.cat([torch.full_like(y, e) for e, (_, y) in enumerate(batches)])
+
+
+def descend(optimizer: Optimizer, loss: Tensor) -> None:
+    """One step of the optimiser along the gradient of the loss."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()

@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_
 
+from fgmix.algorithms._base import descend
 from fgmix.algorithms._sagnet_styles import (
-    descend,
     distance_to_uniform,
     partners,
     randomise_content,

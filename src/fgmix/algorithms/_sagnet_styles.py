@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from fgmix.functional.precision import widened
 from fgmix.functional.style import instance_statistics, restyle
@@ -64,13 +63,6 @@ def partners(x: Tensor) -> Tensor:
 def distance_to_uniform(logits: Tensor) -> Tensor:
     """Cross-entropy of the predictions to the uniform distribution over classes."""
     return -widened(logits).log_softmax(1).mean()
-
-
-def descend(optimizer: Optimizer, loss: Tensor) -> None:
-    """One step of the optimiser along the gradient of the loss."""
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
 
 
 def _as_maps(z: Tensor) -> Tensor:

@@ -8,12 +8,11 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, log_uniform, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.algorithms._sagnet_maps import adversary_parameters, numbered_stage, update_on_maps
 from fgmix.algorithms._sagnet_styles import (
-    descend,
     distance_to_uniform,
     partners,
     randomise_content,
