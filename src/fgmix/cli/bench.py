@@ -27,7 +27,10 @@ def step(
     classes: Annotated[int, typer.Option(help="number of classes", min=2, max=100_000)] = 7,
     rounds: Rounds = 15,
 ) -> None:
-    """Time of a training step over ERM's, beside the paper's figure."""
+    """Measure the time of a training step relative to ERM's, beside the paper's number.
+
+    Example: fgmix bench step fgmix coral
+    """
     from fgmix.results.published import step_milliseconds
     from fgmix.results.selection import Method
     from fgmix.timing.step import SWA, measure_steps
@@ -56,7 +59,10 @@ def policy(
     rounds: Rounds = 5,
     memory: Annotated[bool, typer.Option(help="also measure the peak memory, each in a process of its own")] = True,
 ) -> None:
-    """FGMix's policy step against the literal one: gradients, pairs and directions written out."""
+    """Compare FGMix's policy step with a literal one that writes out gradients, pairs and directions.
+
+    Example: fgmix bench policy
+    """
     from fgmix.timing.policy import measure_policy
 
     print(f"{'d':>5} {'C':>4} {'k':>2} {'literal':>9} {'ours':>8} {'faster':>7} {'memory of the literal':>22}")
@@ -80,7 +86,10 @@ def data(
     rounds: Rounds = 9,
     threads: Annotated[int, typer.Option(help="torch threads, on both sides", min=1, max=1024)] = 1,
 ) -> None:
-    """Images per second from the decoded cache, against DomainBed's way: every file decoded every time."""
+    """Measure images per second from the decoded cache, and as DomainBed loads them: every file decoded every time.
+
+    Example: fgmix bench data --folder scans
+    """
     from fgmix.timing.data import measure_data
 
     sizes = [_size(text) for text in image_sizes.split(",")]
@@ -111,7 +120,10 @@ def sweep(
     workers: Annotated[int, typer.Option(help="processes at a time, on both sides", min=1, max=1024)] = 2,
     rounds: Rounds = 3,
 ) -> None:
-    """Runs per minute on warm workers, against DomainBed's way: a fresh process for every run."""
+    """Measure runs per minute on warm workers, and as DomainBed runs them: a new process for every run.
+
+    Example: fgmix bench sweep
+    """
     from fgmix.timing.sweep import measure_sweep
 
     speed = measure_sweep(dataset, algorithm, runs=runs, steps=steps, workers=workers, rounds=rounds)

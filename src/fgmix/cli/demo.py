@@ -12,7 +12,10 @@ def demo(
     out: Annotated[Path, typer.Option(help="folder for the runs and the report")] = Path("demo"),
     steps: Annotated[int | None, typer.Option(help="optimisation steps of each run")] = None,
 ) -> None:
-    """Hold out every domain of `digits` in turn, compare the methods, write a report."""
+    """Hold out every domain of `digits` in turn, compare the methods and write a report.
+
+    Example: fgmix demo --out demo
+    """
     from fgmix.demo import run_demo
 
     run_demo(out, steps=steps)

@@ -13,7 +13,10 @@ def export(
     format: Annotated[str, typer.Option(help="onnx, or pt2 (torch.export)")] = "onnx",
     out: Annotated[Path | None, typer.Option(help="the file; by default model.<format> in the model's folder")] = None,
 ) -> None:
-    """Write the model as one file, and check that the file gives what the model gives."""
+    """Export a model to one file, and check that both give the same predictions.
+
+    Example: fgmix export model
+    """
     from fgmix.deploy.export import export_model
     from fgmix.deploy.model import load_model
 

@@ -15,7 +15,10 @@ def list_(
     kind: Annotated[str, typer.Argument(help="algorithms, datasets or backbones")],
     pattern: Annotated[str, typer.Argument(help="only names that match, such as '*resnet*'")] = "*",
 ) -> None:
-    """List algorithms (with their settings when one is named), datasets or backbones."""
+    """List algorithms (with their settings when one is named), datasets or backbones.
+
+    Example: fgmix list algorithms fgmix
+    """
     if kind not in KINDS:
         raise unknown("kind of thing to list", kind, KINDS)
     {"algorithms": _algorithms, "datasets": _datasets, "backbones": _backbones}[kind](pattern)

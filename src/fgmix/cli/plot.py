@@ -33,7 +33,7 @@ FIGURES = Path("figures")
 class Opening:
     """How finished runs are opened."""
 
-    dataset: str = declare("", help="where the dataset lies now, if it moved", group="Data")
+    dataset: str = declare("", help="path of the dataset, if it has moved", group="Data")
     data_root: str = declare("", help="folder of the datasets, if it moved", group="Data", envvar="FGMIX_DATA")
     device: str = declare("auto", help="auto, cpu, cuda, cuda:1 or mps", group="Data")
 
@@ -57,7 +57,10 @@ class Weights:
 
 @app.command()
 def weights(out: Out = FIGURES) -> None:
-    """Effect of λ on ã, and the toy example."""
+    """Plot the effect of λ on ã, and the paper's toy example.
+
+    Example: fgmix plot weights --out figures
+    """
     from fgmix.analysis.weights import weight_effect
 
     _finish(weight_effect(), out, "weights")
@@ -65,7 +68,10 @@ def weights(out: Out = FIGURES) -> None:
 
 @app.command()
 def curves(runs: Runs, out: Out = FIGURES) -> None:
-    """Accuracy, losses, λ and extrapolated share over the steps of each run."""
+    """Plot accuracy, losses, λ and extrapolated share over the steps of each run.
+
+    Example: fgmix plot curves runs/RUN --out figures
+    """
     from fgmix.analysis.results import run_curves
     from fgmix.runs.record import read_record
 
@@ -80,7 +86,10 @@ def cd(
     selection: Rule = "training_domain",
     out: Out = FIGURES,
 ) -> None:
-    """Critical-difference diagram of a sweep's methods."""
+    """Plot the critical-difference diagram of a sweep's methods.
+
+    Example: fgmix plot cd sweep --out figures
+    """
     from fgmix.analysis.results import method_ranks
     from fgmix.results.statistics import rank_methods
 
@@ -99,7 +108,10 @@ def sensitivity(
     selection: Rule = "training_domain",
     out: Out = FIGURES,
 ) -> None:
-    """Heat map of accuracy by two settings, such as α and λ₀."""
+    """Plot a heat map of accuracy by two settings, such as α and λ₀.
+
+    Example: fgmix plot sensitivity sweep --out figures
+    """
     from fgmix.analysis.results import grid_sensitivities, paper_sensitivity
 
     if folder is None:
@@ -121,7 +133,10 @@ def ablation(
     selection: Rule = "training_domain",
     out: Out = FIGURES,
 ) -> None:
-    """Accuracy of ERM, variants A to F and FGMix, a figure for each dataset."""
+    """Plot the accuracy of ERM, variants A to F and FGMix, one figure per dataset.
+
+    Example: fgmix plot ablation sweep --out figures
+    """
     from fgmix.analysis.results import VARIANTS, variant_ablation
 
     found = _selected(folder, selection)
@@ -132,7 +147,10 @@ def ablation(
 
 @app.command()
 def cost(folder: Sweep, out: Out = FIGURES) -> None:
-    """Time of a step over ERM's, ours and the paper's."""
+    """Plot the time of a step relative to ERM's, ours and the paper's.
+
+    Example: fgmix plot cost sweep --out figures
+    """
     from fgmix.analysis.results import step_cost
 
     costs = _collected(folder).costs
@@ -156,7 +174,10 @@ def tsne(
     mixed: Annotated[int, typer.Option(help="mixed codes of each kind", min=1, max=100_000)] = 300,
     out: Out = FIGURES,
 ) -> None:
-    """Latent codes: original, random interpolation, FGMix; with --beside the codes of several methods."""
+    """Plot latent codes: original, random interpolation, FGMix; with --beside the codes of several methods.
+
+    Example: fgmix plot tsne runs/RUN --out figures
+    """
     from fgmix.analysis.embeddings import code_embedding, mixing_embedding
 
     taken = {**vars(Weights(**weights)), "samples": samples}
@@ -185,7 +206,10 @@ def flatness(
     samples: Samples = 300,
     out: Out = FIGURES,
 ) -> None:
-    """Squared loss difference at distance γ = 1 … 10 from each run's minimum."""
+    """Plot the squared loss difference at distance γ = 1 … 10 from each run's minimum.
+
+    Example: fgmix plot flatness runs/RUN1 runs/RUN2 --out figures
+    """
     from fgmix.analysis.flatness import flatness as compute
 
     opened = _opened(runs, opening)
@@ -212,7 +236,10 @@ def surface(
     seed: Annotated[int, typer.Option(help="seed of every random draw", min=0)] = 0,
     out: Out = FIGURES,
 ) -> None:
-    """Train losses and test accuracy on the plane through three models, with the paths of both runs."""
+    """Plot train losses and test accuracy on the plane through three models, with the paths of both runs.
+
+    Example: fgmix plot surface runs/ERM runs/FGMIX --out figures
+    """
     from fgmix.analysis.surface import surface as compute
 
     opened = _opened([first, second], opening)
@@ -232,7 +259,10 @@ def scores(
     any_class: Annotated[bool, typer.Option("--any-class", help="pairs need not share their class")] = False,
     out: Out = FIGURES,
 ) -> None:
-    """The learned compatibility A_ω against the cosine, by pair of source domains."""
+    """Plot the learned compatibility A_ω against the cosine, by pair of source domains.
+
+    Example: fgmix plot scores runs/RUN --out figures
+    """
     from fgmix.analysis.compatibility import compatibility
 
     (opened,) = _opened([run], opening)
@@ -256,7 +286,10 @@ def shift(
     samples: Samples = 200,
     out: Out = FIGURES,
 ) -> None:
-    """How far apart the domains are: a domain classifier's accuracy and a kernel two-sample test, on latent codes."""
+    """Plot how far apart the domains are: accuracy of a domain classifier and a kernel two-sample test on latent codes.
+
+    Example: fgmix plot shift runs/RUN --out figures
+    """
     from fgmix.analysis.shift import shift as compute
 
     (opened,) = _opened([run], opening)
@@ -273,7 +306,10 @@ def shift(
 
 @app.command()
 def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fgmix plot` wrote")]) -> None:
-    """Draw figures again from their arrays: nothing is computed."""
+    """Draw figures again from their arrays, without computing anything.
+
+    Example: fgmix plot redraw figures/flatness.npz
+    """
     from fgmix.analysis.arrays import load_arrays
 
     for file in files:

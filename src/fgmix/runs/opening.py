@@ -28,12 +28,12 @@ Part = Literal["train", "holdout"]
 
 @dataclass(frozen=True)
 class Sample:
-    """Some instances of some domains, in the domains' order.
+    """Some samples of some domains, in the domains' order.
 
     Args:
         domains: the domains.
         ids: their numbers in the dataset.
-        indices: which instances of each.
+        indices: which samples of each.
     """
 
     domains: tuple[Domain, ...]
@@ -54,13 +54,13 @@ class Sample:
         return torch.cat([torch.full((len(indices),), i) for i, indices in zip(self.ids, self.indices)])
 
     def inputs(self, batch_size: int = 256) -> Iterator[Tensor]:
-        """The instances as evaluation sees them, in batches."""
+        """The samples as evaluation sees them, in batches."""
         for domain, indices in zip(self.domains, self.indices):
             for start in range(0, len(indices), batch_size):
                 yield domain.inputs.clean(indices[start : start + batch_size])
 
     def codes(self, algorithm: Algorithm) -> Tensor:
-        """z = g_θ(x) of all instances (N, d)."""
+        """z = g_θ(x) of all samples (N, d)."""
         device = next(algorithm.parameters()).device
         with torch.no_grad():
             return torch.cat([algorithm.featurizer(x.to(device)).float() for x in self.inputs()])

@@ -29,7 +29,7 @@ from fgmix.sweeps.sweep import PlannedRun, Sweep
 
 PHASES = (0.5, 0.1, 0.9)  # of a run: methods that change over a run (warm-up, annealing) are measured in each
 AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most
-EVALUATED = 128  # instances scored to time an evaluation
+EVALUATED = 128  # samples scored to time an evaluation
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, worker
 def calibrate(
     spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2, budget: float = math.inf
 ) -> Calibration:
-    """Time steps in three phases of a run and the scoring of a few instances; nothing is written.
+    """Time steps in three phases of a run and the scoring of a few samples; nothing is written.
 
     Args:
         spec: the run.

@@ -1,0 +1,49 @@
+"""Every command's help is written alike: an imperative sentence, options of one line, an example that parses."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from fgmix.cli import app
+
+VERBS = {
+    *("Average", "Compare", "Count", "Decode", "Download", "Draw", "Export", "Hold", "List", "Measure", "Plot"),
+    *("Predict", "Print", "Report", "Train", "Write"),
+}
+
+
+def commands(group: TyperGroup, words: tuple[str, ...] = ("fgmix",)) -> Iterator[tuple[str, TyperCommand]]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands(command, (*words, name))
+        elif isinstance(command, TyperCommand):
+            yield " ".join((*words, name)), command
+
+
+ALL = dict(commands(get_command(app)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_is_an_imperative_sentence_with_an_example(name: str) -> None:
+    text = re.sub(r"\s+", " ", ALL[name].help or "")
+    assert text.split()[0] in VERBS, f"{name}: {text.split()[0]} is no verb of the list"
+    assert re.search(r"[.:]", text)
+    example = re.search(rf"Example: ({name}.*)", text)
+    assert example, f"{name}: no example"
+    words = shlex.split(example[1])
+    flags = {flag for option in ALL[name].params for flag in (*option.opts, *option.secondary_opts)}
+    assert {word for word in words if word.startswith("--")} <= flags
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_of_an_option_is_one_short_phrase(name: str) -> None:
+    for option in ALL[name].params:
+        text = getattr(option, "help", "") or ""
+        assert text, f"{name} {option.name}: no help"
+        assert len(text) <= 100, f"{name} {option.name}: {len(text)} characters"
