@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fgmix
+from fgmix.claims import Claim, claimed
 from fgmix.errors import UserError, machine_error
 from fgmix.files import exclusive, make_folder, read_bytes, read_json, remove_temporaries, write_json
 from fgmix.runs.record import RECORD, Evaluation, Model, RunRecord, Which, read_record
@@ -45,6 +46,7 @@ class RunFolder:
         record.json: the result; written last, so that its presence means done.
         attempts.jsonl: when, where and why the machine failed the run, in a sweep; not part of the result.
         error.json: why a run of a sweep failed.
+        .lock, .claim: held by the process that works on the run, see `fgmix.claims`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -58,7 +60,9 @@ class RunFolder:
         self.attempts = self.path / "attempts.jsonl"
         self.error = self.path / "error.json"
         self.lock = self.path / ".lock"
+        self.claim = self.path / ".claim"
         self.attempt_lock = self.path / ".attempt"
+        self._held: Claim | None = None
 
     # Weights
 
@@ -113,10 +117,16 @@ class RunFolder:
         Gives the spec that the run has: it keeps the weights that it was started to keep, if that is enough.
         """
         make_folder(self.path)
-        busy = f"The run {self.path} is being worked on by another process. Wait for it, or stop it."
-        with exclusive(self.lock, RunBusy(busy)):
+        with self.held():
             remove_temporaries(self.path)
             yield self._checked_spec(spec)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for this process, among all machines that share it."""
+        busy = RunBusy(f"The run {self.path} is being worked on by another process. Wait for it, or stop it.")
+        with exclusive(self.lock, busy), claimed(self.claim, busy) as self._held:
+            yield
 
     def _checked_spec(self, spec: ResolvedSpec) -> ResolvedSpec:
         if not self.spec.exists():
@@ -148,6 +158,8 @@ class RunFolder:
 
     def append(self, evaluation: Evaluation) -> int:
         """Add a line to metrics.jsonl; returns the file's length, which the checkpoint remembers."""
+        if self._held:
+            self._held.check()  # else two machines would write lines by turns
         line = seal_line(evaluation.as_dict())
         try:
             with open(self.metrics, "ab") as file:
@@ -180,7 +192,8 @@ class RunFolder:
         try:
             yield note
         finally:
-            line = {**note, "host": platform.node(), "started": started, "seconds": time.monotonic() - clock}
+            place = {"host": platform.node(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+            line = {**note, **place, "started": started, "seconds": time.monotonic() - clock}
             with suppress(OSError), open(self.sessions, "a", encoding="utf-8") as file:  # a full disk has been reported
                 file.write(json.dumps(line) + "\n")
 

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from fgmix.algorithms import get
 from fgmix.algorithms._trunk import Trunk
-from fgmix.files import exclusive
 from fgmix.runs import checkpoint
 from fgmix.runs.folder import RunBusy, RunFolder
 from fgmix.runs.record import keeps
@@ -68,7 +67,7 @@ def trunk_folder(spec: ResolvedSpec, steps: int, out: Path) -> RunFolder:
 def remove_trunks(out: Path) -> None:
     """Delete the trunks of a sweep that is done; one that another process trains stays."""
     for path in (out / FOLDER).glob("*"):
-        with suppress(RunBusy), exclusive(RunFolder(path).lock, RunBusy(f"Another process trains {path}.")):
+        with suppress(RunBusy), RunFolder(path).held():
             shutil.rmtree(path)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fgmix.claims import is_held_elsewhere
 from fgmix.errors import MachineError, UserError
 from fgmix.files import is_held, make_folder, read_json, write_json
 from fgmix.runs.folder import RunFolder
@@ -98,8 +99,9 @@ def state_of(folder: Path) -> State:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a living process works on a run; the lock of a dead one is gone."""
-    return is_held(RunFolder(folder).lock)
+    """Whether a living process works on a run, here or on another machine; the lock of a dead one is gone."""
+    run = RunFolder(folder)
+    return is_held(run.lock) or is_held_elsewhere(run.claim)
 
 
 def read_error(folder: Path) -> str:
