@@ -119,7 +119,7 @@ def test_domainbeds_folders_out_and_in(fgmix: Fgmix, data: str, tmp_path: Path) 
     out, theirs = str(tmp_path / "out"), str(tmp_path / "domainbed")
     fgmix("sweep", "--datasets", data, "--algorithms", "erm", *QUICK, "--out", out)
     ours = fgmix("report", out, "--to-domainbed", theirs)[1]
-    read = fgmix("report", theirs, "--from-domainbed")[1]
+    read = fgmix("report", "--from-domainbed", theirs)[1]
     assert re.findall(r"\| ERM \|.*", read)[0] == re.findall(r"\| ERM \|.*", ours)[0]
 
 

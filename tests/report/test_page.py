@@ -8,13 +8,16 @@ import json
 import re
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fgmix.report
 from fgmix.analysis.arrays import save_arrays
+from fgmix.analysis.results import method_ranks
 from fgmix.cli import main
 from fgmix.errors import UserError
 from fgmix.files import write_json
@@ -25,19 +28,21 @@ from fgmix.results.formats import render
 from fgmix.results.grids import Grid
 from fgmix.results.report import all_tables
 from fgmix.results.selection import select
+from fgmix.results.statistics import rank_methods
 from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
 from report import folders
 from report.folders import NASTY
 from report.test_html import Seen
-from results.made import finished, run
+from results.made import finished, random_sweep, run
 
 
 def block(page: str, id: str) -> list[dict[str, object]]:
     """What a block of data holds."""
-    found = re.search(rf'<script type="application/json" id="{id}">(.*?)</script>', page)
+    found = re.search(rf'<script type="application/([a-z-]+)" id="{id}">(.*?)</script>', page)
     assert found
-    content: list[dict[str, object]] = json.loads(found[1])
+    text = found[2] if found[1] == "json" else zlib.decompress(base64.b64decode(found[2]))
+    content: list[dict[str, object]] = json.loads(text)
     return content
 
 
@@ -60,9 +65,7 @@ def test_tables_statistics_and_runs_are_on_the_page() -> None:
     runs = block(text, "run-rows")
     assert len(runs) == 36
     assert runs[0]["accuracy"] == {"raw": 50.0}
-    assert str(runs[0]["command"]).startswith(
-        "fgmix train --dataset toy --algorithm erm --test-domain a --backbone mlp"
-    )
+    assert str(runs[0]["command"]).startswith("fgmix train --dataset toy --algorithm erm --test-domain a ")
     assert (runs[0]["method"], runs[0]["algorithm"]) == ("ERM", "erm")
     assert runs[0]["reported"] == ["raw"]
 
@@ -146,12 +149,28 @@ def test_unfinished_and_broken_figures_do_not_stop_the_page(tmp_path: Path) -> N
 
 def test_figures_of_one_name_stay_two(tmp_path: Path) -> None:
     folders.write(tmp_path, folders.records())
-    for place in ("one", "two"):
+    for place, best in (("one", 1.2), ("two", 1.3)):
         (tmp_path / place / "figures").mkdir(parents=True)
-        save_arrays(tmp_path / place / "figures" / "ranks.npz", made.ranks())
+        ranks = replace(made.ranks(), ranks=np.array([best, 2.0, 3.1, 3.7]))
+        save_arrays(tmp_path / place / "figures" / "ranks.npz", ranks)
     text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
     ids = re.findall(r'<figure id="([^"]+)"', text)
     assert ids == ["figure-1-differences", "figure-2-ranks", "figure-3-ranks", "figure-4-ranks"]
+
+
+def test_nothing_is_shown_twice(tmp_path: Path) -> None:
+    """One figure in two folders, and a saved figure of what the page draws itself."""
+    folders.write(tmp_path, folders.records())
+    for place in ("one", "two"):
+        (tmp_path / place / "figures").mkdir(parents=True)
+        save_arrays(tmp_path / place / "figures" / "shift.npz", made.shift())
+    selection = select(folders.records())
+    ranks = method_ranks(rank_methods(selection), selection.labels)
+    save_arrays(tmp_path / "one" / "figures" / "cd.npz", ranks)
+    text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
+    ids = re.findall(r'<figure id="([^"]+)"', text)
+    assert ids == ["figure-1-differences", "figure-2-ranks", "figure-3-shift"]
+    assert text.count("<h3>Ranks</h3>") == 1  # the figure, without the table of the same numbers
 
 
 def test_a_dataset_without_variants_has_no_ablation() -> None:
@@ -253,6 +272,34 @@ def test_from_the_command_line(
     assert "64.5 ± 1.1" in text
     assert "36 done" in text
     assert "2 waiting" in text
+
+
+def test_a_report_of_several_folders_has_a_title_and_one_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, trials in (("laptop", 2), ("cluster", 4)):
+        folders.write(tmp_path / name, folders.records(trials))
+    words = [str(tmp_path / "laptop"), str(tmp_path / "cluster"), "--format", "html", "--title", "Both <machines>"]
+    monkeypatch.setattr("sys.argv", ["fgmix", "report", *words])
+    with pytest.raises(SystemExit):
+        main()
+    text = Path(capsys.readouterr().out.strip()).read_text()
+    assert "<h1>Both &lt;machines&gt;</h1>" in text
+    seen = Seen(text).text
+    assert "FGMix (laptop)" in seen
+    assert "FGMix (cluster)" in seen
+    runs = block(text, "run-rows")
+    assert {(run["origin"], run["algorithm"]) for run in runs if run["method"] == "ERM"} == {
+        ("laptop", "erm @ laptop"),
+        ("cluster", "erm @ cluster"),
+    }
+
+
+def test_the_list_of_runs_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 runs stay below 5 MB: 250 bytes a run beyond those whose curves the page contains."""
+    monkeypatch.setattr("fgmix.report.runs.CURVES", 0)
+    sizes = [len(page(Results(random_sweep(1, 2, 2, draws)))) for draws in (2, 12)]
+    assert (sizes[1] - sizes[0]) / 160 < 250
 
 
 def test_without_torch_and_without_matplotlib() -> None:

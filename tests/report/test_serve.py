@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from fgmix.errors import UserError
+from fgmix.files import write_json
 from fgmix.report.serve import Followed, make_server
+from fgmix.runs.folder import RunFolder
 from fgmix.seals import seal_json
+from fgmix.sweeps.status import read_status
 from report import folders
 from report.test_html import Seen
 
@@ -51,7 +54,7 @@ def test_the_page_grows_with_the_sweep(tmp_path: Path) -> None:
         assert counts["left"] == 2
         code, page = get(port)
     assert code == 200
-    assert '<body data-live data-finished="1">' in page
+    assert f'<body data-live data-version="{counts["version"]}">' in page
     assert "connect-src 'self'" in (Seen(page).attributes["content"] or "")
     assert ">50.0</a>" in page
 
@@ -85,6 +88,27 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         make_server(Followed(folder), port)
 
 
+def test_a_single_run_is_followed_while_it_is_trained(tmp_path: Path) -> None:
+    """As `fgmix train` leaves it after an evaluation: a spec and a line of metrics, no plan and no record."""
+    record = folders.records()[0]
+    run = RunFolder(tmp_path / "runs" / "one")
+    run.path.mkdir(parents=True)
+    write_json(run.spec, {"fgmix": "0", "spec": record.spec.as_dict()})
+    for folder in (run.path, run.path.parent):
+        assert read_status(folder).states == {"one": "waiting"}
+    followed = Followed(run.path, title="My run")
+    before = followed.status()
+    assert "No run has finished yet." in followed.page()
+    run.append(record.evaluations[0])
+    assert followed.status()["version"] != before["version"]  # the page is reloaded
+    page = followed.page()
+    assert "<h1>My run</h1>" in page
+    assert "erm, test domain a: step 20 of 20" in Seen(page).text
+    with run.metrics.open("ab") as file:
+        file.write(b'{"half a line')  # while the next evaluation is written
+    assert "No run has finished yet." in followed.page()
+
+
 def test_a_folder_without_a_sweep_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="Found no plan"):
+    with pytest.raises(UserError, match="Found no plan and no run"):
         Followed(tmp_path).status()

@@ -13,11 +13,13 @@ from fgmix.cli.options import refuse
 
 def status(
     context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="the sweep's folder")],
+    out: Annotated[Path, typer.Argument(help="folder of a sweep or of a run")],
     watch: Annotated[bool, typer.Option("--watch", help="update until nothing is left to run")] = False,
     every: Annotated[float, typer.Option(help="seconds between updates of --watch", min=0, max=86400)] = 5.0,
 ) -> None:
     """Count the runs of a sweep that are done, running, failed and waiting, and estimate the time left.
+
+    A run of `fgmix train` is accepted, too.
 
     Example: fgmix status sweep --watch
     """

@@ -66,7 +66,7 @@ class Line:
 
     Args:
         name: for the legend; empty for none.
-        x: places.
+        x: places; a NaN interrupts the line.
         y: places.
         colour: of the line; "ink" is that of the text, "paper" that of the page.
         dashed: whether it is dashed.
@@ -84,6 +84,42 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Band:
+    """The area between two curves, such as a spread around a mean.
+
+    Args:
+        name: of what it belongs to in the legend; empty for nothing.
+        x: places.
+        y: the lower curve.
+        top: the upper curve.
+        colour: of the area, which is pale.
+    """
+
+    name: str
+    x: Numbers
+    y: Numbers
+    top: Numbers
+    colour: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words at places.
+
+    Args:
+        x: places.
+        y: places.
+        text: what stands at each.
+        anchor: which part of the words is at the place: "start", "middle" or "end".
+    """
+
+    x: Numbers
+    y: Numbers
+    text: Sequence[str]
+    anchor: str = "middle"
+
+
+@dataclass(frozen=True)
 class Cells:
     """A heat map.
 
@@ -97,6 +133,7 @@ class Cells:
         power: colours change with ((v − low) / (high − low)) to this power.
         written: what stands in each cell, in one line or several; nothing if empty.
         label: of the scale.
+        colours: the colour map: "cividis" for accuracies and distances, "magma" for losses.
     """
 
     x: Numbers
@@ -108,9 +145,10 @@ class Cells:
     power: float = 1.0
     written: Sequence[Sequence[str]] = ()
     label: str = ""
+    colours: str = "cividis"
 
 
-Mark = Points | Line | Cells
+Mark = Points | Line | Band | Words | Cells
 
 
 @dataclass(frozen=True)
@@ -147,6 +185,7 @@ class Chart:
         title: a few words.
         caption: what a reader must know.
         panels: side by side where there is room.
+        columns: panels in a row on a wide screen; 0 for as many as fit.
         pictures: what points show when hovered over, by their keys.
         command: the command that draws it as PDF and PNG; empty for none.
     """
@@ -157,6 +196,7 @@ class Chart:
     panels: Sequence[Panel]
     pictures: Pictures | None = None
     command: str = ""
+    columns: int = 0
 
 
 def as_data(thing: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterable
 from html import escape
 from typing import Any
@@ -49,6 +51,17 @@ def data_block(id: str, content: Any) -> Html:
     """
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return Html(f'<script type="application/json" id="{escape(id)}">{text}</script>')
+
+
+def packed_block(id: str, content: Any) -> Html:
+    """JSON that is compressed, and unpacked by the script of the page: for what grows with the number of runs.
+
+    >>> packed_block("runs", [])
+    '<script type="application/octet-stream" id="runs">eJyLjgUAARUAuQ==</script>'
+    """
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    packed = base64.b64encode(zlib.compress(text.encode(errors="backslashreplace"))).decode()
+    return Html(f'<script type="application/octet-stream" id="{escape(id)}">{packed}</script>')
 
 
 def _attribute(key: str, value: str | bool | None) -> str:

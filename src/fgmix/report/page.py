@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -24,20 +25,23 @@ from fgmix.errors import UserError
 from fgmix.files import make_folder, write_bytes
 from fgmix.report.charts import Chart, as_data
 from fgmix.report.figures import chart, differences
-from fgmix.report.html import Html, data_block, element, join
+from fgmix.report.html import Html, data_block, element, join, packed_block
 from fgmix.report.runs import run_rows
+from fgmix.report.summary import headlines
 from fgmix.report.tables import table_html
 from fgmix.results.collect import Results
-from fgmix.results.costs import ERM
-from fgmix.results.report import all_tables, compared
+from fgmix.results.costs import COST, ERM
+from fgmix.results.report import Comparisons, all_compared, all_tables
 from fgmix.results.selection import RULES, Rule, Selection, select
-from fgmix.results.statistics import rank_methods
-from fgmix.results.tables import Spread
+from fgmix.results.statistics import DIFFERENCES, RANKS, rank_methods
+from fgmix.results.tables import OVERALL, Spread, Table
 from fgmix.runs.record import RECORD
 from fgmix.sweeps.status import ORDER, Status, read_status
 
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
 GENERATOR = "fgmix report"
+_NOTHING = element("section", element("p", "No run has finished yet."), id="results")
+ABLATION = "Ablation:"  # before the name of a dataset: the figure of its variants
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,10 @@ def report_page(
     source: str = "SWEEP",
     status: Status | None = None,
     figures: Saved = Saved(),  # noqa: B008 (frozen)
+    underway: Sequence[Chart] = (),
     made: str = "",
     live: bool = False,
+    version: str = "",
 ) -> str:
     """The page as text.
 
@@ -88,15 +94,29 @@ def report_page(
         source: the folder, for the commands that draw its figures as PDF and PNG.
         status: progress of the sweep, if it is one.
         figures: charts of arrays that were computed before.
+        underway: curves of runs that are being trained.
         made: when and by which command.
         live: update while the sweep runs; only where the page is served.
+        version: of what the page shows; a served page is reloaded when the server has another.
     """
     groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
     selection = dict(groups).get("")  # of the plain runs
-    tables = all_tables(results, selection, rule=choices.rule, spread=choices.spread, published=choices.published)
-    charts = _with_own_ids([*_result_charts(results, selection, choices, source), *figures.charts])
+    against_erm = {} if selection is None else all_compared(selection)
+    tables = all_tables(
+        results,
+        selection,
+        rule=choices.rule,
+        spread=choices.spread,
+        published=choices.published,
+        against_erm=against_erm,
+    )
+    own = dict(_result_charts(results, selection, against_erm, choices, source))
+    numbered = _numbered([*own.values(), *underway, *_new(figures.charts, own.values())])
+    beside = dict(zip(own, numbered))
+    training, saved = numbered[len(own) :][: len(underway)], numbered[len(own) + len(underway) :]
     rows = run_rows(results.all_records(), groups)
     style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
+    found = [] if selection is None else headlines(selection, results.records, against_erm)
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -107,48 +127,50 @@ def report_page(
         element("title", title),
         element("style", Html(style)),
     )
+    sections = [
+        _section("training", "Unfinished runs", [*map(_figure, training)]),
+        _section("results", "Results", _units(tables, beside)) or _NOTHING,
+        _section("figures", "Figures", [*map(_figure, saved), *map(_note, figures.notes)]),
+        _runs(len(rows), choices.rule),
+    ]
     body = element(
         "body",
-        _header(title, choices, made, bool(charts)),
-        element(
-            "main",
-            _status(status),
-            *map(_note, results.notes),
-            _section("results", "Results", [table_html(table) for table in tables]),
-            _section("figures", "Figures", [*map(_figure, charts), *map(_note, figures.notes)]),
-            _runs(len(rows), choices.rule),
-        ),
-        data_block("charts", as_data(charts)),
-        data_block("run-rows", rows),
+        _header(title, made, [each.html() for each in found], choices, sections),
+        element("main", _status(status, live), *map(_note, results.notes), sections),
+        data_block("charts", as_data(numbered)),
+        packed_block("run-rows", rows),
         element("script", Html(script)),
         data_live=live,
-        data_finished=str(_finished(status)) if live else None,
+        data_version=version if live else None,
     )
     return f'<!doctype html>\n<html lang="en">{join([head, body])}</html>\n'
 
 
-def _result_charts(results: Results, selection: Selection | None, choices: Choices, source: str) -> Iterator[Chart]:
-    """Charts that need records only."""
+def _result_charts(
+    results: Results, selection: Selection | None, against_erm: Comparisons, choices: Choices, source: str
+) -> Iterator[tuple[str, Chart]]:
+    """Charts that need records only, each with the title of the table that it is shown beside."""
 
     def command(kind: str, *, published: bool = False) -> str:
         words = ["fgmix", "plot", kind, source, "--selection", choices.rule]
         return shlex.join([*words, "--published"] if published else words)
 
     if selection is not None:
-        comparisons = compared(selection)
-        if any(comparison.interval for comparison in comparisons):
-            yield differences("differences", comparisons, selection.labels)
+        for dataset, comparisons in against_erm.items():
+            if any(comparison.interval for comparison in comparisons):
+                yield dataset or OVERALL, differences("differences", comparisons, selection.labels)
         with suppress(UserError):  # too few methods or trials in common to rank
-            yield chart("ranks", method_ranks(rank_methods(selection), selection.labels), command("cd"))
+            yield RANKS, chart("ranks", method_ranks(rank_methods(selection), selection.labels), command("cd"))
         for dataset in selection.domains:
             if len(_variants(selection, dataset)) > 2:
                 arrays = variant_ablation(selection, dataset, spread=choices.spread, published=choices.published)
-                yield chart(f"ablation-{dataset}", arrays, command("ablation", published=choices.published))
+                drawn = chart(f"ablation-{dataset}", arrays, command("ablation", published=choices.published))
+                yield f"{ABLATION} {dataset}", drawn
     for grid in results.grids:
         for sensitivity in grid_sensitivities(grid, rule=choices.rule, spread=choices.spread):
-            yield chart("sensitivity", sensitivity, command("sensitivity"))
+            yield str(sensitivity.title), chart("sensitivity", sensitivity, command("sensitivity"))
     if results.costs is not None and ERM in results.costs.milliseconds:
-        yield chart("cost", step_cost(results.costs), shlex.join(["fgmix", "plot", "cost", source]))
+        yield COST, chart("cost", step_cost(results.costs), shlex.join(["fgmix", "plot", "cost", source]))
 
 
 def _variants(selection: Selection, dataset: str) -> set[str]:
@@ -156,9 +178,38 @@ def _variants(selection: Selection, dataset: str) -> set[str]:
     return {cell.algorithm for cell in selection.cells if cell.dataset == dataset} & set(VARIANTS)
 
 
-def _with_own_ids(charts: Sequence[Chart]) -> list[Chart]:
-    """The charts, numbered: files of one name remain different figures."""
+def _new(saved: Sequence[Chart], shown: Iterable[Chart]) -> list[Chart]:
+    """The saved charts that show something else than those on the page, each once."""
+    known = {json.dumps(as_data(each.panels)) for each in shown}
+    found = []
+    for each in saved:
+        content = json.dumps(as_data(each.panels))
+        if content not in known:
+            found.append(each)
+        known.add(content)
+    return found
+
+
+def _numbered(charts: Sequence[Chart]) -> list[Chart]:
+    """The charts with their own ids: files of one name remain different figures."""
     return [replace(each, id=f"{number}-{each.id}") for number, each in enumerate(charts, start=1)]
+
+
+def _units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Html]:
+    """Tables, each beside the figure that shows it; the figure of the ranks stands for their table.
+
+    The ranks stand beside the differences from ERM, whose figures are beside the tables of accuracies.
+    """
+    units = []
+    for table in tables:
+        if table.title == RANKS and RANKS in charts:
+            continue
+        wanted = RANKS if table.title == DIFFERENCES else table.title
+        drawn = [charts[name] for name in (wanted, f"{ABLATION} {table.dataset}") if name in charts]
+        units.append(element("div", table_html(table), map(_figure, drawn), class_="unit" if drawn else None))
+    if RANKS in charts and not any(table.title == DIFFERENCES for table in tables):
+        units.append(_figure(charts[RANKS]))
+    return units
 
 
 def saved_figures(folder: Path) -> Saved:
@@ -179,27 +230,33 @@ def saved_figures(folder: Path) -> Saved:
     return Saved(tuple(charts), tuple(notes))
 
 
-def write_report(folder: Path, results: Results, choices: Choices, out: Path | None = None, title: str = "") -> Path:
-    """Write the report of a folder, and return its path.
+def write_report(
+    folders: Path | Sequence[Path], results: Results, choices: Choices, out: Path | None = None, title: str = ""
+) -> Path:
+    """Write the report of one folder or several, and return its path.
 
     Args:
-        folder: the folder of runs; figures are taken from the folders called figures below it.
-        results: what it holds.
+        folders: the folders of runs; figures are taken from the folders called figures below them.
+        results: what they hold.
         choices: how to select and show it.
-        out: the file; by default report.html in the folder.
-        title: heading of the page; by default the folder's name.
+        out: the file; by default report.html in the first folder.
+        title: heading of the page; by default the names of the folders.
     """
-    path = out or folder / "report.html"
+    places = [folders] if isinstance(folders, Path) else [*folders]
+    path = out or places[0] / "report.html"
     if path.is_dir():
         path = path / "report.html"
+    found = [saved_figures(folder) for folder in places]
+    charts = tuple(drawn for saved in found for drawn in saved.charts)
+    notes = tuple(note for saved in found for note in saved.notes)
     text = report_page(
-        title or folder.resolve().name,
+        title or ", ".join(folder.resolve().name for folder in places),
         results,
         choices,
-        source=str(folder),
-        status=_status_of(folder),
-        figures=saved_figures(folder),
-        made=f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {folder}.",
+        source=str(places[0]),
+        status=_status_of(places[0]) if len(places) == 1 else None,
+        figures=Saved(charts, notes),
+        made=f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
     )
     _write(path, text)
     return path
@@ -249,21 +306,28 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _header(title: str, choices: Choices, made: str, figures: bool) -> Html:
-    links = [("#results", "Results"), *([("#figures", "Figures")] if figures else []), ("#runs", "Runs")]
+def _header(title: str, made: str, found: Sequence[Html], choices: Choices, sections: Sequence[Html]) -> Html:
+    titles = {"training": "Unfinished runs", "results": "Results", "figures": "Figures", "runs": "Runs"}
+    links = [(f"#{id}", text) for (id, text), section in zip(titles.items(), sections) if section]
+    selected = f"Model selection: {RULES[choices.rule]}." if found else ""
     return element(
         "header",
         element("h1", title),
-        element("p", f"Model selection: {RULES[choices.rule]}. {made}", class_="caption"),
+        element("div", found, class_="findings") if found else "",
+        element("p", f"{selected} {made}".strip(), class_="caption"),
         element("nav", [element("a", text, href=href) for href, text in links]),
     )
 
 
-def _status(status: Status | None) -> Html:
-    """Counts and failures of a sweep; the script updates the counts while the sweep runs."""
-    if status is None:
+def _status(status: Status | None, live: bool) -> Html:
+    """Counts and failures of a sweep that is not complete; the script updates the counts while the sweep runs."""
+    if status is None or not (live or status.left or status.errors):
         return Html("")
-    counts = [element("span", f"{status.counts[state]} {state}", class_=f"state {state}") for state in ORDER]
+    counts = [
+        element("span", f"{status.counts[state]} {state}", class_=f"state {state}")
+        for state in ORDER
+        if live or status.counts[state]
+    ]
     failures = [element("li", f"{name}: {error}") for name, error in status.errors.items()]
     return element(
         "section",
@@ -276,28 +340,21 @@ def _status(status: Status | None) -> Html:
     )
 
 
-def _finished(status: Status | None) -> int:
-    """Number of runs that will not change; the script reloads the page when there are more."""
-    return 0 if status is None else sum(status.counts[state] for state in ("done", "diverged", "failed"))
-
-
 def _note(text: str) -> Html:
     return element("p", text, class_="caption")
 
 
 def _section(id: str, title: str, content: Sequence[Html]) -> Html:
-    if not content:
-        return Html("") if id != "results" else element("section", element("p", "No run has finished yet."), id=id)
-    return element("section", element("h2", title), content, id=id)
+    return element("section", element("h2", title), content, id=id) if content else Html("")
 
 
 def _figure(drawn: Chart) -> Html:
     how = element("p", "As PDF and PNG: ", element("code", drawn.command), class_="caption") if drawn.command else ""
     return element(
         "figure",
-        element("figcaption", element("h3", drawn.title), element("p", drawn.caption, class_="caption")),
+        element("h3", drawn.title),
         element("div", element("noscript", "This figure needs JavaScript."), class_="drawing"),
-        how,
+        element("figcaption", element("p", drawn.caption, class_="caption"), how),
         id=f"figure-{drawn.id}",
         class_="chart",
     )

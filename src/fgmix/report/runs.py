@@ -53,7 +53,8 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
     return {
         "name": record.folder.name if record.folder else "",
         "method": record.label,
-        "algorithm": spec.algorithm,
+        "algorithm": record.method,
+        "origin": record.origin,
         "dataset": record.dataset,
         "domain": ", ".join(spec.test_domains),
         "trial": spec.trial_seed,

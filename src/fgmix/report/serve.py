@@ -1,4 +1,4 @@
-"""The report of a running sweep on a local web server; it is made anew when runs finish."""
+"""The report of a running sweep, or of a single run, on a local web server; it is made anew when there is more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 
 from fgmix.errors import UserError
 from fgmix.report.page import Choices, report_page, saved_figures
+from fgmix.report.underway import underway_charts
 from fgmix.results.collect import NothingFinished, Results, collect
+from fgmix.runs.folder import RunFolder
 from fgmix.runs.record import RunRecord
 from fgmix.sweeps.status import ORDER, Status, read_status
 
@@ -21,15 +23,17 @@ HOST = "127.0.0.1"  # this machine only
 
 @dataclass
 class Followed:
-    """A folder whose sweep may still run. Finished runs do not change, so each is read once.
+    """A folder whose sweep or run may still be trained. Finished runs do not change, so each is read once.
 
     Args:
-        folder: the sweep's folder.
+        folder: of the sweep, or of a run of `fgmix train`.
         choices: how to select and show.
+        title: heading of the page; by default the folder's name.
     """
 
     folder: Path
     choices: Choices = field(default_factory=Choices)
+    title: str = ""
     _known: dict[Path, RunRecord] = field(default_factory=dict)
     _status: Status | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -37,23 +41,30 @@ class Followed:
     def page(self) -> str:
         """The page as it stands."""
         with self._lock:
+            status = self._look()
             return report_page(
-                f"Sweep {self.folder.resolve().name}",
+                self.title or self.folder.resolve().name,
                 self._results(),
                 self.choices,
                 source=str(self.folder),
-                status=self._look(),
+                status=status,
                 figures=saved_figures(self.folder),
+                underway=underway_charts(status.unfinished()),
                 made=f"Served from {self.folder}.",
                 live=True,
+                version=_version(status),
             )
 
     def status(self) -> dict[str, Any]:
         """Counts and time left, as JSON's types."""
         with self._lock:
             now = self._look()
-        counts = {state: now.counts[state] for state in ORDER}
-        return {"counts": counts, "left": now.left, "time_left": " ".join(now.lines()[1:2]) if now.left else ""}
+        return {
+            "counts": {state: now.counts[state] for state in ORDER},
+            "left": now.left,
+            "time_left": " ".join(now.lines()[1:2]) if now.left else "",
+            "version": _version(now),
+        }
 
     def _look(self) -> Status:
         self._status = read_status(self.folder, self._status)
@@ -64,6 +75,13 @@ class Followed:
             return collect(self.folder, known=self._known)
         except NothingFinished:
             return Results([])
+
+
+def _version(status: Status) -> str:
+    """Changes when a run ends or is evaluated."""
+    ended = sum(status.counts[state] for state in ("done", "diverged", "failed"))
+    files = (RunFolder(folder).metrics for folder in status.unfinished())
+    return f"{ended}-{sum(file.stat().st_size for file in files if file.exists())}"
 
 
 def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:

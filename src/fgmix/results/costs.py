@@ -15,6 +15,7 @@ from fgmix.results.selection import Method
 from fgmix.results.tables import Entry, Row, Table
 
 COST_FILE = "cost.json"
+COST = "Cost of a step"  # title of the table
 ERM = Method("erm")
 
 
@@ -60,7 +61,7 @@ def cost_table(costs: Costs) -> Table:
         "machine, the backbone and the batch size."
     )
     columns = ("ms", "÷ ERM", "paper: ms", "paper: ÷ ERM")
-    return Table("Cost of a step", caption, columns, tuple(rows), costs.labels, best=False)
+    return Table(COST, caption, columns, tuple(rows), costs.labels, best=False)
 
 
 def _entries(milliseconds: Mapping[Method, float], method: Method) -> tuple[Entry, Entry]:

@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, get_args
 
 from fgmix.errors import unknown
 from fgmix.metrics import NAMES
-from fgmix.results.labels import labels_of, method_label
+from fgmix.results.labels import labels_of, method_label, split_origin
 from fgmix.runs.record import Evaluation, Model, RunRecord
 from fgmix.runs.spec import ResolvedSpec, options
 
@@ -59,6 +59,10 @@ class Cell(NamedTuple):
     @property
     def method(self) -> Method:
         return Method(self.algorithm, self.model)
+
+    def is_of(self, origin: str | None) -> bool:
+        """Whether it is about runs of an origin; None for any."""
+        return origin is None or split_origin(self.algorithm)[1] == origin
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,9 @@ class Selection:
         """A method as it is printed."""
         return method_label(self.labels, *method)
 
-    def trials(self, dataset: str) -> list[int]:
-        """Trial seeds of a dataset."""
-        return sorted({cell.trial_seed for cell in self.cells if cell.dataset == dataset})
+    def trials(self, dataset: str, origin: str | None = None) -> list[int]:
+        """Trial seeds of a dataset; of one origin, or of all."""
+        return sorted({cell.trial_seed for cell in self.cells if cell.dataset == dataset and cell.is_of(origin)})
 
     def accuracies(self) -> dict[Cell, float]:
         """The numbers alone."""
@@ -210,14 +214,16 @@ def _select_dataset(
     by_algorithm: dict[str, dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         by_algorithm[record.method][record.spec.trial_seed].append(record)
-    trials = sorted({record.spec.trial_seed for record in records})
+    trials: dict[str, set[int]] = defaultdict(set)  # by origin
+    for record in records:
+        trials[record.origin].add(record.spec.trial_seed)
     different_data, different_metrics = _different_data(records), _different_metrics(records)
     cells: dict[Cell, Selected | Missing] = {}
     for algorithm, by_trial in by_algorithm.items():
         its_records = [record for found in by_trial.values() for record in found]
         difference = different_metrics or different_data.get(its_records[0].origin) or _difference(its_records)
         models = {"raw", *(model for record in its_records for model in record.models)}
-        for trial in trials:
+        for trial in sorted(trials[its_records[0].origin]):
             runs = _index(domains, by_trial.get(trial, []), difference)
             for model in sorted(models):  # raw, swa, swad
                 for domain in domains:

@@ -39,7 +39,8 @@ BASELINE = "erm"
 DIGITS = 9  # accuracies are shares of counts: percentages that differ by less are equal
 RESAMPLES = 10_000
 EXACT = 13  # pairs of which all signs are tried where differences are tied, as in scipy
-RANKS, AVERAGE_RANK = "Ranks", "average rank"  # a table and its column
+DIFFERENCES = "Differences from ERM"  # titles of tables
+RANKS, AVERAGE_RANK = "Ranks", "average rank"  # and the column of this one
 MARKS: dict[Verdict, str] = {"not significant": "≈", "too few pairs": "†", "not tested": "‡"}  # in tables
 
 
@@ -385,7 +386,7 @@ def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table
         "signed-rank test. Holm: p corrected for all rows that are tested."
     )
     columns = ("difference", "p", "p (Holm)", "pairs", "result")
-    return Table("Differences from ERM", caption, columns, rows, labels, best=False)
+    return Table(DIFFERENCES, caption, columns, rows, labels, best=False)
 
 
 def _verdict_text(comparison: Comparison, labels: Labels) -> str:

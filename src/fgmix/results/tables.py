@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fgmix.errors import unknown
-from fgmix.results.labels import Labels, algorithm_of, method_label
+from fgmix.results.labels import Labels, algorithm_of, method_label, split_origin
 from fgmix.results.published import AVERAGE, order
 from fgmix.results.rounding import DASH, accuracy_text
 from fgmix.results.selection import RULES, Cell, Method, Missing, Selected, Selection
@@ -131,8 +131,9 @@ def dataset_table(
     trials = selection.trials(dataset)
     rows = []
     for method in ordered_methods(selection, algorithms, dataset):
+        own = selection.trials(dataset, split_origin(method.algorithm)[1])
         entries = [
-            _over_trials({r: _number(selection, Cell(dataset, *method, r, t)) for r in trials}, spread) for t in domains
+            _over_trials({r: _number(selection, Cell(dataset, *method, r, t)) for r in own}, spread) for t in domains
         ]
         rows.append(Row(method, (*entries, _average(entries, domains))))
     caption = _caption(selection, spread, len(trials), f"{AVERAGE}: mean over the test domains.")
@@ -155,16 +156,17 @@ def overall_table(
         partial_trials: average a trial over the domains it has, as DomainBed does. By default a trial that lacks a
             domain is left out: a mean without the hardest domain is no mean of the dataset.
     """
-    trials = {dataset: selection.trials(dataset) for dataset in selection.domains}
     rows = []
     for method in ordered_methods(selection, algorithms):
+        origin = split_origin(method.algorithm)[1]
+        own = {dataset: selection.trials(dataset, origin) for dataset in selection.domains}
         entries = [
-            _over_trials({r: _trial_mean(selection, dataset, method, r, partial_trials) for r in of_dataset}, spread)
-            for dataset, of_dataset in trials.items()
+            _over_trials({r: _trial_mean(selection, dataset, method, r, partial_trials) for r in own[dataset]}, spread)
+            for dataset in selection.domains
         ]
-        rows.append(Row(method, (*entries, _average(entries, list(trials)))))
+        rows.append(Row(method, (*entries, _average(entries, list(own)))))
     caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
-    return Table(OVERALL, caption, (*trials, AVERAGE), tuple(rows), selection.labels)
+    return Table(OVERALL, caption, (*selection.domains, AVERAGE), tuple(rows), selection.labels)
 
 
 def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Where the sweeps on a folder stand: counts, rate, time left, failures. From the folder alone, without torch."""
+"""Where the sweeps on a folder, or a single run, stand: counts, rate, time left, failures. No torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fgmix.errors import UserError
-from fgmix.files import read_lines
+from fgmix.files import read_json, read_lines
 from fgmix.runs.folder import RunFolder
 from fgmix.sweeps.attempts import last_attempt
 from fgmix.sweeps.durations import readable_duration
@@ -27,12 +27,16 @@ class Status:
         worked: seconds that processes spent on each finished run.
         errors: why runs failed, by name.
         attempts: why the machine failed runs that wait, by name.
+        progress: the last evaluation of each run that is being worked on, in words, by name.
+        out: the folder that contains the runs.
     """
 
     states: Mapping[str, State]
     worked: Mapping[str, float]
     errors: Mapping[str, str]
     attempts: Mapping[str, str] = field(default_factory=dict)
+    progress: Mapping[str, str] = field(default_factory=dict)
+    out: Path = Path()
 
     @property
     def counts(self) -> Counter[State]:
@@ -42,6 +46,11 @@ class Status:
     def left(self) -> int:
         """Runs that are being worked on or wait."""
         return self.counts["running"] + self.counts["waiting"]
+
+    def unfinished(self) -> list[Path]:
+        """Folders of the runs that have begun and not ended, those that are being worked on first."""
+        begun = sorted((state, name) for name, state in self.states.items() if state in ("running", "waiting"))
+        return [self.out / name for _, name in begun if RunFolder(self.out / name).spec.exists()]
 
     @property
     def seconds_a_run(self) -> float | None:
@@ -65,21 +74,18 @@ class Status:
                 f"{readable_duration(self.seconds_left)} left"
             )
         failed = [f"failed: {name}: {error}" for name, error in self.errors.items()]
-        return [*text, *failed, *(f"waiting: {name}: {reason}" for name, reason in self.attempts.items())]
+        running = [f"running: {name}: {done}" for name, done in self.progress.items()]
+        return [*text, *running, *failed, *(f"waiting: {name}: {reason}" for name, reason in self.attempts.items())]
 
 
 def read_status(out: Path, before: Status | None = None) -> Status:
     """Look at a folder; what a look before found finished is not read again.
 
     Args:
-        out: the sweeps' folder.
+        out: the sweeps' folder; or that of a run of `fgmix train`, or of several.
         before: an earlier look at the same folder.
     """
-    names = dict.fromkeys(name for plan in read_plans(out) for name in plan.runs)
-    if not names:
-        raise UserError(
-            f"Expected a sweep's folder at {out}. Found no plan of one. Start one with `fgmix sweep --out {out}`."
-        )
+    out, names = _wanted(out)
     states: dict[str, State] = {}
     worked: dict[str, float] = {}
     errors: dict[str, str] = {}
@@ -96,7 +102,42 @@ def read_status(out: Path, before: Status | None = None) -> Status:
         except UserError as error:  # a file that is damaged: the others are shown all the same
             states[name], errors[name] = "failed", str(error)
     attempts = {name: last_attempt(out / name) for name, state in states.items() if state == "waiting"}
-    return Status(states, worked, errors, {name: reason for name, reason in attempts.items() if reason})
+    progress = {name: _progress(out / name) for name, state in states.items() if state == "running"}
+    return Status(
+        states,
+        worked,
+        errors,
+        {name: reason for name, reason in attempts.items() if reason},
+        {name: done for name, done in progress.items() if done},
+        out,
+    )
+
+
+def _wanted(out: Path) -> tuple[Path, list[str]]:
+    """The folder that contains the runs, and their names: those of its plans; else a run's own, or those in it."""
+    planned = list(dict.fromkeys(name for plan in read_plans(out) for name in plan.runs))
+    if planned:
+        return out, planned
+    spec = RunFolder(out).spec
+    if spec.exists():
+        return out.resolve().parent, [out.resolve().name]
+    found = sorted(path.parent.name for path in out.glob(f"*/{spec.name}"))
+    if not found:
+        raise UserError(
+            f"Expected the folder of a sweep or of a run at {out}. Found no plan and no run. Start one with "
+            f"`fgmix sweep --out {out}`."
+        )
+    return out, found
+
+
+def _progress(folder: Path) -> str:
+    """The step of the last evaluation; nothing before the first, or where a file is just being written."""
+    run = RunFolder(folder)
+    try:
+        evaluations, steps = run.evaluations(), read_json(run.spec)["spec"]["steps"]
+    except (UserError, KeyError, TypeError):
+        return ""
+    return f"evaluated at step {evaluations[-1].step} of {steps}" if evaluations else ""
 
 
 def _worked(folder: Path) -> float:

@@ -3,7 +3,11 @@
 
 const WIDTH = 380;
 const HEIGHT = 300;
-const CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
+// Colour maps of matplotlib, which the PDFs use, too
+const COLOURS = {
+  cividis: ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"],
+  magma: ["#000004", "#180f3d", "#440f76", "#721f81", "#9e2f7f", "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf"],
+};
 const SVG = "http://www.w3.org/2000/svg";
 
 const draw = (name, attributes = {}, text = null) => {
@@ -31,10 +35,11 @@ const painted = (node, property, colour) => {
 
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
-const heat = (share) => {
-  const place = Math.min(Math.max(share, 0), 1) * (CIVIDIS.length - 1);
-  const low = Math.min(Math.floor(place), CIVIDIS.length - 2);
-  const [from, to] = [channels(CIVIDIS[low]), channels(CIVIDIS[low + 1])];
+const heat = (share, colours) => {
+  const map = COLOURS[colours];
+  const place = Math.min(Math.max(share, 0), 1) * (map.length - 1);
+  const low = Math.min(Math.floor(place), map.length - 2);
+  const [from, to] = [channels(map[low]), channels(map[low + 1])];
   return `rgb(${from.map((value, i) => Math.round(value + (place - low) * (to[i] - value))).join(",")})`;
 };
 
@@ -43,7 +48,7 @@ const shareOf = (cells, value) => Math.max(0, (value - cells.low) / (cells.high 
 // Scales
 
 const extent = (panel, axis) => {
-  const values = panel.marks.flatMap((mark) => mark[axis].filter((value) => value !== null));
+  const values = panel.marks.flatMap((mark) => [...mark[axis], ...(axis === "y" && mark.kind === "Band" ? mark.top : [])].filter((value) => value !== null));
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
   if (low > high) [low, high] = [0, 1];
@@ -99,13 +104,29 @@ const DRAWN = {
     });
   },
   Line(mark, x, y) {
-    const places = mark.x.map((value, i) => [value, mark.y[i]]).filter(([a, b]) => a !== null && b !== null);
-    const points = places.map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`).join(" ");
-    const node = draw("polyline", { points, "stroke-width": mark.width, class: "line" });
+    let pen = "M"; // a missing value interrupts the line
+    const parts = mark.x.map((value, i) => {
+      if (value === null || mark.y[i] === null) {
+        pen = "M";
+        return "";
+      }
+      const part = `${pen}${x(value).toFixed(1)},${y(mark.y[i]).toFixed(1)}`;
+      pen = "L";
+      return part;
+    });
+    const node = draw("path", { d: parts.join(""), "stroke-width": mark.width, class: "line" });
     painted(node, "stroke", mark.colour);
     if (mark.dashed) node.setAttribute("stroke-dasharray", "5 3");
     if (mark.text) node.dataset.text = mark.text;
     return [node];
+  },
+  Band(mark, x, y) {
+    const along = (values) => values.map((value, i) => `${x(mark.x[i]).toFixed(1)},${y(value).toFixed(1)}`);
+    const node = draw("polygon", { points: [...along(mark.y), ...along(mark.top).reverse()].join(" "), class: "band" });
+    return [painted(node, "fill", mark.colour)];
+  },
+  Words(mark, x, y) {
+    return mark.text.map((text, i) => draw("text", { x: x(mark.x[i]), y: y(mark.y[i]) + 4, "text-anchor": mark.anchor, class: "words" }, text));
   },
   Cells(mark, x, y) {
     const [width, height] = [cellSize(mark.x, x), cellSize(mark.y, y)];
@@ -115,7 +136,7 @@ const DRAWN = {
         if (value === null) return;
         const share = shareOf(mark, value);
         const [left, top] = [x(mark.x[c]) - width / 2, y(mark.y[r]) - height / 2];
-        const cell = draw("rect", { x: left.toFixed(2), y: top.toFixed(2), width: width + 0.4, height: height + 0.4, fill: heat(share) });
+        const cell = draw("rect", { x: left.toFixed(2), y: top.toFixed(2), width: width + 0.4, height: height + 0.4, fill: heat(share, mark.colours) });
         cell.dataset.text = mark.text[r][c];
         nodes.push(cell);
         if (mark.written.length) nodes.push(...writtenLines(mark.written[r][c], left + width / 2, top + height / 2, share > 0.5));
@@ -192,7 +213,7 @@ const shorten = (text, length) => (text.length > length ? `${text.slice(0, lengt
 
 const colourBar = (cells) => {
   const svg = draw("svg", { viewBox: `0 0 ${WIDTH} 34`, class: "bar", "aria-hidden": "true" });
-  for (let i = 0; i < 60; i++) svg.append(draw("rect", { x: 60 + i * 4.5, y: 2, width: 5, height: 10, fill: heat((i / 59) ** cells.power) }));
+  for (let i = 0; i < 60; i++) svg.append(draw("rect", { x: 60 + i * 4.5, y: 2, width: 5, height: 10, fill: heat((i / 59) ** cells.power, cells.colours) }));
   svg.append(draw("text", { x: 54, y: 12, "text-anchor": "end" }, String(Number(cells.low.toPrecision(3)))));
   svg.append(draw("text", { x: 336, y: 12 }, String(Number(cells.high.toPrecision(3)))));
   svg.append(draw("text", { x: 195, y: 28, "text-anchor": "middle", class: "label" }, cells.label));
@@ -277,7 +298,7 @@ const meant = (event, drawing) => {
   const under = event.target.closest("[data-text]");
   if (under || event.pointerType !== "touch") return under;
   let [nearest, least] = [null, REACH];
-  for (const node of drawing.querySelectorAll("path[data-text]")) {
+  for (const node of drawing.querySelectorAll("path.point[data-text]")) {
     const { x, y, width, height } = node.getBoundingClientRect();
     const distance = Math.hypot(x + width / 2 - event.clientX, y + height / 2 - event.clientY);
     if (distance < least) [nearest, least] = [node, distance];
@@ -305,7 +326,9 @@ const follow = (drawing, chart) => {
 window.addEventListener("scroll", () => (tooltip.hidden = true), { passive: true });
 
 const drawChart = (drawing, chart) => {
-  const panels = make("div", { class: chart.panels.length > 1 ? "panels" : "panels single" }, ...chart.panels.map((panel, i) => drawPanel(panel, i, chart.title)));
+  const kind = chart.panels.length > 1 ? (chart.columns ? "panels rows" : "panels") : "panels single";
+  const panels = make("div", { class: kind }, ...chart.panels.map((panel, i) => drawPanel(panel, i, chart.title)));
+  if (chart.columns) panels.style.setProperty("--columns", chart.columns);
   drawing.replaceChildren(drawLegend(chart, drawing), panels);
   follow(drawing, chart);
 };

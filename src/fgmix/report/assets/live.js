@@ -25,12 +25,11 @@ const lookAgain = async (seen) => {
   const spans = Object.entries(now.counts).map(([state, count]) => make("span", { class: `state ${state}` }, `${count} ${state}`));
   document.getElementById("counts").replaceChildren(...spans);
   document.getElementById("time-left").textContent = now.time_left;
-  const finished = now.counts.done + now.counts.diverged + now.counts.failed;
-  if (finished !== seen) {
+  if (now.version !== seen) {
     if (!isBusy()) return location.reload();
     offerReload();
   }
   if (now.left) setTimeout(() => lookAgain(seen), EVERY);
 };
 
-if (document.body.hasAttribute("data-live")) lookAgain(Number(document.body.dataset.finished));
+if (document.body.hasAttribute("data-live")) lookAgain(document.body.dataset.version);

@@ -3,7 +3,7 @@
 const PAGE = 50;
 // Name, value to sort by, class, text where it is not the value: accuracies are rounded once, by fgmix.
 const COLUMNS = [
-  ["Method", (run) => run.method],
+  ["Method", (run) => (run.origin ? `${run.method} (${run.origin})` : run.method)],
   ["Dataset", (run) => run.dataset],
   ["Test domain", (run) => run.domain],
   ["Trial", (run) => run.trial, "number"],
@@ -14,7 +14,7 @@ const COLUMNS = [
   ["Status", (run) => run.status],
 ];
 
-const runs = readBlock("run-rows");
+let runs = [];
 const runList = document.getElementById("run-list");
 const shownRuns = { words: "", only: null, column: null, direction: "ascending", count: PAGE };
 
@@ -128,7 +128,10 @@ const showMore = () => {
 const moreRuns = make("button", { type: "button", onclick: showMore }, "Show more");
 const scroller = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs" }, runTable);
 runList.replaceChildren(make("p", { class: "tools" }, runFilter, allRuns, runCount), scroller, moreRuns);
-drawRuns();
+readPacked("run-rows").then((rows) => {
+  runs = rows;
+  drawRuns();
+});
 
 // A number in a table links to the runs behind it.
 for (const link of document.querySelectorAll("a[data-algorithm]")) {

@@ -14,6 +14,13 @@ const make = (name, attributes = {}, ...children) => {
 
 const readBlock = (id) => JSON.parse(document.getElementById(id).textContent);
 
+// A block that fgmix compressed
+const readPacked = async (id) => {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(unpacked).text());
+};
+
 // Numbers by size, texts alphabetically, missing values last in either direction.
 const compareValues = (a, b, direction) => {
   if (a === "" || b === "") return (a === "") - (b === "");

@@ -1,0 +1,137 @@
+"""What was found, in a sentence per dataset, and what was run: the first lines of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fgmix.report.html import Html, element
+from fgmix.results.domainbed import is_domainbeds
+from fgmix.results.labels import split_origin
+from fgmix.results.report import Comparisons
+from fgmix.results.rounding import accuracy_text, difference_text, p_equation
+from fgmix.results.selection import Method, Selection
+from fgmix.results.statistics import BASELINE, Comparison
+from fgmix.results.tables import Table, dataset_table
+from fgmix.runs.record import RunRecord
+from fgmix.runs.spec import ResolvedSpec
+
+SEVERAL = 3  # values that are listed; more are counted
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A dataset's result.
+
+    Args:
+        dataset: which.
+        found: the sentence: the best method and its difference from ERM.
+        run: what was run.
+    """
+
+    dataset: str
+    found: str
+    run: str
+
+    def html(self) -> Html:
+        return element(
+            "div",
+            element("p", element("strong", self.dataset), ": ", self.found, class_="found"),
+            element("p", self.run, class_="caption"),
+        )
+
+
+def headlines(selection: Selection, records: Sequence[RunRecord], against_erm: Comparisons) -> list[Headline]:
+    """One for each dataset.
+
+    Args:
+        selection: what was selected.
+        records: the runs it was selected from.
+        against_erm: every method against ERM, by dataset.
+    """
+    return [
+        Headline(
+            dataset,
+            finding(dataset_table(selection, dataset), against_erm[dataset]),
+            what_was_run([record for record in records if record.dataset == dataset]),
+        )
+        for dataset in selection.domains
+    ]
+
+
+def finding(table: Table, comparisons: Sequence[Comparison]) -> str:
+    """The best average of a dataset's table, and how it differs from ERM's.
+
+    Args:
+        table: methods by test domains; the last column is their average.
+        comparisons: its methods against ERM.
+    """
+    averages = {row.method: row.entries[-1].value for row in table.rows}
+    known = {method: value for method, value in averages.items() if value is not None}
+    if not known:
+        return "no method has a result for every test domain yet."
+    best = max(known, key=lambda method: known[method])
+    names = {row.method: table.label(row) for row in table.rows}
+    reached = f"{names[best]} reaches {accuracy_text(known[best])} % on average"
+    if len(known) == 1:
+        return f"{reached}. No other method has a result for every test domain."
+    sentence = f"{reached}, the highest of {len(known)} results"
+    compared = {c.method: c for c in comparisons if c.difference is not None}
+    if best in compared:
+        return f"{sentence}: {_difference(compared[best], names)}."
+    others = [method for method in known if method in compared]
+    if split_origin(best.algorithm)[0] != BASELINE or not others:
+        return f"{sentence}. There is no ERM to compare it with."
+    second = max(others, key=lambda method: known[method])
+    return f"{sentence}. The best other method is {names[second]}: {_difference(compared[second], names)}."
+
+
+def _difference(c: Comparison, names: dict[Method, str]) -> str:
+    """A difference from ERM in words."""
+    assert c.difference is not None
+    found = f"{difference_text(c.difference)} points against {names[c.baseline]}"
+    if c.interval is not None:
+        low, high = (difference_text(end) for end in c.interval)
+        found += f" ({100 * (1 - c.alpha):g} % interval {low} to {high})"
+    verdict = {
+        "different": "a significant difference",
+        "not significant": "no significant difference",
+        "too few pairs": f"too few trials to test ({c.pairs} pairs of trial and test domain)",
+        "not tested": "not tested, because the two measured exactly the same",
+    }[c.verdict]
+    p = f" ({p_equation(c.p_holm)}, Wilcoxon, Holm)" if c.p_holm is not None and c.verdict != "too few pairs" else ""
+    return f"{found}, {verdict}{p}"
+
+
+def what_was_run(records: Sequence[RunRecord]) -> str:
+    """Domains, network, steps, protocol, trials and runs of a dataset, in words."""
+    specs = [record.spec for record in records]
+    ours = [record.spec for record in records if not is_domainbeds(record)]  # DomainBed's records hold no defaults
+    held_out = {name for spec in specs for name in spec.test_domains}
+    parts = [
+        f"{_counted(len(held_out), 'test domain')} of {len(records[0].domains)}",
+        _listed(map(_network, ours), "networks"),
+        _listed((f"{spec.steps:,} steps" for spec in ours), "numbers of steps"),
+        _listed((f"protocol {spec.protocol}" for spec in ours), "protocols"),
+        "DomainBed's records" if len(ours) < len(specs) else "",
+        _counted(len({spec.trial_seed for spec in specs}), "trial"),
+        _counted(len({spec.hparams_seed for spec in specs}), "hyper-parameter sample"),
+        _counted(len(records), "run"),
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _network(spec: ResolvedSpec) -> str:
+    start = "local weights" if spec.weights else "pre-trained" if spec.pretrained else "random initialisation"
+    return f"{spec.backbone}, {start}"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
+def _listed(values: Iterable[str], things: str) -> str:
+    """Different values, the most frequent first."""
+    found = list(values)
+    different = sorted(dict.fromkeys(found), key=lambda value: -found.count(value))
+    return f"{len(different)} {things}" if len(different) > SEVERAL else " or ".join(different)

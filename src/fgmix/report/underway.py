@@ -1,0 +1,48 @@
+"""Runs that are being trained: what they have measured so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from fgmix.analysis.results import run_curves
+from fgmix.errors import UserError
+from fgmix.files import read_json
+from fgmix.report.charts import Chart
+from fgmix.report.figures import chart
+from fgmix.runs.folder import RunFolder
+from fgmix.runs.record import RunRecord
+from fgmix.runs.spec import ResolvedSpec
+
+SHOWN = 6  # runs whose curves are drawn while they are trained
+
+
+def underway_charts(folders: Iterable[Path]) -> list[Chart]:
+    """The curves of the first few unfinished runs that have been evaluated.
+
+    Args:
+        folders: of unfinished runs.
+    """
+    found = [record for record in map(measured_so_far, folders) if record is not None]
+    return [_chart(record) for record in found[:SHOWN]]
+
+
+def measured_so_far(folder: Path) -> RunRecord | None:
+    """An unfinished run as if it ended at its last evaluation; None before the first, or while one is written."""
+    files = RunFolder(folder)
+    try:
+        evaluations = files.evaluations()
+        if not evaluations:
+            return None
+        made = read_json(files.spec)
+        domains = tuple(evaluations[0].accuracy["raw"])
+        spec = ResolvedSpec.from_dict(made["spec"])
+        return RunRecord(spec, "done", str(made["fgmix"]), domains, evaluations, folder=folder)
+    except (UserError, KeyError, TypeError, ValueError):  # half a line: the next look finds it whole
+        return None
+
+
+def _chart(record: RunRecord) -> Chart:
+    drawn = chart(f"underway-{record.folder.name if record.folder else ''}", run_curves(record))
+    return replace(drawn, title=f"{drawn.title}: step {record.evaluations[-1].step} of {record.spec.steps}")

@@ -1,0 +1,76 @@
+"""Several folders in one table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fgmix.errors import UserError
+from fgmix.results.collect import Results
+from fgmix.results.origins import collect_all, origin_names
+from fgmix.results.report import report_text
+from fgmix.results.selection import Method, select
+from fgmix.results.statistics import compare
+from fgmix.runs.record import RunRecord
+from report import folders
+from results.made import finished, sweep
+from results.test_domainbed_sweep import write_sweep
+
+
+def test_one_folder_is_not_marked(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "runs", folders.records(1))
+    assert {record.origin for record in collect_all([folder]).records} == {""}
+
+
+def test_rows_of_two_folders_stand_in_one_table_and_domainbeds_among_them(tmp_path: Path) -> None:
+    ours = sweep({"erm": [[0.9, 0.8, 0.7, 0.6]]}, domains="Caltech101 LabelMe SUN09 VOC2007", dataset="VLCS")
+    runs = folders.write(tmp_path / "runs", ours)
+    theirs = write_sweep(tmp_path / "theirs", "VLCS")
+    text = report_text(collect_all([runs], [theirs])).replace("**", "")
+    assert "| ERM (runs) | 90.0 |" in text
+    assert "| ERM (DomainBed: theirs) | 98.0 ± 0.2 | 64.2 ± 0.8 | 74.1 ± 0.4 | 77.1 ± 0.2 | 78.3 |" in text
+
+
+def test_different_data_under_one_name_are_no_obstacle_between_folders(tmp_path: Path) -> None:
+    a = folders.write(tmp_path / "a", [finished("a", 0.5, data="x")])
+    b = folders.write(tmp_path / "b", [finished("a", 0.7, data="y")])
+    assert sorted(select(collect_all([a, b]).records).accuracies().values()) == [0.5, 0.7]
+
+
+def with_origin(origin: str, accuracies: dict[str, list[list[float]]]) -> list[RunRecord]:
+
+    return [replace(record, origin=origin) for record in sweep(accuracies)]
+
+
+def test_a_method_is_compared_with_erm_of_its_folder() -> None:
+    first = with_origin("a", {"erm": [[0.5, 0.5, 0.5]], "mixup": [[0.6, 0.6, 0.6]]})
+    second = with_origin("b", {"erm": [[0.3, 0.3, 0.3]], "mixup": [[0.6, 0.6, 0.6]]})
+    third = with_origin("c", {"mixup": [[0.9, 0.9, 0.9]]})
+    found = {c.method: c for c in compare(select([*first, *second, *third]))}
+    assert found[Method("mixup @ a")].difference == pytest.approx(10)
+    assert found[Method("mixup @ b")].difference == pytest.approx(30)
+    assert found[Method("mixup @ c")].baseline == Method("erm @ a")  # its own folder has none
+
+
+def test_the_papers_row_stands_once() -> None:
+    rows = [*with_origin("a", {"erm": [[0.5]]}), *with_origin("b", {"erm": [[0.5]]})]
+    named = [
+        finished("art_painting", 0.5, domains="art_painting cartoon photo sketch", dataset="PACS", algorithm="erm")
+        for _ in rows
+    ]
+
+    text = report_text(Results([replace(r, origin=o) for r, o in zip(named, "ab")]), published=True)
+    assert text.count("ERM (paper)") == 1
+
+
+def test_names_tell_folders_apart() -> None:
+    assert origin_names([Path("/x/runs"), Path("/y/other")]) == ["runs", "other"]
+    with pytest.raises(UserError, match="Found one of them twice"):
+        origin_names([Path("/x/runs"), Path("/x/y/../runs")])
+
+
+def test_no_folder_at_all() -> None:
+    with pytest.raises(UserError, match="Expected a folder of runs"):
+        collect_all([])
