@@ -257,3 +257,22 @@ def test_unknown_names_are_named() -> None:
         search_space("erm", "PACS", "images", "papers")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"kind of dataset 'image'.*'images'"):
         search_space("erm", "PACS", "image")
+
+
+@pytest.mark.parametrize("backbone", ["vit_base_patch16_clip_224.openai", "vit_small_patch14_dinov2"])
+def test_vision_transformers_are_searched_a_decade_lower(backbone: str) -> None:
+    """With the same draws: only the range is another."""
+    assert draw("erm", "PACS", "images", 0, 0, backbone=backbone)["settings"]["lr"] == 5e-6
+    for h in range(1, 20):
+        slow, usual = (draw("coral", "PACS", "images", h, 1, backbone=name) for name in (backbone, "resnet50"))
+        assert slow["settings"]["lr"] == pytest.approx(usual["settings"]["lr"] / 10)
+        assert {**slow["settings"], "lr": 0} == {**usual["settings"], "lr": 0}
+    assert {draw("erm", "PACS", "images", h, 0, "paper", backbone)["settings"]["lr"] for h in range(1, 30)} == {
+        1e-6,
+        3e-6,
+        5e-6,
+    }
+
+
+def test_only_images_slow_transformers_down() -> None:
+    assert draw("erm", "digits", "small_images", 0, 0, backbone="vit_tiny_patch16_224")["settings"]["lr"] == 1e-3

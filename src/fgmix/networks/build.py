@@ -17,6 +17,7 @@ from fgmix.networks.mnist_cnn import MnistCNN
 from fgmix.networks.names import OWN_BACKBONES as OWN_BACKBONES
 from fgmix.networks.names import backbones as backbones
 from fgmix.networks.names import full_name as full_name
+from fgmix.networks.sections import freeze_sections
 from fgmix.networks.small_cnn import SmallCNN
 from fgmix.networks.tiny_maps import use_tiny_maps
 
@@ -31,6 +32,7 @@ def build_featurizer(
     weights: str | None = None,
     dropout: float = 0.0,
     freeze_bn: bool | None = None,
+    freeze: int = 0,
     channels_last: bool = False,
 ) -> Featurizer:
     """A featurizer g: inputs of `input_shape` → codes (n, d).
@@ -43,6 +45,7 @@ def build_featurizer(
         weights: start from a local file instead, matched by name, or by order where all shapes agree.
         dropout: share of the code's numbers dropped in training.
         freeze_bn: batch-norm in evaluation mode; by default where the weights are pre-trained.
+        freeze: how many first sections (stages, or quarters of a transformer's blocks) do not train, nor the stem.
         channels_last: lay out convolution weights for channels-last inputs.
 
     Example:
@@ -58,7 +61,10 @@ def build_featurizer(
         use_tiny_maps(net)
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     frozen = (pretrained or weights is not None) if freeze_bn is None else freeze_bn
-    return Featurizer(net, out_features, dropout, frozen, input_shape, matched)
+    featurizer = Featurizer(net, out_features, dropout, frozen, input_shape, matched)
+    if freeze:
+        freeze_sections(featurizer, freeze)
+    return featurizer
 
 
 def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:

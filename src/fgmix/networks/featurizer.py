@@ -45,9 +45,15 @@ class Featurizer(nn.Module):
         return z
 
     def train(self, mode: bool = True) -> Self:
+        """Training or evaluation mode; frozen layers stay in the latter."""
         super().train(mode)
-        if self.freeze_bn:
-            for module in self.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
+        for module in self.net.modules():
+            if (self.freeze_bn and isinstance(module, _BatchNorm)) or _is_frozen(module):
+                module.eval()
         return self
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    """Whether a module has parameters, and none of them is trained."""
+    parameters = [parameter.requires_grad for parameter in module.parameters()]
+    return bool(parameters) and not any(parameters)

@@ -9,6 +9,7 @@ from fgmix.errors import unknown
 from fgmix.networks._packaged import PACKAGES
 
 OWN_BACKBONES = ("identity", "mlp", "mnist_cnn", "small_cnn")
+VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit")  # how timm's names of them begin
 
 
 def backbones(pattern: str = "*") -> list[str]:
@@ -36,6 +37,15 @@ def full_name(name: str) -> str:
 def model_of(name: str) -> str:
     """The model without the tag of its weights."""
     return name.partition(".")[0]
+
+
+def is_vision_transformer(name: str) -> bool:
+    """Whether a backbone is a plain vision transformer, such as CLIP's and DINOv2's: by its name, without timm.
+
+    >>> is_vision_transformer("vit_base_patch16_clip_224.openai"), is_vision_transformer("resnet50")
+    (True, False)
+    """
+    return name.startswith(VISION_TRANSFORMERS)
 
 
 def pretrained_cfg(name: str) -> Any:

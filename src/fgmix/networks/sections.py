@@ -12,7 +12,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from fgmix.errors import UserError
-from fgmix.networks._trace import BATCH, Call, image_shape, trace
+from fgmix.networks._trace import BATCH, Call, image_shape, network_name, trace
+from fgmix.networks.split import layers_before
 from fgmix.networks.stages import stages
 
 QUARTERS = 4  # into which the blocks of a transformer are divided, as there are four stages in most other networks
@@ -76,6 +77,37 @@ def recording(network: nn.Module, places: Sequence[Section]) -> Iterator[list[Te
         for place in places:
             stack.enter_context(network.get_submodule(place.end).register_forward_hook(note_output))
         yield features
+
+
+def freeze_sections(featurizer: nn.Module, count: int) -> None:
+    """Stop training the stem and the first `count` sections of a network.
+
+    Their layers stay in evaluation mode too, where the featurizer is ours (`Featurizer.train`).
+
+    >>> from fgmix.networks import build_featurizer
+    >>> network = build_featurizer("small_cnn", (3, 32, 32))
+    >>> freeze_sections(network, 2)
+    >>> sorted({name.split(".")[1] for name, p in network.named_parameters() if p.requires_grad})
+    ['layer3']
+    """
+    found = sections(featurizer)
+    if count > len(found):
+        raise UserError(
+            f"Expected at most {len(found)} sections to freeze, as many as {network_name(featurizer)} has. "
+            f"Found {count}. Lower --freeze."
+        )
+    for parameter in _parameters_up_to(featurizer, found[count - 1].end) if count else ():
+        parameter.requires_grad_(False)
+
+
+def _parameters_up_to(network: nn.Module, end: str) -> Iterator[nn.Parameter]:
+    """Those of the module named `end`, of layers registered before it, and of the modules around it themselves."""
+    names = end.split(".")
+    for depth in range(len(names)):  # such as a transformer's class token
+        yield from network.get_submodule(".".join(names[:depth])).parameters(recurse=False)
+    for _, _, layer in layers_before(network, end):
+        yield from layer.parameters()
+    yield from network.get_submodule(end).parameters()
 
 
 def _token_blocks(featurizer: nn.Module) -> list[Call]:

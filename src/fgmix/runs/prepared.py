@@ -125,13 +125,21 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
     else:
         featurizer = _backbone(spec, blank, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
     classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
-    return create(
-        spec.algorithm,
-        featurizer=featurizer,
-        classifier=classifier,
-        n_domains=n_domains,
-        **{**spec.settings, "steps": spec.steps},
-    )
+    try:
+        return create(
+            spec.algorithm,
+            featurizer=featurizer,
+            classifier=classifier,
+            n_domains=n_domains,
+            **{**spec.settings, "steps": spec.steps},
+        )
+    except UserError as error:
+        if not spec.frozen:
+            raise
+        raise UserError(
+            f"Expected a method that trains on features, with --frozen. Found {spec.algorithm}, which needs images. "
+            "Drop --frozen, or choose a method such as erm or fgmix."
+        ) from error
 
 
 def frozen_backbone(spec: ResolvedSpec, *, blank: bool = False) -> Featurizer:
@@ -147,6 +155,7 @@ def _backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: boo
         weights=None if blank or not spec.weights else spec.weights,
         dropout=dropout,
         freeze_bn=freeze_bn,
+        freeze=spec.freeze,
         channels_last=spec.channels_last,
     )
 

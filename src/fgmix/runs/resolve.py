@@ -54,7 +54,8 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     check_domains(spec.algorithm, len(_sources(spec, dataset)))
     rules, base = PROTOCOLS[spec.protocol], FROZEN if spec.frozen else DEFAULTS[dataset.kind]
     steps, eval_every = _length(spec, dataset, rules, base)
-    config = algorithm.Config.of(**{"lr": base.lr, **spec.settings, "steps": steps})
+    lr = default_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
+    config = algorithm.Config.of(**{"lr": lr, **spec.settings, "steps": steps})
     network = _network(spec, dataset, rules, base)
     said = {name: value for name, value in vars(spec).items() if name in RunSpec.__dataclass_fields__}
     decided = {
@@ -75,6 +76,20 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         data=dataset.fingerprint,
         input_shape=dataset.input_shape,
     )
+
+
+def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:
+    """The learning rate where nothing is said: a tenth of the usual one for vision transformers on images.
+
+    Args:
+        kind: of the dataset.
+        backbone: None for the default one.
+        base: the defaults of the kind.
+    """
+    from fgmix.networks.names import is_vision_transformer
+
+    slow = kind == "images" and backbone is not None and is_vision_transformer(backbone)
+    return base.lr / 10 if slow else base.lr
 
 
 def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
@@ -101,7 +116,11 @@ def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
 
 
 def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
-    """Refuse sizes that the dataset cannot have: they would be ignored."""
+    """Refuse sizes that the dataset cannot have, and numbers that would be ignored."""
+    for name in ("freeze", "warmup_head"):
+        if spec.frozen and getattr(spec, name):
+            hint = "Drop one of the two."
+            raise bad_value(name, "0 with --frozen, whose backbone does not train at all", getattr(spec, name), hint)
     shape = dataset.input_shape
     if spec.image_size and (len(shape) != 3 or shape[-1] != spec.image_size):
         hint = "Only images in files are resized: drop it."

@@ -113,6 +113,12 @@ class RunSpec:
     head: Head = option("linear", help="classifier on top of the features", group="Network")
     dropout: float = option(0.0, help="dropout on the features", group="Network", ge=0, lt=1)
     freeze_bn: bool | None = option(None, help="keep batch-norm layers in evaluation mode", group="Network")
+    freeze: int = option(
+        0, help="first sections of the backbone (stages, quarters of a transformer) not to train", group="Network", ge=0
+    )
+    warmup_head: int = option(
+        0, help="steps that train the classifier alone before the first step", group="Network", ge=0, le=1_000_000
+    )
     channels_last: bool | None = option(None, help="channels-last memory layout of images", group="Network")
     frozen: bool = option(
         False, help="train a small network on features of the pre-trained backbone, computed once", group="Network"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 import numpy as np
 
 from fgmix.errors import unknown
-from fgmix.runs.resolve import DEFAULTS
+from fgmix.runs.resolve import DEFAULTS, default_lr
 from fgmix.seeding import seed_hash
 
 if TYPE_CHECKING:
@@ -37,7 +37,13 @@ class Draw(TypedDict):
 
 
 def draw(
-    algorithm: str, dataset: str, kind: str, hparams_seed: int, trial_seed: int, space: Space = "domainbed"
+    algorithm: str,
+    dataset: str,
+    kind: str,
+    hparams_seed: int,
+    trial_seed: int,
+    space: Space = "domainbed",
+    backbone: str | None = None,
 ) -> Draw:
     """The hyper-parameters of one draw, as plain Python values.
 
@@ -48,6 +54,7 @@ def draw(
         hparams_seed: number of the draw; 0 is the defaults.
         trial_seed: number of the trial; every trial has draws of its own.
         space: "domainbed" or "paper".
+        backbone: vision transformers have learning rates of their own; None for the default one.
 
     Example:
         >>> draw("coral", "PACS", "images", 0, 0)
@@ -55,13 +62,15 @@ def draw(
         >>> draw("coral", "PACS", "images", 1, 0)["batch_size"]
         39
     """
-    searched = search_space(algorithm, dataset, kind, space)
+    searched = search_space(algorithm, dataset, kind, space, backbone)
     values = {name: _value(each, hparams_seed, trial_seed) for name, each in searched.items()}
     batch_size, dropout = values.pop("batch_size"), values.pop("dropout")
     return {"settings": values, "batch_size": batch_size, "dropout": dropout}
 
 
-def search_space(algorithm: str, dataset: str, kind: str, space: Space = "domainbed") -> dict[str, Searched]:
+def search_space(
+    algorithm: str, dataset: str, kind: str, space: Space = "domainbed", backbone: str | None = None
+) -> dict[str, Searched]:
     """Everything that a sweep searches over, by our name: settings of the algorithm, "batch_size" and "dropout"."""
     from fgmix.algorithms import get
     from fgmix.algorithms._config import Searched
@@ -78,8 +87,9 @@ def search_space(algorithm: str, dataset: str, kind: str, space: Space = "domain
         for name, distribution in config.spaces(space).items()
     }
     if space == "paper":
-        return {**_paper(kind), **own}
-    return {**_domainbed(dataset, kind), **own, **method.domainbed_space(dataset, kind)}
+        return {**_paper(kind), **_slower(kind, space, backbone), **own}
+    shared = {**_domainbed(dataset, kind), **_slower(kind, space, backbone)}
+    return {**shared, **own, **method.domainbed_space(dataset, kind)}
 
 
 def _value(searched: Searched, hparams_seed: int, trial_seed: int) -> Any:
@@ -87,6 +97,17 @@ def _value(searched: Searched, hparams_seed: int, trial_seed: int) -> Any:
         return searched.default
     seed = seed_hash(seed_hash(hparams_seed, trial_seed), searched.seed_name)
     return searched.distribution.draw(np.random.RandomState(seed))
+
+
+def _slower(kind: str, space: Space, backbone: str | None) -> dict[str, Searched]:
+    """The learning rates of vision transformers on images, a tenth of the others'; nothing for other networks."""
+    from fgmix.algorithms._config import Choice, LogUniform, Searched
+
+    default = DEFAULTS[kind]
+    if (lr := default_lr(kind, backbone, default)) == default.lr:
+        return {}
+    rates = LogUniform(-6, -4.5) if space == "domainbed" else Choice((1e-6, 3e-6, lr))
+    return {"lr": Searched("lr", lr, rates)}
 
 
 def _domainbed(dataset: str, kind: str) -> dict[str, Searched]:

@@ -107,7 +107,8 @@ class Sweep:
     ) -> RunSpec:
         from fgmix.algorithms import get
 
-        drawn = draw(algorithm, data.name, data.kind, hparams_seed, trial_seed, self.space)
+        backbone = None if self.common.get("frozen") else self.common.get("backbone")
+        drawn = draw(algorithm, data.name, data.kind, hparams_seed, trial_seed, self.space, backbone)
         known = get(algorithm).Config.names()
         fixed = {name: value for name, value in {**self.settings, **point}.items() if name in known}
         spec = RunSpec(
