@@ -30,6 +30,7 @@ class Progress:
         best: by model, the highest validation accuracy so far.
         sums: sums of the algorithm's metrics since the last evaluation.
         counted: how many steps are in the sums.
+        scaler: state of the loss scaling, where there is one.
         unseen: by model and test domain, the metrics of the weights that validation selects so far.
     """
 
@@ -38,6 +39,7 @@ class Progress:
     best: dict[Model, float] = field(default_factory=dict)
     sums: dict[str, Tensor] = field(default_factory=dict)
     counted: int = 0
+    scaler: dict[str, Tensor] = field(default_factory=dict)
     unseen: dict[Model, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from fgmix.errors import UserError, bad_value
+
+NVIDIA_VERSION = "/proc/driver/nvidia/version"
 
 
 def pick_device(name: str) -> torch.device:
@@ -35,3 +38,52 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def deterministic_operations(wanted: bool) -> Iterator[None]:
+    """Within the block torch uses deterministic operations alone, and refuses what it has only others for.
+
+    A CPU needs no such block; on a GPU some sums depend on the order in which its threads finish.
+    """
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS when it is first used
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        reason = str(error).split(". ")[0]
+        raise UserError(
+            f"Expected operations that are deterministic on this device. Found others ({reason}). Train without "
+            "--deterministic."
+        ) from error
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def gpu_of(device: torch.device) -> dict[str, str] | None:
+    """What computed a run's numbers: name of the GPU, versions of its driver, CUDA and cuDNN; None without a GPU."""
+    if device.type != "cuda":
+        return None
+    cudnn = torch.backends.cudnn.version()
+    return {
+        "name": torch.cuda.get_device_name(device),
+        "driver": _driver(),
+        "cuda": torch.version.cuda or torch.version.hip or "unknown",
+        "cudnn": "none" if cudnn is None else str(cudnn),
+    }
+
+
+def _driver() -> str:
+    """Version of the kernel's driver, as the driver itself tells; torch does not know it."""
+    try:
+        with open(NVIDIA_VERSION, encoding="utf-8") as file:
+            words = file.readline().split()
+    except OSError:
+        return "unknown"
+    return next((word for word in words if word[0].isdecimal() and "." in word), "unknown")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -25,16 +25,18 @@ from fgmix.progress import Progress as ProgressBar
 from fgmix.progress import bar_for
 from fgmix.runs import checkpoint
 from fgmix.runs.averaging import build_average
-from fgmix.runs.devices import pick_device
+from fgmix.runs.devices import deterministic_operations, pick_device
 from fgmix.runs.evaluation import Part, Predict, Score, evaluating, score_parts, with_tensors
 from fgmix.runs.folder import RunFolder
-from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, prepare
+from fgmix.runs.precision import LossScaler, autocast
+from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, compiled, prepare
 from fgmix.runs.protocols import PROTOCOLS
 from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, Which, keeps, selected_weights
 from fgmix.runs.resolve import notes_of
 from fgmix.runs.spec import RunSpec
 from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
 from fgmix.runs.trunk import build_trunk, start_from, trunk_folder, trunk_of
+from fgmix.runs.warmup import warmed_up
 from fgmix.seals import Damaged
 from fgmix.seeding import seed_torch
 
@@ -85,8 +87,9 @@ def train(
         run = replace(run, spec=made)
         if found := folder.finished():
             return found
-        algorithm = build_algorithm(run).to(pick_device(device))
-        with stop_on_signal() as stop:
+        algorithm = compiled(build_algorithm(run).to(pick_device(device)), made)
+        algorithm = warmed_up(algorithm, run, progress=progress is True)
+        with deterministic_operations(made.deterministic), stop_on_signal() as stop:
             loop = _Loop(run, folder, algorithm, progress, stop)
             if trunk and loop.at.step == 0:
                 loop.start_from_trunk(trunk)
@@ -105,6 +108,7 @@ class _Loop:
         self.evaluations = set(self.rules.evaluations(run.spec.eval_every, run.spec.steps))
         self.algorithm = algorithm.train()
         self.average = build_average(self.spec, self.algorithm)
+        self.scaler = LossScaler(self.algorithm) if self.spec.precision == "fp16" else None
         self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
         self.at = checkpoint.Progress()
         self.pending: list[Tensor] = []  # losses of the steps since the last look
@@ -124,21 +128,28 @@ class _Loop:
             except Damaged as error:
                 print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
                 continue
-            self.at = checkpoint.restore(state, path, self.algorithm, self.average)
+            self._take(checkpoint.restore(state, path, self.algorithm, self.average))
             self.folder.cut_metrics(self.at.metrics_length)
             return
         self.folder.start_over()
+
+    def _take(self, at: checkpoint.Progress) -> None:
+        """Stand where a checkpoint says."""
+        self.at = at
+        if self.scaler:
+            self.scaler.load_state_dict(at.scaler)
 
     def start_from_trunk(self, steps: int) -> None:
         """Take over the first steps from the trunk beside this run; train it if nobody has."""
         folder = trunk_folder(self.spec, steps, self.folder.path.parent)
         with folder.opened(trunk_of(self.spec)):
-            algorithm = build_trunk(build_algorithm(self.run), self.spec).to(self.device)
+            algorithm = compiled(build_trunk(build_algorithm(self.run), self.spec).to(self.device), self.spec)
+            algorithm = warmed_up(algorithm, self.run, progress=self.show is True)
             run = replace(self.run, spec=replace(self.spec, keep="all"))
             trunk = _Loop(run, folder, algorithm, self.show, self.stop)
             if trunk.run_until(steps) is not None:
                 return  # it diverged: the run finds out by itself
-        self.at = start_from(folder, self.folder, self.spec, self.algorithm, self.average)
+        self._take(start_from(folder, self.folder, self.spec, self.algorithm, self.average))
         self._save()
 
     def run_to_end(self) -> RunRecord:
@@ -175,6 +186,8 @@ class _Loop:
         return None
 
     def _save(self) -> None:
+        if self.scaler:
+            self.at.scaler = self.scaler.state_dict()
         checkpoint.save(self.folder.checkpoints, self.algorithm, self.average, self.at)
         self.saved_at = monotonic()
 
@@ -200,7 +213,7 @@ class _Loop:
     def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
         placed = [(self._placed(x), y) for x, y in batches]
         seed_torch("step", self.spec.seed, self.at.step)
-        with self._autocast():
+        with autocast(self.spec.precision, self.device), self.scaler.step() if self.scaler else nullcontext():
             metrics = self.algorithm.step(placed)
         self.at.step += 1
         self.at.counted += 1
@@ -219,6 +232,8 @@ class _Loop:
         if not saving and self.at.step % CHECK_EVERY:
             bar.advance()
             return None
+        if self.scaler:
+            self.scaler.check()
         losses = torch.stack(self.pending)
         self.pending.clear()
         bar.advance(note=f"loss {float(losses[-1]):.3f}{self._accuracy_note}")
@@ -269,7 +284,7 @@ class _Loop:
 
     def _scored(self, models: dict[Model, Predict]) -> dict[Model, Found]:
         keys, parts = zip(*self._parts())
-        with evaluating(self.algorithm), self._autocast():
+        with evaluating(self.algorithm), autocast(self.spec.precision, self.device):
             found = score_parts(models, parts, self.device, len(self.run.dataset.classes))
         return {model: _by_domain(keys, found[model]) for model in models}
 
@@ -282,9 +297,6 @@ class _Loop:
             for part in ("holdout",) if is_source and not self.spec.evaluate_train else ("train", "holdout"):
                 draws = (self.spec.seed, name, part, self.at.step) if augmented else None
                 yield (name, part), Part(domain, getattr(split, part), draws, outputs=_reported(is_source, part))
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16) if self.spec.bf16 else nullcontext()
 
     def _headline(self, scores: dict[Model, Found]) -> dict[str, Scores]:
         """The metric that the run selects by, of every score; nothing where that is accuracy, which is there."""
