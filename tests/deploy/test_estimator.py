@@ -351,6 +351,79 @@ def test_leave_one_group_out_passes_domains_on() -> None:
     assert seen.tolist() == routed.tolist()
 
 
+def test_grid_search_over_single_settings() -> None:
+    search = GridSearchCV(
+        quick("coral", steps=40, settings={"gamma": 2.0}),
+        {"settings__lr": [1e-6, 1e-2]},
+        cv=LeaveOneGroupOut(),
+        error_score="raise",
+    )
+    search.fit(X, Y, groups=SCANNER, domains=SCANNER)
+    assert search.best_params_ == {"settings__lr": 1e-2}
+    assert search.best_estimator_.settings == {"gamma": 2.0, "lr": 1e-2}
+    assert search.best_estimator_.get_params()["settings__lr"] == 1e-2
+    assert search.best_estimator_.record_.spec.settings["gamma"] == 2.0
+    with pytest.raises(UserError, match="Did you mean 'gamma'"):
+        quick().set_params(settings__gama=1.0).fit(X, Y, SCANNER)
+
+
+def test_skadas_name_of_domains() -> None:
+    named, aliased = quick(steps=5).fit(X, Y, SCANNER), quick(steps=5).fit(X, Y, sample_domain=SCANNER)
+    assert np.array_equal(named.predict_proba(X), aliased.predict_proba(X))
+    assert quick("erm", steps=2).leave_one_domain_out(X, Y, sample_domain=SCANNER).accuracy.keys() == {*"abc"}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"groups": SCANNER}, r"Found `groups`.*Pass domains=… here"),
+        ({"domains": SCANNER, "sample_domain": SCANNER}, "Found both"),
+        ({"sample_domain": np.where(SCANNER == "a", -1, 1)}, "Found -1: negative ids are target domains"),
+        ({"sample_weights": np.ones(N)}, "Did you mean 'sample_weight'"),
+        ({"domains": SCANNER, "sample_weight": np.ones(3)}, "a weight for each of the 120 samples"),
+        ({"domains": SCANNER, "sample_weight": -np.ones(N)}, "weights of at least 0"),
+    ],
+)
+def test_other_arguments_of_fit(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        quick(steps=1).fit(X, Y, **given)
+
+
+def test_texts_among_the_features() -> None:
+    texts = X.astype(object)
+    texts[3, 1] = "n/a"
+    with pytest.raises(UserError, match=r"Found a text \(could not convert string to float: 'n/a'\)"):
+        quick().fit(texts, Y, SCANNER)
+    model = quick("erm", steps=2).fit(X.astype(object), Y.astype(object), SCANNER.astype(object))
+    assert set(model.predict(X)) <= {"healthy", "ill"}
+
+
+def test_weights_of_samples_and_of_classes() -> None:
+    """Samples of weight 0 are never seen, whatever they hold. Rare classes are found when they weigh more."""
+    wrong = np.where(np.arange(N) % 3 == 0, "ill", Y)
+    weights = (np.arange(N) % 3 != 0).astype(float)
+    model = quick("erm", steps=80, averaging="none", standardize=False)
+    moved = np.where(weights[:, None] == 0, 1e3, 1.0) * X / [1, 10, 0.1, 1000]
+    assert model.fit(moved, wrong, SCANNER, sample_weight=weights).score(X / [1, 10, 0.1, 1000], Y) > 0.9
+    rng = np.random.default_rng(0)
+    y, d = (np.arange(300) % 20 == 0).astype(int), np.arange(300) // 100
+    x = rng.normal(size=(300, 2)) + y[:, None]
+    fitted = (quick("erm", steps=80, class_weight=w).fit(x, y, d) for w in (None, "balanced", {1: 19}))
+    plain, balanced, named = ((model.predict(x)[y == 1] == 1).mean() for model in fitted)
+    assert plain < 0.2 < 0.5 < min(balanced, named)
+    with pytest.raises(UserError, match="Unknown class in `class_weight` '2'"):
+        quick(class_weight={2: 3}).fit(x, y, d)
+
+
+def test_weights_with_metadata_routing() -> None:
+    with config_context(enable_metadata_routing=True):
+        model = quick("erm", steps=2).set_fit_request(domains=True, sample_weight=True)
+        model.set_score_request(sample_weight=False)
+        params = {"domains": SCANNER, "sample_weight": np.ones(N), "groups": SCANNER}
+        seen = cross_val_score(model, X, Y, cv=LeaveOneGroupOut(), params=params, error_score="raise")
+    assert len(seen) == 3
+
+
 def test_grid_search_over_methods_and_numpy_numbers() -> None:
     grid = {"algorithm": ["erm", "coral"], "steps": np.array([2, 40]), "settings": [{"lr": np.float64(1e-3)}]}
     search = GridSearchCV(quick(), grid, cv=LeaveOneGroupOut(), error_score="raise")

@@ -31,7 +31,8 @@ from fgmix.data._dataset import Indices
 from fgmix.data.arrays import as_floats
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.estimate import Estimate, HeldOut, estimate, hold_out, selected
-from fgmix.errors import UserError, bad_value
+from fgmix.deploy.steps import with_steps
+from fgmix.errors import UserError, bad_value, unknown
 from fgmix.runs.devices import pick_device
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
@@ -41,6 +42,7 @@ from fgmix.runs.spec import RunSpec
 Array = npt.NDArray[Any]
 ARRAYS = {"dtype": "numeric", "allow_nd": True}  # what scikit-learn checks: finite numbers; images have four axes
 BATCH = 256  # samples per forward pass of a prediction
+NESTED = "settings__"
 LOST = 1e-4  # of a feature's spread may be lost in single precision
 
 
@@ -88,13 +90,17 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         settings: its settings, such as {"lr": 1e-3, "gamma": 10}; None for its defaults.
         backbone: "mlp", "identity" (a linear model), "small_cnn" or any timm model; None for mlp on features and
             small_cnn on images.
-        steps: length of the training; None for 1000 on features, 300 on images.
+        steps: length of the training; None for 1000 on features, 300 on images, and more on much data.
         batch_size: samples per domain and step; None for 32.
         averaging: "swa" predicts with the running mean of the weights, "swad" with the overfit-aware one, "none" with
             the weights as they were.
         holdout_fraction: share of each domain that is not trained on and selects the weights.
         standardize: features to mean 0 and variance 1 over what is trained on. Images are taken as they are (uint8
             as [0, 1]).
+        class_weight: "balanced" draws all classes of a domain equally often in training; a dictionary such as
+            {"ill": 5} draws the samples of a class more often; None all equally often.
+        metric: "accuracy", "balanced_accuracy" or "macro_f1": selects the weights, and is the mean and the interval of
+            `leave_one_domain_out`. `score` is accuracy, as in all of scikit-learn.
         random_state: int for the same model every time; a RandomState or None for a new one at every fit.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         verbose: show a progress bar.
@@ -130,6 +136,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         averaging: str = "swa",
         holdout_fraction: float = 0.2,
         standardize: bool = True,
+        class_weight: str | Mapping[Hashable, float] | None = None,
+        metric: str = "accuracy",
         random_state: int | np.random.RandomState | None = 0,
         device: str = "auto",
         verbose: bool = False,
@@ -142,11 +150,16 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.averaging = averaging
         self.holdout_fraction = holdout_fraction
         self.standardize = standardize
+        self.class_weight = class_weight
+        self.metric = metric
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable] | None = None) -> Self:
+    # What metadata routing may pass on to `fit` beside its named parameters.
+    __metadata_request__fit = {"sample_weight": None, "sample_domain": None}
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable] | None = None, **other: Any) -> Self:
         """Train on all domains.
 
         Args:
@@ -154,9 +167,14 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             y: n labels.
             domains: n domain ids of any hashable kind. None takes all samples as one domain; a method that needs
                 several is then replaced by ERM, with a warning.
+            other: `sample_weight`, n numbers of at least 0: how often training draws each sample, relative to the
+                others of its domain; `sample_domain`, skada's name of `domains`.
         """
-        x, labels = validate_data(self, X, y, **ARRAYS)
-        data = _samples(x, labels, domains)
+        with _explained():
+            x, labels = validate_data(self, X, y, **ARRAYS)
+        named = _Other.of(other)
+        domains = named.domains(domains)
+        data = _samples(x, labels, domains, self._weights(labels, named.sample_weight))
         spec = self._spec() if domains is not None else _for_one_domain(self._spec())
         with self._trained(spec, data) as run:
             self.algorithm_ = run.algorithm(*selected(run.record))
@@ -178,7 +196,9 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         p: npt.NDArray[np.float32] = torch.softmax(self._logits(X), 1).numpy()
         return p
 
-    def leave_one_domain_out(self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable]) -> UnseenDomains:
+    def leave_one_domain_out(
+        self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable] | None = None, **other: Any
+    ) -> UnseenDomains:
         """What to expect of a new domain: each known one is held out in turn and predicted by the others.
 
         Scaling, training and the selection of weights see nothing of the domain held out. The estimator itself stays
@@ -188,9 +208,13 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             X: features (n, f) or images (n, c, h, w).
             y: n labels.
             domains: n domain ids.
+            other: as in `fit`. Weights count in training alone: every sample counts once in the estimate.
         """
-        x, labels = check_X_y(X, y, **ARRAYS)
-        data, spec = _samples(x, labels, domains), self._spec()
+        with _explained():
+            x, labels = check_X_y(X, y, **ARRAYS)
+        named = _Other.of(other)
+        weights = self._weights(labels, named.sample_weight)
+        data, spec = _samples(x, labels, named.domains(domains), weights), self._spec()
         _check_enough(spec, data)
         held_out: list[HeldOut] = []
         for name in data.names:
@@ -199,6 +223,31 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         found = estimate(held_out)
         accuracies = [domain.accuracy for domain in found.domains]
         return UnseenDomains(dict(zip(data.domains, accuracies, strict=True)), found)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with `deep` also those settings of the method that are given, as settings__lr."""
+        found: dict[str, Any] = super().get_params(deep)
+        settings = self.settings if deep and isinstance(self.settings, Mapping) else {}
+        return {**found, **{f"{NESTED}{name}": value for name, value in settings.items()}}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; settings__lr sets one setting of the method and keeps the others."""
+        nested = {name.removeprefix(NESTED): value for name, value in params.items() if name.startswith(NESTED)}
+        super().set_params(**{name: value for name, value in params.items() if not name.startswith(NESTED)})
+        if nested:
+            self.settings = {**(self.settings or {}), **nested}
+        return self
+
+    def _weights(self, labels: Array, sample_weight: npt.ArrayLike | None) -> npt.ArrayLike | None:
+        """Weights of the samples, times those of their classes where a dictionary names them."""
+        if not isinstance(self.class_weight, Mapping):
+            return sample_weight
+        known = set(labels.tolist())
+        for label in self.class_weight:
+            if label not in known:
+                raise unknown("class in `class_weight`", str(label), [str(each) for each in known])
+        by_class = np.array([self.class_weight.get(label, 1.0) for label in labels.tolist()], dtype=np.float64)
+        return by_class if sample_weight is None else by_class * np.asarray(sample_weight)
 
     def _spec(self) -> RunSpec:
         """The run that the parameters ask for."""
@@ -218,6 +267,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             averaging=self.averaging,  # type: ignore[arg-type]  # checked by the spec
             holdout_fraction=_plain(self.holdout_fraction),
             standardize=None if self.standardize else False,  # features alone are
+            class_weight=self.class_weight if isinstance(self.class_weight, str) else "none",  # type: ignore[arg-type]
+            metric=self.metric,  # type: ignore[arg-type]
             seed=seed,
             trial_seed=seed,
         )
@@ -226,6 +277,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _trained(self, spec: RunSpec, data: _Samples) -> Iterator[OpenedRun]:
         """A finished run; its folder lives as long as the block."""
         dataset = data.dataset(spec)
+        spec = with_steps(spec, dataset)
         # The engine seeds torch's generators: the caller's go on as if nothing had happened.
         gpus = range(torch.cuda.device_count())
         with TemporaryDirectory(prefix="fgmix-") as folder, torch.random.fork_rng(gpus):
@@ -271,6 +323,7 @@ class _Samples:
         classes: labels.
         ids: numbers of the domains.
         domains: domain ids.
+        sample_weight: how often each sample is drawn, relative to others of its domain; None: equally often.
     """
 
     x: Array
@@ -278,6 +331,7 @@ class _Samples:
     classes: Array
     ids: Indices
     domains: tuple[Hashable, ...]
+    sample_weight: npt.ArrayLike | None
 
     @property
     def names(self) -> list[str]:
@@ -300,10 +354,66 @@ class _Samples:
         """The samples as the engine takes them."""
         classes = [str(label) for label in self.classes.tolist()]
         x = _prepared(self.x, self.offset(spec))
-        return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names)
+        weights = self.sample_weight
+        return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names, sample_weight=weights)
 
 
-def _samples(x: Array, y: Array, domains: Sequence[Hashable] | None) -> _Samples:
+@dataclass(frozen=True)
+class _Other:
+    """What `fit` accepts beside its named parameters.
+
+    Weights are no named parameter: scikit-learn takes those for exact repetitions of samples (its checks compare the
+    two), and here they are chances to be drawn.
+    """
+
+    sample_weight: npt.ArrayLike | None = None
+    sample_domain: Sequence[Hashable] | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> _Other:
+        if "groups" in given:
+            raise UserError(
+                "Expected the domains of the samples as `domains`. Found `groups`, which splits samples for "
+                "cross-validation. Pass domains=… here, and groups=… to the search or to cross_val_score."
+            )
+        known = list(cls.__dataclass_fields__)
+        for name in given:
+            if name not in known:
+                raise unknown("parameter of fit", name, ["domains", *known])
+        return cls(**given)
+
+    def domains(self, named: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
+        """The ids under either name."""
+        if self.sample_domain is None:
+            return named
+        if named is not None:
+            raise UserError("Expected `domains` or `sample_domain`, which mean the same. Found both. Drop one.")
+        ids = np.asarray(self.sample_domain)
+        if ids.dtype.kind in "if" and (ids < 0).any():
+            raise UserError(
+                f"Expected source domains in `sample_domain`. Found {ids[ids < 0][0]}: negative ids are target domains "
+                "in skada, and a domain that the model is meant for is not trained on. Remove its samples."
+            )
+        return self.sample_domain
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """scikit-learn's words for texts among the features, with the remedy."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise UserError(
+            f"Expected numbers in X. Found a text ({error}). Encode texts and categories first, for example with "
+            "sklearn.preprocessing.OneHotEncoder."
+        ) from error
+
+
+def _samples(
+    x: Array, y: Array, domains: Sequence[Hashable] | None, sample_weight: npt.ArrayLike | None = None
+) -> _Samples:
     """Number labels and domains, and refuse what no method could learn from."""
     check_classification_targets(y)
     classes, labels = np.unique(y, return_inverse=True)
@@ -313,7 +423,7 @@ def _samples(x: Array, y: Array, domains: Sequence[Hashable] | None) -> _Samples
     distinct = _sorted(set(ids))
     number = {domain: d for d, domain in enumerate(distinct)}
     numbers = np.array([number[domain] for domain in ids], dtype=np.int64)
-    return _Samples(x, labels.astype(np.int64), classes, numbers, tuple(distinct))
+    return _Samples(x, labels.astype(np.int64), classes, numbers, tuple(distinct), sample_weight)
 
 
 def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
