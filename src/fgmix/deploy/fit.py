@@ -37,7 +37,7 @@ from fgmix.files import checked_path, exclusive, make_folder, remove_temporaries
 from fgmix.progress import Progress
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
-from fgmix.runs.prepared import frozen_backbone, load_dataset, prepare
+from fgmix.runs.prepared import frozen_backbone, load_dataset, new_algorithm, prepare
 from fgmix.runs.record import RunRecord
 from fgmix.runs.resolve import notes_of, resolve
 from fgmix.runs.spec import ResolvedSpec, RunSpec
@@ -144,6 +144,8 @@ def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> 
     split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     if len(dataset.classes) < 2:
         raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
+    if spec.frozen:
+        new_algorithm(spec, len(dataset.classes), len(dataset.domains))  # refuses methods that need images
     if estimated:
         hint = "The estimate holds a domain out: choose a method for fewer domains (erm), or pass --no-estimate."
         check_domains(spec.algorithm, len(dataset.domains) - 1, hint)

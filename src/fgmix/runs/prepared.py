@@ -92,7 +92,7 @@ def as_expected(
     Nothing but the training parts of the source domains decides by what features are standardised.
     """
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
-    if spec.mean:
+    if spec.interpolation:
         expected = Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]
         dataset = dataset.normalised(expected)
     if spec.frozen:
@@ -103,6 +103,15 @@ def as_expected(
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
     standard = fit_standardisation((domain, splits[domain.name].train) for domain in sources)
     return PreparedRun(spec, standardised(dataset, standard), splits, standard)
+
+
+def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
+    """The run that a spec means, after all that training would refuse; no weights are downloaded, nothing is trained."""
+    dataset = load_dataset(spec, progress=progress)
+    resolved = resolve(spec, dataset)
+    split_dataset(dataset, resolved.holdout_fraction, resolved.trial_seed)
+    new_algorithm(resolved, len(dataset.classes), len(dataset.domains) - len(resolved.test_domains), blank=True)
+    return resolved
 
 
 def build_algorithm(run: PreparedRun) -> Algorithm:
@@ -157,7 +166,13 @@ def _backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: boo
         freeze_bn=freeze_bn,
         freeze=spec.freeze,
         channels_last=spec.channels_last,
+        normalisation=_within_network(spec),
     )
+
+
+def _within_network(spec: ResolvedSpec) -> Normalisation | None:
+    """What the network normalises by itself: images that come as arrays, and are not resized."""
+    return Normalisation(spec.mean, spec.std) if spec.mean and not spec.interpolation else None  # type: ignore[arg-type]
 
 
 def compiled(algorithm: Algorithm, spec: ResolvedSpec) -> Algorithm:
