@@ -29,6 +29,7 @@ FAILURES = _FULL | {
 _DEVICE = re.compile(r"(CUDA|cuDNN|cuBLAS|NCCL|HIP|XPU|MPS)\b[^.:]*\berror|device lost", re.IGNORECASE)
 LONGEST = 200  # characters of a value in a sentence
 MOST = 50  # known names in a sentence
+_TOO_SMALL = re.compile(r"Kernel size can't be greater than|[Oo]utput size is too small")  # of torch's layers
 _MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
@@ -90,6 +91,11 @@ def as_sentence(error: BaseException) -> UserError | None:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(str(error))):
         return UserError(
             f"Expected enough memory. Found too little ({_first_line(error)}). Lower the batch size or the image size."
+        )
+    if isinstance(error, RuntimeError) and _TOO_SMALL.search(str(error)):
+        return UserError(
+            f"Expected images as large as this network requires. Found smaller ones ({_first_line(error)}). Raise the "
+            "image size, or use another backbone."
         )
     if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""

@@ -40,7 +40,7 @@ class ManifoldMixup(Algorithm):
     family = "mixup"
 
     class Config(BaseConfig):
-        alpha: float = setting(0.2, help="α of λ ~ Beta(α, α)", gt=0)
+        alpha: float = setting(0.2, help="α of λ ~ Beta(α, α)", ge=1e-6)
         layers: Literal["all", "first"] = setting(
             "all", help="all: input, stages and code; first: input and first two stages, as in the authors' code"
         )

@@ -49,7 +49,7 @@ class MixStyle(Algorithm):
     needs_stages = True
 
     class Config(BaseConfig):
-        alpha: float = setting(0.1, help="α of λ ~ Beta(α, α)", gt=0)
+        alpha: float = setting(0.1, help="α of λ ~ Beta(α, α)", ge=1e-6)
         p: float = setting(0.5, help="probability of mixing after a stage", ge=0, le=1)
         first_stages: int = setting(2, help="number of first stages that MixStyle follows", ge=1)
         mix: Literal["random", "crossdomain"] = setting(

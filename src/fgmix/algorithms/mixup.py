@@ -37,7 +37,7 @@ class Mixup(Algorithm):
     min_domains = 2
 
     class Config(BaseConfig):
-        alpha: float = search(0.2, log_uniform(1e-1, 1e1), help="α of λ ~ Beta(α, α)", domainbed="mixup_alpha", gt=0)
+        alpha: float = search(0.2, log_uniform(1e-1, 1e1), help="α of λ ~ Beta(α, α)", domainbed="mixup_alpha", ge=1e-6)
 
     config: Config  # narrows the base's type
 

@@ -100,6 +100,8 @@ def pairs_of(texts: list[str], option: str = "--set") -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UserError(f"Expected {option} name=value. Found {text!r}.")
+        if name.strip() in pairs:
+            raise UserError(f"Expected {option} {name.strip()}=… once. Found it several times. Drop all but one.")
         pairs[name.strip()] = value
     return pairs
 

@@ -27,6 +27,7 @@ Out = Annotated[Path, typer.Option(help="folder for the figure")]
 Rule = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 Samples = Annotated[int, typer.Option(help="samples of each domain, at most", min=2, max=100_000)]
 FIGURES = Path("figures")
+LARGEST_SEED = 2**32 - 1  # of scikit-learn
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Weights:
         "last", help="weights after the last or at the selected step", group="Weights"
     )
     model: Literal["raw", "swa", "swad"] = declare("raw", help="raw or averaged weights", group="Weights")
-    seed: int = declare(0, help="seed of every random draw", group="Weights", ge=0)
+    seed: int = declare(0, help="seed of every random draw", group="Weights", ge=0, le=LARGEST_SEED)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -233,7 +234,7 @@ def surface(
     second: Annotated[Path, typer.Argument(help="run of FGMix, with snapshots")],
     resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
-    seed: Annotated[int, typer.Option(help="seed of every random draw", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="seed of every random draw", min=0, max=LARGEST_SEED)] = 0,
     out: Out = FIGURES,
 ) -> None:
     """Plot train losses and test accuracy on the plane through three models, with the paths of both runs.

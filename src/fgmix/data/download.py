@@ -167,7 +167,11 @@ def _file_name(url: str) -> str:
     >>> _file_name("https://example.org/sets/PACS%20small.zip?key=1")
     'PACS_small.zip'
     """
-    name = unquote(urlsplit(url).path).rpartition("/")[2]
+    try:
+        path = urlsplit(url).path
+    except ValueError as error:
+        raise UserError(f"Expected an address http://… or https://…. Found {url!r} ({error}). Check it.") from error
+    name = unquote(path).rpartition("/")[2]
     return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[-100:] or "archive"
 
 

@@ -113,7 +113,7 @@ def _read_in_full(
 
 
 def _name(path: Path) -> str:
-    full = path.resolve()
+    full = Path(os.path.realpath(path))  # `resolve` fails on a loop of links, which is reported when it is opened
     return full.name if os.path.isdir(full) else full.stem
 
 

@@ -57,7 +57,7 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS and p.is_file())
+            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS and not p.is_dir())
             if not below:
                 raise UserError(f"Expected images under {path}. Found none.")
             found += below

@@ -22,7 +22,7 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # the device `meta` makes tensors, without numbers in them
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:  # of a backend torch lacks
         raise UserError(f"Expected a device that torch can use here. Found {name!r}. Try auto or cpu.") from error
     return device
 
