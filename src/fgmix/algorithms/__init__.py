@@ -18,6 +18,8 @@ from fgmix.algorithms._registry import register as register
 # Below what a method's file may import from here.
 
 from fgmix.algorithms import andmask as andmask
+from fgmix.algorithms import arm as arm
+from fgmix.algorithms import cad as cad
 from fgmix.algorithms import causirl as causirl
 from fgmix.algorithms import cnsn as cnsn
 from fgmix.algorithms import coral as coral
@@ -51,5 +53,7 @@ from fgmix.algorithms import sam as sam
 from fgmix.algorithms import sandmask as sandmask
 from fgmix.algorithms import sd as sd
 from fgmix.algorithms import selfreg as selfreg
+from fgmix.algorithms import transfer as transfer
+from fgmix.algorithms import trm as trm
 from fgmix.algorithms import urm as urm
 from fgmix.algorithms import vrex as vrex

@@ -47,7 +47,8 @@ def checks(name: str) -> list[Check]:
     ['irm-bfloat16', 'irm-bfloat16-at_work']
     """
     method = get(name)
-    cases: dict[str, Mapping[str, Any]] = {"": {"steps": 10}}  # enough for schedules to run through
+    # Enough for schedules to run through; without a warm-up (`at_work`) there is none.
+    cases: dict[str, Mapping[str, Any]] = {"": {"steps": 10 if method.at_work else 5}}
     if method.at_work:
         cases["at_work"] = {"steps": 5, **method.at_work}
     cases.update({form: {"steps": 5, **method.at_work, **settings} for form, settings in method.forms.items()})

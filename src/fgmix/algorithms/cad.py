@@ -1,0 +1,125 @@
+"""The methods CAD and CondCAD."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of, domains_of
+from fgmix.algorithms._config import BaseConfig, choice, search, setting
+from fgmix.algorithms._registry import register
+from fgmix.functional.precision import widened
+
+BASE_TEMPERATURE = 0.07  # the authors'; the bottleneck is scaled by T / 0.07
+
+
+class ContrastiveBottleneck(Algorithm):
+    """What CAD and CondCAD share: cross-entropy and a contrastive bottleneck on the codes' domains."""
+
+    class Config(BaseConfig):
+        lam: float = search(
+            0.1,
+            choice(1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2),
+            help="weight λ of the bottleneck",
+            domainbed="lmbda",
+            ge=0,
+        )
+        temperature: float = search(0.1, choice(0.05, 0.1), help="temperature T of the similarities", gt=0)
+        normalized: bool = setting(False, help="compare codes of unit length")
+        flipped: bool = setting(True, help="raise the share of other domains instead of lowering that of the own")
+
+    config: Config  # narrows the base's type
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        z = self.featurizer(x)
+        risk = cross_entropy(self.classifier(z), y)
+        bottleneck = self.bottleneck(z, y, domains_of(batches))
+        return {"loss": risk + self.config.lam * bottleneck, "risk": risk, "bottleneck": bottleneck}
+
+    def bottleneck(self, z: Tensor, y: Tensor, domain: Tensor) -> Tensor:
+        """Mean over the samples that have others to be compared with, 0 where there is none."""
+        same_class, same_domain = y[:, None] == y, domain[:, None] == domain
+        other = ~torch.eye(len(y), dtype=torch.bool, device=y.device)
+        compared, counted, wanted = self.masks(same_class & other, same_domain, other)
+        s = self.similarities(z)
+        share = masked_logsumexp(s, counted) - masked_logsumexp(s, compared)  # log of a share of the similarities
+        loss = (-share if self.config.flipped else share) * self.config.temperature / BASE_TEMPERATURE
+        has_any = wanted.any(1) & counted.any(1)
+        return torch.where(has_any, loss, 0).sum() / has_any.sum().clamp(min=1)
+
+    def similarities(self, z: Tensor) -> Tensor:
+        """z_i·z_j / T (n, n), 0 on the diagonal, as DomainBed has it."""
+        with torch.autocast(z.device.type, enabled=False):  # scores up to hundreds: half precision is too coarse
+            z = normalize(widened(z), dim=1) if self.config.normalized else widened(z)
+            s = z @ z.T / self.config.temperature
+        return s - torch.diag(s.diagonal())
+
+    def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """For each sample, (n, n): those compared with, those whose share counts, and those of which one must be there.
+
+        Args:
+            same_class: others of the same class.
+            same_domain: samples of the same domain, the sample itself among them.
+            other: all but the sample itself.
+        """
+        raise NotImplementedError
+
+
+@register("cad")
+class CAD(ContrastiveBottleneck):
+    """Contrastive adversarial domain bottleneck: a code's neighbours do not tell its domain.
+
+        L = CE − λ · T/0.07 · mean_i log ( Σ_{j: e_j ≠ e_i} exp(z_i·z_j/T) / Σ_{j≠i} exp(z_i·z_j/T) )
+
+    with e_i the domain of sample i; the mean is over samples that have another of their class in the batch. With
+    `flipped=false`, + log of the own domain's share in the place of − log of the others'. With one domain it is ERM.
+
+    Ruan et al., "Optimal Representations for Covariate Shift", 2022, https://arxiv.org/abs/2201.00057. Variant:
+    DomainBed's, which is the authors'; the own domain's share counts the sample itself, with similarity 0.
+    """
+
+    label = "CAD"
+    year = 2022
+    paper = "https://arxiv.org/abs/2201.00057"
+    family = "adversarial"
+    domainbed_name = "CAD"
+
+    def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return other, ~same_domain if self.config.flipped else same_domain, same_class
+
+
+@register("condcad")
+class CondCAD(ContrastiveBottleneck):
+    """CAD within the classes: a code's neighbours of its class do not tell its domain.
+
+        L = CE − λ · T/0.07 · mean_i log ( Σ_{j in C_i: e_j ≠ e_i} exp(z_i·z_j/T) / Σ_{j in C_i} exp(z_i·z_j/T) )
+
+    with e_i the domain of sample i and C_i the other samples of its class; the mean is over samples that have another
+    of their class in another domain. With `flipped=false`, + log of the own domain's share. With one domain it is ERM.
+
+    Ruan et al., "Optimal Representations for Covariate Shift", 2022, https://arxiv.org/abs/2201.00057. Variant:
+    DomainBed's, which is the authors'.
+    """
+
+    label = "CondCAD"
+    year = 2022
+    paper = "https://arxiv.org/abs/2201.00057"
+    family = "adversarial"
+    domainbed_name = "CondCAD"
+
+    def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG002 (CAD's)
+        counted = same_class & (~same_domain if self.config.flipped else same_domain)
+        return same_class, counted, counted
+
+
+def masked_logsumexp(s: Tensor, mask: Tensor) -> Tensor:
+    """log Σ_{j in mask_i} exp s_ij (n,); an empty row gives a finite number without meaning, and no NaN in gradients.
+
+    Example:
+        >>> masked_logsumexp(torch.zeros(1, 3), torch.tensor([[True, False, True]])).exp().item()
+        2.0
+    """
+    mask = mask | ~mask.any(1, keepdim=True)
+    return torch.where(mask, s, -torch.inf).logsumexp(1)

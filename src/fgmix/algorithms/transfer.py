@@ -1,0 +1,95 @@
+"""The method Transfer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
+from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search, uniform
+from fgmix.algorithms._registry import register
+from fgmix.functional.domains import domain_risks
+
+
+@register("transfer")
+class Transfer(Algorithm):
+    """Transferable features: no classifier near the own one does much better on one source domain than on another.
+
+        1.  g, h:  a step on CE(h(z), y)
+        2.  g:     a step on λ · gap(h'),    gap(h') = max_e L_e(h') − min_e L_e(h')
+        3.  h' ← h, then n steps of ascent on λ · gap(h'), each projected to ‖h' − h‖ ≤ δ
+
+    with L_e(h') the cross-entropy of domain e under the adversary h', which the next step's second line uses. Steps 1
+    and 2 are taken by one Adam.
+
+    Zhang et al., "Quantifying and Improving Transferability in Domain Generalization", 2021, algorithm 1,
+    https://arxiv.org/abs/2106.03632. Variant: DomainBed's, which is the authors'. With `gda` theirs gives the
+    adversary's parameters to the optimiser of steps 1 and 2, so that g and h never learn; here it is SGD for g and h.
+    """
+
+    label = "Transfer"
+    year = 2021
+    paper = "https://arxiv.org/abs/2106.03632"
+    family = "adversarial"
+    domainbed_name = "Transfer"
+
+    class Config(BaseConfig):
+        lam: float = search(1.0, log_uniform(1e-2, 1e1), help="weight λ of the gap", domainbed="t_lambda", ge=0)
+        delta: float = search(2.0, uniform(0.1, 3.0), help="radius δ of the adversary", ge=0)
+        d_steps: int = search(
+            10, choice(1, 2, 5), help="number n of the adversary's steps", domainbed="d_steps_per_g", ge=1
+        )
+        lr_d: float = search(1e-3, log_uniform(10**-4.5, 10**-2.5), help="learning rate of the adversary", gt=0)
+        gda: bool = search(False, choice(True), help="SGD in the place of Adam for g and h")
+
+    config: Config  # narrows the base's type
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        if config.gda:
+            self.optimizer = SGD([*featurizer.parameters(), *classifier.parameters()], lr=config.lr)
+        self.adversary = copy.deepcopy(classifier)  # h'
+        self.adversary_optimizer = SGD(self.adversary.parameters(), lr=config.lr_d)
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        risk = cross_entropy(self.predict(x), y)
+        descend(self.optimizer, risk)
+        descend(self.optimizer, self.weighted_gap(self.encode(batches), batches))  # without a gradient, h stays
+
+        self.adversary.load_state_dict(self.classifier.state_dict())
+        with torch.no_grad():
+            z = self.encode(batches)  # g stands still from here on
+        for _ in range(self.config.d_steps):
+            gap = self.weighted_gap(z, batches)
+            descend(self.adversary_optimizer, -gap)
+            project_(self.adversary, self.classifier, self.config.delta)
+        return {"loss": risk, "gap": gap}
+
+    def weighted_gap(self, z: Sequence[Tensor], batches: Batches) -> Tensor:
+        """λ · gap(h') of codes z, k tensors (b, d)."""
+        L = domain_risks(map(self.adversary, z), batches)
+        return self.config.lam * (L.amax() - L.amin())
+
+
+@torch.no_grad()
+def project_(moved: nn.Module, centre: nn.Module, delta: float) -> None:
+    """Pull the parameters of `moved` back to the ball of radius δ around those of `centre`, of the same layers.
+
+    Example:
+        >>> a, b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+        >>> _ = nn.init.constant_(a.weight, 5.0), nn.init.zeros_(b.weight)
+        >>> project_(a, b, delta=2.0)
+        >>> a.weight.item()
+        2.0
+    """
+    ours, theirs = [p.detach() for p in moved.parameters()], [p.detach() for p in centre.parameters()]
+    distance = torch.stack([torch.linalg.vector_norm(a - b) for a, b in zip(ours, theirs)]).norm()
+    share = (delta / distance).clamp(max=1)  # on the device: no wait for the number
+    for a, b in zip(ours, theirs):
+        a.copy_(torch.where(share < 1, b + share * (a - b), a))
