@@ -5,10 +5,12 @@ A new command or public name must add its cases to the tables: the last test fai
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 import signal
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +62,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --snapshots 100000000000": "`snapshots` should be",
         f"{TRAIN} --classes-per-batch 99": "at most 3, the number of classes",
         f"{TRAIN} --averaging swaa": "Did you mean 'swa'?",
+        f"{TRAIN} --freeze 1": "Expected at most 0 sections to freeze",
+        f"{TRAIN} --freeze -1": "`freeze` should be",
+        f"{TRAIN} --warmup-head -1": "`warmup_head` should be",
+        f"{TRAIN} --algorithm sam+fish": "an update of its own",
+        f"{TRAIN} --algorithm sma+erm": "Did you mean 'sam'?",
         f"{TRAIN} --dropout 1": "`dropout` should be a number at least 0 and below 1",
         f"{TRAIN} --head foo": "Known: linear, mlp",
         f"{TRAIN} --keep some": "Known: all, best, none",
@@ -77,6 +84,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --device abacus": "Try auto or cpu",
         f"{TRAIN} --device meta": "Found 'meta'",
         f"{TRAIN} --device cuda:x": "Try auto or cpu",
+        f"{TRAIN} --device hpu:0": "Try auto or cpu",
+        f"{TRAIN} --set lr=1 --set lr=2": "Expected --set lr=… once",
+        f"{TRAIN} --algorithm mixup --set alpha=1e-300": "`alpha` should be a number at least 1e-06",
+        "--dataset {images} --algorithm erm --test-domain art --backbone vit_tiny_patch16_224 --image-size 9 --steps 2 "
+        "--quiet --out {new}": "Raise the image size",
         f"{TRAIN} --set lr=nan": "`lr` should be finite",
         f"{TRAIN} --set lr=-1": "`lr` should be a positive number",
         f"{TRAIN} --set lr=fast": "Found 'fast'",
@@ -106,6 +118,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{FIT} --steps 0": "`steps` should be",
         f"{FIT} --algorithm ERM": "Did you mean 'erm'?",
         f"{FIT} --device meta": "Found 'meta'",
+        f"{FIT} --keep none": "Use best or all",
         f"{FIT} --set lr=0": "`lr` should be a positive number",
         f"{FIT} --set lr=1e30": "Lower the learning rate",
         f"{FIT} --out /proc/x": "Choose another --out",
@@ -129,6 +142,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{model} {odd}/nowhere.npz": "No such file or directory",
         "{model} {odd}/pipe.npz": "It is a named pipe",
         "{model} {odd}/endless.npz": "It is a device",
+        "{model} {odd}/announced.npz": "as it announces",
         "{model} {odd}/no_x.npz": "Expected an array X",
         "{model} {odd}/wide.npz": "Found an array of shape (3, 5)",
         "{model} {odd}/rowless.npz": "Found none",
@@ -186,8 +200,12 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{sweep} --explain scans erm": "requires 3 arguments",
         "{sweep} --explain scans ERM us": "Did you mean 'scans erm us'?",
         "{sweep} --explain scans erm us --spread std": "--spread has no effect with --explain",
-        "{sweep} --from-domainbed": "each with a results.jsonl",
-        "{odd}/nowhere --from-domainbed": "Found none",
+        "--from-domainbed {sweep}": "each with a results.jsonl",
+        "--from-domainbed {odd}/nowhere": "Found none",
+        "{sweep} {sweep}": "Found one of them twice",
+        "{sweep} --from-domainbed": "requires an argument",
+        "{sweep} --title T": "Expected --title with --format html or --serve",
+        "{sweep} {arrays} --serve": "Expected one folder with --serve",
         "{sweep} --to-domainbed {arrays}": "Choose another --to-domainbed",
     },
     "status": {
@@ -204,6 +222,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{PLAN} --workers 100000000": "Invalid value for '--workers'",
         f"{PLAN} --trials 0": "`trials` should be",
         f"{PLAN} --hparams 10000000000": "`hparams` should be",
+        f"{PLAN} --with steps=3": "Expected --with steps=… once",
+        f"{PLAN} --grid lr=1,nan": "`lr` should be finite",
+        f"{PLAN} --datasets {{odd}}/pipe.npz": "Found a named pipe",
         f"{PLAN} --budget soon": "Expected a duration such as 8h",
         f"{PLAN} --device meta": "Found 'meta'",
         f"{PLAN} --out {{arrays}}": "Found a file",
@@ -282,6 +303,10 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "data prepare": {
         "{odd}/nowhere": "Found nothing there",
+        "{odd}/loop": "Too many levels of symbolic links",
+        "{odd}/pipe": "Found a named pipe",
+        "{images} --image-size 8 --background nocolour": "`background` should be a colour",
+        "{images} --image-size 8 --cache {odd}/pipe": "Not a directory",
         "{images} --image-size 100000": "from 1 to 4096",
         "{images} --image-size 0": "Found 0",
     },
@@ -289,6 +314,12 @@ COMMANDS: dict[str, dict[str, str]] = {
         "MARS --data-root {new}": "Unknown benchmark 'MARS'",
         "PACS": "Pass --data-root",
         "PACS --data-root {arrays}": "Choose another --data-root",
+        "PACS --data-root {new} --url http://[bad": "Expected an address",
+        "PACS --data-root {new} --url file:///etc/passwd": "use --archive",
+        "PACS --data-root {new} --archive {odd}/pipe": "Found a named pipe",
+        "PACS --data-root {new} --archive {odd}/endless": "Found a device",
+        "PACS --data-root {new} --archive {odd}/loop": "Too many levels of symbolic links",
+        "PACS --data-root {new} --archive {arrays} --sha256 zz": "64 hexadecimal digits",
         "PACS --data-root {new} --archive {arrays} --max-gb nan": "`max_gb` should be",
         "PACS --data-root {new} --archive {arrays} --max-gb 1e300": "`max_gb` should be",
     },
@@ -319,6 +350,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{fgmix} --mixed -3": "Invalid value for '--mixed'",
         "{fgmix} --mixed 1000000000000": "Invalid value for '--mixed'",
         "{fgmix} --seed -1": "`seed` should be",
+        f"{{fgmix}} --seed {10**25}": "between 0 and 4,294,967,295",
         "{fgmix} --which first": "Known: best, last",
         "{fgmix} --model big": "Known: raw, swa, swad",
         "{fgmix} --model swad": "Expected the weights last_swad",
@@ -339,6 +371,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "plot surface": {
         "{erm}": "Missing argument",
         "{erm} {erm} --resolution 2 --samples 3": "Compare different runs",
+        f"{{erm}} {{fgmix}} --seed {10**25}": "Invalid value for '--seed'",
         "{erm} {fgmix} --resolution 0": "Invalid value for '--resolution'",
         "{erm} {fgmix} --resolution 100000000": "Invalid value for '--resolution'",
     },
@@ -358,6 +391,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/pipe.npz": "Found something else",
         "{odd}/endless.npz": "Found something else",
         "{odd}/empty": "Found something else",
+        "{odd}/announced.npz": "Compute the figure again",
         "{arrays}": "Compute the figure again",
         "{odd}/mine.html": "Compute the figure again",
     },
@@ -570,6 +604,7 @@ def odd(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "taken.pt2").touch()
     (folder / "plans" / "sweeps").mkdir(parents=True)
     (folder / "plans" / "sweeps" / "x.json").write_text("[" * 100_000)
+    _announce(folder / "announced.npz", (4 * 10**11,))
     save_npz(folder / "no_x.npz", z=np.zeros((3, 4)))
     save_npz(folder / "wide.npz", X=np.zeros((3, 5)))
     save_npz(folder / "rowless.npz", X=np.zeros((0, 4)))
@@ -578,6 +613,14 @@ def odd(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     _make_runs(bench, folder)
     _make_records(bench, folder / "records")
     return folder
+
+
+def _announce(path: Path, shape: tuple[int, ...]) -> None:
+    """An array of a few bytes whose header announces another shape."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", header.getvalue() + bytes(16))
 
 
 def _make_models(bench: Workbench, folder: Path) -> None:
