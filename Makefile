@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := $(VENV)-lowest
 
-.PHONY: venv demo lint test test-long test-lowest coverage clean
+.PHONY: venv demo docs lint test test-long test-lowest coverage clean
 
 venv: $(STAMP)
 
@@ -18,6 +18,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: venv
 	$(BIN)/fgmix demo --out demo
+
+# The site in docs/_build; a warning is an error. `make test` builds it, too.
+docs: venv
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
 
 lint: venv
 	$(BIN)/ruff check src tests examples

@@ -18,6 +18,16 @@ def test_plain_loop(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < found["loss"] < torch.log(torch.tensor(4.0))  # better than guessing one of four classes
 
 
+def test_rotated_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    script = EXAMPLES / "rotated_digits.py"
+    monkeypatch.setattr("sys.argv", [str(script), "--seeds", "2", "--steps", "25", "--out", str(tmp_path)])
+    runpy.run_path(str(script), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == 3 * ["10°", "30°", "50°", "60°", "70°", "80°"]
+    assert len(list(tmp_path.glob("*/record.json"))) == 2 * 4
+    assert (tmp_path / "rotated-digits.png").stat().st_size > 10_000
+
+
 def test_estimator(capsys: pytest.CaptureFixture[str]) -> None:
     found = runpy.run_path(str(EXAMPLES / "estimator.py"))
     assert "accuracy on scanner 4" in capsys.readouterr().out
