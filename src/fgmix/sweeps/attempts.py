@@ -8,6 +8,7 @@ counts against the run: three of them fail it. If the machine fails it again, th
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
 from contextlib import suppress
@@ -56,7 +57,8 @@ class Health:
 
 def put_off(folder: Path, error: MachineError, device: str) -> Outcome:
     """Note that the machine failed a run, which waits for another attempt."""
-    _append(folder, {"host": platform.node(), "device": device, "at": time.time(), "reason": str(error)})
+    place = {"host": platform.node(), "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    _append(folder, {**place, "at": time.time(), "reason": str(error)})
     return Outcome(folder.name, "waiting", str(error))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from functools import lru_cache
 from pathlib import Path
+
+import torch
 
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, failure_of_machine
@@ -14,6 +17,7 @@ from fgmix.runs.folder import RunBusy, RunFolder
 from fgmix.runs.loop import train
 from fgmix.runs.prepared import load_options
 from fgmix.runs.resolve import resolve
+from fgmix.runs.stopping import Stopped
 from fgmix.sweeps.attempts import put_off
 from fgmix.sweeps.folder import Outcome, failed, has_failed, read_error
 from fgmix.sweeps.sweep import PlannedRun
@@ -23,7 +27,8 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
     """Train (or resume, or read) one planned run; an error is recorded in its folder, not raised.
 
     A run that has failed, here or in another process, is not tried again while its error.json is there. One that
-    another process works on, or whose trunk does, is busy. One that the machine failed waits.
+    another process works on, or whose trunk does, is busy. One that the machine failed waits. One that a signal asked
+    to stop has a checkpoint. The memory of the run is free afterwards, for the next one and for neighbours on its GPU.
 
     Args:
         run: what to train.
@@ -37,6 +42,10 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
         return Outcome(run.name, "busy")
     except MachineError as error:
         return put_off(folder, error, device)
+    except Stopped as stopped:
+        return Outcome(run.name, "stopped", str(stopped))
+    finally:
+        _release_memory()
 
 
 def _executed(run: PlannedRun, folder: Path, device: str) -> Outcome:
@@ -81,6 +90,12 @@ def _failed(folder: Path, error: Exception) -> Outcome:
     if machine := failure_of_machine(error):
         raise machine from error
     return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def _release_memory() -> None:
+    gc.collect()  # a model refers to itself: through hooks, optimisers, closures
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 @lru_cache(maxsize=4)  # a worker keeps what it has loaded: hundreds of runs share it

@@ -23,13 +23,13 @@ class Outcome:
 
     Args:
         name: of the run.
-        status: "done" (diverged ones included), "failed", "waiting" where the machine failed it, or "busy" where
-            another process works on it.
-        error: why it failed or waits.
+        status: "done" (diverged ones included), "failed", "waiting" where the machine failed it, "busy" where another
+            process works on it, or "stopped" where a signal asked for that: it resumes from its checkpoint.
+        error: why it failed, waits or stopped.
     """
 
     name: str
-    status: Literal["done", "failed", "waiting", "busy"]
+    status: Literal["done", "failed", "waiting", "busy", "stopped"]
     error: str = ""
 
 
@@ -102,6 +102,16 @@ def is_locked(folder: Path) -> bool:
     """Whether a living process works on a run, here or on another machine; the lock of a dead one is gone."""
     run = RunFolder(folder)
     return is_held(run.lock) or is_held_elsewhere(run.claim)
+
+
+def outcome_of(folder: Path) -> Outcome:
+    """How a settled run ended, from its folder."""
+    if RunFolder(folder).is_done:
+        return Outcome(folder.name, "done")
+    try:
+        return Outcome(folder.name, "failed", read_error(folder))
+    except UserError as error:  # a file that is damaged
+        return Outcome(folder.name, "failed", str(error))
 
 
 def read_error(folder: Path) -> str:

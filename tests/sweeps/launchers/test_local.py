@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.sweeps.attempts import IN_A_ROW, Health
+from fgmix.sweeps.attempts import IN_A_ROW
 from fgmix.sweeps.folder import Outcome, state_of
 from fgmix.sweeps.launchers import local
-from fgmix.sweeps.launchers.local import DEATHS, Worker, run_local
+from fgmix.sweeps.launchers.local import LocalPool, Worker, places_of, run_local
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
 from fgmix.sweeps.sweep import plan
@@ -57,7 +57,7 @@ def test_a_run_that_kills_its_workers_is_failed_and_the_others_go_on(
     outcomes = {outcome.name: outcome for outcome in run_local(runs, tmp_path, devices=["cpu"])}
     bad = next(run.name for run in runs if run.spec.test_domains == ("mr",))
     assert {name for name, outcome in outcomes.items() if outcome.status == "done"} == {r.name for r in runs} - {bad}
-    assert outcomes[bad].error == f"Its worker process died {DEATHS} times; it may have run out of memory."
+    assert outcomes[bad].error == "Its worker process died 3 times; it may have run out of memory."
     assert state_of(tmp_path / bad) == "failed"
 
 
@@ -90,14 +90,14 @@ def threads_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
             waits = False
             pipe.send(Outcome(name, "done"))
 
-    def start(out: Path, device: str, threads: int, health: Health) -> Worker:  # noqa: ARG001
+    def start(_: LocalPool, device: str) -> Worker:
         mine, theirs = multiprocessing.Pipe()
         thread: Any = threading.Thread(target=work, args=(theirs, device), daemon=True)
-        thread.kill = lambda: None
+        thread.kill = thread.terminate = lambda: None
         thread.start()
-        return Worker(thread, mine, device, health)
+        return Worker(thread, mine)
 
-    monkeypatch.setattr(local, "_start", start)
+    monkeypatch.setattr(LocalPool, "start", start)
 
 
 @pytest.mark.usefixtures("threads_for_workers")
@@ -121,21 +121,51 @@ def test_a_sweep_whose_every_worker_fails_stops_and_fails_no_run(tmp_path: Path)
     assert result.waiting == tuple(run.name for run in plan(sweep))
 
 
-def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "options", "places"),
+    [
+        (4, {}, "cuda:0 cuda:1 cuda:2 cuda:3"),
+        (2, {"runs_per_gpu": 2}, "cuda:0 cuda:1 cuda:0 cuda:1"),
+        (2, {"workers": 3}, "cuda:0 cuda:1 cuda:0"),
+        (4, {"devices": ["cuda:1", "cuda:3"]}, "cuda:1 cuda:3"),
+        (4, {"devices": ["cpu"]}, "cpu"),
+        (0, {}, "auto"),
+        (0, {"workers": 2}, "auto auto"),
+    ],
+)
+def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, gpus: int, options: dict[str, Any], places: str) -> None:
     import torch
 
-    started: list[str] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert places_of(**{"devices": ["auto"], **options}) == places.split()
 
-    def start(out: Path, device: str, threads: int, health: object) -> None:  # noqa: ARG001
-        started.append(device)
-        if len(started) == 3:
-            raise KeyboardInterrupt
 
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(local, "_start", start)
-    with pytest.raises(KeyboardInterrupt):
-        run_local(plan(toy_sweep(make_data(tmp_path))), tmp_path, workers=3)
-    assert started == ["cuda:0", "cuda:1", "cuda:0"]
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_without_a_gpu_none_is_shared(device: str) -> None:
+    with pytest.raises(UserError, match="Expected GPUs that hold 2 runs each"):
+        places_of([device], runs_per_gpu=2)
+
+
+@pytest.mark.parametrize(
+    ("visible", "device", "sees"),
+    [
+        (None, "cuda:2", "2"),
+        ("4,5,7", "cuda:2", "7"),
+        ("GPU-8932f937,GPU-0", "cuda:0", "GPU-8932f937"),
+        ("0", "cuda:1", ""),  # gone since it was counted: none, not another worker's
+        ("4,5", "cpu", "4,5"),
+        ("4,5", "cuda", "4,5"),
+    ],
+)
+def test_a_worker_sees_its_gpu_only(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, device: str, sees: str
+) -> None:
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert local._see_only(device) == device.partition(":")[0]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == sees
 
 
 def test_a_gpu_is_counted_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:

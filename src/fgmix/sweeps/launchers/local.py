@@ -5,37 +5,31 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import threading
-from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from fgmix.errors import bad_value, unknown
+from fgmix.errors import UserError, bad_value, unknown
 from fgmix.runs.devices import pick_device
-from fgmix.runs.stopping import Stopped
-from fgmix.sweeps.attempts import Health
+from fgmix.runs.stopping import stop_on_signal
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import Outcome, failed
+from fgmix.sweeps.folder import Outcome
+from fgmix.sweeps.launchers.pool import GRACE, Pool, Slot
 from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun
-
-DEATHS = 3  # a run whose worker dies under it is given to another; one that kills three is failed
 
 
 @dataclass
 class Worker:
-    """A process, the pipe to it, what it is working on, and how it fares."""
+    """A process and the pipe to it."""
 
     process: BaseProcess
     pipe: Connection
-    device: str
-    health: Health
-    run: PlannedRun | None = None
 
 
 def run_local(
@@ -43,97 +37,46 @@ def run_local(
     out: Path,
     report: Report = lambda _: None,
     *,
-    workers: int = 1,
+    workers: int | None = None,
     devices: Sequence[str] = ("auto",),
+    runs_per_gpu: int = 1,
 ) -> list[Outcome]:
-    """Execute runs on `workers` processes; returns their outcomes in order of completion.
-
-    A run that the machine fails waits, and its process is replaced: a GPU may answer a new one. Where two runs in a row
-    are failed so, the worker is not replaced; with none left, the runs left wait.
+    """Execute runs on warm processes; returns their outcomes in order of completion. `Pool` has the rules.
 
     Args:
         runs: what to execute.
         out: the sweep's folder.
         report: called after each run.
-        workers: processes; the threads that torch would take here are shared out between them.
+        workers: processes; by default as many as the GPUs hold, or 1 without a GPU. The threads that torch would take
+            here are shared out between them.
         devices: shared out between the workers in turn, such as ("cuda:0", "cuda:1"); "auto" is every GPU there is.
+        runs_per_gpu: how many runs a GPU holds.
     """
     import torch
 
-    threads = max(1, torch.get_num_threads() // workers)
-    devices = _every_gpu() if tuple(devices) == ("auto",) else devices
-    pool = _Pool(out, report, threads, deque(runs))
-    for i in range(min(workers, len(runs))):
-        pool.add(devices[i % len(devices)], Health(out))
-    return pool.run_to_end()
+    places = places_of(devices, workers, runs_per_gpu)
+    threads = max(1, torch.get_num_threads() // len(places))
+    return LocalPool(runs, out, report, places, threads).run_to_end()
 
 
-class _Pool:
-    """Workers, the runs that wait for one, and what became of the others."""
+def places_of(devices: Sequence[str], workers: int | None = None, runs_per_gpu: int = 1) -> list[str]:
+    """The device of each worker.
 
-    def __init__(self, out: Path, report: Report, threads: int, waiting: deque[PlannedRun]) -> None:
-        self.out, self.report, self.threads, self.waiting = out, report, threads, waiting
-        self.workers: list[Worker] = []
-        self.deaths = Counter[str]()
-        self.outcomes: list[Outcome] = []
-
-    def add(self, device: str, health: Health) -> None:
-        self.workers.append(_start(self.out, device, self.threads, health))
-
-    def run_to_end(self) -> list[Outcome]:
-        try:
-            while busy := self._give():
-                for pipe in wait([worker.pipe for worker in busy]):
-                    self._hear(next(worker for worker in busy if worker.pipe is pipe))
-        finally:
-            _stop(self.workers)
-        return self.outcomes
-
-    def _give(self) -> list[Worker]:
-        """Give every idle worker a run while there are any, to those without a failure first; returns the busy ones."""
-        for worker in sorted(self.workers, key=lambda worker: len(worker.health.unfinished)):
-            if worker.run is None and self.waiting:
-                worker.run = self.waiting.popleft()
-                with suppress(BrokenPipeError):  # a worker that has died: its pipe says so when it is read
-                    worker.pipe.send(worker.run)
-        return [worker for worker in self.workers if worker.run is not None]
-
-    def _hear(self, worker: Worker) -> None:
-        run, worker.run = worker.run, None
-        assert run is not None, "only a worker with a run is listened to"
-        try:
-            outcome = worker.pipe.recv()
-        except (EOFError, ConnectionResetError):  # the process is dead; its run's lock died with it
-            self._replace(worker)
-            self._died(run)
-            return
-        worker.health.note(outcome)
-        self._finish(outcome)
-        if outcome.status == "waiting":
-            self.waiting.append(run)  # behind the others, which show whether the machine is well
-            self._replace(worker)
-
-    def _finish(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-        self.report(outcome)
-
-    def _died(self, run: PlannedRun) -> None:
-        self.deaths[run.name] += 1
-        if self.deaths[run.name] < DEATHS:
-            self.waiting.appendleft(run)
-        else:
-            reason = f"Its worker process died {DEATHS} times; it may have run out of memory."
-            self._finish(failed(self.out / run.name, reason))
-
-    def _replace(self, worker: Worker) -> None:
-        """Start a new process in place of one that ended, unless the machine fails run after run there."""
-        worker.process.kill()  # one that lost its GPU may not end by itself
-        _stop([worker])
-        self.workers.remove(worker)
-        if not worker.health.is_ill:
-            self.add(worker.device, worker.health)
-        elif self.workers:
-            print(f"note: A worker on {worker.device} takes no more runs. {worker.health.reason}", file=sys.stderr)
+    >>> places_of(["cuda:0", "cuda:1"], runs_per_gpu=2)
+    ['cuda:0', 'cuda:1', 'cuda:0', 'cuda:1']
+    >>> places_of(["cpu"]), places_of(["cpu"], workers=2)
+    (['cpu'], ['cpu', 'cpu'])
+    """
+    found = _every_gpu() if tuple(devices) == ("auto",) else list(devices)
+    are_gpus = bool(found) and all(name.startswith("cuda") for name in found)
+    if runs_per_gpu > 1 and not are_gpus:
+        raise UserError(
+            f"Expected GPUs that hold {runs_per_gpu} runs each. Found {', '.join(found) or 'none'} here. Leave "
+            "`runs_per_gpu` out, or set `workers`."
+        )
+    found = found or ["auto"]
+    count = workers or (len(found) * runs_per_gpu if are_gpus else 1)
+    return [found[i % len(found)] for i in range(count)]
 
 
 def check_devices(devices: Sequence[str]) -> None:
@@ -154,40 +97,95 @@ def check_devices(devices: Sequence[str]) -> None:
 def _every_gpu() -> list[str]:
     import torch
 
-    return [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["auto"]
+    return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
 
 
-def _start(out: Path, device: str, threads: int, health: Health) -> Worker:
-    context = multiprocessing.get_context("spawn")  # forking a process that has run torch's threads may hang
-    mine, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, str(out), device, threads), daemon=True)
-    process.start()
-    theirs.close()  # so that the worker's death is an end of file here
-    return Worker(process, mine, device, health)
+class LocalPool(Pool[Worker]):
+    """Processes of this machine; a place is a device.
+
+    Args:
+        runs: see `Pool`.
+        out: see `Pool`.
+        report: see `Pool`.
+        places: see `Pool`.
+        threads: of torch, in each process.
+    """
+
+    def __init__(
+        self, runs: Sequence[PlannedRun], out: Path, report: Report, places: Sequence[str], threads: int
+    ) -> None:
+        super().__init__(runs, out, report, places)
+        self.threads = threads
+
+    def start(self, place: str) -> Worker:
+        context = multiprocessing.get_context("spawn")  # forking a process that has run torch's threads may hang
+        mine, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, str(self.out), place, self.threads), daemon=True)
+        with _deaf_to_slurm():
+            process.start()
+        theirs.close()  # so that the worker's death is an end of file here
+        return Worker(process, mine)
+
+    def give(self, worker: Worker, run: PlannedRun) -> None:
+        with suppress(BrokenPipeError):  # a worker that has died: its pipe says so when it is read
+            worker.pipe.send(run)
+
+    def hear(self, slots: Sequence[Slot[Worker]]) -> Iterator[tuple[Slot[Worker], Outcome | None]]:
+        by_pipe = {slot.worker.pipe: slot for slot in slots if slot.worker is not None}
+        for pipe in wait(list(by_pipe)):
+            assert isinstance(pipe, Connection)
+            try:
+                yield by_pipe[pipe], pipe.recv()
+            except (EOFError, ConnectionResetError):  # the process is dead; its run's lock died with it
+                yield by_pipe[pipe], None
+
+    def dismiss(self, workers: Sequence[Worker], seconds: float = 0.0) -> None:
+        for worker in workers:
+            worker.pipe.close()  # an idle worker takes this as the end
+            if seconds:
+                worker.process.terminate()
+        deadline = time.monotonic() + seconds
+        for worker in workers:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            worker.process.kill()  # one that lost its GPU may not end by itself
+            worker.process.join()
 
 
-def _stop(pool: Sequence[Worker]) -> None:
-    for worker in pool:
-        worker.pipe.close()  # an idle worker takes this as the end
-        if worker.run is not None:
-            worker.process.terminate()
-    for worker in pool:
-        worker.process.join()
+@contextmanager
+def _deaf_to_slurm() -> Iterator[None]:
+    """Processes that start here never hear SIGUSR2, which Slurm sends to all processes of a job, and which kills."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(pipe: Connection, out: str, device: str, threads: int) -> None:
-    """A worker's life: a run, its outcome, the next run; it ends where the machine fails."""
+    """A worker's life: a run, its outcome, the next run; it ends where the machine fails, or when it is asked to."""
     import torch
 
+    device = _see_only(device)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    with suppress(EOFError, Stopped):  # no more runs; or the parent ends, and the run has a checkpoint
+    with suppress(EOFError, BrokenPipeError), stop_on_signal() as stop:
         status = ""
-        while status != "waiting":
+        while status != "waiting" and not stop.reason:
             outcome = execute(pipe.recv(), out, device)
             status = outcome.status
             pipe.send(outcome)
+
+
+def _see_only(device: str) -> str:
+    """Hide the other GPUs from this process, which would take some memory of the first one; the device's name then."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or not index:
+        return device
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [index] if visible is None else visible.split(",")[int(index) :]
+    os.environ["CUDA_VISIBLE_DEVICES"] = names[0] if names else ""
+    return kind
 
 
 def _end_with_parent() -> None:
@@ -195,4 +193,6 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
         os._exit(1)
