@@ -8,7 +8,7 @@ import warnings
 
 import typer
 
-from fgmix.cli import bench, data, demo, export, fit, plan, plot, predict, report, status, sweep, train
+from fgmix.cli import bench, data, demo, doctor, export, fit, plan, plot, predict, report, soup, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.errors import as_sentence
 from fgmix.runs.stopping import Stopped
@@ -35,8 +35,10 @@ app.command("plan")(plan.plan)
 app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("fit")(fit.fit)
+app.command("soup")(soup.soup)
 app.command("predict")(predict.predict)
 app.command("export")(export.export)
+app.command("doctor")(doctor.doctor)
 
 
 @app.callback(invoke_without_command=True)

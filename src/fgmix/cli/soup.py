@@ -1,0 +1,39 @@
+"""fgmix soup: one model of several finished runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fgmix.cli.options import Device, Quiet
+
+
+def soup(
+    runs: Annotated[list[Path], typer.Argument(help="folders of finished runs, or folders that contain them")],
+    out: Annotated[Path, typer.Option(help="folder of the model")],
+    how: Annotated[
+        str, typer.Option(help="uniform or greedy (mean of weights), or ensemble (mean of logits)")
+    ] = "uniform",
+    weights: Annotated[
+        str | None, typer.Option(help="raw, swa or swad; by default the average where all runs have one")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="where the dataset is now; by default where the runs had it")
+    ] = None,
+    data_root: Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")] = None,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Combine finished runs into one model, and evaluate it on the domain that they held out.
+
+    Example: fgmix soup runs/PACS-erm-sketch-* --out soup --how greedy
+    """
+    from fgmix.deploy.fit import CARD
+    from fgmix.deploy.soup import soup as make_soup
+
+    where = {"dataset": dataset, "data_root": data_root}
+    make_soup(runs, out, kind=how, weights=weights, device=device, progress=not quiet, **where)  # type: ignore[arg-type]
+    print((out / CARD).read_text(encoding="utf-8"), end="")
+    print(f"\nModel: {out}")

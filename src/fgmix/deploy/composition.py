@@ -1,0 +1,74 @@
+"""What a model of several runs is made of, and what selected them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Kind = Literal["uniform", "greedy", "ensemble"]
+
+_KINDS = {
+    "uniform": "Uniform soup: the mean of the weights of {n} runs.",
+    "greedy": "Greedy soup: the mean of the weights of {n} of {all} runs.",
+    "ensemble": "Ensemble: the mean of the logits of {n} models, one of each run.",
+}
+_SELECTED_BY = {
+    "uniform": "All runs given were used: nothing selected among them.",
+    "greedy": "In the order of their validation accuracy, a run was added if the validation accuracy of the mean did "
+    "not fall.",
+    "ensemble": "All runs given were used: nothing selected among them.",
+}
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The runs that a model is made of.
+
+    Args:
+        kind: how they are combined.
+        weights: which weights of each run: raw, swa or swad, at the step that its validation selects.
+        runs: names of the runs used.
+        left_out: names of the runs that were given and not used.
+        validation: accuracy of each run's own weights on the holdout parts of the training domains.
+        unseen: accuracy of the model on all of each domain that every run held out.
+    """
+
+    kind: Kind
+    weights: str
+    runs: tuple[str, ...]
+    left_out: tuple[str, ...]
+    validation: dict[str, float]
+    unseen: dict[str, float]
+
+    @property
+    def members(self) -> int:
+        """How many networks the model runs."""
+        return len(self.runs) if self.kind == "ensemble" else 1
+
+    @property
+    def title(self) -> str:
+        """As tables name it.
+
+        >>> Composition("greedy", "raw", ("a", "b"), ("c",), {}, {}).title
+        'greedy soup of 2'
+        """
+        return f"ensemble of {len(self.runs)}" if self.kind == "ensemble" else f"{self.kind} soup of {len(self.runs)}"
+
+    def sentences(self) -> list[str]:
+        """What it is, and what selected it."""
+        steps = "" if self.weights == "swad" else " at the step that the validation accuracy of the run selects"
+        return [
+            _KINDS[self.kind].format(n=len(self.runs), all=len(self.runs) + len(self.left_out)),
+            f"Of each run, its {self.weights} weights{steps}.",
+            _SELECTED_BY[self.kind],
+            "Validation accuracy is the mean over the training domains of the accuracy on their holdout parts."
+            + (f" No sample of {', '.join(self.unseen)} was used for training or selection." if self.unseen else ""),
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Composition:
+        """What `as_dict` gave, through JSON or not."""
+        return cls(**{**content, "runs": tuple(content["runs"]), "left_out": tuple(content["left_out"])})

@@ -1,0 +1,375 @@
+"""`fgmix soup`: one model of several finished runs, by the mean of their weights or of their logits.
+
+    uniform     θ̄ = mean of all θ_i
+    greedy      runs in the order of their validation accuracy; each joins the mean if that does not lower the mean's
+    ensemble    o(x) = mean of h_i(g_i(x))
+
+Ramé et al., "Diverse Weight Averaging for Out-of-Distribution Generalization" (DiWA), 2022,
+https://arxiv.org/abs/2205.09739; Wortsman et al., "Model Soups", 2022, https://arxiv.org/abs/2203.05482; Arpit et al.,
+"Ensemble of Averages" (EoA), 2022, https://arxiv.org/abs/2110.10832, whose members are averaged models.
+
+Weights can be averaged only where runs started from the same ones; logits always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+import fgmix
+from fgmix.algorithms import Algorithm
+from fgmix.data import DomainDataset
+from fgmix.deploy.card import model_card
+from fgmix.deploy.composition import Composition, Kind
+from fgmix.deploy.estimate import familiar_to
+from fgmix.deploy.fit import CARD, dtype_of
+from fgmix.deploy.model import INFO, MIN_CONFIDENCE, Ensemble, Model, ModelInfo, Network, load_model
+from fgmix.errors import UserError, bad_value, unknown
+from fgmix.files import checked_path, make_folder, write_bytes
+from fgmix.progress import Progress
+from fgmix.runs.averaging import predictor_tensors
+from fgmix.runs.evaluation import Part, Predict, Score, score_parts, with_tensors
+from fgmix.runs.opening import OpenedRun, open_run
+from fgmix.runs.prepared import frozen_backbone, load_dataset
+from fgmix.runs.record import RECORD, Evaluation, RunRecord, printed, read_record, selected_weights
+from fgmix.runs.record import Model as Weights
+from fgmix.runs.spec import ResolvedSpec
+from fgmix.runs.swad import Mean
+
+Tensors = dict[str, Tensor]
+
+# Fields of the runs' specs that must agree, each group with what it means and what to do.
+_DATA = (
+    "test_domains",
+    "trial_seed",
+    "holdout_fraction",
+    "data",
+    "standardize",
+    "mean",
+    "std",
+    "interpolation",
+    "views",
+)
+_NETWORK = ("backbone", "head", "input_shape", "frozen")
+_START = ("pretrained", "weights_digest", "seed", "warmup_head", "freeze")
+
+
+def soup(
+    runs: Sequence[str | Path],
+    out: str | Path,
+    *,
+    kind: Kind = "uniform",
+    weights: Weights | None = None,
+    dataset: DomainDataset | str | None = None,
+    data_root: str | None = None,
+    device: str = "auto",
+    progress: bool = True,
+) -> Model:
+    """Make a model of finished runs, evaluate it on the domains that they held out, and save it.
+
+    Args:
+        runs: folders of runs, or folders that contain them.
+        out: the model's folder, new or empty; it gets a record too, so that `fgmix report` shows it.
+        kind: "uniform" or "greedy", which average weights, or "ensemble".
+        weights: "raw", "swa" or "swad"; by default the average where all runs have one.
+        dataset: the dataset, or where it lies now; None for where the runs had it.
+        data_root: the folder of the datasets, where it moved.
+        device: as in `fgmix.train`.
+        progress: show a bar.
+    """
+    if kind not in get_args(Kind):
+        raise unknown("kind of soup", str(kind), get_args(Kind))
+    out = checked_path("out", out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"Expected a new or an empty folder at {out}. Found something there. Choose another --out.")
+    records = find_runs(runs)
+    chosen = _chosen(records, weights)
+    _check_alike(records, kind)
+    data = _loaded(records[0], dataset, data_root, progress)
+    first = open_run(_folder(records[0]), dataset=data, device=device, progress=progress)
+    pot = _Pot(first, data, {record.spec.name: record for record in records}, chosen)
+    made = {"uniform": _uniform, "greedy": _greedy, "ensemble": _ensemble}[kind](pot, progress)
+    model, record = _model(pot, made, kind)
+    make_folder(out)
+    model.save(out)
+    write_bytes(out / CARD, model_card(model.info).encode())
+    record.write(out / RECORD)
+    return load_model(out, device)
+
+
+def find_runs(places: Sequence[str | Path]) -> list[RunRecord]:
+    """The finished runs at these places or directly below them, without diverged ones and without models."""
+    found: dict[Path, RunRecord] = {}
+    for place in [checked_path("runs", place) for place in places]:
+        folders = [place] if (place / RECORD).is_file() else sorted(file.parent for file in place.glob(f"*/{RECORD}"))
+        if not folders:
+            raise UserError(
+                f"Expected finished runs at {place}. Found none. Name run folders, or the folder of a sweep."
+            )
+        for folder in folders:
+            if not (folder / INFO).exists():  # the record of a soup is no run's
+                found[folder.resolve()] = read_record(folder)
+    records = [record for record in found.values() if record.status == "done"]
+    if len(records) < 2:
+        raise UserError(
+            f"Expected at least two finished runs that did not diverge. Found {len(records)}. Name more runs."
+        )
+    return records
+
+
+@dataclass(frozen=True)
+class _Pot:
+    """The runs of a soup, of which one is opened: they share its data.
+
+    Args:
+        first: the one.
+        data: the dataset as it was loaded, before anything was standardised.
+        records: all, by name.
+        weights: which weights of each.
+    """
+
+    first: OpenedRun
+    data: DomainDataset
+    records: Mapping[str, RunRecord]
+    weights: Weights
+
+    def algorithm(self, name: str) -> Algorithm:
+        """A run's method with its weights, in evaluation mode."""
+        record = self.records[name]
+        prepared = replace(self.first.prepared, spec=record.spec)
+        run = replace(self.first, record=record, folder=_folder(record), prepared=prepared)
+        return run.algorithm(selected_weights(self.weights), self.weights)
+
+    def tensors(self, name: str) -> Tensors:
+        """What a run's predictions depend on; UserError if its network has other tensors than the first one's."""
+        found = predictor_tensors(self.algorithm(name))
+        expected = predictor_tensors(self.algorithm(next(iter(self.records))))
+        if {key: t.shape for key, t in found.items()} != {key: t.shape for key, t in expected.items()}:
+            raise UserError(
+                f"Expected runs whose networks have the same tensors. Found others in {name}. Use runs of one method "
+                "and one backbone."
+            )
+        return found
+
+    def validation(self, name: str) -> float:
+        """A run's own validation accuracy, of the weights that are used."""
+        record = self.records[name]
+        return record.selected(self.weights).validation(record.sources, self.weights)
+
+    def scores(self, predict: Predict, *, unseen: bool = False) -> dict[tuple[str, str], Score]:
+        """Scores on the sources' holdouts, and on both parts of the test domains if asked, by domain and part."""
+        run = self.first
+        keys = [(name, "holdout") for name in run.sources]
+        keys += [(name, part) for name in run.test_domains for part in ("train", "holdout") if unseen]
+        dataset, splits = run.prepared.dataset, run.prepared.splits
+        parts = [
+            Part(dataset.domains[dataset.index(name)], getattr(splits[name], part), outputs=part == "train")
+            for name, part in keys
+        ]
+        with torch.inference_mode():
+            found = score_parts({"raw": predict}, parts, run.device, len(dataset.classes))["raw"]
+        return dict(zip(keys, found, strict=True))
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A model of several runs.
+
+    Args:
+        networks: the methods that hold its weights: one, or the members of an ensemble.
+        predict: its logits.
+        runs: names of the runs in it.
+    """
+
+    networks: Sequence[Algorithm]
+    predict: Predict
+    runs: Sequence[str]
+
+
+def _uniform(pot: _Pot, progress: bool) -> _Made:
+    names = list(pot.records)
+    with Progress("soup", len(names), show=progress) as bar:
+        return _averaged(pot, mean_of(_tick(pot.tensors(name), bar) for name in names), names)
+
+
+def _greedy(pot: _Pot, progress: bool) -> _Made:
+    """Wortsman et al.'s recipe 1."""
+    ordered = sorted(pot.records, key=lambda name: -pot.validation(name))
+    base = pot.algorithm(ordered[0])
+    used: list[str] = []
+    mean, best = Mean(predictor_tensors(base)), -1.0
+    with Progress("soup", len(ordered), show=progress) as bar:
+        for name in ordered:
+            candidate = Mean(mean.tensors, mean.count if used else 0)
+            candidate.add(pot.tensors(name))
+            scores = pot.scores(with_tensors(base, candidate.tensors))
+            value = sum(score.accuracy for score in scores.values()) / len(scores)
+            if value >= best:
+                used, mean, best = [*used, name], candidate, value
+            bar.advance()
+    return _averaged(pot, mean.tensors, used)
+
+
+def _averaged(pot: _Pot, tensors: Tensors, runs: Sequence[str]) -> _Made:
+    algorithm = pot.algorithm(runs[0])
+    with torch.no_grad():
+        for name, tensor in predictor_tensors(algorithm).items():
+            tensor.copy_(tensors[name])
+    return _Made([algorithm], algorithm.predict, runs)
+
+
+def _ensemble(pot: _Pot, progress: bool) -> _Made:
+    names = list(pot.records)
+    with Progress("ensemble", len(names), show=progress) as bar:
+        members = []
+        for name in names:
+            pot.tensors(name)  # refuses a network of another form
+            members.append(pot.algorithm(name))
+            bar.advance()
+    return _Made(members, lambda x: torch.stack([m.predict(x) for m in members]).mean(0), names)
+
+
+def mean_of(weights: Iterable[Tensors]) -> Tensors:
+    """The mean of several networks' tensors; integers, such as batch-norm's counters, are the last network's.
+
+    >>> mean_of({"w": torch.tensor([value])} for value in (1.0, 2.0, 6.0))
+    {'w': tensor([3.])}
+    """
+    mean: Mean | None = None
+    for tensors in weights:
+        mean = mean or Mean(tensors)
+        mean.add(tensors)
+    if mean is None:
+        raise bad_value("weights", "those of at least one network", [])
+    return mean.tensors
+
+
+def _tick(tensors: Tensors, bar: Progress) -> Tensors:
+    bar.advance()
+    return tensors
+
+
+def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
+    """The model with what was measured of it, and its record."""
+    run, tests = pot.first, pot.first.test_domains
+    scores = pot.scores(made.predict, unseen=True)
+    composition = Composition(
+        kind=kind,
+        weights=pot.weights,
+        runs=tuple(made.runs),
+        left_out=tuple(name for name in pot.records if name not in made.runs),
+        validation={name: pot.validation(name) for name in pot.records},
+        unseen={name: _whole_accuracy(scores[name, "train"], scores[name, "holdout"]) for name in tests},
+    )
+    spec = replace(pot.records[made.runs[0]].spec, arm=composition.title)
+    dataset = pot.data
+    info = ModelInfo(
+        spec=spec,
+        run=spec.name,
+        dataset=dataset.name,
+        data_fingerprint=dataset.fingerprint,
+        kind=dataset.kind,
+        input_shape=dataset.input_shape,
+        dtype=dtype_of(dataset),
+        classes=dataset.classes,
+        domains=run.sources,
+        min_confidence=MIN_CONFIDENCE,
+        estimate=None,
+        in_domain_accuracy=sum(scores[name, "holdout"].accuracy for name in run.sources) / len(run.sources),
+        notes=dataset.notes,
+        fgmix_version=fgmix.__version__,
+        composition=composition,
+    )
+    networks = [_network(run, algorithm) for algorithm in made.networks]
+    network = Ensemble(networks) if kind == "ensemble" else networks[0]
+    return Model(info, network.eval()), _record(pot, spec, scores, composition)
+
+
+def _network(run: OpenedRun, algorithm: Algorithm) -> Network:
+    """A network in use, whose confidence nothing has calibrated."""
+    spec = run.record.spec
+    backbone = frozen_backbone(spec).to(run.device) if spec.frozen else None
+    familiar = familiar_to(run, algorithm)
+    return Network(algorithm.featurizer, algorithm.classifier, 1.0, familiar, run.prepared.standard, backbone)
+
+
+def _record(
+    pot: _Pot, spec: ResolvedSpec, scores: Mapping[tuple[str, str], Score], composition: Composition
+) -> RunRecord:
+    """What reports show: an arm of the runs' method, with one evaluation."""
+    run = pot.first
+    accuracy: dict[str, dict[str, float]] = {}
+    loss: dict[str, dict[str, float]] = {}
+    for (name, part), score in scores.items():
+        accuracy.setdefault(name, {})[part] = score.accuracy
+        loss.setdefault(name, {})[part] = score.loss
+    return RunRecord(
+        spec=spec,
+        status="done",
+        fgmix_version=fgmix.__version__,
+        label=printed(run.record.label, pot.weights),
+        domains=run.record.domains,
+        classes=run.prepared.dataset.classes,
+        notes=(*run.record.notes, *composition.sentences()),
+        evaluations=(Evaluation(spec.steps, {"raw": accuracy}, {"raw": loss}, {}),),
+    )
+
+
+def _whole_accuracy(*parts: Score) -> float:
+    """Accuracy on several parts of a domain together."""
+    samples = [float(score.counts.labelled.sum()) for score in parts]
+    return sum(score.accuracy * n for score, n in zip(parts, samples)) / sum(samples)
+
+
+def _chosen(records: Sequence[RunRecord], weights: Weights | None) -> Weights:
+    """The weights that were asked for, or the average that all runs have, or else the raw ones."""
+    if weights is not None:
+        for record in records:
+            record.candidates(weights)  # an error names the models that there are
+        return weights
+    common: list[Weights] = [model for model in get_args(Weights) if all(model in r.models for r in records)]
+    return common[-1]
+
+
+def _check_alike(records: Sequence[RunRecord], kind: Kind) -> None:
+    """Refuse runs that no model can be made of, or none that could be trusted."""
+    _agree(records, _DATA, "Use runs on the same data and split: samples that one is trained on must not judge another")
+    _agree(records, _NETWORK, "Use runs with one backbone and head")
+    if kind != "ensemble":
+        advice = "Train them from the same initial weights (one --seed; in sweeps --with seed=0), or use --how ensemble"
+        _agree(records, _START, advice)
+    if len({record.classes for record in records}) > 1:
+        raise UserError("Expected runs with the same classes. Found different ones. Use runs on one dataset.")
+
+
+def _agree(records: Sequence[RunRecord], fields: Sequence[str], advice: str) -> None:
+    first = records[0]
+    for field in fields:
+        for other in records[1:]:
+            values = [getattr(record.spec, field) for record in (first, other)]
+            if values[0] != values[1]:
+                raise UserError(
+                    f"Expected runs with the same {field}. Found {values[0]} in {first.spec.name} and {values[1]} in "
+                    f"{other.spec.name}. {advice}."
+                )
+
+
+def _loaded(
+    record: RunRecord, dataset: DomainDataset | str | None, data_root: str | None, progress: bool
+) -> DomainDataset:
+    if isinstance(dataset, DomainDataset):
+        return dataset
+    spec = record.spec
+    place = replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
+    return load_dataset(place, progress=progress)
+
+
+def _folder(record: RunRecord) -> Path:
+    if record.folder is None:
+        raise AssertionError("a record that was read from a folder has it")
+    return record.folder

@@ -1,0 +1,203 @@
+"""Models of several runs: against weights and logits averaged by hand, and what they say about themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from deploy.made import vectors
+from fgmix import load_model
+from fgmix.data import from_arrays
+from fgmix.deploy.export import export_model
+from fgmix.deploy.model import Model
+from fgmix.deploy.soup import find_runs, soup
+from fgmix.errors import UserError
+from fgmix.results.collect import collect
+from fgmix.results.report import report_text
+from fgmix.runs import checkpoint
+from fgmix.runs.loop import train
+from fgmix.runs.opening import open_run
+from fgmix.runs.record import RunRecord, read_record
+from fgmix.runs.spec import RunSpec
+
+SPEC = RunSpec(
+    dataset="vectors", algorithm="erm", test_domains=("south",), steps=20, eval_every=5, averaging_start=5, batch_size=8
+)
+WHERE = {"dataset": vectors(shift=1.5), "device": "cpu", "progress": False}
+
+
+def make(out: Path, *changes: dict[str, object]) -> list[RunRecord]:
+    return [train(replace(SPEC, **change), out, **WHERE) for change in changes]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
+    """Three runs from the same initial weights; the last one hardly learns."""
+    rates = ({"lr": 1e-2}, {"lr": 1e-3, "weight_decay": 1e-2}, {"lr": 1e-6})
+    return make(tmp_path_factory.mktemp("sweep"), *({"settings": settings} for settings in rates))
+
+
+def folders(runs: Sequence[RunRecord]) -> list[Path]:
+    return [record.folder for record in runs if record.folder]
+
+
+def members(runs: Sequence[RunRecord], model: str = "swa") -> list[torch.nn.Module]:
+    return [open_run(f, dataset=WHERE["dataset"], progress=False).algorithm("best", model) for f in folders(runs)]
+
+
+def inputs() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+
+
+def logits_of(model: Model, network: torch.nn.Module) -> torch.Tensor:
+    """A run's logits on `inputs`, which its data were standardised before."""
+    single = model.network.members[0] if hasattr(model.network, "members") else model.network
+    with torch.no_grad():
+        return network.predict(single.standardise(torch.from_numpy(inputs())))
+
+
+@pytest.mark.parametrize("weights", ["raw", "swa"])
+def test_a_uniform_soup_has_the_mean_weights(runs: list[RunRecord], tmp_path: Path, weights: str) -> None:
+    model = soup(folders(runs), tmp_path / "soup", weights=weights, **WHERE)
+    states = [network.state_dict() for network in members(runs, weights)]
+    found = {
+        name: value for name, value in model.network.state_dict().items() if name.startswith(("feat", "classifier"))
+    }
+    assert len(found) == 6
+    for name, value in found.items():
+        by_hand = np.mean([state[name].double().numpy() for state in states], axis=0)
+        np.testing.assert_allclose(value.numpy(), by_hand, rtol=1e-6, atol=1e-7)
+    assert model.info.composition.runs == tuple(record.spec.name for record in runs)
+
+
+def test_an_ensemble_has_the_mean_logits(runs: list[RunRecord], tmp_path: Path) -> None:
+    model = soup(folders(runs), tmp_path / "eoa", kind="ensemble", **WHERE)
+    mean = torch.stack([logits_of(model, network) for network in members(runs)]).mean(0)
+    np.testing.assert_allclose(model.predict(inputs()).probabilities, mean.softmax(1).numpy(), atol=1e-6)
+    again = load_model(tmp_path / "eoa").predict(inputs())
+    np.testing.assert_array_equal(again.probabilities, model.predict(inputs()).probabilities)
+    assert model.info.composition.weights == "swa"
+
+
+def test_a_greedy_soup_takes_in_what_does_not_lower_validation(runs: list[RunRecord], tmp_path: Path) -> None:
+    model = soup(folders(runs), tmp_path / "soup", kind="greedy", **WHERE)
+    made_of = model.info.composition
+    best = max(made_of.validation, key=made_of.validation.get)
+    assert made_of.runs[0] == best
+    assert model.info.in_domain_accuracy >= made_of.validation[best]
+    assert {*made_of.runs, *made_of.left_out} == {record.spec.name for record in runs}
+    states = dict(zip((r.spec.name for r in runs), (n.state_dict() for n in members(runs)), strict=True))
+    name = "classifier.weight"
+    by_hand = torch.stack([states[run][name] for run in made_of.runs]).mean(0)
+    torch.testing.assert_close(model.network.state_dict()[name], by_hand)
+
+
+def test_greedy_leaves_out_what_spoils_the_mean(tmp_path: Path) -> None:
+    """A run of another's negated labels: alone it is worst, and any mean with it is worse than without."""
+    (good,) = make(tmp_path, {"settings": {"lr": 1e-2}})
+    (bad,) = make(tmp_path, {"settings": {"lr": 1e-2}, "steps": 21})
+    file = bad.folder / "best_swa.pt"
+    tensors = checkpoint.read_weights(file)
+    algorithm = open_run(bad.folder, dataset=WHERE["dataset"], progress=False).algorithm("best", "swa")
+    algorithm.load_state_dict(
+        {k: -3 * v if k.startswith("classifier") else v for k, v in tensors.items()}, strict=False
+    )
+    checkpoint.save_weights(file, algorithm)
+    model = soup([tmp_path], tmp_path / "soup", kind="greedy", **WHERE)
+    assert model.info.composition.runs == (good.spec.name,)
+    assert model.info.composition.left_out == (bad.spec.name,)
+
+
+def test_it_is_evaluated_on_the_domain_held_out_and_says_what_selected_it(
+    runs: list[RunRecord], tmp_path: Path
+) -> None:
+    model = soup(folders(runs), tmp_path / "soup", **WHERE)
+    data = WHERE["dataset"]
+    domain = data.domains[data.index("south")]
+    predicted = model.predict(domain.inputs.x).probabilities.argmax(1)
+    assert model.info.composition.unseen == {"south": pytest.approx(float((predicted == domain.y).mean()))}
+    assert model.info.domains == ("east", "north")
+    card = (tmp_path / "soup" / "card.md").read_text()
+    assert "Accuracy on south, held out by every run: **" in card
+    assert "All runs given were used: nothing selected among them." in card
+    assert "No sample of south was used for training or selection." in card
+    assert "The confidence is not calibrated." in card
+    assert all(record.spec.name.replace("_", "\\_") in card for record in runs)
+
+
+def test_reports_show_it_beside_the_runs(runs: list[RunRecord], tmp_path: Path) -> None:
+    soup(folders(runs), tmp_path / "eoa", kind="ensemble", **WHERE)
+    record = read_record(tmp_path / "eoa")
+    assert (record.label, record.spec.arm) == ("ERM + SWA", "ensemble of 3")
+    assert record.test_accuracy() == record.evaluations[0].accuracy["raw"]["south"]["train"]
+    assert "ERM + SWA (ensemble of 3)" in report_text(collect(tmp_path))
+    with pytest.raises(UserError, match="at least two finished runs"):
+        find_runs([tmp_path / "eoa"])  # a model is no run
+
+
+@pytest.mark.parametrize("kind", ["uniform", "ensemble"])
+def test_it_exports_as_one_file(runs: list[RunRecord], tmp_path: Path, kind: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = soup(folders(runs)[:2], tmp_path / "soup", kind=kind, **WHERE)
+    session = onnxruntime.InferenceSession(str(export_model(model, tmp_path / "model.onnx")))
+    p, novelty, _ = session.run(None, {"x": inputs()})
+    expected = model.predict(inputs())
+    np.testing.assert_allclose(p, expected.probabilities, atol=1e-5)
+    np.testing.assert_allclose(novelty, expected.novelty, rtol=1e-3, atol=1e-5)
+    told = json.loads(session.get_modelmeta().custom_metadata_map["fgmix.composition"])
+    assert told["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": 1}, r"same seed\. Found 0 in .* and 1 in .*same initial weights.*--how ensemble"),
+        ({"warmup_head": 2}, "same warmup_head"),
+        ({"trial_seed": 1}, r"same trial_seed.*must not judge another"),
+        ({"test_domains": ("east",)}, "same test_domains"),
+        ({"backbone": "identity"}, r"same backbone\. Found mlp .* identity"),
+        ({"head": "mlp"}, "same head"),
+    ],
+)
+def test_runs_that_cannot_be_averaged_are_refused(
+    runs: list[RunRecord], tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    (other,) = make(tmp_path, changes)
+    with pytest.raises(UserError, match=said):
+        soup([*folders(runs), other.folder], tmp_path / "soup", **WHERE)
+    assert not (tmp_path / "soup").exists()
+
+
+def test_an_ensemble_may_start_anywhere(runs: list[RunRecord], tmp_path: Path) -> None:
+    (other,) = make(tmp_path, {"seed": 1})
+    assert (
+        soup([folders(runs)[0], other.folder], tmp_path / "eoa", kind="ensemble", **WHERE).info.composition.members == 2
+    )
+
+
+def test_other_data_and_classes_are_refused(runs: list[RunRecord], tmp_path: Path) -> None:
+    data = WHERE["dataset"]
+    x, y = np.concatenate([d.inputs.x for d in data.domains]), np.concatenate([d.y for d in data.domains])
+    names = np.repeat(data.domain_names, [len(d) for d in data.domains])
+    fewer = from_arrays(x[y < 2], y[y < 2], names[y < 2])
+    other = train(SPEC, tmp_path, dataset=fewer, device="cpu", progress=False)
+    with pytest.raises(UserError, match="Expected runs with the same data"):
+        soup([*folders(runs), other.folder], tmp_path / "soup", **WHERE)
+
+
+def test_a_used_folder_and_too_few_runs_are_refused(runs: list[RunRecord], tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(UserError, match="new or an empty folder"):
+        soup(folders(runs), tmp_path, **WHERE)
+    with pytest.raises(UserError, match="at least two finished runs"):
+        soup(folders(runs)[:1], tmp_path / "soup", **WHERE)
+    with pytest.raises(UserError, match="Unknown kind of soup 'hot'"):
+        soup(folders(runs), tmp_path / "soup", kind="hot", **WHERE)
+    with pytest.raises(UserError, match="raw, swa"):
+        soup(folders(runs), tmp_path / "soup", weights="swad", **WHERE)
