@@ -25,9 +25,9 @@ def test_deterministic_operations_are_asked_for_within_the_block_alone() -> None
 
 
 def test_an_operation_without_a_deterministic_form_is_one_sentence() -> None:
-    with pytest.raises(UserError, match=r"\(put_ does not have a deterministic.*Train without --deterministic"):
-        with deterministic_operations(True):
-            torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))  # the one operation that a CPU refuses
+    sentence = r"\(put_ does not have a deterministic.*Train without --deterministic"
+    with pytest.raises(UserError, match=sentence), deterministic_operations(True):
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))  # the one operation that a CPU refuses
     assert not torch.are_deterministic_algorithms_enabled()
 
 

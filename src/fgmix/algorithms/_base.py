@@ -118,6 +118,10 @@ class Algorithm(nn.Module):
     # What a run asks before its first step
 
     @classmethod
+    def check_batch(cls, config: BaseConfig, batch_size: int, shape: tuple[int, ...]) -> None:
+        """Refuse batches of which the method cannot make a step: `batch_size` samples per domain, each of `shape`."""
+
+    @classmethod
     def first_base_step(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that pre-train other parts)
         """How many steps pass before g and h begin to train."""
         return 0

@@ -105,6 +105,21 @@ class DDG(Algorithm):
         """Stage 1 begins after this many steps."""
         return int(config.stage0 * config.steps)
 
+    @classmethod
+    def check_batch(cls, config: Config, batch_size: int, shape: tuple[int, ...]) -> None:  # type: ignore[override]
+        least = 2 * (config.pairs or 1)
+        if batch_size < least:
+            raise UserError(
+                f"ddg with pairs = {config.pairs or 'none'} needs at least {least} images per domain and step. "
+                f"Found {batch_size}. Raise the batch size or lower `pairs`."
+            )
+        side = max(16, 2 ** (config.downs + 1))  # D's second scale, and s, need maps of two pixels to reflect
+        if len(shape) == 3 and min(shape[-2:]) < side:  # without maps the network is refused
+            raise UserError(
+                f"ddg with downs = {config.downs} needs images of at least {side} pixels a side. "
+                f"Found {shape[-2]}×{shape[-1]}. Enlarge them or lower `downs`."
+            )
+
     @property
     def stage0_steps(self) -> int:
         """Steps of stage 0; the next one begins stage 1."""
@@ -112,9 +127,9 @@ class DDG(Algorithm):
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        self._check_size(x)
-        self.range.observe(x)
         sizes = [len(y_e) for _, y_e in batches]
+        self.check_batch(self.config, min(sizes), tuple(x.shape[1:]))
+        self.range.observe(x)
         pair = draw_pairs(sizes, self._n_pairs(min(sizes)), x.device)
         if self.updates < self.stage0_steps:
             return self.update_gan(x[pair])
@@ -221,21 +236,7 @@ class DDG(Algorithm):
 
     def _n_pairs(self, batch: int) -> int:
         """Images per domain in each of a and b, which share a batch."""
-        least = 2 * (self.config.pairs or 1)
-        if batch < least:
-            raise UserError(
-                f"ddg with pairs = {self.config.pairs or 'none'} needs at least {least} images per domain and step. "
-                f"Found {batch}. Raise the batch size or lower `pairs`."
-            )
         return self.config.pairs or min(4, batch // 2)
-
-    def _check_size(self, x: Tensor) -> None:
-        least = max(16, 2 ** (self.config.downs + 1))  # D's second scale, and s, need maps of two pixels to reflect
-        if min(x.shape[-2:]) < least:
-            raise UserError(
-                f"ddg with downs = {self.config.downs} needs images of at least {least} pixels a side. "
-                f"Found {x.shape[-2]}×{x.shape[-1]}. Enlarge them or lower `downs`."
-            )
 
 
 def draw_pairs(sizes: list[int], n: int, device: torch.device) -> Tensor:

@@ -32,13 +32,13 @@ def train(
     Example: fgmix train --dataset digits --algorithm fgmix --test-domain photo --out runs
     """
     from fgmix.runs.loop import train as train_run
-    from fgmix.runs.prepared import prepare
+    from fgmix.runs.prepared import rehearse
     from fgmix.runs.resolve import notes_of
 
     settings = settings_of(options["algorithm"], set_)
     spec = RunSpec(**options, test_domains=tuple(test_domain), settings=settings)
     if dry_run:
-        resolved = prepare(spec, progress=not quiet).spec
+        resolved = rehearse(spec, progress=not quiet)
         for note in notes_of(spec, resolved):
             print(f"note: {note}", file=sys.stderr)
         print(json.dumps({"name": resolved.name, **resolved.as_dict()}, indent=1, ensure_ascii=False))

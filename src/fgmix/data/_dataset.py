@@ -7,6 +7,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -67,6 +68,11 @@ class Inputs(ABC):
         """Samples as training sees them: randomly transformed where the dataset augments, else as `clean`."""
         return self.prepare(indices, generator).finish()
 
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """The least and the largest value of clean samples before they are normalised."""
+        return 0.0, 1.0
+
     def normalised(self, normalisation: Normalisation) -> Self:  # noqa: ARG002 (only stored images are normalised)
         """The same samples, normalised as a network's weights expect; arrays stay as the user gave them."""
         return self
@@ -103,6 +109,10 @@ class ArrayInputs(Inputs):
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @cached_property  # runs of a sweep share what is loaded
+    def value_range(self) -> tuple[float, float]:
+        return (0.0, 1.0) if self.x.dtype == np.uint8 else (float(self.x.min()), float(self.x.max()))
 
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> PreparedArray:  # noqa: ARG002
         rows = self.x[indices] if self.standard is None else self.standard(self.x[indices])

@@ -16,7 +16,9 @@ from fgmix.networks.mlp import MLP, Identity
 from fgmix.networks.mnist_cnn import MnistCNN
 from fgmix.networks.names import OWN_BACKBONES as OWN_BACKBONES
 from fgmix.networks.names import backbones as backbones
+from fgmix.networks.names import check_pretrained
 from fgmix.networks.names import full_name as full_name
+from fgmix.networks.preprocessing import Normalisation
 from fgmix.networks.sections import freeze_sections
 from fgmix.networks.small_cnn import SmallCNN
 from fgmix.networks.tiny_maps import use_tiny_maps
@@ -34,6 +36,7 @@ def build_featurizer(
     freeze_bn: bool | None = None,
     freeze: int = 0,
     channels_last: bool = False,
+    normalisation: Normalisation | None = None,
 ) -> Featurizer:
     """A featurizer g: inputs of `input_shape` → codes (n, d).
 
@@ -47,6 +50,7 @@ def build_featurizer(
         freeze_bn: batch-norm in evaluation mode; by default where the weights are pre-trained.
         freeze: how many first sections (stages, or quarters of a transformer's blocks) do not train, nor the stem.
         channels_last: lay out convolution weights for channels-last inputs.
+        normalisation: by which the network normalises images in [0, 1] itself; None for images that are normalised.
 
     Example:
         >>> build_featurizer("small_cnn", (3, 32, 32)).out_features
@@ -61,7 +65,7 @@ def build_featurizer(
         use_tiny_maps(net)
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     frozen = (pretrained or weights is not None) if freeze_bn is None else freeze_bn
-    featurizer = Featurizer(net, out_features, dropout, frozen, input_shape, matched)
+    featurizer = Featurizer(net, out_features, dropout, frozen, input_shape, matched, normalisation)
     if freeze:
         freeze_sections(featurizer, freeze)
     return featurizer
@@ -84,11 +88,8 @@ def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:
 
 
 def _backbone(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
-    if name in OWN_BACKBONES and pretrained:
-        raise UserError(
-            f"Expected a backbone with pre-trained weights. Found {name}, which has no pre-trained weights. "
-            "Omit --pretrained or use a timm model."
-        )
+    if pretrained:
+        check_pretrained(name)
     if name in ("identity", "mlp"):
         array_net = (Identity if name == "identity" else MLP)(math.prod(input_shape))
         return array_net, array_net.out_features

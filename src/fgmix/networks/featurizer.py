@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fgmix.networks._weights import Matched
+from fgmix.networks.preprocessing import Normalisation
 
 
 class Featurizer(nn.Module):
-    """z = dropout(net(x)).
+    """z = dropout(net(x)), of normalised x where a normalisation is given.
 
     Args:
         net: a backbone with pooled output (n, d).
@@ -21,6 +23,8 @@ class Featurizer(nn.Module):
             published protocol does: pre-trained statistics survive batches that hold several domains.
         input_shape: (c, h, w) of the images or (f,) of the features that the backbone was built for, where known.
         weights_matched: how the tensors of a weights file were matched with the backbone's; None without a file.
+        normalisation: what pre-trained weights expect of images in [0, 1] that come as arrays; images in files are
+            normalised when they are loaded.
     """
 
     def __init__(
@@ -31,6 +35,7 @@ class Featurizer(nn.Module):
         freeze_bn: bool = False,
         input_shape: tuple[int, ...] | None = None,
         weights_matched: Matched | None = None,
+        normalisation: Normalisation | None = None,
     ) -> None:
         super().__init__()
         self.net = net
@@ -39,8 +44,14 @@ class Featurizer(nn.Module):
         self.freeze_bn = freeze_bn
         self.input_shape = input_shape
         self.weights_matched = weights_matched
+        self.normalises = normalisation is not None
+        if normalisation is not None:
+            self.register_buffer("mean", torch.tensor(normalisation.mean).view(-1, 1, 1), persistent=False)
+            self.register_buffer("std", torch.tensor(normalisation.std).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.normalises:
+            x = (x - self.mean) / self.std
         z: Tensor = self.dropout(self.net(x))
         return z
 

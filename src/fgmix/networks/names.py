@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from typing import Any
 
-from fgmix.errors import unknown
+from fgmix.errors import UserError, unknown
 from fgmix.networks._packaged import PACKAGES
 
 OWN_BACKBONES = ("identity", "mlp", "mnist_cnn", "small_cnn")
@@ -18,6 +18,15 @@ def backbones(pattern: str = "*") -> list[str]:
         *(name for name in (*OWN_BACKBONES, *PACKAGES) if fnmatch(name, pattern)),
         *load_timm().list_models(pattern),
     ]
+
+
+def check_pretrained(name: str) -> None:
+    """Refuse a backbone of our own: no pre-trained weights are published of it."""
+    if name in OWN_BACKBONES:
+        raise UserError(
+            f"Expected a backbone with pre-trained weights. Found {name}, which has no pre-trained weights. "
+            "Omit --pretrained or use a timm model."
+        )
 
 
 def full_name(name: str) -> str:

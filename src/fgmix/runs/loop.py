@@ -25,7 +25,7 @@ from fgmix.progress import Progress as ProgressBar
 from fgmix.progress import bar_for
 from fgmix.runs import checkpoint
 from fgmix.runs.averaging import build_average
-from fgmix.runs.devices import deterministic_operations, pick_device
+from fgmix.runs.devices import deterministic_operations, gpu_of, pick_device
 from fgmix.runs.evaluation import Part, Predict, Score, evaluating, score_parts, with_tensors
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.precision import LossScaler, autocast
@@ -352,6 +352,8 @@ class _Loop:
             domainbed_name=self.algorithm.domainbed_name,
             domains=self.run.dataset.domain_names,
             notes=self.run.dataset.notes,
+            weights_matched=getattr(self.algorithm.featurizer, "weights_matched", None),
+            gpu=gpu_of(self.device),
             classes=self.run.dataset.classes,
             unseen={model: self.at.unseen[model] for model in self.models if model in self.at.unseen},
             evaluations=self.folder.evaluations(),

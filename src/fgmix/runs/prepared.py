@@ -106,7 +106,7 @@ def as_expected(
 
 
 def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
-    """The run that a spec means, after all that training would refuse; no weights are downloaded, nothing is trained."""
+    """The run that a spec means, once all that training would refuse is refused; nothing is downloaded or trained."""
     dataset = load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
     split_dataset(dataset, resolved.holdout_fraction, resolved.trial_seed)

@@ -98,6 +98,9 @@ class RunRecord:
         classes: names of the classes; empty in records that were made before they were kept.
         unseen: by model and test domain, the metrics of the selected weights on the domain's training part, as
             `metrics_of` gives them; empty in records that were made before they were kept.
+        weights_matched: how the tensors of a weights file were matched with the backbone's, "by name" or "by order";
+            None without a file.
+        gpu: name of the GPU that finished the run, versions of driver, CUDA and cuDNN; None without one.
         folder: where it was read from; not part of the record.
         origin: what sets it apart from runs of other folders in one report; not part of the record either.
     """
@@ -113,6 +116,8 @@ class RunRecord:
     notes: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     unseen: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    weights_matched: str | None = None
+    gpu: dict[str, str] | None = None
     folder: Path | None = None
     origin: str = ""
 
@@ -239,6 +244,8 @@ class RunRecord:
             "domains": list(self.domains),
             "classes": list(self.classes),
             "notes": list(self.notes),
+            "weights_matched": self.weights_matched,
+            "gpu": self.gpu,
             "unseen": self.unseen,
             "evaluations": [evaluation.as_dict() for evaluation in self.evaluations],
         }
@@ -292,6 +299,8 @@ def _record(content: dict[str, Any], folder: Path | None) -> RunRecord:
         fgmix_version=content["fgmix"],
         domains=tuple(content["domains"]),
         notes=tuple(content["notes"]),
+        weights_matched=content.get("weights_matched"),
+        gpu=content.get("gpu"),
         classes=tuple(content.get("classes", ())),
         unseen=content.get("unseen", {}),
         evaluations=tuple(Evaluation(**evaluation) for evaluation in content["evaluations"]),

@@ -56,6 +56,8 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     steps, eval_every = _length(spec, dataset, rules, base)
     lr = default_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
     config = algorithm.Config.of(**{"lr": lr, **spec.settings, "steps": steps})
+    batch_size = spec.batch_size or base.batch_size
+    algorithm.check_batch(config, batch_size, dataset.input_shape)
     network = _network(spec, dataset, rules, base)
     said = {name: value for name, value in vars(spec).items() if name in RunSpec.__dataclass_fields__}
     decided = {
@@ -63,7 +65,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "image_size": dataset.input_shape[-1] if len(dataset.input_shape) == 3 else 0,
         "steps": steps,
         "eval_every": eval_every,
-        "batch_size": spec.batch_size or base.batch_size,
+        "batch_size": batch_size,
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize,
         **_precision(spec),
@@ -168,6 +170,8 @@ def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any
 
 def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
     """The backbone with the tag of its weights, what it starts from, and how its inputs are normalised."""
+    from fgmix.networks.names import OWN_BACKBONES, check_pretrained
+
     name = spec.backbone or base.backbone
     pretrained = spec.pretrained
     if pretrained is None:  # a tag names published weights
@@ -178,13 +182,15 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
         raise UserError(
             f"Expected --pretrained or --weights, one of them. Found both (weights {spec.weights}). Drop one."
         )
+    if pretrained:
+        check_pretrained(name)
     tagged = _tagged(name, rules) if pretrained or spec.weights else name
     frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
     found: dict[str, Any] = {
         "backbone": tagged if pretrained else name.partition(".")[0],
         "pretrained": pretrained,
         "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
-        "weights_digest": _file_digest(spec.weights) if spec.weights else "",
+        "weights_digest": _weights_digest(spec, tagged, pretrained),
     }
     if spec.frozen:
         found["code_size"] = _code_size(name, dataset.input_shape)
@@ -194,7 +200,25 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
         expected = normalisation_of(tagged) if pretrained or spec.weights else IMAGENET
         interpolation = rules.interpolation or expected.interpolation
         found |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
+    elif dataset.kind == "small_images" and tagged not in OWN_BACKBONES and (pretrained or spec.weights):
+        found |= _within_network(tagged, dataset)
     return found
+
+
+def _within_network(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
+    """How the network normalises images that come as arrays, where its weights expect that."""
+    from fgmix.networks.preprocessing import normalisation_of
+
+    expected, shape = normalisation_of(backbone), dataset.input_shape
+    ranges = [domain.inputs.value_range for domain in dataset.domains]
+    low, high = min(least for least, _ in ranges), max(most for _, most in ranges)
+    if len(shape) != 3 or shape[0] != 3 or low < 0 or high > 1:
+        raise UserError(
+            f"Expected images of 3 channels, as uint8 or as floats in [0, 1], for pre-trained weights, which expect "
+            f"them normalised. Found arrays {shape} with values from {low:g} to {high:g}. Rescale them or repeat their "
+            "channel, or omit --pretrained and --weights."
+        )
+    return {"mean": expected.mean, "std": expected.std}
 
 
 def _check_frozen(backbone: str, pretrained: bool) -> None:
@@ -224,6 +248,15 @@ def _tagged(backbone: str, rules: Rules) -> str:
     from fgmix.networks.build import full_name
 
     return full_name(backbone)
+
+
+def _weights_digest(spec: RunSpec, backbone: str, pretrained: bool) -> str:
+    """Digest of the weights that lie on this machine: the user's file, or a package's; empty for a hub's."""
+    from fgmix.networks._packaged import PACKAGES, packaged_weights
+
+    if spec.weights:
+        return _file_digest(spec.weights)
+    return _file_digest(str(packaged_weights(backbone))) if pretrained and backbone in PACKAGES else ""
 
 
 @lru_cache(maxsize=8)  # a sweep names thousands of runs that share one file

@@ -215,7 +215,7 @@ class ResolvedSpec(RunSpec):
         dataset_name: the dataset's name, wherever it lies.
         data: fingerprint of the dataset.
         input_shape: (c, h, w) of images or (f,) of features, as the network sees them.
-        weights_digest: digest of the weights file; empty without one.
+        weights_digest: digest of the weights file, the user's or a package's; empty without one.
         mean: per channel, subtracted from images in [0, 1]; empty where inputs are not normalised.
         std: per channel, by which they are then divided.
         interpolation: how images are resized; empty where they are not.
