@@ -17,6 +17,7 @@ from fgmix.algorithms._registry import register as register
 # isort: split
 # Below what a method's file may import from here.
 
+from fgmix.algorithms import adrmx as adrmx
 from fgmix.algorithms import andmask as andmask
 from fgmix.algorithms import arm as arm
 from fgmix.algorithms import cad as cad
@@ -27,6 +28,7 @@ from fgmix.algorithms import dann as dann
 from fgmix.algorithms import ddg as ddg
 from fgmix.algorithms import eqrm as eqrm
 from fgmix.algorithms import erm as erm
+from fgmix.algorithms import ermplusplus as ermplusplus
 from fgmix.algorithms import fgmix as fgmix
 from fgmix.algorithms import fish as fish
 from fgmix.algorithms import fishr as fishr

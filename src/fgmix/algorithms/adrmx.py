@@ -1,0 +1,122 @@
+"""The method ADRMX."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend, domains_of
+from fgmix.algorithms._config import BaseConfig, Searched, choice, search, setting
+from fgmix.algorithms._registry import register
+from fgmix.functional.contrastive import supervised_contrast
+from fgmix.networks.build import build_classifier
+from fgmix.networks.discriminator import discriminator
+
+
+@register("adrmx")
+class ADRMX(Algorithm):
+    """Additive disentanglement: subtract a domain's features from the label's, and remix them between samples.
+
+        z = g(x),   d = g'(x),   u = z − d
+        model:          min  CE(h(z), y) + CE(h''(u), y) + λ_d CE(h'(d), e) + λ_c (SC(z) + SC(u)) + λ_r R − λ_a A
+        discriminator:  min  A = CE(D(u), e)
+        R = 1/C Σ_c CE(h(u_i + d_j), y_i),    i ≠ j random, one pair for each class c with two samples or more
+
+    with e the sample's domain, g' a second featurizer, h, h' and h'' nonlinear heads and SC the supervised contrastive
+    loss. Of every 1 + n steps, n move the discriminator and one moves the model: step t = 1, 2, … is the
+    discriminator's where t mod (1 + n) < n. The model predicts by h(g(x)).
+
+    Demirel et al., "ADRMX: Additive Disentanglement of Domain Features with Remix Loss", 2023,
+    https://arxiv.org/abs/2308.06624. Variant: DomainBed's, which is the authors'. The pair of class c is meant to come
+    from its n_c samples; as coded, i and j are two of the first n_c samples of the batch.
+    """
+
+    label = "ADRMX"
+    year = 2023
+    paper = "https://arxiv.org/abs/2308.06624"
+    family = "adversarial"
+    domainbed_name = "ADRMX"
+
+    class Config(BaseConfig):
+        cnt_lam: float = setting(1.0, help="weight λ_c of the contrastive losses", ge=0)
+        dclf_lam: float = setting(1.0, help="weight λ_d of the domain's cross-entropy", ge=0)
+        disc_lam: float = setting(0.75, help="weight λ_a of the adversary", ge=0)
+        rmxd_lam: float = setting(1.0, help="weight λ_r of the remixed features", ge=0)
+        d_steps: int = setting(2, help="number n of the discriminator's steps for each step of the model", ge=1)
+        beta1: float = setting(0.5, help="β₁ of both Adam optimisers; β₂ is 0.9", ge=0, lt=1)
+        mlp_width: int = setting(256, help="width of the discriminator", ge=1, le=65536)
+        mlp_depth: int = search(9, choice(8, 9, 10), help="number of the discriminator's layers", ge=2, le=100)
+
+    config: Config  # narrows the base's type
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        d, C = self.code_size, self.n_classes
+        self.classifier = build_classifier("mlp", d, C)  # h
+        self.domain_featurizer = copy.deepcopy(featurizer)  # g'
+        self.domain_head = build_classifier("mlp", d, n_domains)  # h'
+        self.invariant_head = build_classifier("mlp", d, C)  # h''
+        self.discriminator = discriminator(d, n_domains, config.mlp_width, config.mlp_depth)
+        model = (featurizer, self.domain_featurizer, self.classifier, self.invariant_head, self.domain_head)
+        betas = (config.beta1, 0.9)
+        self.optimizer = self.adam([p for part in model for p in part.parameters()], betas=betas)
+        self.discriminator_optimizer = self.adam(self.discriminator.parameters(), betas=betas)
+
+    @classmethod
+    def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)
+        rates = (3e-5, choice(2e-5, 3e-5, 4e-5, 5e-5)) if kind == "images" else (3e-3, choice(5e-4, 1e-3, 2e-3, 3e-3))
+        # DomainBed draws a weight decay, and gives it to neither optimiser.
+        return {"lr": Searched("lr", *rates), "weight_decay": Searched("weight_decay", 0.0, None)}
+
+    @classmethod
+    def first_base_step(cls, config: Config) -> int:  # type: ignore[override]  # its own Config
+        return config.d_steps - 1
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        e, n = domains_of(batches), self.config.d_steps
+        models_turn = (self.updates + 1) % (1 + n) == n
+        with torch.set_grad_enabled(models_turn):  # the discriminator's step needs no graph of the model
+            z, d = self.featurizer(x), self.domain_featurizer(x)
+            risk = cross_entropy(self.classifier(z), y)
+        told = cross_entropy(self.discriminator(z - d), e)
+        if models_turn:
+            loss = risk + self.other_terms(z, d, y, e) - self.config.disc_lam * told
+            descend(self.optimizer, loss)
+        else:
+            loss = told
+            descend(self.discriminator_optimizer, told)
+        return {"loss": loss, "risk": risk, "discriminator": told}
+
+    def other_terms(self, z: Tensor, d: Tensor, y: Tensor, e: Tensor) -> Tensor:
+        """The model's loss without CE(h(z), y) and the adversary."""
+        u, config = z - d, self.config
+        i, j = remix_pairs(y, self.n_classes)
+        remixed = cross_entropy(self.classifier(u[i] + d[j]), y[i], reduction="sum") / self.n_classes
+        return (
+            cross_entropy(self.invariant_head(u), y)
+            + config.dclf_lam * cross_entropy(self.domain_head(d), e)
+            + config.cnt_lam * (supervised_contrast(z, y) + supervised_contrast(u, y))
+            + config.rmxd_lam * remixed
+        )
+
+
+def remix_pairs(y: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """i and j: for every class of n_c ≥ 2 samples in the batch, two different ones of the first n_c samples.
+
+    The counts are read on the host, where the draws are made.
+
+    Example:
+        >>> i, j = remix_pairs(torch.tensor([0, 2, 2]), n_classes=3)
+        >>> sorted([i.item(), j.item()])
+        [0, 1]
+    """
+    drawn = [torch.randperm(n_c)[:2] for n_c in torch.bincount(y, minlength=n_classes).tolist()]
+    pairs = [pair for pair in drawn if len(pair) == 2]
+    ij = torch.stack(pairs) if pairs else torch.empty(0, 2, dtype=torch.long)
+    i, j = ij.to(y.device, non_blocking=True).unbind(1)
+    return i, j

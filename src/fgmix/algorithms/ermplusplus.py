@@ -1,0 +1,88 @@
+"""The method ERM++."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
+from fgmix.algorithms._config import BaseConfig, LogUniform, Searched, setting
+from fgmix.algorithms._registry import register
+
+
+@register("ermplusplus")
+class ERMPlusPlus(Algorithm):
+    """ERM with a linear probe first and a running average of the weights, which predicts.
+
+        step t = 1, 2, …:   w ← Adam(w, ∂CE/∂w),  of w the classifier alone while t ≤ `linear_steps` + 1
+                            θ ← w  while t < `average_start`,   θ ← (n θ + w)/(n + 1)  from then on
+
+    with w the weights that train, θ those of g and h, which predict, and n the number of averages taken, this one
+    included. Running statistics of batch-norm are averaged as the weights are; where batch-norm is not frozen, g then
+    also sees the batch, to bring its own statistics up to date.
+
+    Teterwak et al., "ERM++: An Improved Baseline for Domain Generalization", 2023, https://arxiv.org/abs/2304.01973.
+    Variant: DomainBed's update. A learning rate that falls with the validation loss, a second training on all data and
+    another backbone are not part of a method here: see the docs page.
+    """
+
+    label = "ERM++"
+    year = 2023
+    paper = "https://arxiv.org/abs/2304.01973"
+    family = "averaging"
+    domainbed_name = "ERMPlusPlus"
+    at_work = {"linear_steps": 0, "average_start": 0}
+    delayed = {"linear_steps": "training of the featurizer", "average_start": "the average"}
+
+    class Config(BaseConfig):
+        linear_lr: float | None = setting(None, help="learning rate of the linear probe; none: that of the model", gt=0)
+        linear_steps: int = setting(500, help="the classifier alone trains in one step more than this many", ge=0)
+        average_start: int = setting(600, help="step from which weights are averaged", ge=0)
+
+    config: Config  # narrows the base's type
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        self.trained = nn.Sequential(copy.deepcopy(featurizer), copy.deepcopy(classifier))  # w
+        self.optimizer = self.adam(self.trained.parameters())
+        rate = config.lr if config.linear_lr is None else config.linear_lr
+        self.linear_optimizer = self.adam(self.trained[1].parameters(), lr=rate)
+
+    @classmethod
+    def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)
+        return {"linear_lr": Searched("linear_lr", 5e-5, LogUniform(-5, -3.5))}
+
+    def update(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        probing = self.updates <= self.config.linear_steps
+        loss = cross_entropy(self.trained[1](self.codes(x, probing)), y)
+        descend(self.linear_optimizer if probing else self.optimizer, loss)
+        self.average()
+        if any(isinstance(m, _BatchNorm) and m.training for m in self.featurizer.modules()):
+            with torch.no_grad():
+                self.featurizer(x)
+        return {"loss": loss}
+
+    def codes(self, x: Tensor, probing: bool) -> Tensor:
+        """Of the featurizer that trains; without a graph while it stands still."""
+        with torch.set_grad_enabled(not probing):
+            z: Tensor = self.trained[0](x)
+        return z
+
+    @torch.no_grad()
+    def average(self) -> None:
+        """θ ← w, or the running mean."""
+        n = self.updates + 2 - max(self.config.average_start, 1)  # this update is number `updates` + 1
+        theta, w = numbers(self.featurizer, self.classifier), numbers(*self.trained)
+        torch._foreach_lerp_(theta, w, 1 / (n + 1) if n > 0 else 1.0)
+
+
+def numbers(*modules: nn.Module) -> list[Tensor]:
+    """Parameters and floating-point buffers: batch-norm's counters are neither averaged nor copied."""
+    tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
+    return [t.detach() for t in tensors if t.is_floating_point()]

@@ -1,0 +1,42 @@
+"""Losses that pull samples of one class together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fgmix.functional.precision import widened
+
+EPS = 1e-5  # DomainBed's, beside the sum of similarities and within the logarithm
+
+
+def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
+    """Supervised contrastive loss of a batch, with DomainBed's constants.
+
+        s_ij = ½ exp(z_i·z_j / (T ‖z_i‖ ‖z_j‖)),    p_ij = s_ij / (Σ_{m≠i} s_im + ε)
+        loss = −1/(n' + 1) Σ_i mean_{j≠i: y_j = y_i} log(p_ij + ε)
+
+    over the n' samples i that have another of their class. The ½ are DomainBed's weights of partners within and beyond
+    the sample's domain; they matter beside ε alone.
+
+    Khosla et al., "Supervised Contrastive Learning", 2020, https://arxiv.org/abs/2004.11362.
+
+    Args:
+        z: codes (n, d).
+        y: labels (n,).
+        temperature: T.
+
+    Example:
+        >>> supervised_contrast(torch.eye(2), torch.tensor([0, 1])).item()
+        0.0
+    """
+    with torch.autocast(z.device.type, enabled=False):
+        z = normalize(widened(z), dim=1)
+        s = 0.5 * torch.exp(z @ z.T / temperature)
+    other = ~torch.eye(len(y), dtype=torch.bool, device=y.device)
+    partners = (y[:, None] == y) & other
+    log_p = torch.log(s / ((s * other).sum(1, keepdim=True) + EPS) + EPS)
+    counts = partners.sum(1)
+    means = (log_p * partners).sum(1) / counts.clamp(min=1)
+    return -means.sum() / ((counts > 0).sum() + 1)
