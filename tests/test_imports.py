@@ -29,7 +29,7 @@ ROOMS = [
     {"deploy"},
     {"timing"},
     {"testing"},
-    {"demo"},
+    {"demo", "doctor"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}

@@ -13,7 +13,20 @@ from typer.main import get_command
 from fgmix.cli import app
 
 VERBS = {
-    *("Average", "Compare", "Count", "Decode", "Download", "Draw", "Export", "Hold", "List", "Measure", "Plot"),
+    *(
+        "Average",
+        "Combine",
+        "Compare",
+        "Count",
+        "Decode",
+        "Download",
+        "Draw",
+        "Export",
+        "Hold",
+        "List",
+        "Measure",
+        "Plot",
+    ),
     *("Predict", "Print", "Report", "Train", "Write"),
 }
 

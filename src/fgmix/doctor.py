@@ -1,0 +1,94 @@
+"""What this installation has, what it lacks and how to get it: `fgmix doctor`, to be pasted into a bug report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from fgmix.errors import UserError
+
+_REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*(?:;.*extra == ["']([\w-]+)["'])?""")
+_DEVELOPMENT = "dev"  # the extra that users do not need
+
+
+def diagnosis() -> list[str]:
+    """Lines about versions, devices, folders and extras; what is missing stands with how to get it."""
+    return [*_versions(), "", *_devices(), "", *_folders(), "", *_extras()]
+
+
+def _versions() -> Iterator[str]:
+    import fgmix
+
+    yield f"fgmix {fgmix.__version__} at {Path(fgmix.__file__).parent}"
+    yield f"Python {platform.python_version()} at {sys.executable}, {platform.platform()}"
+    for name in _required().get("", []):
+        yield _line(name, "a dependency of fgmix: install fgmix again")
+
+
+def _devices() -> Iterator[str]:
+    import torch
+
+    yield f"CPU: {os.cpu_count()} cores, {torch.get_num_threads()} threads used by torch"
+    count = torch.cuda.device_count()
+    for number in range(count):
+        found = torch.cuda.get_device_properties(number)
+        yield f"GPU cuda:{number}: {found.name}, {found.total_memory / 1e9:.0f} GB"
+    if torch.backends.mps.is_available():
+        yield "GPU mps: Apple silicon"
+    elif not count:
+        built = f"torch is built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch is built without CUDA"
+        yield f"GPU: none found ({built}); runs use the CPU"
+
+
+def _folders() -> Iterator[str]:
+    from fgmix.data._registry import cache_dir
+
+    try:
+        yield _folder("cache", cache_dir(), "FGMIX_CACHE")
+    except UserError as error:
+        yield f"cache: {error}"
+    root = os.environ.get("FGMIX_DATA")
+    if not root:
+        yield "data root: not set; pass --data-root or set FGMIX_DATA for benchmarks such as PACS"
+    else:
+        yield _folder("data root", Path(root).expanduser(), "FGMIX_DATA")
+
+
+def _folder(what: str, path: Path, variable: str) -> str:
+    """A folder with its free space, or that it is not there yet."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    free = f"{shutil.disk_usage(there).free / 1e9:.0f} GB free"
+    if not os.access(there, os.W_OK):
+        return f"{what}: {path}, not writable; set {variable} to another folder"
+    return f"{what}: {path}, {free}" if path.exists() else f"{what}: {path}, not made yet, {free}"
+
+
+def _extras() -> Iterator[str]:
+    for extra, packages in _required().items():
+        if extra in ("", _DEVELOPMENT):
+            continue
+        for name in packages:
+            yield f"extra {extra}: " + _line(name, f"install it with `pip install 'fgmix[{extra}]'`")
+
+
+def _line(package: str, advice: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} is missing; {advice}"
+
+
+def _required() -> dict[str, list[str]]:
+    """Names of the packages that fgmix declares, by extra; the plain dependencies under ""."""
+    found: dict[str, list[str]] = {"": []}
+    for text in requires("fgmix") or ():
+        match = _REQUIREMENT.fullmatch(text)
+        if match:
+            found.setdefault(match[2] or "", []).append(match[1])
+    return found
