@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,24 @@ def test_predict_prints_a_line_each(
     assert call(monkeypatch, "predict", str(model), data, "--probabilities", "--out", str(out), "--quiet") == 0
     assert out.read_text().splitlines() == printed.splitlines()
     assert call(monkeypatch, "predict", str(model), data, "--out", str(out), "--quiet") == 2  # never written over
+
+
+def test_predict_writes_json_lines_and_tells_its_speed_and_what_failed(
+    made: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, model = made
+    np.savez(tmp_path / "some.npz", X=[[0.0, 1, 2, 3], [np.nan] * 4])
+    out = tmp_path / "predictions.jsonl"
+    assert call(monkeypatch, "predict", str(model), str(tmp_path / "some.npz"), "--out", str(out)) == 0
+    first, second = map(json.loads, out.read_text().splitlines())
+    assert 0 <= first["confidence"] <= 1
+    assert second["label"] is None
+    said = capsys.readouterr().err
+    assert "2 rows in " in said
+    assert "1 of 2 cannot be predicted; see the column `error` (the first: 1: NaN or infinity)." in said
+    np.savez(tmp_path / "none.npz", X=[[np.nan] * 4])
+    assert call(monkeypatch, "predict", str(model), str(tmp_path / "none.npz"), "--format", "jsonl", "--quiet") == 1
+    assert json.loads(capsys.readouterr().out)["error"] == "NaN or infinity"
 
 
 def test_export_writes_one_file(

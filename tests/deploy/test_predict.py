@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from PIL import Image
 from deploy.made import vector_model
 from fgmix.data import LoadOptions, load
 from fgmix.deploy.model import Model, Predictions
-from fgmix.deploy.predict import image_files, predict_paths, write_csv
+from fgmix.deploy.predict import image_files, predict_paths, write_rows
 from fgmix.errors import UserError
 
 
@@ -45,7 +46,7 @@ def test_a_broken_file_costs_its_own_row_only(image_model: Model, pictures: Path
     (tmp_path / "text.jpg").write_text("not an image")
     (tmp_path / "whole.png").write_bytes(sound.read_bytes())
     out = io.StringIO()
-    written = write_csv(predict_paths(image_model, [tmp_path], probabilities=True, progress=False), out)
+    written = write_rows(predict_paths(image_model, [tmp_path], probabilities=True, progress=False), out)
     cut, text, whole = csv.DictReader(io.StringIO(out.getvalue()))
     assert (written.rows, written.failed) == (3, 2)
     assert cut["error"]
@@ -67,11 +68,44 @@ def test_files_as_given_and_folders_sorted(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     found = image_files([tmp_path / "notes.txt", tmp_path])
     assert [str(path.relative_to(tmp_path)) for path in found] == ["notes.txt", "a.JPG", "b.png", "deep/c.png"]
-    with pytest.raises(UserError, match="Found nothing there"):
-        image_files([tmp_path / "nowhere"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="Found none"):
         image_files([tmp_path / "empty"])
+
+
+def test_a_path_without_a_file_is_a_row(image_model: Model, pictures: Path, tmp_path: Path) -> None:
+    sound = pictures / "dark" / "rows" / "0.png"
+    missing, found = predict_paths(image_model, [tmp_path / "nowhere.png", sound], progress=False)
+    assert (missing["file"], missing["label"]) == (str(tmp_path / "nowhere.png"), "")
+    assert missing["error"] == "No such file or directory"
+    assert found["label"]
+
+
+def test_a_manifest_names_the_images(image_model: Model, pictures: Path, tmp_path: Path) -> None:
+    files = [pictures / "dark" / "rows" / "0.png", tmp_path / "gone.png", pictures / "wide" / "columns" / "1.png"]
+    for name, header, rest in (("paths.csv", "path", ""), ("whole.csv", "path,label,domain", ",rows,dark")):
+        (tmp_path / name).write_text("\n".join([header, *(f"{file}{rest}" for file in files)]))
+        rows = list(predict_paths(image_model, [tmp_path / name], progress=False))
+        assert [row["file"] for row in rows] == [str(file) for file in files]
+        assert [bool(row["error"]) for row in rows] == [False, True, False]
+    (tmp_path / "other.csv").write_text("file\n1.png")
+    with pytest.raises(UserError, match="Expected the columns path and, if wanted, label, domain, split"):
+        list(predict_paths(image_model, [tmp_path / "other.csv"], progress=False))
+
+
+def test_json_lines_have_types(image_model: Model, pictures: Path, tmp_path: Path) -> None:
+    paths = [pictures / "dark" / "rows" / "0.png", tmp_path / "nowhere.png"]
+    rows = list(predict_paths(image_model, paths, probabilities=True, progress=False))
+    out = io.StringIO()
+    write_rows(iter(rows), out, "jsonl")
+    found, missing = map(json.loads, out.getvalue().splitlines())
+    assert found["confidence"] == float(rows[0]["confidence"])
+    assert found["trusted"] is (rows[0]["trusted"] == "yes")
+    assert (found["label"], found["error"]) == (rows[0]["label"], None)
+    assert sum(found[f"p({name})"] for name in image_model.info.classes) == pytest.approx(1, abs=1e-3)
+    assert [missing[name] for name in ("label", "confidence", "novelty", "trusted", "p(rows)")] == [None] * 5
+    with pytest.raises(UserError, match="Unknown format 'xml'"):
+        write_rows(iter(rows), out, "xml")  # type: ignore[arg-type]
 
 
 def test_arrays(tmp_path: Path, image_model: Model, pictures: Path) -> None:
@@ -84,7 +118,7 @@ def test_arrays(tmp_path: Path, image_model: Model, pictures: Path) -> None:
     np.savez(tmp_path / "y.npz", features=x)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:200])
     for paths, expected in (
-        ([tmp_path / "y.npz"], "Expected an array X"),
+        ([tmp_path / "y.npz"], "Expected an array X in .*. Found features. Rename"),
         ([tmp_path / "cut.npz"], "Expected a whole .npz file"),
         ([tmp_path / "no.npz"], "cannot be read"),
         ([tmp_path / "x.npz", tmp_path / "y.npz"], "Expected one .npz file"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,31 +18,46 @@ NOTHING_PREDICTED = 1  # exit code
 
 def predict(
     model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` made")],
-    images: Annotated[list[Path], typer.Argument(help="images, folders of images, or an .npz file with X")],
-    out: Annotated[Path | None, typer.Option(help="CSV file; by default printed")] = None,
+    images: Annotated[
+        list[Path], typer.Argument(help="images, folders of images, a CSV manifest, or an .npz file with X")
+    ],
+    out: Annotated[Path | None, typer.Option(help="file to write (.csv or .jsonl); by default printed")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="csv, or jsonl (a JSON object per line); by default as --out ends, else csv")
+    ] = None,
     probabilities: Annotated[bool, typer.Option(help="also the probability of every class")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Predict images or arrays: a CSV line each with label, calibrated confidence, novelty (above 1 if unlike the
-    training data) and whether to trust it. Exits with 1 if nothing can be predicted.
+    """Predict images or arrays: a row each with label, calibrated confidence, novelty (above 1 if unlike the training
+    data) and whether to trust it, or with an error. Exits with 1 if nothing can be predicted.
 
     Example: fgmix predict model scans --out predictions.csv
     """
     from fgmix.deploy.model import load_model
-    from fgmix.deploy.predict import predict_paths, write_csv
+    from fgmix.deploy.predict import predict_paths, write_rows
 
     if out is not None:
         new_file(out)  # known before hours of predicting
-    rows = predict_paths(load_model(model, device), images, probabilities=probabilities, progress=not quiet)
+    chosen: Any = format or ("jsonl" if out is not None and out.suffix == ".jsonl" else "csv")
+    loaded = load_model(model, device)
+    started = time.monotonic()
+    rows = predict_paths(loaded, images, probabilities=probabilities, progress=not quiet)
     if out is None:
-        written = write_csv(rows, sys.stdout)
+        written = write_rows(rows, sys.stdout, chosen)
     else:
         text = io.StringIO(newline="")
-        written = write_csv(rows, text)
+        written = write_rows(rows, text, chosen)
         write_bytes(out, text.getvalue().encode())
+    if not quiet:
+        print(_speed(written.rows, time.monotonic() - started), file=sys.stderr)
     if written.failed:
-        counts = f"{written.failed} of {written.rows}"
-        print(f"note: {counts} cannot be predicted; see the column `error`.", file=sys.stderr)
+        name, reason = next(iter(written.first.values())), written.first["error"]
+        counts = f"{written.failed} of {written.rows} cannot be predicted; see the column `error`"
+        print(f"note: {counts} (the first: {name}: {reason}).", file=sys.stderr)
     if written.failed == written.rows:
         raise typer.Exit(NOTHING_PREDICTED)
+
+
+def _speed(rows: int, seconds: float) -> str:
+    return f"{rows:,} rows in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} per second)"

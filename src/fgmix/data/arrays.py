@@ -92,11 +92,6 @@ def load_npz(path: Path) -> DomainDataset:
     return dataset
 
 
-def read_npz(path: Path, keys: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Those arrays of an .npz file that are called as `keys`, in upper or lower case."""
-    return open_npz(path, keys).arrays
-
-
 def check_numbers(x: npt.NDArray[Any]) -> None:
     """Refuse samples that are not real numbers."""
     if x.dtype.kind not in "biuf":

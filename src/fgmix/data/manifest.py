@@ -44,9 +44,14 @@ def scan_manifest(path: Path) -> Scan:
     return Scan(root, tuple(files), frozenset(file.label for file in files), (), times)
 
 
-def _lines(path: Path) -> list[_Line]:
+def manifest_paths(path: Path) -> list[Path]:
+    """The files that a manifest names, there or not, in its order; of its columns only `path` is required."""
+    return [path.parent / cells["path"] for _, cells in _lines(path, required=("path",))]
+
+
+def _lines(path: Path, required: Sequence[str] = REQUIRED) -> list[_Line]:
     try:
-        lines = list(_cells(csv.reader(io.StringIO(_text(path), newline=""), strict=True), path))
+        lines = list(_cells(csv.reader(io.StringIO(_text(path), newline=""), strict=True), path, required))
     except csv.Error as error:
         raise UserError(f"Expected a CSV file at {path}. It is not one ({error}). Save it again as CSV.") from error
     if not lines:
@@ -70,9 +75,9 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _cells(reader: Iterator[list[str]], path: Path) -> Iterator[_Line]:
+def _cells(reader: Iterator[list[str]], path: Path, required: Sequence[str]) -> Iterator[_Line]:
     header = [name.strip() for name in next(reader, [])]
-    _require_columns(header, path)
+    _require_columns(header, path, required)
     for row in reader:
         number = reader.line_num  # type: ignore[attr-defined]
         if not row:
@@ -89,11 +94,12 @@ def _cells(reader: Iterator[list[str]], path: Path) -> Iterator[_Line]:
         yield number, cells
 
 
-def _require_columns(header: Sequence[str], path: Path) -> None:
-    expected = "path, label, domain and, if wanted, split"
+def _require_columns(header: Sequence[str], path: Path, required: Sequence[str]) -> None:
+    optional = [name for name in (*REQUIRED, "split") if name not in required]
+    expected = f"{', '.join(required)} and, if wanted, {', '.join(optional)}"
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
         raise UserError(f"Expected the columns {expected}, separated by commas, in {path}. Found {header[0]!r}.")
-    missing = [name for name in REQUIRED if name not in header]
+    missing = [name for name in required if name not in header]
     unknown = [name for name in header if name not in (*REQUIRED, "split")]
     if missing or unknown or len(set(header)) < len(header):
         raise UserError(

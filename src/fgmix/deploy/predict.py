@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal, get_args
 
 import numpy as np
 
-from fgmix.data.arrays import finite_rows, read_npz
+from fgmix.data.arrays import finite_rows
 from fgmix.data.augment import ImageInputs
+from fgmix.data.catalogue import is_manifest
 from fgmix.data.decoded import DecodedImages, reduced
-from fgmix.data.folders import EXTENSIONS
+from fgmix.data.folders import EXTENSIONS, listed
 from fgmix.data.images import Unreadable, quiet_decoding
+from fgmix.data.manifest import manifest_paths
+from fgmix.data.npz import open_npz
 from fgmix.deploy.model import Model, Predictions
-from fgmix.errors import UserError
+from fgmix.errors import UserError, unknown
 from fgmix.progress import Progress
 from fgmix.spreadsheets import cell
 
 BATCH = 64  # images decoded and predicted at a time: a bound on memory
 Row = dict[str, Any]
+Format = Literal["csv", "jsonl"]
 
 
 def predict_paths(
@@ -33,7 +38,7 @@ def predict_paths(
 
     Args:
         model: the model.
-        paths: image files and folders of them, or one .npz file with X.
+        paths: image files, folders of them and CSV manifests with a column `path`; or one .npz file with X.
         probabilities: also give every class's.
         progress: show a bar.
     """
@@ -53,7 +58,7 @@ def predict_paths(
 
 
 def image_files(paths: Sequence[Path]) -> list[Path]:
-    """Files as given, folders as all images below them in sorted order."""
+    """Files as given, there or not; folders as all images below them in sorted order; manifests as what they name."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -61,31 +66,59 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
             if not below:
                 raise UserError(f"Expected images under {path}. Found none.")
             found += below
-        elif path.exists():
-            found.append(path)
+        elif is_manifest(path):
+            found += manifest_paths(path)
         else:
-            raise UserError(f"Expected an image or a folder at {path}. Found nothing there.")
+            found.append(path)
     return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class Written:
-    """How many rows were written, and how many of them could not be predicted."""
+    """How many rows were written, how many of them could not be predicted, and the first of these."""
 
-    rows: int
-    failed: int
+    rows: int = 0
+    failed: int = 0
+    first: Row = field(default_factory=dict)
+
+    def count(self, row: Row) -> None:
+        if row["error"] and not self.failed:
+            self.first = row
+        self.rows += 1
+        self.failed += bool(row["error"])
 
 
-def write_csv(rows: Iterator[Row], file: IO[str]) -> Written:
-    """Write rows as they come."""
-    writer, count, failed = None, 0, 0
-    for count, row in enumerate(rows, start=1):  # noqa: B007
+def write_rows(rows: Iterator[Row], file: IO[str], format: Format = "csv") -> Written:
+    """Write rows as they come.
+
+    Args:
+        rows: what `predict_paths` gives.
+        file: where to.
+        format: "csv", or "jsonl" for a JSON object per line, in which numbers are numbers and what is missing is null.
+    """
+    if format not in get_args(Format):
+        raise unknown("format", format, get_args(Format))
+    written, writer = Written(), None
+    for row in rows:
+        written.count(row)
+        if format == "jsonl":
+            values = {name: _typed(name, value) for name, value in row.items()}
+            file.write(json.dumps(values, ensure_ascii=False) + "\n")
+            continue
         if writer is None:
             writer = csv.DictWriter(file, list(row))
             writer.writeheader()
         writer.writerow({name: cell(str(value)) for name, value in row.items()})
-        failed += bool(row["error"])
-    return Written(count, failed)
+    return written
+
+
+def _typed(name: str, value: Any) -> Any:
+    """A value of a CSV row as JSON has it."""
+    if value == "":
+        return None
+    if name == "trusted":
+        return value == "yes"
+    return float(value) if name in ("confidence", "novelty") or name.startswith("p(") else value
 
 
 def _image_rows(model: Model, files: Sequence[Path], probabilities: bool) -> list[Row]:
@@ -113,9 +146,11 @@ def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) ->
 
 
 def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
-    arrays = read_npz(path, ("x",))
+    found = open_npz(path, ("x",))
+    arrays = found.arrays
     if "x" not in arrays:
-        raise UserError(f"Expected an array X in {path}. Found none. Save one with numpy.savez.")
+        names = listed(found.others) or "none"
+        raise UserError(f"Expected an array X in {path}. Found {names}. Rename the array: numpy.savez(path, X=…).")
     x = model.as_trained(arrays["x"])
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
