@@ -1,12 +1,13 @@
-"""fgmix bench data and sweep: what they print."""
+"""fgmix bench data, eval and sweep: what they print."""
 
 from __future__ import annotations
 
 import pytest
 
 from cli.test_cli import call
-from fgmix.timing import data, sweep
+from fgmix.timing import data, evaluation, sweep
 from fgmix.timing.data import DataSpeed
+from fgmix.timing.evaluation import EvaluationSpeed
 from fgmix.timing.sweep import SweepSpeed
 from fgmix.timing.turns import Turns
 
@@ -34,6 +35,19 @@ def test_data_prints_a_line_for_each_size_and_work(
 def test_data_refuses_sizes_that_are_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "bench", "data", "--image-sizes", "64,large") == 2
     assert "integers from 1 to 4,096 such as 64,224. Found 'large'" in capsys.readouterr().err
+
+
+def test_eval_prints_a_line_for_each_size_and_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(_: object, **options: int) -> EvaluationSpeed:
+        return EvaluationSpeed(options["image_size"], 120, {"two passes": TURNS, "DomainBed": TURNS})
+
+    monkeypatch.setattr(evaluation, "measure_evaluation", measure)
+    assert call(monkeypatch, "bench", "eval", "--image-sizes", "32", "--rounds", "3") == 0
+    _, _, passes, theirs = capsys.readouterr().out.splitlines()
+    assert passes.split() == ["32", "120", "two", "passes", "4.0×", "3.0–", "5.0×"]
+    assert theirs.split()[2] == "DomainBed"
 
 
 def test_sweep_prints_both_sides_and_the_cold_start(

@@ -111,6 +111,32 @@ def data(
             )
 
 
+@app.command("eval")
+def evaluation(
+    folder: Annotated[
+        Path | None, typer.Option(help="your own images, domain/class/image; synthetic photographs by default")
+    ] = None,
+    image_sizes: Annotated[str, typer.Option(help="sides of the images that a network sees")] = "64,224",
+    images: Annotated[int, typer.Option(help="images per domain", min=1, max=100_000)] = 128,
+    backbone: Annotated[
+        str | None, typer.Option(help="see `fgmix list backbones`; by default a network that costs nothing")
+    ] = None,
+    rounds: Rounds = 9,
+) -> None:
+    """CPU time of an evaluation of the raw and the averaged model, against a pass for each and DomainBed's way."""
+    from fgmix.timing.evaluation import measure_evaluation
+
+    sizes = [_size(text) for text in image_sizes.split(",")]
+    print(f"an evaluation of two models in CPU time; ratios are medians of {rounds} rounds")
+    print(f"{'px':>4} {'images/s':>9}  {'against':12} {'faster':>7} {'quartiles':>12}")
+    for size in sizes:
+        speed = measure_evaluation(folder, image_size=size, images=images, backbone=backbone, rounds=rounds)
+        for name, turns in speed.against.items():
+            low, high = turns.quartiles
+            line = f"{size:4} {speed.ours:9.0f}  {name:12} {turns.ratio:6.1f}× {low:5.1f}–{high:5.1f}×"
+            print(line, flush=True)
+
+
 @app.command()
 def sweep(
     dataset: Annotated[str, typer.Option(help="digits, a folder or an .npz file")] = "digits",

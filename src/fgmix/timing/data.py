@@ -127,7 +127,7 @@ def measure_data(
     for name, value in (("image_size", image_size), ("images", images), ("batch_size", batch_size)):
         if value < 1:
             raise bad_value(name, "a positive integer", value)
-    with TemporaryDirectory() as temporary, torch_threads(threads), _cache_at(Path(temporary) / "cache"):
+    with TemporaryDirectory() as temporary, torch_threads(threads), cache_at(Path(temporary) / "cache"):
         root = folder or make_photos(Path(temporary) / "photos", images)
         files = spread(scan_folder(root).files, images)
         started = time.process_time()
@@ -147,7 +147,7 @@ def training(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: 
     pools = tuple(np.arange(len(domain)) for domain in domains)
     source = BatchSource(tuple(domains), UniformSampler(0, pools, batch_size), seed=0)
     transform = training_transform(image_size)
-    datasets = [ImageFiles(samples, transform) for samples in _samples(files)]
+    datasets = [ImageFiles(samples, transform) for samples in samples_of(files)]
 
     def theirs(step: int) -> list[Batch]:
         drawn = source.sampler.draw(step)
@@ -158,7 +158,7 @@ def training(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: 
 
 def evaluation(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int) -> Ways:
     """Our way and theirs to read clean images of the first domain, each in batches of its own size."""
-    domain, dataset = domains[0], ImageFiles(_samples(files)[0], evaluation_transform(image_size))
+    domain, dataset = domains[0], ImageFiles(samples_of(files)[0], evaluation_transform(image_size))
     indices = np.arange(EVALUATED) % len(domain)
     parts = [indices[start : start + THEIR_EVALUATION_BATCH] for start in range(0, EVALUATED, THEIR_EVALUATION_BATCH)]
     return Ways(lambda _: [HostBatch.of(domain, indices)], lambda _: read(dataset, parts))
@@ -168,7 +168,7 @@ def cached_domains(files: Sequence[ImageFile], image_size: int) -> list[Domain]:
     """The files as domains over the decoded cache, which is made if it is not there."""
     cached = decoded_images([file.path for file in files], image_size, progress=False)
     domains, start = [], 0
-    for samples, (name, _) in zip(_samples(files), groupby(files, lambda file: file.domain)):
+    for samples, (name, _) in zip(samples_of(files), groupby(files, lambda file: file.domain)):
         rows = np.arange(start, start := start + len(samples))
         y = np.array([label for _, label in samples], dtype=np.int64)
         domains.append(Domain(name, ImageInputs(cached, rows, image_size), y))
@@ -224,7 +224,7 @@ def _cpu_seconds(way: Callable[[int], object], number: int) -> float:
     return time.thread_time() - started
 
 
-def _samples(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
+def samples_of(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
     """Path and label of every file, domain by domain."""
     number = {label: i for i, label in enumerate(sorted({file.label for file in files}))}
     return [
@@ -233,7 +233,7 @@ def _samples(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
 
 
 @contextmanager
-def _cache_at(folder: Path) -> Iterator[None]:
+def cache_at(folder: Path) -> Iterator[None]:
     """Within the block, decoded images are kept in `folder`: a measurement must neither find a cache nor leave one."""
     before = os.environ.get("FGMIX_CACHE")
     os.environ["FGMIX_CACHE"] = str(folder)

@@ -1,0 +1,169 @@
+"""Evaluations per second: the raw and the averaged model in one pass over the data, against a pass for each.
+
+All ways score the same two models on the same images in this process. Seconds are those of computing, of all threads
+together: what is compared is work, not how many cores share it.
+
+    ours          one pass; images from the decoded cache, prepared ahead; sums stay on the device
+    two passes    a pass per model over the same cache, batch by batch; sums fetched with every batch
+    DomainBed     a pass per model; every file decoded every time, batches of 64; sums fetched with every batch
+
+Where a GPU computes the logits, it does so beside the CPU, which prepares images: hence a network that costs nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms import Algorithm, create
+from fgmix.data._dataset import Domain
+from fgmix.data.folders import ImageFile, scan_folder
+from fgmix.data.loading import Batch
+from fgmix.errors import bad_value
+from fgmix.networks import build_featurizer
+from fgmix.runs.averaging import RunningMean
+from fgmix.runs.devices import torch_threads
+from fgmix.runs.evaluation import BATCH, Part, Predict, evaluating, score_parts, with_tensors
+from fgmix.timing.data import THEIR_EVALUATION_BATCH, cache_at, cached_domains, make_photos, samples_of, spread
+from fgmix.timing.per_image import ImageFiles, evaluation_transform, read
+from fgmix.timing.turns import Turns, by_turns, check_rounds
+
+Found = dict[str, list[tuple[float, float]]]  # accuracy and loss of each domain, by model
+GLANCE = 32  # pixels: the network that costs nothing sees every 32nd row and column
+
+
+@dataclass(frozen=True)
+class EvaluationSpeed:
+    """How long an evaluation takes.
+
+    Args:
+        image_size: side of the square that a network sees.
+        images: how many an evaluation scores, each by two models.
+        against: CPU seconds of ours beside each other way's, by its name.
+    """
+
+    image_size: int
+    images: int
+    against: Mapping[str, Turns]
+
+    @property
+    def ours(self) -> float:
+        """Images per second and core, median of all rounds."""
+        return self.images / statistics.median(second for turns in self.against.values() for second in turns.ours)
+
+
+def measure_evaluation(
+    folder: Path | None = None,
+    *,
+    image_size: int = 224,
+    images: int = 128,
+    backbone: str | None = None,
+    rounds: int = 9,
+) -> EvaluationSpeed:
+    """Measure one evaluation of a raw and an averaged model, by turns; nothing is left on the disk.
+
+    Args:
+        folder: images domain/class/image; synthetic photographs where none is given.
+        image_size: side of the square that a network sees.
+        images: how many of each domain, evenly spread over its files.
+        backbone: network with random weights; None for one that costs nothing.
+        rounds: repeats.
+    """
+    check_rounds(rounds)
+    for name, value in (("image_size", image_size), ("images", images)):
+        if value < 1:
+            raise bad_value(name, "a positive integer", value)
+    with TemporaryDirectory() as temporary, torch_threads(1), cache_at(Path(temporary) / "cache"):
+        root = folder or make_photos(Path(temporary) / "photos", images)
+        files = spread(scan_folder(root).files, images)
+        domains = cached_domains(files, image_size)
+        algorithm = _algorithm(backbone, image_size, len({file.label for file in files}))
+        ways = {"two passes": in_two_passes(domains), "DomainBed": from_files(files, image_size)}
+        with evaluating(algorithm):
+            models = _models(algorithm)
+            ours = in_one_pass(domains, algorithm.n_classes)
+            against = {name: _measured(ours, theirs, models, rounds) for name, theirs in ways.items()}
+    return EvaluationSpeed(image_size, len(files), against)
+
+
+Way = Callable[[Mapping[str, Predict]], Found]
+
+
+def in_one_pass(domains: Sequence[Domain], classes: int) -> Way:
+    """As a run evaluates."""
+    parts = [Part(domain, np.arange(len(domain))) for domain in domains]
+
+    def way(models: Mapping[str, Predict]) -> Found:
+        scores = score_parts(models, parts, torch.device("cpu"), classes)
+        return {name: [(score.accuracy, score.loss) for score in found] for name, found in scores.items()}
+
+    return way
+
+
+def in_two_passes(domains: Sequence[Domain]) -> Way:
+    """A pass for each model over the decoded cache."""
+
+    def batches(domain: Domain) -> Iterator[Batch]:
+        for start in range(0, len(domain), BATCH):
+            rows = np.arange(start, min(start + BATCH, len(domain)))
+            yield domain.inputs.clean(rows), torch.from_numpy(domain.y[rows])
+
+    return lambda models: {name: [scored(model, batches(d)) for d in domains] for name, model in models.items()}
+
+
+def from_files(files: Sequence[ImageFile], image_size: int) -> Way:
+    """A pass for each model over the files, as DomainBed evaluates two of its algorithms."""
+    datasets = [ImageFiles(samples, evaluation_transform(image_size)) for samples in samples_of(files)]
+
+    def batches(dataset: ImageFiles) -> list[Batch]:
+        starts = range(0, len(dataset), THEIR_EVALUATION_BATCH)
+        return read(dataset, [np.arange(i, min(i + THEIR_EVALUATION_BATCH, len(dataset))) for i in starts])
+
+    return lambda models: {name: [scored(model, batches(d)) for d in datasets] for name, model in models.items()}
+
+
+def scored(predict: Predict, batches: Iterable[Batch]) -> tuple[float, float]:
+    """Accuracy and mean loss, with the sums fetched after every batch."""
+    n, hits, loss = 0, 0, 0.0
+    for x, y in batches:
+        logits = predict(x).float()
+        hits += int((logits.argmax(1) == y).sum())
+        loss += float(cross_entropy(logits, y, reduction="sum"))
+        n += len(y)
+    return hits / n, loss / n
+
+
+def _measured(ours: Way, theirs: Way, models: Mapping[str, Predict], rounds: int) -> Turns:
+    ours(models), theirs(models)  # the first read of a cached image verifies it
+    return by_turns(lambda _: ours(models), lambda _: theirs(models), rounds, time.process_time)
+
+
+class Glance(nn.Module):
+    """Every 32nd pixel of an image as its code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[..., ::GLANCE, ::GLANCE].flatten(1)
+
+
+def _algorithm(backbone: str | None, image_size: int, classes: int) -> Algorithm:
+    torch.manual_seed(0)
+    featurizer = build_featurizer(backbone, (3, image_size, image_size)) if backbone else Glance()
+    width = featurizer.out_features if backbone else 3 * len(range(0, image_size, GLANCE)) ** 2
+    classifier = nn.Linear(width, classes)  # type: ignore[arg-type]  # a featurizer's width is an integer
+    return create("erm", featurizer=featurizer, classifier=classifier, n_domains=1)
+
+
+def _models(algorithm: Algorithm) -> dict[str, Predict]:
+    """The raw model, and an average with weights of its own."""
+    average = RunningMean(algorithm, start=1)
+    average.update(algorithm, 1)
+    return {"raw": algorithm.predict, "swa": with_tensors(algorithm, average.average())}
