@@ -107,11 +107,19 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 
 def test_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "list", "algorithms") == 0
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(fgmix.algorithms.names())
+    header, *rows, note = capsys.readouterr().out.splitlines()
+    assert header.split() == ["name", "year", "family", "cost", "needs", "paper"]
+    assert [row.split()[0] for row in rows] == fgmix.algorithms.names()
+    assert note.startswith("cost: floating-point operations")
+    assert call(monkeypatch, "list", "algorithms", "--family", "context") == 0
+    assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:-1]] == ["arm", "mtl"]
     assert call(monkeypatch, "list", "algorithms", "erm") == 0
     assert "lr = 5e-05: learning rate" in capsys.readouterr().out
     assert call(monkeypatch, "list", "datasets") == 0
     assert "digits" in capsys.readouterr().out
+    assert call(monkeypatch, "list", "backbones") == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert (first, second.split()[0]) == ("Recommended:", "tf_efficientnet_lite0.package")
     assert call(monkeypatch, "list", "backbones", "resnet18*") == 0
     assert capsys.readouterr().out.split() == ["resnet18", "resnet18d"]
     assert call(monkeypatch, "list", "wishes") == 2

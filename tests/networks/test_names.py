@@ -8,6 +8,7 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.networks import backbones, full_name
+from fgmix.networks.names import RECOMMENDED
 from fgmix.networks.preprocessing import IMAGENET, Normalisation, normalisation_of
 
 
@@ -25,6 +26,11 @@ from fgmix.networks.preprocessing import IMAGENET, Normalisation, normalisation_
 def test_full_names(name: str, full: str) -> None:
     assert full_name(name) == full
     assert full_name(full) == full
+
+
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_a_recommended_backbone_is_named_with_the_tag_of_weights_that_exist(name: str) -> None:
+    assert full_name(name) == name
 
 
 @pytest.mark.parametrize("call", [full_name, normalisation_of])

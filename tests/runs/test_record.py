@@ -94,3 +94,19 @@ def test_an_incomplete_record_says_how_to_go_on(tmp_path: Path) -> None:
     write_json(tmp_path / RECORD, content)
     with pytest.raises(UserError, match=r"Found one that is not whole \(KeyError: 'label'\).*train the run again"):
         read_record(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "improving"),
+    [
+        ({10: 0.5, 20: 0.6, 30: 0.7, 40: 0.8}, True),
+        ({10: 0.5, 20: 0.6, 30: 0.7, 40: 0.702}, False),  # a gain that more steps would hardly repeat
+        ({10: 0.5, 20: 0.6, 35: 0.8, 40: 0.8}, False),  # as good before
+        ({10: 0.5, 20: 0.9, 30: 0.7, 40: 0.8}, False),
+        ({40: 0.8}, False),  # nothing to compare with
+        ({10: 0.5, 20: 0.6}, False),  # it did not come to its last step
+    ],
+)
+def test_a_run_that_still_improves_says_so(values: dict[int, float], improving: bool) -> None:
+    record = run("a", {step: {"a": (0.1, 0.1), "b": (None, value)} for step, value in values.items()})
+    assert replace(record, spec=replace(record.spec, steps=40)).still_improving is improving

