@@ -62,7 +62,8 @@ def test_one_trusted_instance_does_not_weigh_as_much_as_a_domain_of_them() -> No
 
 
 def test_levels_as_asked() -> None:
-    assert [level.confidence for level in estimate(THREE, (0.0, 0.8)).levels] == [0.0, 0.8]
+    found = estimate(THREE, (0.0, 0.8))
+    assert [level.confidence for level in found.levels] == sorted({0.0, 0.8, found.trust.min_confidence})
 
 
 def test_instances_of_classes_that_no_other_domain_has() -> None:

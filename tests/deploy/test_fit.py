@@ -18,6 +18,7 @@ from fgmix import DomainGeneralizer, Model, fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.deploy.card import model_card
+from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError
 from fgmix.files import write_json
 from fgmix.runs.opening import open_run
@@ -99,8 +100,46 @@ def test_the_card_says_what_was_measured(folder: Path) -> None:
     found = load_model(folder).info.estimate
     assert found is not None
     assert f"Accuracy on an unseen domain: **{100 * found.accuracy:.1f} %**" in card
-    for domain in found.domains:
-        assert f"| {domain.domain} | {domain.samples} | {100 * domain.accuracy:.1f} % |" in card
+    worst = min(found.domains, key=lambda d: d.accuracy)
+    assert f"Worst held-out domain: {worst.domain}, {100 * worst.accuracy:.1f} %." in card
+    for d in found.domains:
+        shares = (d.metrics.majority, d.accuracy, d.metrics.balanced_accuracy, d.metrics.macro_f1)
+        assert f"| {d.domain} | {d.samples} | {' | '.join(f'{100 * s:.1f} %' for s in shares)} | " in card
+        assert f"| {d.domain} | {100 * d.trusted:.1f} % |" in card
+    for section in ("Recall of class", "True class", "95 of 100 cases", "## Not tested", "Intended use: not stated"):
+        assert section in card
+    assert "Preprocessing: numbers as they are; each feature standardised over the training samples." in card
+    assert "Initial weights: random." in card
+    assert "| north | 20 | 20 | 20 | 60 |" in card
+    assert (folder / "confusion.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "reliability.png").exists()
+
+
+def test_terms_of_use_are_on_the_card(folder: Path) -> None:
+    info = replace(
+        load_model(folder).info,
+        terms=Terms(licence="CC-BY-4.0", intended_use="sorting <scans>"),
+        weights_matched="by order",
+        date="2026-01-31",
+    )
+    info = replace(info, spec=replace(info.spec, weights="/data/resnet18.pt", weights_digest="abc"))
+    card = model_card(info)
+    assert "Intended use: sorting \\<scans\\>. Licence: CC-BY-4.0." in card
+    assert "; 2026-01-31." in card
+    assert "the file resnet18.pt, digest abc, matched by order. **Warning:**" in card
+
+
+def test_unbalanced_classes_are_named_and_another_metric_leads(folder: Path, tmp_path: Path) -> None:
+    info = load_model(folder).info
+    assert "unbalanced" not in model_card(info)
+    rare = replace(info, counts=((50, 9, 1),) * 3)
+    assert "The classes are unbalanced (from 3 to 150 samples)" in model_card(rare)
+    model = vector_model(tmp_path / "model", metric="balanced_accuracy")
+    found = model.info.estimate
+    assert found is not None
+    assert found.value == pytest.approx(np.mean([d.metrics.balanced_accuracy for d in found.domains]))
+    card = (tmp_path / "model" / "card.md").read_text()
+    assert f"Balanced accuracy on an unseen domain: **{100 * found.value:.1f} %**" in card
 
 
 def test_doing_it_again_trains_nothing_and_gives_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +186,7 @@ def test_without_estimate_it_says_so(tmp_path: Path) -> None:
     assert model.info.estimate is None
     assert float(model.network.temperature) == 1.0
     assert "**not measured**" in (tmp_path / "model" / "card.md").read_text()
+    assert not model.predict(np.zeros((4, 5))).trusted.any()  # nothing says what a confidence is worth
     assert len(list((tmp_path / "model" / "runs").iterdir())) == 1
 
 
@@ -208,7 +248,7 @@ def test_a_broken_model_is_told_in_a_sentence(folder: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"weights\.safetensors.*damaged"):
         load_model(tmp_path)
     write_json(tmp_path / "model.json", {"schema": 99})
-    with pytest.raises(UserError, match="schema 1"):
+    with pytest.raises(UserError, match="schema 2"):
         load_model(tmp_path)
     with pytest.raises(UserError, match="fgmix fit"):
         load_model(tmp_path / "nowhere")
@@ -219,7 +259,8 @@ def test_a_broken_model_is_told_in_a_sentence(folder: Path, tmp_path: Path) -> N
     [
         {"classes": None},
         {"min_confidence": "x"},
-        {"min_confidence": None},
+        {"terms": {"target_accuracy": 2}},
+        {"counts": None},
         {"estimate": {"interval": []}},
         {"spec": {"settings": None}},
         {"spec": {"algorithm": None}},

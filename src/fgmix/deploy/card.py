@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from pathlib import Path
 
+from matplotlib.figure import Figure
+
+from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.model import ModelInfo
+from fgmix.files import write_bytes
+from fgmix.metrics import NAMES, unbalanced
+from fgmix.plots.confusion import confusion
+from fgmix.plots.reliability import reliability
+from fgmix.results.rounding import DASH
+from fgmix.results.unseen import (
+    MOST_COLUMNS,
+    confusion_table,
+    metrics_table,
+    percent,
+    pooled_confusion,
+    recall_table,
+    table,
+    worst_domain,
+)
+
+CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
+DPI = 150  # of its figures, for screens
 
 
 def model_card(info: ModelInfo) -> str:
     """The card of a model."""
-    return (
-        "\n\n".join(
-            [
-                f"# {_plain(info.dataset)}: {len(info.classes)} classes",
-                *_summary(info),
-                *_expectation(info),
-                *_origin(info),
-            ]
-        )
-        + "\n"
-    )
+    expectation = _expectation_of_runs(info, info.composition) if info.composition else _expectation(info)
+    sections = [
+        f"# {_plain(info.dataset)}: {len(info.classes)} classes",
+        *_summary(info),
+        *_use(info),
+        *expectation,
+        *_data(info),
+        *_origin(info),
+        *_not_tested(info),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def write_card(folder: Path, info: ModelInfo) -> None:
+    """Write the card, and beside it the figures that it shows."""
+    if info.estimate:
+        for name, figure in _figures(info, info.estimate).items():
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format="png", dpi=DPI)
+            write_bytes(folder / name, drawn.getvalue())
+    write_bytes(folder / CARD, model_card(info).encode())
+
+
+def _figures(info: ModelInfo, found: Estimate) -> dict[str, Figure]:
+    figures = {RELIABILITY: reliability(found.reliability)}
+    pooled = pooled_confusion(found.metrics)
+    if pooled:
+        worst = worst_domain(found.metrics, found.metric)
+        matrices = {"all held-out domains": pooled, f"worst: {worst}": found.metrics[worst].confusion}
+        figures[CONFUSION] = confusion(info.classes, matrices)
+    return figures
 
 
 def _summary(info: ModelInfo) -> list[str]:
@@ -28,41 +71,152 @@ def _summary(info: ModelInfo) -> list[str]:
     size = " × ".join(map(str, info.input_shape))
     return [
         f"Classifies {what} ({size}) as one of: {_plain(_listed(info.classes))}.",
-        f"Trained by {info.spec.algorithm} on the domains {_plain(', '.join(info.domains))}.",
+        f"Trained by {info.spec.algorithm} on the domains {_plain(', '.join(info.domains))}"
+        + (f"; {info.date}." if info.date else "."),
     ]
+
+
+def _use(info: ModelInfo) -> list[str]:
+    use = _plain(info.terms.intended_use) or "not stated (`--intended-use`)"
+    licence = _plain(info.terms.licence) or "not stated (`--licence`)"
+    return [f"Intended use: {use}. Licence: {licence}."]
 
 
 def _expectation(info: ModelInfo) -> list[str]:
     known = (
         f"In-domain accuracy, on held-out samples of the training domains (they also selected the step): "
-        f"{_percent(info.in_domain_accuracy)}."
+        f"{percent(info.in_domain_accuracy)}."
     )
     found = info.estimate
     if found is None:
         return [
             "## What to expect",
             f"{known} Accuracy on an unseen domain: **not measured** (fitted with `--no-estimate`). The confidence is "
-            "not calibrated. Do not rely on either for data from a new source.",
+            f"not calibrated. Do not rely on either for data from a new source. {_without_estimate(info)}",
         ]
+    name = NAMES[found.metric]
+    worst = worst_domain(found.metrics, found.metric)
     return [
         "## What to expect",
-        f"Accuracy on an unseen domain: **{_percent(found.accuracy)}**{_range(found)}. {known}",
-        _domain_table(found),
+        f"{name[0].upper()}{name[1:]} on an unseen domain: **{percent(found.value)}**{_range(found)}. Worst held-out "
+        f"domain: {_plain(worst)}, {percent(found.metrics[worst].value(found.metric))}. {known}",
+        *_meaning(found),
+        *_unbalanced(info, found),
+        metrics_table(found.metrics, _plain),
         "Each row is a model that was trained on the other domains with the same settings and tested on all of this "
-        "one. In-domain accuracy is that of the same model on the domains it was trained on: what an ordinary test set "
-        "would have suggested. Confidence and calibration error use a temperature fitted on the other domains. Flagged "
-        "as novel is the share of samples that are unlike the training data, followed by the accuracy on them.",
+        "one. Majority class is the accuracy of always predicting the most frequent class. AUROC is the mean over "
+        "classes of one class against the rest.",
+        recall_table(info.classes, found.metrics, _plain),
+        *_confusion(info, found),
         *_unknown(found),
+        "## Confidence",
+        _confidence_table(found),
+        "In-domain accuracy is that of the same model on the domains it was trained on: what an ordinary test set "
+        "would have suggested. Confidence (mean) and calibration error use a temperature fitted on the other domains.",
+        f"![Accuracy against confidence on held-out domains]({RELIABILITY})",
+        *_trust(info, found),
+    ]
+
+
+def _meaning(found: Estimate) -> list[str]:
+    if found.interval is None:
+        return []
+    return [
+        f"The interval is where the {NAMES[found.metric]} on one more domain lies in 95 of 100 cases, if that domain "
+        "differs from these as much as they differ from each other; it says nothing about single predictions."
+    ]
+
+
+def _unbalanced(info: ModelInfo, found: Estimate) -> list[str]:
+    totals = [sum(column) for column in zip(*info.counts)]
+    if found.metric != "accuracy" or not totals or not unbalanced(totals):
+        return []
+    return [
+        f"The classes are unbalanced (from {min(t for t in totals if t)} to {max(totals)} samples), so accuracy hides "
+        "what happens to rare ones: consider `--metric balanced_accuracy`, and `--class-weight balanced`."
+    ]
+
+
+def _confusion(info: ModelInfo, found: Estimate) -> list[str]:
+    pooled = pooled_confusion(found.metrics)
+    if not pooled:
+        return [f"The confusion matrix is left out: {len(info.classes)} classes are too many for one."]
+    table = confusion_table(info.classes, pooled, _plain)
+    figure = f"![Confusion matrix of all held-out domains, and of the worst]({CONFUSION})"
+    return [*([table, "Samples of all held-out domains; model.json has each domain's."] if table else []), figure]
+
+
+def _trust(info: ModelInfo, found: Estimate) -> list[str]:
+    rule = found.trust
+    least = f"its confidence is at least {info.min_confidence:.3g}" if info.min_confidence is not None else ""
+    familiar = " and the sample is not flagged as novel" if rule.uses_novelty else ""
+    if not least:
+        means = (
+            f"No prediction is marked as trusted: at no confidence do predictions on held-out domains reach the target "
+            f"of {percent(rule.target)} accuracy."
+        )
+    elif rule.target is None:
+        means = f"A prediction is marked as trusted if {least}{familiar}; the confidence was set by the user."
+    else:
+        means = (
+            f"A prediction is marked as trusted if {least}{familiar}. The confidence was chosen on the held-out "
+            f"domains as the lowest at which {percent(rule.target)} of the trusted predictions are correct."
+        )
+    return [
         "## When not to trust a prediction",
-        f"A prediction is marked as trusted if its confidence is at least {info.min_confidence:g} and the sample is "
-        "not flagged as novel. On unseen domains, each with equal weight:",
+        means,
+        _novelty(found),
+        _trust_table(found),
+        "Each row applies what the other held-out domains chose, so the domain itself had no say. On all held-out "
+        "domains together, each with equal weight:",
         _level_table(found),
+    ]
+
+
+def _novelty(found: Estimate) -> str:
+    rule = found.trust
+    wrong, noise = (DASH if v is None else f"{v:.2f}" for v in (rule.wrong_auroc, rule.noise_auroc))
+    measured = (
+        f"Novelty, measured on the held-out domains: AUROC {wrong} for wrong against correct predictions, {noise} for "
+        "noise against samples (0.5 is chance)"
+    )
+    if rule.uses_novelty:
+        return f"{measured}. A sample is flagged as novel if it is less familiar than 95 % of the correct predictions."
+    return f"{measured}: it carries no information here, and `trusted` does not use it."
+
+
+def _without_estimate(info: ModelInfo) -> str:
+    if info.min_confidence is None:
+        return "No prediction is marked as trusted."
+    return (
+        f"A prediction is marked as trusted if its confidence is at least {info.min_confidence:g}, as the user set it, "
+        "and the sample is not flagged as novel."
+    )
+
+
+def _expectation_of_runs(info: ModelInfo, made_of: Composition) -> list[str]:
+    """What was measured of a model of several runs, and what selected it."""
+    unseen = [
+        f"Accuracy on {_plain(name)}, held out by every run: **{percent(a)}**." for name, a in made_of.unseen.items()
+    ]
+    rows = [
+        [_plain(name), percent(value), "yes" if name in made_of.runs else "no"]
+        for name, value in made_of.validation.items()
+    ]
+    return [
+        "## What to expect",
+        " ".join(unseen or ["Accuracy on an unseen domain: **not measured** (no domain was held out)."]),
+        f"In-domain accuracy, on held-out samples of the training domains: {percent(info.in_domain_accuracy)}. They "
+        "also selected the model: expect less on other samples of these domains. The confidence is not calibrated.",
+        "## Composition",
+        " ".join(map(_plain, made_of.sentences())),
+        table(["Run", "validation accuracy", "used"], rows),
     ]
 
 
 def _unknown(found: Estimate) -> list[str]:
     return [
-        f"{_percent(d.unknown)} of {_plain(d.domain)} belong to classes that no other domain has. While it is held "
+        f"{percent(d.unknown)} of {_plain(d.domain)} belong to classes that no other domain has. While it is held "
         "out, they cannot be predicted correctly. The model was trained on them: its accuracy should be higher than "
         "the table's."
         for d in found.domains
@@ -73,39 +227,50 @@ def _unknown(found: Estimate) -> list[str]:
 def _range(found: Estimate) -> str:
     if found.interval is None:
         return " (mean of two domains: too few for an interval)"
-    low, high = map(_percent, found.interval)
+    low, high = map(percent, found.interval)
     return f"; 95 % prediction interval for one more domain: {low} to {high} (from {len(found.domains)} domains)"
 
 
-def _domain_table(found: Estimate) -> str:
-    head = [
-        "Held-out domain",
-        "samples",
-        "accuracy",
-        "in-domain accuracy",
-        "confidence",
-        "calibration error",
-        "flagged as novel",
-        "accuracy on flagged",
+def _confidence_table(found: Estimate) -> str:
+    rows = [
+        [_plain(d.domain), *map(percent, (d.accuracy, d.in_domain_accuracy, d.confidence, d.calibration_error))]
+        for d in found.domains
     ]
-    rows = []
-    for d in found.domains:
-        shares = (d.accuracy, d.in_domain_accuracy, d.confidence, d.calibration_error, d.novel, d.novel_accuracy)
-        rows.append([_plain(d.domain), str(d.samples), *map(_percent, shares)])
-    return _table(head, rows)
+    return table(["Held-out domain", "accuracy", "in-domain accuracy", "confidence", "calibration error"], rows)
+
+
+def _trust_table(found: Estimate) -> str:
+    rows = [
+        [_plain(d.domain), *map(percent, (d.trusted, d.trusted_accuracy, d.novel, d.novel_accuracy))]
+        for d in found.domains
+    ]
+    head = ["Held-out domain", "trusted", "accuracy on trusted", "flagged as novel", "accuracy on flagged"]
+    return table(head, rows)
 
 
 def _level_table(found: Estimate) -> str:
     rows = [
-        [f"≥ {level.confidence:g}" if level.confidence else "any", _percent(level.coverage), _percent(level.accuracy)]
+        [f"≥ {level.confidence:.3g}" if level.confidence else "any", percent(level.coverage), percent(level.accuracy)]
         for level in found.levels
     ]
-    return _table(["Confidence, not flagged as novel", "share of samples", "accuracy"], rows)
+    first = "Confidence, not flagged as novel" if found.trust.uses_novelty else "Confidence"
+    return table([first, "share of samples", "accuracy"], rows)
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _data(info: ModelInfo) -> list[str]:
+    if not info.counts:
+        return []
+    totals = [sum(column) for column in zip(*info.counts)]
+    shown = sorted(range(len(info.classes)), key=lambda c: -totals[c])[:MOST_COLUMNS]
+    shown.sort()
+    head = ["Samples", *(_plain(info.classes[c]) for c in shown), "all"]
+    rows = [
+        [_plain(name), *(str(row[c]) for c in shown), str(sum(row))]
+        for name, row in zip(info.domains, info.counts, strict=True)
+    ]
+    left_out = len(info.classes) - len(shown)
+    more = [f"The table shows the {len(shown)} largest of {len(info.classes)} classes."] if left_out else []
+    return ["## Data", table(head, rows), *more, *(_plain(note) for note in info.notes)]
 
 
 def _origin(info: ModelInfo) -> list[str]:
@@ -114,14 +279,52 @@ def _origin(info: ModelInfo) -> list[str]:
     return [
         "## Training",
         f"fgmix {info.fgmix_version}; backbone {spec.backbone}, {spec.steps} steps of {spec.batch_size} samples per "
-        f"domain, averaging {spec.averaging}, seed {spec.seed}; {settings}. Data fingerprint {info.data_fingerprint}. "
-        "The full spec is in model.json.",
-        *(_plain(note) for note in info.notes),
+        f"domain, averaging {spec.averaging}, selected by {NAMES[spec.metric]}, seed {spec.seed}; {settings}. Data "
+        f"fingerprint {info.data_fingerprint}. The full spec is in model.json.",
+        f"Initial weights: {_initial(info)}",
+        f"Preprocessing: {_preprocessing(info)}",
+        *(() if info.counts else (_plain(note) for note in info.notes)),
     ]
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+def _initial(info: ModelInfo) -> str:
+    spec = info.spec
+    digest = f", digest {spec.weights_digest}" if spec.weights_digest else ""
+    if spec.weights:
+        matched = f", matched {info.weights_matched}" if info.weights_matched else ""
+        warning = (
+            " **Warning:** tensors that are matched by order may be in the wrong place; check the accuracy."
+            if info.weights_matched == "by order"
+            else ""
+        )
+        return f"the file {_plain(Path(spec.weights).name)}{digest}{matched}.{warning}"
+    return f"published as {_plain(spec.backbone)}{digest}." if spec.pretrained else "random."
+
+
+def _preprocessing(info: ModelInfo) -> str:
+    spec = info.spec
+    if info.kind == "images":
+        mean, std = (", ".join(f"{value:g}" for value in values) for values in (spec.mean, spec.std))
+        return (
+            f"EXIF orientation applied, transparent pixels composited, resized to {info.input_shape[-1]} × "
+            f"{info.input_shape[-1]} ({spec.interpolation}), scaled to [0, 1], normalised by mean {mean} and standard "
+            f"deviation {std}."
+        )
+    scaled = "uint8 scaled to [0, 1]" if info.dtype == "uint8" else "numbers as they are"
+    standardised = "; each feature standardised over the training samples" if spec.standardize else ""
+    return f"{scaled}{standardised}."
+
+
+def _not_tested(info: ModelInfo) -> list[str]:
+    """What nobody should read into the numbers."""
+    missing = [
+        "domains that differ from these more than they differ from each other",
+        "classes that are not listed above",
+        "inputs that are altered on purpose",
+        "fairness between groups of people or other parts of a domain",
+        *(() if info.estimate else ("any domain that was not trained on",)),
+    ]
+    return ["## Not tested", "\n".join(f"- {each}" for each in missing)]
 
 
 def _plain(text: str) -> str:

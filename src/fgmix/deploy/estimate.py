@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,29 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.data._dataset import Indices
-from fgmix.deploy.trust import Familiar, Floats, calibration_error, confidences, fit_familiar, fit_temperature
+from fgmix.deploy.noise import noise_like
+from fgmix.deploy.terms import Terms
+from fgmix.deploy.trust import (
+    Bin,
+    Familiar,
+    Floats,
+    Judged,
+    TrustRule,
+    calibration_error,
+    choose_rule,
+    confidences,
+    fit_familiar,
+    fit_temperature,
+    reliability,
+)
+from fgmix.metrics import Counts, Metric, Metrics, metrics
 from fgmix.runs.opening import OpenedRun, Sample
 from fgmix.runs.record import Model, RunRecord, Which, selected_weights
 
 CODES = 2000  # codes of each domain that say what is familiar: more move the covariance little and take memory
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are told
+MOST_CLASSES = 100  # of a confusion matrix
+NOISE, BATCH = 200, 64  # samples of noise that novelty is tested on, and how many at a time
 
 
 @dataclass(frozen=True)
@@ -32,6 +49,7 @@ class HeldOut:
         novelty: of its codes, see `trust`.
         y: its labels.
         in_domain_accuracy: of the same network on held-out samples of the domains it knows.
+        noise: novelty of noise, (m,).
     """
 
     domain: str
@@ -39,6 +57,7 @@ class HeldOut:
     novelty: Floats
     y: Indices
     in_domain_accuracy: float
+    noise: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
@@ -52,25 +71,41 @@ class UnseenDomain:
 
     Args:
         domain: its name.
-        samples: how many it has.
-        accuracy: on all of them.
+        metrics: of the network that has never seen it, on all of its samples.
         in_domain_accuracy: of the same network on the domains it knows: what one would have believed.
         unknown: share of samples of classes that no other domain has: a network trained on the others must fail.
         confidence: mean calibrated confidence; as high as the accuracy if the calibration is honest.
         calibration_error: expected calibration error, with a temperature fitted on the other domains.
-        novel: share of samples that look novel.
+        novel: share of samples that look novel, by a limit that the other domains give.
         novel_accuracy: accuracy on those; None if there are none.
+        trusted: share of samples that are trusted, by a rule that the other domains give.
+        trusted_accuracy: accuracy on those; None if there are none.
     """
 
     domain: str
-    samples: int
-    accuracy: float
+    metrics: Metrics
     in_domain_accuracy: float
     unknown: float
     confidence: float
     calibration_error: float
     novel: float
     novel_accuracy: float | None
+    trusted: float
+    trusted_accuracy: float | None
+
+    @property
+    def samples(self) -> int:
+        """How many it has."""
+        return self.metrics.samples
+
+    @property
+    def accuracy(self) -> float:
+        """On all of them."""
+        return self.metrics.accuracy
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> UnseenDomain:
+        return cls(**{**content, "metrics": Metrics.from_dict(content["metrics"])})
 
 
 @dataclass(frozen=True)
@@ -95,16 +130,29 @@ class Estimate:
     Args:
         domains: what was measured on each known one, held out.
         accuracy: mean over domains.
-        interval: 95 % prediction interval for the accuracy on one more domain; None with fewer than three domains.
+        metric: the metric that the user chose to be reported first.
+        value: its mean over domains.
+        interval: 95 % prediction interval for its value on one more domain; None with fewer than three domains.
         temperature: fitted on all held-out domains.
+        trust: when a prediction is trusted, chosen on all held-out domains.
         levels: coverage and accuracy by confidence.
+        reliability: accuracy by confidence, each domain with a temperature of the others.
     """
 
     domains: tuple[UnseenDomain, ...]
     accuracy: float
+    metric: Metric
+    value: float
     interval: tuple[float, float] | None
     temperature: float
+    trust: TrustRule
     levels: tuple[TrustLevel, ...]
+    reliability: tuple[Bin, ...]
+
+    @property
+    def metrics(self) -> dict[str, Metrics]:
+        """By domain."""
+        return {domain.domain: domain.metrics for domain in self.domains}
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -114,28 +162,52 @@ class Estimate:
         """What `as_dict` gave, through JSON or not."""
         interval = content["interval"]
         return cls(
-            domains=tuple(UnseenDomain(**domain) for domain in content["domains"]),
+            domains=tuple(UnseenDomain.from_dict(domain) for domain in content["domains"]),
             accuracy=content["accuracy"],
+            metric=content["metric"],
+            value=content["value"],
             interval=None if interval is None else (interval[0], interval[1]),
             temperature=content["temperature"],
+            trust=TrustRule(**content["trust"]),
             levels=tuple(TrustLevel(**level) for level in content["levels"]),
+            reliability=tuple(Bin(*found) for found in content["reliability"]),
         )
 
 
-def estimate(held_out: Sequence[HeldOut], levels: Iterable[float] = LEVELS) -> Estimate:
-    """Summarise the domains that were held out, at least two of them; `levels` are those of confidence."""
-    probabilities = [confidences(h.logits, _temperature_without(held_out, h)) for h in held_out]
-    domains = tuple(
-        _unseen(h, p, known=np.concatenate([other.y for other in held_out if other is not h]))
-        for h, p in zip(held_out, probabilities, strict=True)
-    )
-    accuracies = [domain.accuracy for domain in domains]
+def estimate(
+    held_out: Sequence[HeldOut],
+    levels: Iterable[float] = LEVELS,
+    *,
+    metric: Metric = "accuracy",
+    terms: Terms | None = None,
+) -> Estimate:
+    """Summarise the domains that were held out, at least two of them.
+
+    Args:
+        held_out: the domains.
+        levels: of confidence, at which coverage and accuracy are told.
+        metric: what is reported first.
+        terms: accuracy that the trusted should reach, or their least confidence.
+    """
+    terms = terms or Terms()
+    target, min_confidence = terms.target_accuracy, terms.min_confidence
+    known = [_known(held_out, h) for h in held_out]
+    probabilities = [confidences(h.logits, _temperature(held_out, known, without=h)) for h in held_out]
+    judged = [_judged(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
+    rules = [choose_rule([j for j in judged if j is not own], target, min_confidence) for own in judged]
+    domains = tuple(map(_unseen, held_out, probabilities, known, rules))
+    values = [domain.metrics.value(metric) for domain in domains]
+    trust = choose_rule(judged, target, min_confidence)
     return Estimate(
         domains=domains,
-        accuracy=float(np.mean(accuracies)),
-        interval=prediction_interval(accuracies, floor=_counting_variance(held_out)),
-        temperature=fit_temperature([h.logits for h in held_out], [h.y for h in held_out]),
-        levels=tuple(_level(level, held_out, probabilities) for level in levels),
+        accuracy=float(np.mean([domain.accuracy for domain in domains])),
+        metric=metric,
+        value=float(np.mean(values)),
+        interval=prediction_interval(values, floor=_counting_variance(held_out, metric)),
+        temperature=_temperature(held_out, known),
+        trust=trust,
+        levels=tuple(_level(level, judged, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
+        reliability=reliability(probabilities, [h.y for h in held_out]),
     )
 
 
@@ -163,42 +235,72 @@ def prediction_interval(
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
-def _counting_variance(held_out: Sequence[HeldOut]) -> float:
-    """Variance that accuracies have from counting n samples alone, a(1 − a)/n; mean over domains.
+def _counting_variance(held_out: Sequence[HeldOut], metric: Metric) -> float:
+    """Variance that a metric has from counting n samples alone; mean over domains.
 
-    Three domains with 20 of 20 correct have s = 0, which says too much about the next: a is (correct + 1)/(n + 2).
+    Of accuracy a it is a(1 − a)/n, of a mean of recalls that of the recalls over the number of classes squared; for
+    macro F1 the latter stands in. Three domains with 20 of 20 correct have s = 0, which says too much about the next:
+    a is (correct + 1)/(n + 2).
     """
-    n = np.array([len(h.y) for h in held_out])
-    a = (np.array([h.correct.sum() for h in held_out]) + 1) / (n + 2)
-    return float(np.mean(a * (1 - a) / n))
+    return float(np.mean([_variance(h, metric) for h in held_out]))
 
 
-def _temperature_without(held_out: Sequence[HeldOut], one: HeldOut) -> float:
-    """The temperature that the other domains give: a domain must not calibrate itself."""
-    others = [h for h in held_out if h is not one]
-    return fit_temperature([h.logits for h in others], [h.y for h in others])
+def _variance(held_out: HeldOut, metric: Metric) -> float:
+    counts = Counts.of(held_out.y, held_out.logits.argmax(axis=1), held_out.logits.shape[1])
+    hits, n = counts.hits[counts.labelled > 0], counts.labelled[counts.labelled > 0]
+    if metric == "accuracy":
+        hits, n = np.array([hits.sum()]), np.array([n.sum()])
+    a = (hits + 1) / (n + 2)
+    return float((a * (1 - a) / n).sum() / len(n) ** 2)
 
 
-def _unseen(held_out: HeldOut, probabilities: Floats, known: Indices) -> UnseenDomain:
-    novel = held_out.novelty > 1
+def _known(held_out: Sequence[HeldOut], one: HeldOut) -> npt.NDArray[np.bool_]:
+    """Which samples of a domain are of classes that other domains have, and so its network."""
+    return np.isin(one.y, np.concatenate([h.y for h in held_out if h is not one]))
+
+
+def _temperature(
+    held_out: Sequence[HeldOut], known: Sequence[npt.NDArray[np.bool_]], *, without: HeldOut | None = None
+) -> float:
+    """The temperature that the domains give, without one of them: a domain must not calibrate itself.
+
+    Samples of classes that their network has never seen say nothing about its confidence and are left out.
+    """
+    used = [(h, mask) for h, mask in zip(held_out, known, strict=True) if h is not without and mask.any()]
+    return fit_temperature([h.logits[mask] for h, mask in used], [h.y[mask] for h, mask in used])
+
+
+def _judged(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_]) -> Judged:
+    confidence = probabilities.max(axis=1)
+    return Judged(confidence[known], held_out.correct[known], held_out.novelty[known], held_out.noise)
+
+
+def _unseen(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_], rule: TrustRule) -> UnseenDomain:
+    novel = held_out.novelty > rule.novel_above
+    trusted = rule.trusted(probabilities.max(axis=1), held_out.novelty)
     return UnseenDomain(
         domain=held_out.domain,
-        samples=len(held_out.y),
-        accuracy=float(held_out.correct.mean()),
+        metrics=metrics(held_out.y, held_out.logits.argmax(axis=1), probabilities, MOST_CLASSES),
         in_domain_accuracy=held_out.in_domain_accuracy,
-        unknown=float(1 - np.isin(held_out.y, known).mean()),
+        unknown=float(1 - known.mean()),
         confidence=float(probabilities.max(axis=1).mean()),
         calibration_error=calibration_error(probabilities, held_out.y),
         novel=float(novel.mean()),
-        novel_accuracy=float(held_out.correct[novel].mean()) if novel.any() else None,
+        novel_accuracy=_accuracy_of(held_out, novel),
+        trusted=float(trusted.mean()),
+        trusted_accuracy=_accuracy_of(held_out, trusted),
     )
 
 
-def _level(level: float, held_out: Sequence[HeldOut], probabilities: Sequence[Floats]) -> TrustLevel:
-    trusted = [(p.max(axis=1) >= level) & (h.novelty <= 1) for h, p in zip(held_out, probabilities, strict=True)]
+def _accuracy_of(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | None:
+    return float(held_out.correct[chosen].mean()) if chosen.any() else None
+
+
+def _level(level: float, judged: Sequence[Judged], rule: TrustRule) -> TrustLevel:
+    trusted = [(j.confidence >= level) & rule.familiar(j.novelty) for j in judged]
     coverage = float(np.mean([chosen.mean() for chosen in trusted]))
     # Not the mean of the domains' accuracies: a single trusted sample of one would weigh as much as all of another.
-    correct = float(np.mean([(chosen & h.correct).mean() for h, chosen in zip(held_out, trusted, strict=True)]))
+    correct = float(np.mean([(chosen & j.correct).mean() for j, chosen in zip(judged, trusted, strict=True)]))
     return TrustLevel(level, coverage, correct / coverage if coverage else None)
 
 
@@ -216,13 +318,22 @@ def hold_out(run: OpenedRun) -> HeldOut:
     (domain,) = run.test_domains
     parts = [run.sample([domain], part) for part in ("train", "holdout")]
     found = [_predict(algorithm, familiar, x) for part in parts for x in part.inputs()]
+    noise = noise_like(torch.cat(list(run.sample(run.sources, limit=NOISE).inputs())), NOISE)
     return HeldOut(
         domain=domain,
         logits=np.concatenate([logits for logits, _ in found]),
         novelty=np.concatenate([novelty for _, novelty in found]),
         y=np.concatenate([part.y.numpy() for part in parts]),
-        in_domain_accuracy=run.record.selected(model).validation(run.sources, model),
+        in_domain_accuracy=in_domain_accuracy(run),
+        noise=np.concatenate([_predict(algorithm, familiar, x)[1] for x in noise.split(BATCH)]),
     )
+
+
+def in_domain_accuracy(run: OpenedRun) -> float:
+    """Accuracy of a run's selected weights on held-out samples of its source domains, mean over domains."""
+    _, model = selected(run.record)
+    scores = run.record.selected(model).accuracy[model]
+    return float(np.mean([scores[name]["holdout"] for name in run.sources]))
 
 
 def familiar_to(run: OpenedRun, algorithm: Algorithm) -> Familiar:

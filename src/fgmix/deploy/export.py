@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fgmix.deploy.model import Model, ModelInfo, Network
+from fgmix.deploy.model import Ensemble, Model, ModelInfo, Network
 from fgmix.errors import UserError, unknown
 from fgmix.files import new_file, write_bytes
 
@@ -42,11 +42,11 @@ class Exported(nn.Module):
         info: what is known about it.
     """
 
-    def __init__(self, network: Network, info: ModelInfo) -> None:
+    def __init__(self, network: Network | Ensemble, info: ModelInfo) -> None:
         super().__init__()
         self.network = network
         self.pixels, self.bytes = info.kind == "images", info.dtype == "uint8"
-        self.min_confidence = info.min_confidence
+        self.threshold, self.uses_novelty = info.threshold, info.uses_novelty
         if self.pixels:
             self.register_buffer("mean", torch.tensor(info.spec.mean).view(3, 1, 1))
             self.register_buffer("std", torch.tensor(info.spec.std).view(3, 1, 1))
@@ -60,7 +60,8 @@ class Exported(nn.Module):
         if self.pixels:
             x = (x.permute(0, 3, 1, 2) - self.mean) / self.std
         p, novelty = self.network(x)
-        return p, novelty, (p.amax(1) >= self.min_confidence) & (novelty <= 1)
+        confident = p.amax(1) >= self.threshold
+        return p, novelty, confident & (novelty <= 1) if self.uses_novelty else confident
 
 
 def export_model(model: Model, path: Path, format: Format = "onnx") -> Path:
@@ -140,6 +141,8 @@ def _pt2(exported: Exported, info: ModelInfo) -> bytes:
 def _metadata(info: ModelInfo) -> dict[str, str]:
     """What software that runs the file needs to know, as texts."""
     expected = {} if info.estimate is None else {"fgmix.unseen_accuracy": f"{info.estimate.accuracy:.4f}"}
+    if info.composition:
+        expected["fgmix.composition"] = json.dumps(info.composition.as_dict(), ensure_ascii=False)
     # The graph normalises by itself; the resize before it is the caller's.
     prepared = {name: json.dumps(getattr(info.spec, name)) for name in ("mean", "std", "interpolation")}
     return {
@@ -148,7 +151,7 @@ def _metadata(info: ModelInfo) -> dict[str, str]:
         "fgmix.classes": json.dumps(info.classes, ensure_ascii=False),
         "fgmix.domains": json.dumps(info.domains, ensure_ascii=False),
         "fgmix.data": info.data_fingerprint,
-        "fgmix.min_confidence": f"{info.min_confidence:g}",
+        "fgmix.min_confidence": "none" if info.min_confidence is None else f"{info.min_confidence:g}",
         **expected,
     }
 

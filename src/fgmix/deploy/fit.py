@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ import fgmix
 from fgmix.algorithms import check_domains
 from fgmix.data import ArrayInputs, DomainDataset, split_dataset
 from fgmix.deploy.announcement import announce
-from fgmix.deploy.card import model_card
-from fgmix.deploy.estimate import LEVELS, Estimate, estimate, familiar_to, hold_out, selected
+from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
+from fgmix.deploy.estimate import Estimate, estimate, familiar_to, hold_out, in_domain_accuracy, selected
 from fgmix.deploy.model import (
     INFO,
-    MIN_CONFIDENCE,
     WEIGHTS,
     Dtype,
     Model,
@@ -32,8 +32,10 @@ from fgmix.deploy.model import (
     read_info,
 )
 from fgmix.deploy.steps import note_of, with_steps
-from fgmix.errors import UserError, bad_value
-from fgmix.files import checked_path, exclusive, make_folder, remove_temporaries, write_bytes
+from fgmix.deploy.terms import Terms
+from fgmix.errors import UserError
+from fgmix.fields import fields_of
+from fgmix.files import checked_path, exclusive, make_folder, remove_temporaries
 from fgmix.progress import Progress
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
@@ -42,9 +44,19 @@ from fgmix.runs.record import RunRecord
 from fgmix.runs.resolve import notes_of, resolve
 from fgmix.runs.spec import ResolvedSpec, RunSpec
 
-CARD = "card.md"
 RUNS = "runs"
-OWN = (INFO, CARD, RUNS, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")  # patterns of a model's own files
+OWN = (
+    INFO,
+    CARD,
+    CONFUSION,
+    RELIABILITY,
+    RUNS,
+    WEIGHTS,
+    ".lock",
+    ".*.tmp*",
+    "*.onnx",
+    "*.pt2",
+)  # patterns of a model's own files
 
 
 def fit(
@@ -53,7 +65,7 @@ def fit(
     *,
     algorithm: str = "fgmix",
     estimated: bool = True,
-    min_confidence: float = MIN_CONFIDENCE,
+    terms: Terms | None = None,
     device: str = "auto",
     progress: bool = True,
     **options: Any,
@@ -66,10 +78,11 @@ def fit(
         algorithm: a registered method.
         estimated: hold every domain out once for the estimate; without it, nothing is known about unseen domains and
             the confidence is not calibrated.
-        min_confidence: below it a prediction is not trusted.
+        terms: when to trust the model, and what its card says of its use; its fields may also be given by name
+            (`min_confidence`, `target_accuracy`, `licence`, `intended_use`).
         device: as in `fgmix.train`.
         progress: show progress bars.
-        options: options of a run, such as steps, backbone or settings (`fgmix.RunSpec`).
+        options: options of a run, such as steps, backbone or settings (`fgmix.RunSpec`), and fields of `terms`.
 
     Example:
         >>> import tempfile
@@ -85,9 +98,13 @@ def fit(
         raise UserError(
             f"`fit` trains on all domains. Found {options['test_domains']} to hold out. Use `fgmix.train` for that."
         )
+    if options.get("keep") == "none":
+        raise UserError("`fit` reads the weights of its runs. Found `keep` none. Use best or all.")
     out = checked_path("out", out)
-    if not isinstance(min_confidence, int | float) or not 0 <= min_confidence <= 1:
-        raise bad_value("min_confidence", "between 0 and 1", min_confidence)
+    own = {name: options.pop(name) for name in fields_of(Terms) if name in options}
+    if own and terms is not None:
+        raise UserError(f"Expected `terms`, or its fields by name. Found both ({', '.join(own)}). Drop one.")
+    terms = terms or Terms(**own)
     name = data.name if isinstance(data, DomainDataset) else data
     said = RunSpec.from_dict({**options, "dataset": name, "algorithm": algorithm})
     dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
@@ -98,15 +115,15 @@ def fit(
     _check_foreign(out)
     with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
         remove_temporaries(out)
-        _check_same(out, resolved, estimated, min_confidence)
+        _check_same(out, resolved, estimated, terms)
         if (out / INFO).exists():  # done before; its runs may be deleted by now
             model = load_model(out, device)
-            _write_card(out, model.info)
+            write_card(out, model.info)
             return model
         notes = [*note_of(said, spec), *notes_of(spec, resolved)]
-        model = _made(spec, dataset, out / RUNS, estimated, min_confidence, notes, device, progress)
+        model = _made(spec, dataset, out / RUNS, estimated, terms, notes, device, progress)
         model.save(out)
-        _write_card(out, model.info)
+        write_card(out, model.info)
     return load_model(out, device)
 
 
@@ -115,7 +132,7 @@ def _made(
     dataset: DomainDataset,
     folder: Path,
     estimated: bool,
-    min_confidence: float,
+    terms: Terms,
     notes: Sequence[str],
     device: str,
     progress: bool,
@@ -130,13 +147,8 @@ def _made(
     with Progress("fit", len(specs) * prepared.spec.steps, show=progress) as bar:
         *runs, run = [_run(each, folder, dataset, device, bar) for each in specs]
         bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
-        levels = sorted({*LEVELS, min_confidence})
-        found = estimate([hold_out(r) for r in runs], levels) if runs else None
-        return _model(run, dataset, found, min_confidence, [*notes, *_improving([*runs, run])])
-
-
-def _write_card(out: Path, info: ModelInfo) -> None:
-    write_bytes(out / CARD, model_card(info).encode())
+        found = estimate([hold_out(r) for r in runs], metric=prepared.spec.metric, terms=terms) if runs else None
+        return _model(run, dataset, found, terms, [*notes, *_improving([*runs, run])])
 
 
 def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> None:
@@ -161,13 +173,13 @@ def _check_foreign(out: Path) -> None:
         )
 
 
-def _check_same(out: Path, spec: ResolvedSpec, estimated: bool, min_confidence: float) -> None:
+def _check_same(out: Path, spec: ResolvedSpec, estimated: bool, terms: Terms) -> None:
     """Never write over another model: it may be in use, and exported."""
     if not (out / INFO).exists():
         return
     made = read_info(out)
     same_data = made.data_fingerprint == spec.data
-    if (made.run, made.estimate is not None, made.min_confidence) != (spec.name, estimated, min_confidence):
+    if (made.run, made.estimate is not None, made.terms) != (spec.name, estimated, terms):
         raise UserError(
             f"The folder {out} holds a model of other {'settings' if same_data else 'data'}. Choose another --out, or "
             f"delete its {INFO}: its runs are kept."
@@ -198,17 +210,16 @@ def _check_finished(record: RunRecord) -> None:
         )
 
 
-def _model(
-    run: OpenedRun, dataset: DomainDataset, found: Estimate | None, min_confidence: float, notes: Sequence[str]
-) -> Model:
+def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms: Terms, notes: Sequence[str]) -> Model:
     """The whole model: a frozen backbone is part of it, so that it takes the samples of `dataset` as they are."""
     record = run.record
     algorithm = run.algorithm(*selected(record))
     familiar = familiar_to(run, algorithm)
+    if found:  # novel is what would be novel even in a new domain
+        familiar = replace(familiar, limit=familiar.limit * found.trust.novel_above)
     temperature, standard = found.temperature if found else 1.0, run.prepared.standard
     backbone = frozen_backbone(record.spec).to(run.device) if record.spec.frozen else None
     network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone).eval()
-    _, model = selected(record)
     info = ModelInfo(
         spec=record.spec,
         run=run.folder.name,
@@ -216,19 +227,35 @@ def _model(
         data_fingerprint=dataset.fingerprint,
         kind=dataset.kind,
         input_shape=dataset.input_shape,
-        dtype=_dtype(dataset),
+        dtype=dtype_of(dataset),
         classes=dataset.classes,
         domains=dataset.domain_names,
-        min_confidence=min_confidence,
+        min_confidence=found.trust.min_confidence if found else terms.min_confidence,
         estimate=found,
-        in_domain_accuracy=record.selected(model).validation(run.sources, model),
+        in_domain_accuracy=in_domain_accuracy(run),
         notes=(*dataset.notes, *notes),
         fgmix_version=fgmix.__version__,
+        uses_novelty=found is None or found.trust.uses_novelty,
+        date=_date_of(run),
+        terms=terms,
+        counts=counts_of(dataset),
+        weights_matched=record.weights_matched,
     )
     return Model(info, network)
 
 
-def _dtype(dataset: DomainDataset) -> Dtype:
+def _date_of(run: OpenedRun) -> str:
+    """The day on which a run ended: a model that is made again from its runs is the same."""
+    return datetime.fromtimestamp(run.files.record.stat().st_mtime, UTC).date().isoformat()
+
+
+def counts_of(dataset: DomainDataset) -> tuple[tuple[int, ...], ...]:
+    """Samples by domain (row) and class (column)."""
+    rows = (np.bincount(domain.y, minlength=len(dataset.classes)) for domain in dataset.domains)
+    return tuple(tuple(row.tolist()) for row in rows)
+
+
+def dtype_of(dataset: DomainDataset) -> Dtype:
     """What the samples were before they were prepared."""
     plain = [d.inputs for d in dataset.domains if isinstance(d.inputs, ArrayInputs) and d.inputs.x.dtype != np.uint8]
     return "float32" if plain else "uint8"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +15,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from fgmix.algorithms._base import part_of
 from fgmix.data._dataset import ArrayInputs, Inputs, Kind
 from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.data.standardisation import Standardisation
+from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
+from fgmix.deploy.terms import Terms
 from fgmix.deploy.trust import Familiar
 from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
@@ -30,8 +33,9 @@ from fgmix.seals import Damaged, damaged, digest_of
 
 Dtype = Literal["uint8", "float32"]
 
-SCHEMA = 1
-MIN_CONFIDENCE = 0.5
+SCHEMA = 2
+MIN_CONFIDENCE: float | None = None  # without held-out domains nothing is trusted: what confidence is worth is unknown
+NEVER = 2.0  # a confidence that no prediction has
 INFO, WEIGHTS = "model.json", "weights.safetensors"
 
 
@@ -44,7 +48,7 @@ class Standardise(nn.Module):
     def __init__(self, standard: Standardisation) -> None:
         super().__init__()
         for name in ("mean", "scale"):
-            self.register_buffer(name, torch.from_numpy(getattr(standard, name)))
+            self.register_buffer(name, torch.tensor(getattr(standard, name)))  # a copy of what ensembles share
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.scale
@@ -89,12 +93,32 @@ class Network(nn.Module):
             self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits, novelty = self.logits_and_novelty(x)
+        return torch.softmax(logits / self.temperature, dim=1), novelty
+
+    def logits_and_novelty(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """h(g(x)) (n, C) and novelty (n,)."""
         z = self.featurizer(self.standardise(self.backbone(x)))
-        p = torch.softmax(self.classifier(z) / self.temperature, dim=1)
         white = (z - self.center) @ self.whitening.T
         nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
         # Of differences: where classes lie far apart, the squares above leave no digit of single precision for them.
-        return p, (white - self.means[nearest]).square().sum(1) / self.limit
+        return self.classifier(z), (white - self.means[nearest]).square().sum(1) / self.limit
+
+
+class Ensemble(nn.Module):
+    """Several networks as one: probabilities of the mean of their logits, and the mean of their novelties.
+
+    Args:
+        members: the networks.
+    """
+
+    def __init__(self, members: Sequence[Network]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits, novelties = zip(*(member.logits_and_novelty(x) for member in self.members))  # type: ignore[operator]
+        return torch.softmax(torch.stack(logits).mean(0), dim=1), torch.stack(novelties).mean(0)
 
 
 @dataclass(frozen=True)
@@ -111,11 +135,18 @@ class ModelInfo:
         dtype: of the samples that it was trained on; uint8 is scaled to [0, 1], other numbers are taken as they are.
         classes: names, in the order of probabilities.
         domains: names of the domains that it was trained on.
-        min_confidence: below it a prediction is not trusted.
+        min_confidence: below it a prediction is not trusted; None: none is.
         estimate: what to expect of an unseen domain; None if it was not asked for.
         in_domain_accuracy: on held-out samples of its own domains.
         notes: what was left out of its data, or is missing in them.
         fgmix_version: the version that made it.
+        composition: the runs that it is made of; None for a model of one run.
+        uses_novelty: whether a novel sample is not trusted, however confident the prediction.
+        date: on which it was trained, such as 2026-01-31.
+        terms: what its maker says of trust and use.
+        counts: samples by domain (row) and class (column).
+        weights_matched: how the initial weights were matched with the backbone's, "by name" or "by order"; None
+            without a file.
     """
 
     spec: ResolvedSpec
@@ -127,25 +158,42 @@ class ModelInfo:
     dtype: Dtype
     classes: tuple[str, ...]
     domains: tuple[str, ...]
-    min_confidence: float
+    min_confidence: float | None
     estimate: Estimate | None
     in_domain_accuracy: float
     notes: tuple[str, ...]
     fgmix_version: str
+    composition: Composition | None = None
+    uses_novelty: bool = True
+    date: str = ""
+    terms: Terms = Terms()  # noqa: RUF009 (frozen)
+    counts: tuple[tuple[int, ...], ...] = ()
+    weights_matched: str | None = None
+
+    @property
+    def threshold(self) -> float:
+        """The least confidence of a trusted prediction, as a number that every prediction can be compared with."""
+        return NEVER if self.min_confidence is None else self.min_confidence
 
     def as_dict(self) -> dict[str, Any]:
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        estimate = self.estimate.as_dict() if self.estimate else None
-        return {**plain, "schema": SCHEMA, "spec": self.spec.as_dict(), "estimate": estimate}
+        for name in ("spec", "estimate", "composition"):
+            plain[name] = plain[name].as_dict() if plain[name] else None
+        return {**plain, "terms": vars(self.terms), "schema": SCHEMA}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> ModelInfo:
         values = {name: value for name, value in content.items() if name not in ("schema", "weights")}
         for name in ("input_shape", "classes", "domains", "notes"):
             values[name] = tuple(values[name])
-        values["min_confidence"] = float(values["min_confidence"])
+        values["terms"] = Terms(**values["terms"])
+        values["counts"] = tuple(tuple(row) for row in values["counts"])
+        if values["min_confidence"] is not None:
+            values["min_confidence"] = float(values["min_confidence"])
         values["spec"] = ResolvedSpec.from_dict(values["spec"])
         values["estimate"] = Estimate.from_dict(values["estimate"]) if values["estimate"] else None
+        made_of = values.get("composition")
+        values["composition"] = Composition.from_dict(made_of) if made_of else None
         return cls(**values)
 
 
@@ -156,14 +204,16 @@ class Predictions:
     Args:
         classes: names, in the order of `probabilities`.
         probabilities: calibrated, (n, C).
-        novelty: (n,), above 1 where an sample looks unlike all that training has seen.
-        min_confidence: the model's.
+        novelty: (n,), above 1 where a sample looks unlike all that training has seen.
+        threshold: the model's.
+        uses_novelty: whether the model's novelty says anything.
     """
 
     classes: tuple[str, ...]
     probabilities: npt.NDArray[np.float32]
     novelty: npt.NDArray[np.float32]
-    min_confidence: float
+    threshold: float
+    uses_novelty: bool
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -181,8 +231,8 @@ class Predictions:
 
     @property
     def trusted(self) -> npt.NDArray[np.bool_]:
-        """Confident and familiar."""
-        return (self.confidence >= self.min_confidence) & (self.novelty <= 1)
+        """Confident, and familiar where novelty says anything."""
+        return (self.confidence >= self.threshold) & ((self.novelty <= 1) | (not self.uses_novelty))
 
 
 @dataclass(frozen=True)
@@ -195,7 +245,7 @@ class Model:
     """
 
     info: ModelInfo
-    network: Network
+    network: Network | Ensemble
 
     def predict(self, x: npt.ArrayLike, *, batch_size: int = 256) -> Predictions:
         """Predict arrays: features (n, f) or images (n, c, h, w), prepared as the training data were.
@@ -234,7 +284,7 @@ class Model:
         """Predict all samples of `inputs`, cleanly."""
         if type(batch_size) is not int or batch_size < 1:
             raise bad_value("batch_size", "a positive integer", batch_size)
-        device = self.network.limit.device
+        device = next(self.network.buffers()).device
         found: list[tuple[Tensor, Tensor]] = []
         with torch.inference_mode():
             for indices in _batches(len(inputs), batch_size):
@@ -242,9 +292,8 @@ class Model:
                 found.append((p.float().cpu(), novelty.float().cpu()))
         probabilities = torch.cat([p for p, _ in found]) if found else torch.zeros(0, len(self.info.classes))
         novelties = torch.cat([novelty for _, novelty in found]) if found else torch.zeros(0)
-        return Predictions(
-            self.info.classes, probabilities.numpy(), novelties.numpy(), min_confidence=self.info.min_confidence
-        )
+        found_by = (probabilities.numpy(), novelties.numpy())
+        return Predictions(self.info.classes, *found_by, self.info.threshold, self.info.uses_novelty)
 
     def save(self, folder: str | Path) -> None:
         """Write weights.safetensors and, last, model.json: its presence means whole."""
@@ -256,7 +305,7 @@ class Model:
 
 
 def load_model(folder: str | Path, device: str = "cpu") -> Model:
-    """A model that `fgmix fit` made.
+    """A model that `fgmix fit` or `fgmix soup` made.
 
     Args:
         folder: its folder.
@@ -276,8 +325,15 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
     return Model(info, network.to(pick_device(device)))
 
 
-def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
+def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ensemble:
     """The network of a model with its weights."""
+    if info.composition is None or info.composition.members == 1:
+        return _single_network(info, tensors)
+    parts = [part_of(tensors, f"members.{i}") for i in range(info.composition.members)]
+    return Ensemble([_single_network(info, part) for part in parts]).eval()
+
+
+def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and thrown away: the caller's draws go on
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
         backbone = frozen_backbone(info.spec, blank=True) if info.spec.frozen else None

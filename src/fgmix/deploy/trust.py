@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,16 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from fgmix.data._dataset import Indices
+from fgmix.metrics import auroc
 
 Floats = npt.NDArray[np.float64]
 
 KNOWN = 0.99  # share of known domains' held-out samples that count as familiar
 LOG_T = (-3.0, 3.0)  # where a temperature is looked for
 BINS = 15  # of the calibration error
+FAMILIAR = 0.95  # share of the correct predictions on unseen domains that novelty lets pass
+INFORMATIVE = 0.6  # AUROC from which novelty counts: 0.5 is a coin
+FEWEST = 20  # trusted predictions of held-out domains from which their accuracy means something
 
 
 def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
@@ -119,6 +124,162 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
     bare = Familiar(center, (means - center) @ whitening.T, whitening, 1.0)
     limit = float(np.quantile(bare.novelty(held_out), KNOWN))
     return replace(bare, limit=max(limit, 1e-30))  # 0 where all codes are one
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Predictions for a domain that was held out, with what is known of each.
+
+    Args:
+        confidence: calibrated on other domains, (n,).
+        correct: whether the prediction is, (n,).
+        novelty: (n,).
+        noise: novelty of noise, (m,).
+    """
+
+    confidence: Floats
+    correct: npt.NDArray[np.bool_]
+    novelty: Floats
+    noise: Floats
+
+
+@dataclass(frozen=True)
+class TrustRule:
+    """When a prediction is trusted; `choose_rule` makes one.
+
+    Args:
+        target: accuracy among the trusted that the confidence was chosen for; None if the confidence was given.
+        min_confidence: what a trusted prediction has at least; None: nothing is trusted.
+        uses_novelty: whether novel samples are not trusted.
+        novel_above: novelty from which a sample of a new domain counts as novel.
+        wrong_auroc: P(a wrong prediction is more novel than a correct one), mean over domains; None if never wrong.
+        noise_auroc: P(noise is more novel than a sample), likewise; None if there was no noise.
+    """
+
+    target: float | None
+    min_confidence: float | None
+    uses_novelty: bool
+    novel_above: float
+    wrong_auroc: float | None
+    noise_auroc: float | None
+
+    def familiar(self, novelty: Floats) -> npt.NDArray[np.bool_]:
+        """Which samples novelty does not speak against."""
+        return (novelty <= self.novel_above) | (not self.uses_novelty)
+
+    def trusted(self, confidence: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
+        """Which predictions are trusted."""
+        if self.min_confidence is None:
+            return np.zeros(len(confidence), dtype=bool)
+        return (confidence >= self.min_confidence) & self.familiar(novelty)
+
+
+def choose_rule(judged: Sequence[Judged], target: float, min_confidence: float | None = None) -> TrustRule:
+    """The rule under which as many predictions as possible are trusted with the target accuracy among them.
+
+    Domains weigh the same. Novelty counts where it tells wrong predictions from correct ones, or noise from samples.
+
+    Args:
+        judged: domains that were held out.
+        target: accuracy among the trusted.
+        min_confidence: given by the user, in place of the target.
+    """
+    wrong = _mean([auroc(j.novelty, ~j.correct) for j in judged])
+    noise = _mean([auroc(np.concatenate([j.novelty, j.noise]), _last(j.noise, j.novelty)) for j in judged])
+    rule = TrustRule(
+        target=target if min_confidence is None else None,
+        min_confidence=min_confidence,
+        uses_novelty=max(wrong or 0.0, noise or 0.0) >= INFORMATIVE,
+        novel_above=max(1.0, _quantile([j.novelty[j.correct] for j in judged], FAMILIAR)),
+        wrong_auroc=wrong,
+        noise_auroc=noise,
+    )
+    if min_confidence is not None:
+        return rule
+    familiar = [rule.familiar(j.novelty) for j in judged]
+    found = least_confidence(
+        [j.confidence[chosen] for j, chosen in zip(judged, familiar, strict=True)],
+        [j.correct[chosen] for j, chosen in zip(judged, familiar, strict=True)],
+        [len(j.correct) for j in judged],
+        target,
+    )
+    return replace(rule, min_confidence=found)
+
+
+def least_confidence(
+    confidence: Sequence[Floats], correct: Sequence[npt.NDArray[np.bool_]], sizes: Sequence[int], target: float
+) -> float | None:
+    """The least confidence at which the predictions above it reach the target accuracy; None where none does.
+
+    Args:
+        confidence: of each domain's candidates.
+        correct: whether they are.
+        sizes: samples of each domain, candidates or not: domains weigh the same.
+        target: accuracy to reach, on at least `FEWEST` predictions.
+
+    Example:
+        >>> p, correct = np.repeat([0.9, 0.6], 50), np.repeat([True, False], 50)
+        >>> least_confidence([p], [correct], [100], 0.9), least_confidence([p], [~correct], [100], 0.9)
+        (0.9, None)
+    """
+    p, hit = np.concatenate(confidence), np.concatenate(correct)
+    weight = np.concatenate([np.full(len(c), 1 / n) for c, n in zip(confidence, sizes, strict=True)])
+    order = np.argsort(-p, kind="stable")
+    p, weight, hit = p[order], weight[order], hit[order]
+    accuracy = np.cumsum(weight * hit) / np.cumsum(weight)
+    last_of_equals = np.append(p[1:] < p[:-1], True) if len(p) else np.zeros(0, dtype=bool)
+    enough = np.arange(1, len(p) + 1) >= FEWEST
+    reached = np.flatnonzero(last_of_equals & enough & (accuracy >= target))
+    return float(p[reached[-1]]) if len(reached) else None
+
+
+def _quantile(values: Sequence[Floats], share: float) -> float:
+    """The value that a share of all stays at or below, each group weighing the same; 0 for none."""
+    groups = [group for group in values if len(group)]
+    if not groups:
+        return 0.0
+    flat = np.concatenate(groups)
+    weight = np.concatenate([np.full(len(group), 1 / len(group)) for group in groups]) / len(groups)
+    order = np.argsort(flat)
+    return float(flat[order][min(np.searchsorted(np.cumsum(weight[order]), share), len(flat) - 1)])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _last(noise: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
+    """Which entries of `novelty` followed by `noise` are noise."""
+    return np.arange(len(novelty) + len(noise)) >= len(novelty)
+
+
+class Bin(NamedTuple):
+    """Predictions of about one confidence: its mean, the accuracy among them, their share of all."""
+
+    confidence: float
+    accuracy: float
+    share: float
+
+
+def reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int = 10) -> tuple[Bin, ...]:
+    """Confidence against accuracy over bins of confidence, each domain weighing the same; empty bins are left out.
+
+    Args:
+        probabilities: of each domain, (n_e, C).
+        y: its labels.
+        bins: of equal width.
+    """
+    confidence = np.concatenate([p.max(axis=1) for p in probabilities])
+    correct = np.concatenate([p.argmax(axis=1) == t for p, t in zip(probabilities, y, strict=True)])
+    weight = np.concatenate([np.full(len(t), 1 / (len(t) * len(y))) for t in y])
+    which = np.minimum((confidence * bins).astype(int), bins - 1)
+    found = []
+    for b in np.unique(which):
+        inside = weight * (which == b)
+        share = inside.sum()
+        found.append(Bin(*(float(v) for v in ((inside * confidence).sum() / share, inside @ correct / share, share))))
+    return tuple(found)
 
 
 def squared_distances(a: Floats, b: Floats) -> Floats:

@@ -1,0 +1,36 @@
+"""What its maker says about a model, beside the run that makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fgmix.fields import check_fields, declare
+
+TARGET = 0.9  # accuracy among the trusted
+_GROUP = "Model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """When to trust a model, and what its card says of its use; each option is declared once.
+
+    Example:
+        >>> Terms(target_accuracy=0.99).min_confidence is None
+        True
+    """
+
+    min_confidence: float | None = declare(
+        None,
+        help="predictions below this confidence are not trusted; chosen for --target-accuracy by default",
+        ge=0,
+        le=1,
+        group=_GROUP,
+    )
+    target_accuracy: float = declare(
+        TARGET, help="accuracy among trusted predictions for unseen domains", gt=0, le=1, group=_GROUP
+    )
+    licence: str = declare("", help="licence of the model, for its card", group=_GROUP)
+    intended_use: str = declare("", help="intended use of the model, for its card", group=_GROUP)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
