@@ -166,6 +166,10 @@ def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, t
         ([*ERM, "--device", "cpu,nosuch"], "Found 'nosuch'"),
         ([*ERM, "--device", ","], "`device` should be auto, cpu or names"),
         ([*ERM, "--device", "cuda:1", "--launcher", "ray"], "request them with --gpus"),
+        ([*ERM, "--gpus", "1"], "Option --gpus has no effect with --launcher local"),
+        ([*ERM, "--runs-per-gpu", "2"], "Expected GPUs that hold 2 runs each. Found none here"),
+        ([*ERM, "--runs-per-gpu", "2", "--workers", "2"], "--runs-per-gpu has no effect with --workers"),
+        ([*ERM, "--runs-per-gpu", "2", "--launcher", "slurm"], "Found no --gpus"),
         ([*ERM, "--scale", "small"], "Expected --scale with a --preset"),
         (["--preset", "paper-ablation", "--scale", "smal"], "Did you mean 'small'?"),
         ([*ERM, "--launcher", "slum"], "Did you mean 'slurm'?"),
@@ -186,7 +190,7 @@ def test_slurm_gives_whole_gpus_and_takes_named_options(fgmix: Fgmix, tmp_path: 
     what = ["--datasets", "digits", "--algorithms", "erm", "--out", str(tmp_path)]
     code, _, errors = fgmix("sweep", *what, "--launcher", "slurm", "--gpus", "0.5")
     assert code == 2
-    assert "Only ray shares a GPU between runs" in errors
+    assert "Runs share a GPU with --runs-per-gpu" in errors
     code, _, errors = fgmix("sweep", *what, "--launcher", "slurm", "--slurm", "foo")
     assert code == 2
     assert "Expected --slurm name=value. Found 'foo'" in errors

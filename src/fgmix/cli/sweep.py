@@ -26,13 +26,18 @@ class Launching:
     """Where the runs are executed."""
 
     launcher: Literal["local", "ray", "slurm"] = declare("local", help="where runs are executed", group="Launcher")
-    workers: int = declare(1, help="processes (local) or jobs of the array (slurm)", group="Launcher", ge=1, le=1024)
+    workers: int | None = declare(
+        None, help="processes (local; one per GPU by default) or jobs (slurm)", group="Launcher", ge=1, le=1024
+    )
+    runs_per_gpu: int = declare(1, help="runs that share a GPU (local, slurm)", group="Launcher", ge=1, le=64)
     device: str = declare("auto", help="auto, cpu, or devices to share, such as cuda:0,cuda:1", group="Launcher")
     address: str = declare(
         "", help="address of a Ray cluster; without one, a cluster is started here", group="Launcher"
     )
     cpus: int = declare(1, help="cores per run (ray, slurm)", group="Launcher", ge=1, le=1024)
-    gpus: float = declare(0.0, help="GPUs per run (ray, slurm); ray accepts fractions", group="Launcher", ge=0, le=1024)
+    gpus: float | None = declare(
+        None, help="GPUs per run (ray; fractions share one) or per job (slurm)", group="Launcher", ge=0, le=1024
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -62,6 +67,8 @@ def sweep(
 
     how = Launching(**launching)
     refuse(context, _FOREIGN[how.launcher], f"with --launcher {how.launcher}")
+    if how.launcher == "local" and how.workers is not None:
+        refuse(context, ("runs_per_gpu",), "with --workers, which are shared out between the GPUs")
     chosen = wanted_sweeps(Wanted(**wanted), set_ or [], grid or [], with_ or [])
     if not chosen.sweeps:
         refuse(context, (*launching, *_OF_RUNS), f"with --preset {wanted['preset']}, which has no runs")
@@ -89,11 +96,13 @@ def launch_of(how: Launching, slurm: list[str]) -> Launch:
 
     _check_gpus(how)
     if how.launcher == "local":
-        from fgmix.sweeps.launchers.local import check_devices, run_local
+        from fgmix.sweeps.launchers.local import check_devices, places_of, run_local
 
         devices = listed(how.device)
         check_devices(devices)
-        return partial(run_local, workers=how.workers, devices=devices)
+        options: dict[str, Any] = {"workers": how.workers, "devices": devices, "runs_per_gpu": how.runs_per_gpu}
+        places_of(**options)  # what is wrong with them is found before the data are loaded
+        return partial(run_local, **options)
     if how.launcher == "ray":
         launchers.require("ray", "ray")
         from fgmix.sweeps.launchers.ray import run_ray
@@ -102,15 +111,15 @@ def launch_of(how: Launching, slurm: list[str]) -> Launch:
     launchers.require("submitit", "slurm")
     from fgmix.sweeps.launchers.slurm import run_slurm
 
-    options = pairs_of(slurm, "--slurm")
-    resources: dict[str, Any] = {"cpus": how.cpus, "gpus": int(how.gpus), "device": how.device}
-    return partial(run_slurm, jobs=how.workers, options=options, **resources)
+    resources: dict[str, Any] = {"cpus": how.cpus, "gpus": int(how.gpus or 0), "runs_per_gpu": how.runs_per_gpu}
+    jobs, options = how.workers or 1, pairs_of(slurm, "--slurm")
+    return partial(run_slurm, jobs=jobs, device=how.device, options=options, **resources)
 
 
 # Options that a launcher has no use for, and those of runs: typed in vain, they would be dropped in silence.
 _FOREIGN: dict[str, tuple[str, ...]] = {
     "local": ("address", "cpus", "gpus", "slurm"),
-    "ray": ("workers", "slurm"),
+    "ray": ("workers", "runs_per_gpu", "slurm"),
     "slurm": ("address",),
 }
 _OF_RUNS = (
@@ -135,5 +144,9 @@ def _check_gpus(how: Launching) -> None:
             f"Expected --device auto or cpu with --launcher {how.launcher}. Found {how.device!r}. It assigns GPUs "
             "itself: request them with --gpus."
         )
-    if how.launcher == "slurm" and how.gpus != int(how.gpus):
-        raise bad_value("gpus", "a whole number for slurm", how.gpus, "Only ray shares a GPU between runs.")
+    if how.launcher == "slurm" and how.gpus is not None and how.gpus != int(how.gpus):
+        raise bad_value("gpus", "a whole number for slurm", how.gpus, "Runs share a GPU with --runs-per-gpu.")
+    if how.launcher == "slurm" and how.runs_per_gpu > 1 and not how.gpus:
+        raise UserError(
+            f"Expected GPUs of a job, which hold {how.runs_per_gpu} runs each. Found no --gpus. Request them with it."
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from fgmix.errors import UserError
 from fgmix.files import make_folder
 from fgmix.progress import Progress
 from fgmix.runs.folder import RunFolder
+from fgmix.runs.stopping import Stopped, stop_on_signal
 from fgmix.runs.trunk import remove_trunks
 from fgmix.sweeps.attempts import forget
 from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, write_plan
@@ -62,7 +64,7 @@ def run_sweeps(
         for run in runs:
             forget(out / run.name)
     missing, stopped_by = _missing(out, runs), ""
-    with Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
+    with _stopping(), Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
         while missing and not stopped_by:
             free = [run for run in missing if not is_locked(out / run.name)]
             if not free:
@@ -74,6 +76,17 @@ def run_sweeps(
     if not stopped_by:
         remove_trunks(out)
     return _result(out, runs, stopped_by)
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """A signal ends the block as Ctrl-C does: the launcher ends its workers, whose runs write checkpoints."""
+    with stop_on_signal() as stop:
+        try:
+            with stop.at_once():
+                yield
+        except Stopped as stopped:
+            raise Stopped(f"Stopped by {stop.reason}. Rerun the same command to resume.") from stopped
 
 
 def _launched(launch: Launch, runs: Sequence[PlannedRun], out: Path, bar: Progress) -> str:

@@ -1,7 +1,8 @@
-"""Runs as Ray tasks, on real clusters: one that is started here, and one of two nodes that loses one."""
+"""Runs on Ray actors, on real clusters: one that is started here, and one of two nodes that loses one."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from fgmix.errors import UserError
+from fgmix.sweeps.attempts import IN_A_ROW
 from fgmix.sweeps.folder import is_locked
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
@@ -20,7 +22,7 @@ from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 
 ray = pytest.importorskip("ray")
 
-from fgmix.sweeps.launchers.ray import _everywhere, run_ray  # noqa: E402 (only where ray is installed)
+from fgmix.sweeps.launchers.ray import Needs, RayPool, _everywhere, _forwarded, _needs, run_ray  # noqa: E402 (only where ray is installed)
 
 # Ray's own sockets and processes, which it leaves to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -34,7 +36,7 @@ def longer(data: str) -> Sweep:
 
 @pytest.fixture
 def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head without cores, which lives, and two workers of one core each.
+    """A head without cores, which lives, and two workers of one core and one made-up GPU each.
 
     127.0.0.2 is this machine, too; for 127.0.0.1 Ray would put the address of the network card.
     """
@@ -43,11 +45,49 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     arguments = {"num_cpus": 0, "node_ip_address": "127.0.0.2", "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=arguments)
-    nodes = [cluster.add_node(num_cpus=1, node_ip_address="127.0.0.2") for _ in range(2)]
+    nodes = [cluster.add_node(num_cpus=1, num_gpus=1, node_ip_address="127.0.0.2") for _ in range(2)]
     cluster.wait_for_nodes()
     yield cluster, nodes
     ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "cores", "devices", "slots"),
+    [
+        (1, 0.0, 8, 4, 8),
+        (3, 0.0, 8, 0, 2),
+        (1, 1.0, 8, 4, 4),
+        (4, 1.0, 8, 4, 2),
+        (1, 2.0, 8, 5, 2),
+        (1, 0.5, 8, 2, 4),
+        (1, 0.4, 8, 2, 4),  # 0.2 of both is left
+        (1, 1.0, 8, 0, 0),
+    ],
+)
+def test_what_a_node_holds(cpus: int, gpus: float, cores: int, devices: int, slots: int) -> None:
+    assert Needs(cpus, gpus, "auto").slots({"CPU": cores, **({"GPU": devices} if devices else {})}) == slots
+
+
+def test_caches_and_hub_are_those_of_the_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith(("FGMIX_", "HF_", "TORCH_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "FGMIX_CACHE": "cache",
+        "FGMIX_DECODED_GB": "3",
+        "HF_HUB_OFFLINE": "1",
+        "HF_TOKEN": "secret",
+        "TORCH_HOME": "/torch",
+        "SHELL": "sh",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert _forwarded() == {
+        "FGMIX_CACHE": str(tmp_path / "cache"),
+        "FGMIX_DECODED_GB": "3",
+        "HF_HUB_OFFLINE": "1",
+        "TORCH_HOME": "/torch",
+    }
 
 
 def test_paths_hold_wherever_a_task_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +99,46 @@ def test_paths_hold_wherever_a_task_runs(tmp_path: Path, monkeypatch: pytest.Mon
         str(tmp_path / name) for name in ("scans.npz", "data", "w.pt")
     )
     assert _everywhere(replace(spec, dataset="digits")).dataset == "digits"  # a name is no path
+
+
+@pytest.fixture
+def four_gpus() -> Iterator[None]:
+    """A cluster of one node with four made-up GPUs."""
+    ray.init(address="local", num_cpus=4, num_gpus=4, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("four_gpus")
+def test_every_process_has_one_device_and_every_device_its_process(tmp_path: Path) -> None:
+    runs = plan(toy_sweep(make_data(tmp_path), "erm", "coral"))[:4]
+    pool = RayPool(runs, tmp_path, lambda _: None, _needs(1, None, "auto"))
+    pool.needs = replace(pool.needs, device="cpu")  # no computation on a GPU that is made up
+    pool.look_around()
+    workers = [pool.start(slot.place) for slot in pool.slots]
+    for worker, run in zip(workers, runs, strict=True):
+        pool.give(worker, run)
+    assert {outcome.status for outcome in ray.get([worker.answer for worker in workers])} == {"done"}
+    pool.dismiss(workers)
+    used = [(session["gpus"], session["pid"]) for session in sessions(tmp_path)]
+    assert sorted(gpu for gpu, _ in used) == ["0", "1", "2", "3"]
+    assert len({pid for _, pid in used}) == 4
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("four_gpus")
+def test_a_run_that_asks_for_a_gpu_is_never_trained_without(tmp_path: Path) -> None:
+    """torch sees none of those that Ray has: the runs wait, and the one actor takes no more of them."""
+    sweep = toy_sweep(make_data(tmp_path))
+    result = run_sweeps([sweep], tmp_path / "out", partial(run_ray, gpus=1, cpus=4), progress=False)
+    assert (result.done, result.failed, len(result.waiting)) == ((), (), 3)
+    assert "Expected a device that torch can use here. Found 'cuda'" in result.stopped_by
+    assert len(list((tmp_path / "out").glob("*/attempts.jsonl"))) == IN_A_ROW
+    with pytest.raises(UserError, match=r"Expected a node .* with 1 cores and 5 GPUs .* nodes with 4 cores and 4 GPUs"):
+        run_sweeps([sweep], tmp_path / "out", partial(run_ray, gpus=5), progress=False)
+    with pytest.raises(UserError, match=r"`gpus` should be a fraction of one GPU or a whole number"):
+        run_sweeps([sweep], tmp_path / "out", partial(run_ray, gpus=1.5), progress=False)
 
 
 @pytest.mark.long
@@ -80,7 +160,14 @@ def test_a_node_that_dies_takes_no_result_with_it(two_nodes: Any, tmp_path: Path
     seen: list[Any] = []
 
     def launch(runs: Any, folder: Path, report: Any) -> Any:
-        return run_ray(runs, folder, lambda outcome: (report(outcome), kill_one(outcome)), address=cluster.address)  # type: ignore[func-returns-value]
+        return run_ray(
+            runs,
+            folder,
+            lambda outcome: (report(outcome), kill_one(outcome)),
+            address=cluster.address,
+            gpus=1,
+            device="cpu",
+        )  # type: ignore[func-returns-value]
 
     def kill_one(outcome: Any) -> None:
         """After the first result, when both nodes are in the middle of a run."""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 
 from fgmix.errors import UserError
+from fgmix.files import write_json
 from fgmix.runs.spec import RunSpec
-from fgmix.sweeps.folder import Outcome
+from fgmix.sweeps.folder import Outcome, read_error, state_of
+from fgmix.sweeps.launchers.local import LocalPool
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.sweep import PlannedRun, Sweep
 from sweeps import slurm_here
@@ -24,7 +30,7 @@ from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 pytest.importorskip("submitit")
 
 from fgmix.sweeps.launchers import slurm
-from fgmix.sweeps.launchers.slurm import Share, run_slurm
+from fgmix.sweeps.launchers.slurm import Job, Share, _Array, run_slurm
 
 # submitit leaves the processes of its local jobs to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -76,48 +82,133 @@ def assert_undisturbed(sweep: Sweep, out: Path, tmp_path: Path) -> None:
 # Without a cluster
 
 
-def share_of(names: str, out: Path) -> Share:
-    runs = [PlannedRun(name, RunSpec(dataset="digits", algorithm="erm")) for name in names.split()]
-    return Share(runs, str(out), 1, "cpu")
+class Crew(LocalPool):
+    """Workers that train nothing; all of their runs end in the same way."""
+
+    status: Literal["done", "waiting"] = "done"
+    given: list[tuple[str, str]]
+
+    def start(self, place: str) -> Any:
+        return SimpleNamespace(place=place, process=SimpleNamespace(pid=7))
+
+    def give(self, worker: Any, run: PlannedRun) -> None:
+        self.given.append((run.name, worker.place))
+
+    def hear(self, slots: Any) -> Any:
+        for slot in slots:
+            yield slot, Outcome(slot.run.name, self.status)
+
+    def dismiss(self, workers: Any, seconds: float = 0.0) -> None:
+        pass
 
 
-def test_a_share_skips_what_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[tuple[str, str]] = []
+@pytest.fixture
+def crew(monkeypatch: pytest.MonkeyPatch) -> type[Crew]:
+    monkeypatch.setattr(slurm, "LocalPool", Crew)
+    monkeypatch.setattr(Crew, "given", [], raising=False)
+    return Crew
 
-    def note(run: PlannedRun, _: str, device: str) -> Outcome:
-        ran.append((run.name, device))
-        return Outcome(run.name, "done")
 
-    monkeypatch.setattr(slurm, "execute", note)
+def planned(names: str, **fields: Any) -> list[PlannedRun]:
+    return [PlannedRun(name, RunSpec(dataset="digits", algorithm="erm", **fields)) for name in names.split()]
+
+
+def share_of(names: str, out: Path, places: str = "cpu") -> Share:
+    return Share(planned(names), Job(str(out), tuple(places.split()), 1, 240), out / "notes.jsonl")
+
+
+def test_a_job_runs_as_many_runs_side_by_side_as_its_gpus_hold(tmp_path: Path, crew: type[Crew]) -> None:
+    """It skips what is settled, and notes what became of all."""
     for name, file in (("done", "record.json"), ("bad", "error.json")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / file).touch()
-    share = share_of("done new bad", tmp_path)
-    share()
-    assert ran == [("new", "cpu")]
-    assert share.checkpoint().function is share  # what is queued again is the same
+        write_json(tmp_path / name / file, {"error": "no"})
+    share_of("done a b bad c", tmp_path, "cuda:0 cuda:1")()
+    assert crew.given == [("a", "cuda:0"), ("b", "cuda:1"), ("c", "cuda:0")]
+    array = _Array([], [tmp_path / "notes.jsonl", tmp_path / "of a job that has not started"], "slurm")
+    noted = array.new_notes()
+    assert sorted(outcome.name for outcome in noted if outcome.status == "done") == ["a", "b", "c", "done"]
+    assert [outcome for outcome in noted if outcome.status == "failed"] == [Outcome("bad", "failed", "no")]
+    assert array.new_notes() == []
+
+
+def test_half_a_note_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    notes, array = tmp_path / "notes.jsonl", _Array([], [tmp_path / "notes.jsonl"], "slurm")
+    line = json.dumps({"name": "a", "status": "done", "error": ""}) + "\n"
+    notes.write_text(line + line[:20])
+    assert array.new_notes() == [Outcome("a", "done")]
+    assert array.new_notes() == []
+    notes.write_text(2 * line)
+    assert array.new_notes() == [Outcome("a", "done")]
+
+
+def test_a_job_ends_when_its_machine_fails_two_runs_in_a_row(
+    tmp_path: Path, crew: type[Crew], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "status", "waiting")
+    share_of("a b c", tmp_path)()
+    assert [name for name, _ in crew.given] == ["a", "b"]
+
+
+def signalled(share: Share, monkeypatch: pytest.MonkeyPatch) -> list[PlannedRun]:
+    """The runs that a job is queued again with, if Slurm's signal comes while it waits for its first runs."""
+    queued: list[PlannedRun] = []
+
+    def hear(self: Crew, slots: Any) -> Any:  # noqa: ARG001
+        queued.extend(share.checkpoint().function.runs)
+        sys.exit()
+
+    monkeypatch.setattr(Crew, "hear", hear)
+    with pytest.raises(SystemExit):
+        share()
+    assert share.pool is None, "processes cannot be pickled"
+    return queued
+
+
+@pytest.mark.usefixtures("crew")
+def test_what_is_queued_again_begins_with_the_runs_that_were_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = signalled(share_of("a b c d", tmp_path, "cpu cpu"), monkeypatch)
+    assert [run.name for run in left] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.usefixtures("crew")
+@pytest.mark.parametrize(
+    ("session", "state"),
+    [
+        ({"seconds": 14000, "first_step": 300, "last_step": 300}, "failed"),
+        ({"seconds": 14000, "first_step": 300, "last_step": 301}, "waiting"),
+        ({"seconds": 60, "first_step": 300, "last_step": 300}, "waiting"),  # it was preempted soon
+        ({"seconds": 14000, "first_step": 300, "last_step": 300, "pid": 8}, "waiting"),  # another worker's
+    ],
+)
+@pytest.mark.parametrize("folder", ["a", "trunks/of-a"])
+def test_a_run_that_gets_nowhere_in_a_whole_job_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, session: dict[str, int], state: str
+) -> None:
+    line = {"pid": 7, "host": platform.node(), "started": 1.0, **session}
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "sessions.jsonl").write_text(json.dumps(line) + "\n")
+    signalled(share_of("a b", tmp_path), monkeypatch)
+    assert state_of(tmp_path / "a") == state
+    if state == "failed":
+        assert "In a job of 240 minutes it ended no step. Raise --slurm timeout_min" in read_error(tmp_path / "a")
 
 
 @pytest.mark.parametrize(
-    ("machine", "ran"),
+    ("options", "sentence"),
     [
-        ("ok ok ok", "a b c"),
-        ("full full", "a b"),  # the job ends
-        ("full ok ok ok", "a b c a"),  # a run that was put off comes last
+        ({"timeout_min": "6"}, "more than 6.5 minutes: runs write a checkpoint every 5 minutes.*Found timeout_min=6"),
+        ({"timeout_min": "8", "signal_delay_s": "180"}, "more than 8 minutes"),
+        ({"timeout_min": "0"}, "`--slurm timeout_min` should be a positive integer. Found '0'"),
+        ({"timeout_min": "4h"}, "`--slurm timeout_min` should be a positive integer. Found '4h'"),
+        ({"time": "04:00:00"}, "as --slurm timeout_min=MINUTES"),
     ],
 )
-def test_a_job_ends_when_its_machine_fails_two_runs_in_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, ran: str
-) -> None:
-    tried, answers = list[str](), machine.split()
-
-    def attempt(run: PlannedRun, *_: str) -> Outcome:
-        tried.append(run.name)
-        return Outcome(run.name, "done" if answers.pop(0) == "ok" else "waiting", "The disk is full.")
-
-    monkeypatch.setattr(slurm, "execute", attempt)
-    share_of("a b c", tmp_path)()
-    assert tried == ran.split()
+def test_a_time_limit_that_does_not_do(tmp_path: Path, options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        run_slurm(planned("a", checkpoint_minutes=5.0), tmp_path, options=options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_option_that_submitit_does_not_know(tmp_path: Path) -> None:
@@ -188,7 +279,7 @@ def _child(job: Any) -> int:
 def test_a_job_array_on_slurm(tmp_path: Path) -> None:
     sweep = toy_sweep(make_data(tmp_path), "erm", "l2a_ot")
     out = tmp_path / "out"
-    result = run_sweeps([sweep], out, partial(run_slurm, jobs=2, options={"timeout_min": "5"}), progress=False)
+    result = run_sweeps([sweep], out, partial(run_slurm, jobs=2, options={"timeout_min": "7"}), progress=False)
     assert (len(result.done), len(result.failed)) == (3, 3)
     script = next((out / "slurm").glob("*.sh")).read_text()
     assert "--array=0-1%2" in script
@@ -211,6 +302,22 @@ def test_a_job_that_slurm_takes_its_node_from(tmp_path: Path, how: str) -> None:
     run_sweeps([sweep], out, partial(run_slurm, options={"timeout_min": "30"}), progress=False)
     watcher.join()
     assert any(session["first_step"] > 0 for session in sessions(out))
+    assert_undisturbed(sweep, out, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("cluster")
+def test_a_job_that_ends_before_its_runs_do(tmp_path: Path) -> None:
+    """Two minutes, and Slurm's signal half a minute or more before their end: a run of minutes takes several jobs."""
+    common = {"steps": 100_000, "eval_every": 10_000, "checkpoint_minutes": 0.2, "averaging_start": 50}
+    out, sweep = tmp_path / "out", toy_sweep(make_data(tmp_path), common=common, test_domains=("ct", "us"))
+    options = {"timeout_min": "2", "signal_delay_s": "30"}
+    run_sweeps([sweep], out, partial(run_slurm, options=options), progress=False)
+    log = "".join(file.read_text() for file in (out / "slurm").glob("*_log.err"))
+    assert "Caught signal SIGUSR2" in log
+    parts = sorted((session["first_step"], session["last_step"]) for session in sessions(out))
+    assert len(parts) > 2
+    assert sum(last - first for first, last in parts) == 2 * 100_000  # not one step twice
     assert_undisturbed(sweep, out, tmp_path)
 
 

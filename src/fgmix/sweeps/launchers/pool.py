@@ -82,6 +82,10 @@ class Pool(ABC, Generic[W]):
         """Whether a worker has started."""
         return True
 
+    def name_of(self, place: str) -> str:
+        """A place as people know it."""
+        return place
+
     def look_around(self) -> None:
         """Add and remove slots, where places come and go."""
 
@@ -103,7 +107,7 @@ class Pool(ABC, Generic[W]):
         """Put no more workers in a slot."""
         slot.is_closed = True
         if not all(each.is_closed for each in self.slots):
-            print(f"note: A worker on {slot.place} takes no more runs. {reason}", file=sys.stderr)
+            print(f"note: A worker on {self.name_of(slot.place)} takes no more runs. {reason}", file=sys.stderr)
 
     def _give(self) -> list[Slot[W]]:
         """Give every idle worker a run while there are any, to those without a failure first; whom to listen to."""

@@ -1,17 +1,17 @@
-"""Runs as Ray tasks, on a cluster that is there or on one that is started here.
+"""Runs on Ray actors, one for each slot of a cluster that is there or of one that is started here.
 
-Every node must see the sweep's folder and the data under the same path (a shared filesystem with file locks), and have
-fgmix installed. A run whose node dies is retried on another and resumes from its checkpoint in that folder; one that
-a machine fails is given to another node, and a node that fails two runs in a row is given no more.
+A slot is the cores and GPUs of a run on a node. Its actor loads torch and the data once and executes run after run, by
+the rules of `Pool`. Every node must see the sweep's folder and the data under the same path, and have fgmix installed.
+Nodes may come and go: new ones get actors, and a run whose node dies resumes on another, from its checkpoint.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,16 @@ from fgmix.errors import UserError, bad_value
 from fgmix.runs.spec import RunSpec
 from fgmix.sweeps.attempts import Health
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import Outcome, failed
+from fgmix.sweeps.folder import Outcome
+from fgmix.sweeps.launchers.pool import Pool, Slot
 from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun
 
-RETRIES = 10  # of a run whose node or process dies: on preemptible nodes it is rarely the run's fault
 MAX_PORT = 65535
-POLL_SECONDS = 1.0  # between looks at what is ready: one look costs time in proportion to the runs left
+LONGEST = 500  # characters of Ray's own explanations
+POLL_SECONDS = 1.0  # between looks at the nodes
+# What decides where data and weights are found; see also `_forwarded`.
+PLACES = ("FGMIX_CACHE", "FGMIX_DATA", "HF_HOME", "HF_HUB_CACHE", "TORCH_HOME", "XDG_CACHE_HOME")
 
 
 def run_ray(
@@ -40,10 +43,10 @@ def run_ray(
     *,
     address: str | None = None,
     cpus: int = 1,
-    gpus: float = 0,
+    gpus: float | None = None,
     device: str = "auto",
 ) -> list[Outcome]:
-    """Execute runs as Ray tasks; returns their outcomes in order of completion.
+    """Execute runs on Ray actors; returns their outcomes in order of completion.
 
     Args:
         runs: what to execute.
@@ -51,37 +54,160 @@ def run_ray(
         report: called after each run.
         address: of a running cluster, such as "10.0.0.1:6379" or "auto"; without it, one is started on this machine.
         cpus: cores of a run, and torch's threads in it.
-        gpus: GPUs of a run; a fraction lets several runs share one.
+        gpus: GPUs of a run; a fraction lets several runs share one. By default 1 where the cluster has any.
         device: "auto" is the GPU that Ray gives a run, if it gives one; or "cpu".
     """
     started = _connect(address)
-    task, needs = ray.remote(_task), {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
-    folder = str(out.resolve())
-
-    def submit(run: PlannedRun, **where: Any) -> Any:
-        return task.options(**needs, **where).remote(replace(run, spec=_everywhere(run.spec)), folder, cpus, device)
-
-    pending = {submit(run): run for run in runs}
-    outcomes, ill = [], set[str]()
     try:
-        while pending:
-            ready, _ = ray.wait(list(pending), num_returns=len(pending), timeout=POLL_SECONDS)
-            for reference in ready:
-                run = pending.pop(reference)
-                answer = _answer(reference, out / run.name)
-                outcomes.append(answer.outcome)
-                report(answer.outcome)
-                if answer.is_ill:
-                    ill.add(answer.node)
-                if answer.outcome.status == "waiting" and (well := _nodes() - ill):
-                    others = sorted(well - {answer.node} or well)
-                    pending[submit(run, **_at(others[len(outcomes) % len(others)]))] = run
+        pool = RayPool(runs, out, report, _needs(cpus, gpus, device))
+        pool.run_to_end()
+        if pool.not_started and not pool.outcomes:
+            raise UserError(
+                f"Expected workers to start on the Ray cluster. None did: {pool.not_started} Check that fgmix is "
+                "installed on its nodes."
+            )
+        return pool.outcomes
     finally:
-        for reference in pending:
-            ray.cancel(reference, force=True)
         if started:
             ray.shutdown()
-    return outcomes
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a run needs of a node.
+
+    Args:
+        cpus: cores.
+        gpus: GPUs.
+        device: where it computes: never on the CPU where a GPU was asked for.
+    """
+
+    cpus: int
+    gpus: float
+    device: str
+
+    def slots(self, resources: dict[str, float]) -> int:
+        """How many runs a node holds; Ray puts no share of a GPU together from two of them."""
+        by_cores = int(resources.get("CPU", 0) / self.cpus)
+        if not self.gpus:
+            return by_cores
+        count = resources.get("GPU", 0)
+        by_gpus = int(count / self.gpus) if self.gpus >= 1 else int(count) * int(1 / self.gpus)
+        return min(by_cores, by_gpus)
+
+
+def _needs(cpus: int, gpus: float | None, device: str) -> Needs:
+    """Checked against the cluster: Ray would wait for ever for what no node has."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if gpus is None:
+        gpus = 1.0 if device != "cpu" and any(node.get("GPU") for node in nodes) else 0.0
+    if gpus > 1 and gpus != int(gpus):
+        raise bad_value("gpus", "a fraction of one GPU or a whole number", gpus)
+    needs = Needs(cpus, gpus, "cuda" if gpus and device == "auto" else device)
+    if not any(needs.slots(node) for node in nodes):
+        found = "; ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        raise UserError(
+            f"Expected a node of the Ray cluster with {cpus} cores and {gpus:g} GPUs for a run. Found nodes with "
+            f"{found}. Change --cpus and --gpus, or add nodes."
+        )
+    return needs
+
+
+class Actor:
+    """A worker of its own process, with the cores and GPUs of a slot."""
+
+    def __init__(self, out: str, threads: int, device: str) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self.out, self.device = out, device
+
+    def ready(self) -> None:
+        """Answers when the actor has started."""
+
+    def execute(self, run: PlannedRun) -> Outcome:
+        return execute(run, self.out, self.device)
+
+
+@dataclass
+class Worker:
+    """An actor, and its answer that is awaited: that it has started, or what became of its run."""
+
+    actor: Any
+    answer: Any
+    is_ready: bool = False
+
+
+class RayPool(Pool[Worker]):
+    """Actors; a place is a node.
+
+    Args:
+        runs: see `Pool`.
+        out: see `Pool`.
+        report: see `Pool`.
+        needs: what a run needs.
+    """
+
+    most_deaths = 10  # on preemptible nodes they are rarely the run's fault
+    cause_of_death = "it may have run out of memory, or its nodes died"
+
+    def __init__(self, runs: Sequence[PlannedRun], out: Path, report: Report, needs: Needs) -> None:
+        super().__init__(runs, out, report)
+        self.needs = needs
+        self.not_started = ""  # why the last actor that did not start did not
+        self.hosts: dict[str, str] = {}
+
+    def look_around(self) -> None:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        alive = {node["NodeID"]: node["Resources"] for node in nodes}
+        self.hosts |= {node["NodeID"]: node["NodeManagerHostname"] for node in nodes}
+        self.slots = [slot for slot in self.slots if slot.place in alive or slot.worker is not None]
+        there = Counter(slot.place for slot in self.slots)
+        for node, resources in alive.items():
+            missing = self.needs.slots(resources) - there[node]
+            self.slots += [Slot(node, Health(self.out)) for _ in range(missing)]
+
+    def start(self, place: str) -> Worker:
+        actor = ray.remote(Actor).options(
+            num_cpus=self.needs.cpus,
+            num_gpus=self.needs.gpus,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=place, soft=False),
+            runtime_env={"env_vars": _forwarded()},
+        )
+        made = actor.remote(str(self.out.resolve()), self.needs.cpus, self.needs.device)
+        return Worker(made, made.ready.remote())
+
+    def is_ready(self, worker: Worker) -> bool:
+        return worker.is_ready
+
+    def name_of(self, place: str) -> str:
+        return f"node {self.hosts[place]}"
+
+    def give(self, worker: Worker, run: PlannedRun) -> None:
+        worker.answer = worker.actor.execute.remote(replace(run, spec=_everywhere(run.spec)))
+
+    def hear(self, slots: Sequence[Slot[Worker]]) -> Iterator[tuple[Slot[Worker], Outcome | None]]:
+        awaited = {slot.worker.answer: (slot, slot.worker) for slot in slots if slot.worker is not None}
+        ready, _ = ray.wait(list(awaited), num_returns=1, timeout=POLL_SECONDS)
+        for reference in ready:
+            slot, worker = awaited[reference]
+            try:
+                answer = ray.get(reference)
+            except RayError as error:
+                if slot.run is not None:
+                    yield slot, None
+                else:
+                    slot.worker = None
+                    self.not_started = f"{' '.join(str(error).split())[:LONGEST]}."
+                    self.close(slot, self.not_started)
+                continue
+            if slot.run is not None:
+                yield slot, answer
+            worker.is_ready = True
+
+    def dismiss(self, workers: Sequence[Worker], seconds: float = 0.0) -> None:  # noqa: ARG002
+        for worker in workers:
+            ray.kill(worker.actor)
 
 
 def _connect(address: str | None) -> bool:
@@ -110,50 +236,17 @@ def _knock(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=10).close()
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a task gives: what became of its run, the node that it ran on, and whether that should take no more."""
+def _forwarded() -> dict[str, str]:
+    """Variables that actors get from here: nodes have an environment of their own, and other caches in it.
 
-    outcome: Outcome
-    node: str = ""
-    is_ill: bool = False
-
-
-@lru_cache  # one for each of Ray's processes
-def _health(out: str) -> Health:
-    return Health(Path(out))
-
-
-def _task(run: PlannedRun, out: str, threads: int, device: str) -> Answer:
-    """A run inside one of Ray's processes, which are kept for the next run: torch and the data stay loaded."""
-    import torch
-
-    torch.set_num_threads(threads)
-    health, node = _health(out), ray.get_runtime_context().get_node_id()
-    if health.is_ill:
-        return Answer(Outcome(run.name, "waiting", health.reason), node, is_ill=True)
-    outcome = execute(run, out, device)
-    health.note(outcome)
-    return Answer(outcome, node, health.is_ill)
-
-
-def _answer(reference: Any, folder: Path) -> Answer:
-    try:
-        answer: Answer = ray.get(reference)
-    except RayError as error:
-        reason = f"Ray gave it up after {RETRIES} retries ({type(error).__name__})"
-        return Answer(failed(folder, reason, str(error)))
-    return answer
-
-
-def _nodes() -> set[str]:
-    """Ids of the nodes that run tasks."""
-    return {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
-
-
-def _at(node: str) -> dict[str, Any]:
-    """The options of a task that should run on a node; another will do where that one is gone."""
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node, soft=True)}
+    Without tokens, which Ray would show to everyone on the cluster: a login stored in HF_HOME is found there.
+    """
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("FGMIX_", "HF_")) and not name.endswith("TOKEN")
+    }
+    return given | {name: os.path.abspath(os.environ[name]) for name in PLACES if os.environ.get(name)}
 
 
 def _everywhere(spec: RunSpec) -> RunSpec:

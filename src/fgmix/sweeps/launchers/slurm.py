@@ -1,17 +1,23 @@
 """Runs as a Slurm job array, through submitit.
 
-The array has a few jobs, not one per run: a job loads torch and the data once and works through runs until none is
-left. Job i of n starts with runs i, i + n, i + 2n, … and then helps with the others; locks keep two jobs off one run. A
-job that is preempted or out of time is queued again and resumes from its run's checkpoint; one whose machine fails two
-runs in a row ends. The sweep's folder and the data must be on a filesystem that all nodes share, with file locks.
+The array has a few jobs, not one per run. A job is a sweep on its node: as many warm worker processes as its GPUs hold
+(see `launchers.local`), which load torch and the data once and work through runs until none is left. Job i of n starts
+with runs i, i + n, i + 2n, … and then helps with the others; locks keep two jobs off one run. Slurm signals a job that
+is preempted or nearly out of time: its runs write checkpoints, and it is queued again. Jobs note what becomes of runs,
+each in a file of its own, and this is all that the waiting process reads. The sweep's folder and the data must be on a
+filesystem that all nodes share.
 """
 
 from __future__ import annotations
 
+import json
+import platform
+import secrets
 import subprocess
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +25,90 @@ import submitit
 from submitit.core.utils import FailedJobError
 from submitit.helpers import DelayedSubmission
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
+from fgmix.files import make_folder, read_lines
 from fgmix.runs.folder import RunFolder
-from fgmix.sweeps.attempts import Health, last_attempt
-from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import Outcome, is_settled, read_error
+from fgmix.sweeps.folder import Outcome, failed
+from fgmix.sweeps.launchers.local import LocalPool, Worker
+from fgmix.sweeps.launchers.pool import GRACE, Slot
 from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun
 
-POLL_SECONDS = 5.0  # between looks at the folder and the queue
+POLL_SECONDS = 10.0  # between looks at the jobs' notes and the queue
 TIME_OUTS = 1000  # how often a job that runs out of time is queued again: each time it has got further
 SHARED_NAMES = ("timeout_min", "mem_gb", "nodes", "name")  # options that submitit calls the same on every cluster
+# Four hours: most partitions allow them, and the start of a job is a small part of them. The signal comes 90 seconds
+# before the end: `GRACE` for the checkpoints, the rest to be queued again.
+DEFAULTS = {"timeout_min": "240", "signal_delay_s": f"{GRACE + 30:.0f}"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the jobs of an array have in common.
+
+    Args:
+        out: the sweep's folder.
+        places: the device of each of its workers.
+        threads: of torch, in each worker.
+        minutes: its time limit.
+    """
+
+    out: str
+    places: tuple[str, ...]
+    threads: int
+    minutes: float
 
 
 class Share:
-    """What a job of the array does."""
+    """What a job of the array does.
 
-    def __init__(self, runs: Sequence[PlannedRun], out: str, threads: int, device: str) -> None:
-        self.runs, self.out, self.threads, self.device = runs, out, threads, device
+    Args:
+        runs: what to execute, in this order.
+        job: how.
+        notes: file in which the job notes what becomes of them.
+    """
+
+    def __init__(self, runs: Sequence[PlannedRun], job: Job, notes: Path) -> None:
+        self.runs, self.job, self.notes = runs, job, notes
+        self.pool: LocalPool | None = None
 
     def __call__(self) -> None:
-        import torch
-
-        torch.set_num_threads(self.threads)
-        out, left = Path(self.out), deque(self.runs)
-        health = Health(out)
-        while left and not health.is_ill:
-            run = left.popleft()
-            if is_settled(out / run.name):
-                continue
-            outcome = execute(run, self.out, self.device)
-            health.note(outcome)
-            if outcome.status == "waiting":
-                print(f"{run.name} waits: {outcome.error}", flush=True)  # in the job's log
-                left.append(run)
+        out, places, threads = Path(self.job.out), self.job.places, self.job.threads
+        self.pool = LocalPool(self.runs, out, self._note, places, threads)
+        self.pool.run_to_end()
 
     def checkpoint(self) -> DelayedSubmission:
-        """What submitit queues again when the job is preempted or out of time: the same; what is done is skipped."""
+        """Called by submitit on Slurm's signal: the workers end with checkpoints, and what is left is queued again."""
+        if self.pool is not None:
+            busy = [slot for slot in self.pool.slots if slot.run is not None]
+            self.pool.end(GRACE)
+            for slot in busy:
+                self._refuse_if_stuck(slot)
+            self.runs = [*(slot.run for slot in busy if slot.run is not None), *self.pool.waiting]
+            self.pool = None  # processes cannot be queued
         return DelayedSubmission(self)
+
+    def _note(self, outcome: Outcome) -> None:
+        # On a full disk the note is lost, not the job: who waits for it looks at the folders in the end.
+        with suppress(OSError), open(self.notes, "a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+
+    def _refuse_if_stuck(self, slot: Slot[Worker]) -> None:
+        """Fail a run that had most of the time limit and ended not one step: it would be queued again for ever."""
+        assert slot.run is not None
+        assert slot.worker is not None
+        out = Path(self.job.out)
+        folders = [out / slot.run.name, *(out / "trunks").glob("*")]
+        noted = [line for folder in folders for line in read_lines(RunFolder(folder).sessions)]
+        worker = (platform.node(), slot.worker.process.pid)
+        own = [line for line in noted if (line.get("host"), line.get("pid")) == worker]
+        last = max(own, key=lambda line: line["started"], default=None)
+        if last and last["seconds"] > 60 * self.job.minutes / 2 and last["first_step"] == last["last_step"]:
+            reason = (
+                "Expected a time limit in which a run gets from one checkpoint to the next. In a job of "
+                f"{self.job.minutes:g} minutes it ended no step. Raise --slurm timeout_min and add --retry-failed."
+            )
+            self._note(failed(out / slot.run.name, reason))
 
 
 def run_slurm(
@@ -67,48 +119,116 @@ def run_slurm(
     jobs: int = 1,
     cpus: int = 1,
     gpus: int = 0,
+    runs_per_gpu: int = 1,
     device: str = "auto",
     options: Mapping[str, str] | None = None,
     cluster: str = "slurm",
 ) -> list[Outcome]:
-    """Execute runs as a job array; returns the outcomes as they appear in the folder.
+    """Execute runs as a job array; returns the outcomes that the jobs note.
 
     Args:
         runs: what to execute.
         out: the sweep's folder; logs go to its subfolder `slurm`.
         report: called after each run.
         jobs: jobs of the array.
-        cpus: cores of a job, and torch's threads in it.
-        gpus: GPUs of a job.
-        device: "auto" is the GPU that a job is given, if it is given one; or "cpu".
+        cpus: cores of a run, and torch's threads in it.
+        gpus: GPUs of a job, which executes a run on each of them at the same time.
+        runs_per_gpu: how many runs a GPU holds.
+        device: "auto" is the GPUs of a job, if it has any; or "cpu".
         options: Slurm's own, such as {"partition": "gpu", "timeout_min": "240"}.
         cluster: "slurm", or "local" for submitit's own processes on this machine.
     """
+    given = {**DEFAULTS, **(options or {})}
+    minutes = _time_limit(given, runs)
+    devices = [f"cuda:{i}" for i in range(gpus)] if device == "auto" and gpus else [device] * max(1, gpus)
+    places = tuple(devices * runs_per_gpu)
     executor = _executor(out / "slurm", cluster)
-    _set_options(executor, cpus, gpus, options or {})
-    count = min(jobs, len(runs))
-    folder = str(out.resolve())
-    shares = [
-        Share([*runs[i::count], *(run for j, run in enumerate(runs) if j % count != i)], folder, cpus, device)
-        for i in range(count)
-    ]
-    submitted = _submit(executor, shares)
-    waiting, outcomes = list(runs), list[Outcome]()
+    _set_options(executor, cpus * len(places), gpus, given)
+    job = Job(str(out.resolve()), places, cpus, minutes)
+    shares = _shares(runs, job, min(jobs, len(runs)), make_folder(out / "slurm").resolve())
+    array = _Array(_submit(executor, shares), [share.notes for share in shares], cluster)
+    outcomes, settled = dict[str, Outcome](), set[str]()
     try:
-        while waiting:
-            queued = _queued(submitted, cluster)  # before the look at the folder: a job's last result is not missed
-            for run in [run for run in waiting if is_settled(out / run.name)]:
-                waiting.remove(run)
-                outcomes.append(_outcome(out / run.name))
-                report(outcomes[-1])
-            if not queued:
+        while True:
+            queued = array.is_queued()  # before the look at the notes: a job's last one is not missed
+            for outcome in array.new_notes():
+                if outcome.name not in settled:  # a job also notes what it finds done by others
+                    report(outcome)
+                    outcomes[outcome.name] = outcome
+                if outcome.status in ("done", "failed"):
+                    settled.add(outcome.name)
+            if not queued or len(settled) == len(runs):
                 break
             time.sleep(POLL_SECONDS)
     finally:
-        for job in submitted if waiting else ():
+        array.cancel()
+    return list(outcomes.values())
+
+
+def _shares(runs: Sequence[PlannedRun], job: Job, count: int, folder: Path) -> list[Share]:
+    array = secrets.token_hex(4)
+    return [
+        Share(
+            [*runs[i::count], *(run for j, run in enumerate(runs) if j % count != i)],
+            job,
+            folder / f"{array}_{i}_outcomes.jsonl",
+        )
+        for i in range(count)
+    ]
+
+
+class _Array:
+    """The jobs of an array, their notes, and how far these have been read."""
+
+    def __init__(self, jobs: Sequence[submitit.Job[None]], notes: Sequence[Path], cluster: str) -> None:
+        self.jobs, self.cluster = jobs, cluster
+        self.read = dict.fromkeys(notes, 0)
+
+    def is_queued(self) -> bool:
+        """Whether a job waits or runs. By squeue: submitit asks sacct, and many clusters keep no accounting."""
+        if self.cluster != "slurm":
+            return not all(job.done() for job in self.jobs)
+        ids = ",".join(dict.fromkeys(job.job_id.split("_")[0] for job in self.jobs))
+        answer = subprocess.run(["squeue", "--noheader", "--jobs", ids], capture_output=True, text=True)
+        if answer.returncode:  # squeue forgets a job minutes after its end; any other trouble passes
+            return "Invalid job id" not in answer.stderr
+        return bool(answer.stdout.strip())
+
+    def new_notes(self) -> list[Outcome]:
+        """What the jobs have noted since the last look: one file per job is read, and only its new lines."""
+        found = []
+        for path, start in self.read.items():
+            if not path.exists():
+                continue
+            with open(path, "rb") as file:
+                file.seek(start)
+                whole = file.read().rpartition(b"\n")[0]
+            self.read[path] = start + len(whole) + bool(whole)
+            found += [Outcome(**json.loads(line)) for line in whole.splitlines()]
+        return found
+
+    def cancel(self) -> None:
+        for job in self.jobs:
             job.cancel(check=False)
-    failures = {run.name: last_attempt(out / run.name) for run in waiting}
-    return [*outcomes, *(Outcome(name, "waiting", reason) for name, reason in failures.items() if reason)]
+
+
+def _time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) -> float:
+    """The jobs' time limit in minutes, in which a run must get from one checkpoint to the next."""
+    if "time" in options:
+        raise UserError("Expected the time limit as --slurm timeout_min=MINUTES. Found --slurm time. Change its name.")
+    found = {name: options[name] for name in DEFAULTS}
+    for name, text in found.items():
+        if not text.isdecimal() or not int(text):
+            raise bad_value(f"--slurm {name}", "a positive integer", text)
+    minutes, seconds = int(found["timeout_min"]), int(found["signal_delay_s"])
+    segment = max(run.spec.checkpoint_minutes for run in runs)
+    if minutes <= segment + seconds / 60:
+        raise UserError(
+            f"Expected a time limit of more than {segment + seconds / 60:g} minutes: runs write a checkpoint every "
+            f"{segment:g} minutes, and Slurm's signal comes {seconds} seconds before the end. Found timeout_min="
+            f"{minutes}. Raise --slurm timeout_min, or lower --with checkpoint_minutes."
+        )
+    return minutes
 
 
 def _executor(folder: Path, cluster: str) -> submitit.AutoExecutor:
@@ -142,20 +262,3 @@ def _set_options(executor: submitit.AutoExecutor, cpus: int, gpus: int, options:
         executor.update_parameters(**resources)
     except (NameError, ValueError) as error:
         raise UserError(f"Expected options that submitit accepts. {error} Check the --slurm options.") from error
-
-
-def _queued(jobs: Sequence[submitit.Job[None]], cluster: str) -> bool:
-    """Whether a job waits or runs. By squeue: submitit asks sacct, and many clusters keep no accounting."""
-    if cluster != "slurm":
-        return not all(job.done() for job in jobs)
-    ids = ",".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
-    answer = subprocess.run(["squeue", "--noheader", "--jobs", ids], capture_output=True, text=True)
-    if answer.returncode:  # squeue forgets a job minutes after its end; any other trouble passes
-        return "Invalid job id" not in answer.stderr
-    return bool(answer.stdout.strip())
-
-
-def _outcome(folder: Path) -> Outcome:
-    if RunFolder(folder).is_done:
-        return Outcome(folder.name, "done")
-    return Outcome(folder.name, "failed", read_error(folder))
