@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
@@ -41,3 +42,19 @@ def test_your_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["folder"] / "card.md").exists()
     assert found["expected"].accuracy > 0.5
     assert found["predictions"].labels == ["none", "benign", "malignant", "none", "benign"]
+
+
+def test_quickstart_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its cells, but for the installation; fewer steps."""
+    cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert code[0] == "%pip install -q fgmix"
+    assert "steps = 100" in code[1]
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for cell in code[1:]:
+        exec(compile(cell.replace("steps = 100", "steps = 5"), "quickstart.ipynb", "exec"), names)
+    assert "FGMix: " in capsys.readouterr().out
+    assert names["mixed"].z.shape == (32, 32)  # type: ignore[attr-defined]
