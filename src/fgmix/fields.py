@@ -13,7 +13,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from numbers import Integral, Number, Real
+from numbers import Integral, Real
 from os import PathLike
 from typing import Any
 
@@ -80,6 +80,11 @@ class Field:
         return _parts(self.kind)
 
     @cached_property
+    def _unbounded(self) -> frozenset[type]:
+        """The types of which every value is allowed."""
+        return frozenset({bool, type(None), *(() if self.choices else (str,))} & {*self.types})
+
+    @cached_property
     def optional(self) -> bool:
         return type(None) in _parts(self.kind)
 
@@ -99,11 +104,9 @@ class Field:
 
     def checked(self, value: Any) -> Any:
         """The value, with an integer made a float where a float is declared, so that 1 and 1.0 are one spec."""
-        if str in self.types and isinstance(value, PathLike):
-            value = str(value)
-        if value is None and self.optional:
-            return None
-        if not isinstance(value, bool) and isinstance(value, Number):
+        if type(value) in self._unbounded:
+            return value
+        if type(value) not in self.types:
             value = self._in_own_type(value)
         if not isinstance(value, self.types) or (isinstance(value, bool) and bool not in self.types):
             raise bad_value(self.name, self.expected, value)
@@ -116,7 +119,11 @@ class Field:
         return value
 
     def _in_own_type(self, value: Any) -> Any:
-        """1 as 1.0 where a float is declared, and numpy's numbers as Python's."""
+        """1 as 1.0 where a float is declared, numpy's numbers as Python's, a path as a text."""
+        if str in self.types and isinstance(value, PathLike):
+            return str(value)
+        if isinstance(value, bool):
+            return value
         if int in self.types and isinstance(value, Integral):
             return int(value)
         return float(value) if float in self.types and isinstance(value, Real) else value

@@ -17,6 +17,7 @@ from fgmix.errors import UserError
 _JSON = re.compile(rb'\{"digest": "([0-9a-f]{32})",\n')
 _LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{32})"\}')
 _COMMENT = b"fgmix "  # before the digest in a zip archive's comment
+LEVELS = 3  # of a JSON text that have lines of their own: a record's entries, its evaluations and their entries
 _LENGTH = 2  # bytes of the comment's length, which end an archive without a comment
 
 
@@ -35,16 +36,46 @@ def digest_of(data: bytes) -> str:
 
 def seal_json(content: dict[str, Any]) -> bytes:
     """A JSON text with sorted keys and a fixed layout, sealed: equal contents, never empty, are equal bytes."""
-    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    text = _laid_out(content, 0) + "\n"
     body = text.encode(errors="surrogatepass")[2:]  # without "{\n"; a path may hold bytes that are no text
     return f'{{"digest": "{digest_of(body)}",\n'.encode() + body
 
 
-def open_json(data: bytes, name: str) -> dict[str, Any]:
-    """The content of a sealed JSON text; `name` is the file's, for the error."""
+def _laid_out(value: Any, depth: int) -> str:
+    """JSON with a line for each entry, down to `LEVELS` levels; what is deeper shares a line, and is read faster."""
+    if depth == LEVELS or not isinstance(value, dict | list | tuple) or not value:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if isinstance(value, dict):
+        ends = "{}"
+        lines = [f"{json.dumps(key, ensure_ascii=False)}: {_laid_out(value[key], depth + 1)}" for key in sorted(value)]
+    else:
+        ends = "[]"
+        lines = [_laid_out(each, depth + 1) for each in value]
+    indent = "\n" + " " * depth
+    return ends[0] + indent + " " + f",{indent} ".join(lines) + indent + ends[1]
+
+
+def check_json(data: bytes, name: str) -> None:
+    """Refuse a JSON text that is not what `seal_json` made; `name` is the file's, for the error."""
     head = _JSON.match(data)
     if head is None or digest_of(data[head.end() :]) != head[1].decode():
         raise damaged(name)
+
+
+def open_entry(data: bytes, name: str, key: str) -> Any:
+    """One entry of a sealed JSON text, a text or a number, without reading the others; None if there is none."""
+    check_json(data, name)
+    start = f'\n "{key}": '.encode()  # only a line of the first level begins so: texts hold no line breaks
+    _, found, rest = data.partition(start)
+    try:
+        return json.loads(rest.partition(b"\n")[0].rstrip(b",")) if found else None
+    except ValueError as error:
+        raise damaged(name) from error
+
+
+def open_json(data: bytes, name: str) -> dict[str, Any]:
+    """The content of a sealed JSON text; `name` is the file's, for the error."""
+    check_json(data, name)
     try:
         content: dict[str, Any] = json.loads(data)
     except (ValueError, RecursionError) as error:

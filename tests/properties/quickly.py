@@ -1,6 +1,6 @@
 """How properties are tested: on the same few examples every time, or on many random ones.
 
-    FGMIX_EXAMPLES=1500 pytest tests/properties
+FGMIX_EXAMPLES=1500 pytest tests/properties
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fgmix.errors import UserError
 from fgmix.files import write_bytes, write_json
+from fgmix.runs.lean import read_lean_record
 from fgmix.runs.record import RECORD, RunRecord, read_record
 from fgmix.seals import Damaged, open_line, seal_json, seal_line
 from properties.quickly import quickly
@@ -66,10 +67,47 @@ def test_a_forged_record_is_read_or_refused(tmp_path: Path, record: RunRecord, d
     try:
         found = read_record(tmp_path)
     except UserError as error:
-        assert RECORD in str(error)
+        assert RECORD in str(error)  # noqa: PT017 (raising is one of two right answers)
         return
     for model in found.models:
         assert 0 <= found.test_accuracy(model) <= 1 or not found.spec.test_domains
+
+
+@quickly
+@given(some_records(), st.data(), st.floats(max_value=-1e-9) | st.floats(min_value=1 + 1e-9) | st.just(float("nan")))
+def test_an_accuracy_out_of_range_is_refused(
+    tmp_path: Path, record: RunRecord, data: st.DataObject, value: float
+) -> None:
+    content = json.loads(json.dumps(record.as_dict()))
+    scores = data.draw(st.sampled_from(content["evaluations"]))["accuracy"]["raw"]
+    scores[data.draw(st.sampled_from(DOMAINS))][data.draw(st.sampled_from(["train", "holdout"]))] = value
+    write_json(tmp_path / RECORD, content)
+    for read in (read_record, read_lean_record):
+        with pytest.raises(UserError, match="between 0 and 1"):
+            read(tmp_path / RECORD)
+
+
+@quickly
+@given(some_records(), st.data())
+def test_a_lean_record_is_the_record(tmp_path: Path, record: RunRecord, data: st.DataObject) -> None:
+    """Also where something is forged: what the one refuses, the other refuses with the same words."""
+    content = json.loads(json.dumps(record.as_dict()))
+    if data.draw(st.booleans()):
+        _replace_somewhere(content, data)
+    write_json(tmp_path / RECORD, content)
+    try:
+        whole = read_record(tmp_path)
+    except UserError as error:
+        with pytest.raises(UserError) as lean:
+            read_lean_record(tmp_path / RECORD)
+        assert str(lean.value) == str(error)  # noqa: PT017
+        return
+    found = read_lean_record(tmp_path / RECORD)
+    assert json.dumps(found.as_dict(), sort_keys=True) == json.dumps(whole.as_dict(), sort_keys=True)
+    assert found.models == whole.models
+    for model in whole.models:
+        assert found.candidates(model) == whole.candidates(model)
+        assert found.selected(model) == whole.selected(model)
 
 
 def _replace_somewhere(content: Any, data: st.DataObject) -> None:

@@ -14,7 +14,8 @@ from fgmix.results.costs import Costs, read_costs
 from fgmix.results.domainbed import from_domainbed as read_domainbed
 from fgmix.results.grids import Grid, split_grids
 from fgmix.results.packed import unpack
-from fgmix.runs.record import RECORD, RunRecord, read_record
+from fgmix.runs.lean import read_lean_record
+from fgmix.runs.record import RECORD, RunRecord
 from fgmix.sweeps.folder import Plan, read_plans
 
 SHOWN = 10  # notes about what was skipped, at most
@@ -84,7 +85,7 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
 def _read_once(path: Path, known: dict[Path, RunRecord], notes: list[str]) -> RunRecord | None:
     if path not in known:
         try:
-            known[path] = read_record(path)
+            known[path] = read_lean_record(path)
         except UserError as error:
             notes.append(f"Skipped a record. {error}")
     return known.get(path)

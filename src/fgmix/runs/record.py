@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -48,6 +49,10 @@ class Evaluation:
     def scores(self) -> dict[str, Scores]:
         """What selection goes by: accuracy, or the metric that the run was asked for."""
         return self.headline or self.accuracy
+
+    def has(self, model: Model) -> bool:
+        """Whether a model was evaluated."""
+        return model in self.accuracy
 
     def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
         """Training-domain validation: mean holdout accuracy (or other metric of the run) of the source domains."""
@@ -109,7 +114,7 @@ class RunRecord:
     status: Literal["done", "diverged"]
     fgmix_version: str
     domains: tuple[str, ...]
-    evaluations: tuple[Evaluation, ...]
+    evaluations: Sequence[Evaluation]
     diverged_at: int | None = None
     label: str = ""
     domainbed_name: str | None = None
@@ -157,7 +162,7 @@ class RunRecord:
                 f"Expected a model that the run evaluated: {', '.join(self.models)}. Found {model!r}. "
                 "Train with --averaging swa or swad to have an averaged one."
             )
-        found = tuple(e for e in self.evaluations if model in e.accuracy)
+        found = tuple(e for e in self.evaluations if e.has(model))
         return found if selected_weights(model) == "best" else found[-1:]
 
     def selected(self, model: Model = "raw") -> Evaluation:
@@ -173,7 +178,7 @@ class RunRecord:
         first three quarters of the steps, and than every other one.
         """
         model = self.models[-1] if self.models else "raw"
-        values = {e.step: e.validation(self.sources, model) for e in self.evaluations if model in e.accuracy}
+        values = {e.step: e.validation(self.sources, model) for e in self.evaluations if e.has(model)}
         early = [value for step, value in values.items() if step <= 0.75 * self.spec.steps]
         last = values.pop(self.spec.steps, 0.0)
         return bool(early) and last >= max(early) + GAIN and last > max(values.values())
@@ -267,13 +272,19 @@ def read_record(path: str | Path) -> RunRecord:
     return as_record(content, str(file), file.parent)
 
 
-def as_record(content: dict[str, Any], place: str, folder: Path | None = None) -> RunRecord:
+def as_record(
+    content: dict[str, Any],
+    place: str,
+    folder: Path | None = None,
+    evaluations: Sequence[Evaluation] | None = None,
+) -> RunRecord:
     """The record that `RunRecord.as_dict` gave.
 
     Args:
         content: the plain values.
         place: where they were read, for errors.
         folder: the run's; None for a record without one.
+        evaluations: if given, those of the record, which the caller checks; else they are made from the content.
     """
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
@@ -282,8 +293,12 @@ def as_record(content: dict[str, Any], place: str, folder: Path | None = None) -
             "Read it with the fgmix version that made it."
         )
     try:
-        record = _record(content, folder)
+        made = evaluations or tuple(Evaluation(**evaluation) for evaluation in content["evaluations"])
+        record = _record(content, folder, made)
         _check(record)
+        if evaluations is None:
+            for evaluation in made:
+                check_evaluation(evaluation, record.domains, record.spec.test_domains)
         return record
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
@@ -292,7 +307,7 @@ def as_record(content: dict[str, Any], place: str, folder: Path | None = None) -
         ) from error
 
 
-def _record(content: dict[str, Any], folder: Path | None) -> RunRecord:
+def _record(content: dict[str, Any], folder: Path | None, evaluations: Sequence[Evaluation]) -> RunRecord:
     return RunRecord(
         spec=ResolvedSpec.from_dict(content["spec"]),
         status=content["status"],
@@ -303,7 +318,7 @@ def _record(content: dict[str, Any], folder: Path | None) -> RunRecord:
         gpu=content.get("gpu"),
         classes=tuple(content.get("classes", ())),
         unseen=content.get("unseen", {}),
-        evaluations=tuple(Evaluation(**evaluation) for evaluation in content["evaluations"]),
+        evaluations=evaluations,
         diverged_at=content["diverged_at"],
         label=content["label"],
         domainbed_name=content["domainbed_name"],
@@ -325,11 +340,10 @@ def _check(record: RunRecord) -> None:
             raise bad_value("label, fgmix, notes and classes", "texts", text)
     for model in record.unseen:
         record.metrics_of(model)  # type: ignore[arg-type]  # an error is one of the record
-    for evaluation in record.evaluations:
-        _check_evaluation(evaluation, names, record.spec.test_domains)
 
 
-def _check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tuple[str, ...]) -> None:
+def check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tuple[str, ...]) -> None:
+    """Refuse values that no evaluation of a run with these domains and test domains gives."""
     if type(evaluation.step) is not int or evaluation.step < 0:
         raise bad_value("step", "zero or a positive integer", evaluation.step)
     if not evaluation.accuracy.keys() <= {*get_args(Model)}:

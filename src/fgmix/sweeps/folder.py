@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from fgmix.claims import is_held_elsewhere
 from fgmix.errors import MachineError, UserError
-from fgmix.files import is_held, make_folder, read_json, write_json
+from fgmix.files import is_held, make_folder, read_bytes, read_json, write_json
 from fgmix.runs.folder import RunFolder
+from fgmix.seals import open_entry
 
 State = Literal["done", "diverged", "running", "failed", "waiting"]
 
@@ -121,10 +122,10 @@ def read_error(folder: Path) -> str:
 
 def _text(file: Path, name: str) -> str:
     """A field of a run's JSON file, or a sentence about what is wrong with the file."""
-    content = read_json(file)
-    if not isinstance(content, dict) or name not in content:
+    found = open_entry(read_bytes(file), str(file), name)
+    if found is None:
         raise UserError(f"Expected {name!r} in {file}. Found none. Delete the file and rerun the sweep.")
-    return str(content[name])
+    return str(found)
 
 
 def failed(folder: Path, error: str, trace: str = "") -> Outcome:

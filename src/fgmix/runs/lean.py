@@ -1,0 +1,192 @@
+"""Records as tables need them: 20,000 are read within seconds, into memory that a laptop has.
+
+Almost all of a record are the numbers of its evaluations, and records of one sweep differ in these numbers alone. So
+the text between the numbers is read once for all of them, as a layout that holds each number's place; a record is then
+its layout and a row of numbers. An evaluation is put together when it is looked at. Losses and the method's metrics,
+which no table shows, stay in the file until then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, overload
+
+from fgmix.errors import UserError
+from fgmix.files import read_bytes
+from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, as_record, check_evaluation, read_record
+from fgmix.seals import check_json
+
+_START, _END = '\n "evaluations": [\n', "\n ],\n"  # as `seals.seal_json` lays a record out
+_LATER = ('   "loss": ', '   "metrics": ')  # entries of an evaluation that are read when they are looked at
+_SEAL = 48  # bytes of a sealed file's first line, at most
+_NUMBER = re.compile(r'": (-?\d+[.e][-+.e\d]*)')
+_ODD = re.compile(r'": [^{\d]')  # neither a number that is at least 0 nor what contains them
+
+
+class _Place(int):
+    """Where a number stands in a row."""
+
+
+class _Layout:
+    """The evaluations of a record, with the place of every number instead of the number.
+
+    Args:
+        text: JSON without the numbers, a NUL character in the place of each.
+    """
+
+    def __init__(self, text: str) -> None:
+        first, *others = text.split("\0")
+        filled = first + "".join(f'": {place}e0{other}' for place, other in enumerate(others))
+        self.evaluations: list[dict[str, Any]] = json.loads(f"[{filled}]", parse_float=lambda text: _Place(text[:-2]))
+        self.sound: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()  # domains and test domains that it fits
+
+    def check(self, record: RunRecord) -> None:
+        """Raise what is wrong with the evaluations of a record of this layout, whatever its numbers are."""
+        names = record.domains, record.spec.test_domains
+        if names in self.sound:
+            return
+        for evaluation, places in zip(record.evaluations, self.evaluations):
+            check_evaluation(Evaluation(evaluation.step, evaluation.accuracy, {}, {}, evaluation.headline), *names)
+            _require_places([places["accuracy"], places.get("headline", {})])
+        self.sound.add(names)
+
+
+_layout = lru_cache(maxsize=1000)(_Layout)
+
+
+class _Stored(Evaluation):
+    """An evaluation that is put together when it is looked at."""
+
+    _run: _Evaluations
+    _number: int
+    _places: dict[str, Any]
+
+    def __init__(self, run: _Evaluations, number: int) -> None:
+        self.__dict__.update(_run=run, _number=number, _places=run.layout.evaluations[number])
+
+    @property
+    def step(self) -> int:  # type: ignore[override]
+        found: int = self._places["step"]
+        return found
+
+    @property
+    def accuracy(self) -> dict[str, Scores]:  # type: ignore[override]
+        return _filled(self._places["accuracy"], self._run.numbers)
+
+    @property
+    def headline(self) -> dict[str, Scores]:  # type: ignore[override]
+        return _filled(self._places.get("headline", {}), self._run.numbers)
+
+    @property
+    def loss(self) -> dict[str, Scores]:  # type: ignore[override]
+        return _whole(self._run.file, self._run.seal)[self._number].loss
+
+    @property
+    def metrics(self) -> dict[str, float]:  # type: ignore[override]
+        return _whole(self._run.file, self._run.seal)[self._number].metrics
+
+    def has(self, model: Model) -> bool:
+        return model in self._places["accuracy"]
+
+    def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
+        scores, numbers = (self._places.get("headline") or self._places["accuracy"])[model], self._run.numbers
+        return sum([numbers[scores[name]["holdout"]] for name in sources]) / len(sources)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Evaluation) and self.as_dict() == other.as_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # as of any evaluation: it holds dictionaries
+
+
+class _Evaluations(Sequence[Evaluation]):
+    """The evaluations of one record.
+
+    Args:
+        layout: shared with other records.
+        numbers: its own.
+        file: where all of it is.
+        seal: first bytes of the file, its digest.
+    """
+
+    __slots__ = ("file", "layout", "numbers", "seal")
+
+    def __init__(self, layout: _Layout, numbers: array[float], file: Path, seal: bytes) -> None:
+        self.layout, self.numbers, self.file, self.seal = layout, numbers, file, seal
+
+    def __len__(self) -> int:
+        return len(self.layout.evaluations)
+
+    @overload
+    def __getitem__(self, number: int) -> Evaluation: ...
+    @overload
+    def __getitem__(self, number: slice) -> tuple[Evaluation, ...]: ...
+    def __getitem__(self, number: int | slice) -> Evaluation | tuple[Evaluation, ...]:
+        found = range(len(self))[number]
+        return _Stored(self, found) if isinstance(found, int) else tuple(_Stored(self, each) for each in found)
+
+    def __iter__(self) -> Iterator[Evaluation]:
+        return (_Stored(self, number) for number in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def read_lean_record(file: Path) -> RunRecord:
+    """The record at a record.json, equal to what `read_record` gives, and checked as there."""
+    try:
+        return _read(file)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return read_record(file)  # whatever is unusual about it: accepted there, or said
+
+
+def _read(file: Path) -> RunRecord:
+    data = read_bytes(file)
+    check_json(data, str(file))
+    head, _, rest = data.decode().partition(_START)
+    evaluations, _, tail = rest.partition(_END)
+    lines = evaluations.split("\n")
+    between, numbers = _parted("\n".join(line for line in lines if not line.startswith(_LATER)))
+    layout, later = _layout(between), [line for line in lines if line.startswith(_LATER)]
+    losses = [line for line in later if line.startswith(_LATER[0])]
+    if len(later) != len(_LATER) * len(layout.evaluations) or any(map(_ODD.search, losses)):
+        raise ValueError("an evaluation without its losses, or with others than numbers")
+    if numbers and not (min(numbers) >= 0 and max(numbers) <= 1):
+        raise ValueError("an accuracy out of range")
+    content = json.loads(f"{head}\n{tail}")
+    record = as_record(content, str(file), file.parent, _Evaluations(layout, numbers, file, data[:_SEAL]))
+    layout.check(record)
+    return record
+
+
+def _parted(text: str) -> tuple[str, array[float]]:
+    """The text between the numbers of a JSON text, and the numbers."""
+    parts = _NUMBER.split(text)
+    return "\0".join(parts[::2]), array("d", map(float, parts[1::2]))
+
+
+def _filled(places: Mapping[str, Any], numbers: array[float]) -> dict[str, Any]:
+    return {
+        name: numbers[inner] if isinstance(inner, _Place) else _filled(inner, numbers) for name, inner in places.items()
+    }
+
+
+def _require_places(found: Any) -> None:
+    """Raise TypeError where something else than a number stands."""
+    if not isinstance(found, _Place):
+        for inner in found.values() if isinstance(found, Mapping) else list(found):
+            _require_places(inner)
+
+
+@lru_cache(maxsize=8)
+def _whole(file: Path, seal: bytes) -> Sequence[Evaluation]:
+    """All evaluations of a record with all of their entries; several are looked at after each other."""
+    if not read_bytes(file).startswith(seal):
+        raise UserError(f"Expected the record {file} as it was before. It was replaced meanwhile. Rerun the command.")
+    return read_record(file).evaluations
