@@ -16,6 +16,8 @@ from fgmix.data import DomainDataset, LoadOptions
 from fgmix.data.image_dataset import load_images, prepare_images
 from fgmix.data.preparation import Preparation
 from fgmix.errors import UserError
+from fgmix.runs.loop import train
+from fgmix.runs.spec import RunSpec
 
 pytestmark = pytest.mark.usefixtures("image_cache")
 QUIET = LoadOptions(image_size=8, progress=False)
@@ -77,6 +79,18 @@ def test_a_start_after_prepare_looks_at_folders_only(tmp_path: Path, calls: Coun
     assert [len(domain) for domain in dataset.domains] == [CLASSES * EACH] * DOMAINS
     assert calls["open"] == calls["scandir"] == calls["listdir"] == 0
     assert calls["stat"] <= FOLDERS + 5  # each folder, and the root a few times more
+
+
+def test_a_run_after_prepare_opens_no_image_file(tmp_path: Path, calls: Counter[str]) -> None:
+    """From its start over training to the evaluation at its end."""
+    root = big_tree(tmp_path / "tree")
+    prepare_images(root, QUIET)
+    calls.clear()
+    options = {"backbone": "small_cnn", "image_size": 8, "steps": 2, "batch_size": 2}
+    spec = RunSpec(dataset=str(root), algorithm="erm", test_domains="domain0", **options)  # type: ignore[arg-type]
+    assert train(spec, tmp_path / "runs", device="cpu", progress=False).status == "done"
+    assert calls["open"] == calls["scandir"] == calls["listdir"] == 0
+    assert calls["stat"] <= FOLDERS + 5
 
 
 def test_prepared_or_not_the_dataset_is_the_same(tmp_path: Path) -> None:

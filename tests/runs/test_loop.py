@@ -219,6 +219,23 @@ def test_weights_that_are_kept(keep: str, averaging: str, files: set[str], tmp_p
         assert record.open(dataset=toy_data()).predict(torch.zeros(1, 6)).shape == (1, 3)
 
 
+def test_bytes_of_a_run(tmp_path: Path) -> None:
+    """none: no weights; best: those of two models, and no policy, which is the larger part; all: everything, twice."""
+    bytes_of, spec = {}, replace(toy_spec("fgmix"), snapshots=0)
+    for keep in ("none", "best", "all"):
+        folder = run(replace(spec, keep=keep), tmp_path / keep).folder  # type: ignore[arg-type]
+        assert folder is not None
+        bytes_of[keep] = sum(path.stat().st_size for path in folder.iterdir())
+    algorithm = build_algorithm(prepare(spec, toy_data()))
+    tensors = {name: value.nbytes for name, value in algorithm.state_dict().items() if isinstance(value, Tensor)}
+    model = sum(size for name, size in tensors.items() if name.startswith(("featurizer.", "classifier.")))
+    policy = sum(tensors.values()) - model
+    assert policy > model > 100_000
+    assert bytes_of["none"] < 20_000
+    assert bytes_of["best"] - bytes_of["none"] == pytest.approx(2 * model, rel=0.05)
+    assert bytes_of["all"] - bytes_of["none"] == pytest.approx(4 * (model + policy), rel=0.05)
+
+
 def test_weights_that_are_not_kept_are_named_with_the_way_to_get_them(tmp_path: Path) -> None:
     record = run(replace(toy_spec(), keep="best"), tmp_path)
     assert record.folder is not None
