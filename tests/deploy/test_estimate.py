@@ -74,6 +74,31 @@ def test_instances_of_classes_that_no_other_domain_has() -> None:
     assert [d.unknown for d in estimate(three).domains] == [0.5, 0.0, 0.0]
 
 
+def test_classes_that_a_network_never_saw_do_not_enter_the_temperature() -> None:
+    """x has a class of its own, which its network is sure to get wrong: T must not rise for that."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    logits = np.column_stack([3 * (y == 0), 3 * (y == 1), np.zeros(200)]) + rng.normal(size=(200, 3))
+    own = np.where(np.arange(200) < 60, 2, y)
+    with_own = [HeldOut(n, logits, np.zeros(200), c, in_domain_accuracy=1.0) for n, c in (("x", own), ("z", y))]
+    found = estimate(with_own)
+    assert found.temperature == pytest.approx(fit_temperature([logits[60:], logits], [y[60:], y]))
+    assert found.domains[0].unknown == pytest.approx(0.3)
+
+
+def test_the_metric_that_is_asked_for_leads() -> None:
+    rng = np.random.default_rng(0)
+    y = (np.arange(300) % 10 == 0).astype(np.int64)
+    always = np.tile([2.0, 0.0], (300, 1)) + 0.1 * rng.normal(size=(300, 2))
+    three = [HeldOut(name, always, np.zeros(300), y, in_domain_accuracy=1.0) for name in "xyz"]
+    plain, balanced = estimate(three), estimate(three, metric="balanced_accuracy")
+    assert (plain.value, balanced.value) == (pytest.approx(0.9), pytest.approx(0.5))
+    assert balanced.accuracy == pytest.approx(0.9)
+    low, high = balanced.interval or (0, 0)
+    variance = np.mean([a * (1 - a) / n for a, n in ((271 / 272, 270), (1 / 32, 30))]) / 2
+    assert high - low == pytest.approx(2 * 4.302653 * (variance * 4 / 3) ** 0.5)
+
+
 def test_no_certainty_from_three_domains_that_happen_to_agree() -> None:
     """All right in three domains of 20: s = 0, but 20 tosses say that little: a = 21/22."""
     interval = estimate([held_out(name, 20, 20) for name in "xyz"]).interval

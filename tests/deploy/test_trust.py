@@ -8,7 +8,17 @@ import torch
 from torch import nn
 
 from fgmix.deploy.model import Network
-from fgmix.deploy.trust import Floats, calibration_error, confidences, fit_familiar, fit_temperature, squared_distances
+from fgmix.deploy.trust import (
+    Floats,
+    Judged,
+    calibration_error,
+    choose_rule,
+    confidences,
+    fit_familiar,
+    fit_temperature,
+    reliability,
+    squared_distances,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -49,19 +59,25 @@ def test_calibration_error_by_hand() -> None:
     assert calibration_error(p, np.array([0, 1, 0, 1])) == pytest.approx((2 * 0.45 + 2 * 0.45) / 4)
 
 
-def test_novelty_is_mahalanobis_distance_over_the_limit() -> None:
-    mixing = RNG.normal(size=(3, 3))
-    y = RNG.integers(0, 2, 4000)
-    means = np.array([[0.0, 0, 0], [5, 5, 5]])
-    z = RNG.normal(size=(4000, 3)) @ mixing.T + means[y]
-    held_out = RNG.normal(size=(1000, 3)) @ mixing.T + means[RNG.integers(0, 2, 1000)]
+def unit(z: Floats) -> Floats:
+    return z / np.linalg.norm(z, axis=1, keepdims=True)
+
+
+def test_novelty_is_mahalanobis_distance_of_directions_over_the_limit() -> None:
+    mixing = RNG.normal(size=(4, 4))
+    means = np.array([[9.0, 0, 0, 0], [5, 5, 5, 5]])
+    y, others = RNG.integers(0, 2, 4000), RNG.integers(0, 2, 1000)
+    z, held_out = (RNG.normal(size=(len(c), 4)) @ mixing.T + means[c] for c in (y, others))
     familiar = fit_familiar(z, y, held_out)
-    precision = np.linalg.inv(mixing @ mixing.T)
-    points = 4 * RNG.normal(size=(50, 3))
-    naive = [min((p - m) @ precision @ (p - m) for m in means) for p in points]
-    found = familiar.novelty(points) * familiar.limit
-    np.testing.assert_allclose(found, naive, rtol=0.15)  # estimated from 4,000 codes, shrunk a little
+    centers = [unit(z)[y == c].mean(0) for c in (0, 1)]
+    precision = np.linalg.inv(np.cov((unit(z) - np.array(centers)[y]).T))
+    points = 4 * RNG.normal(size=(50, 4)) + means[0]
+    lengths = np.linalg.norm(points, axis=1) / np.quantile(np.linalg.norm(held_out, axis=1), 0.99)
+    naive = [min((u - m) @ precision @ (u - m) for m in centers) for u in unit(points)] * np.maximum(1, lengths) ** 2
+    np.testing.assert_allclose(familiar.novelty(points) * familiar.limit, naive, rtol=0.15)  # shrunk a little
+    assert (lengths > 1).any()
     assert (familiar.novelty(held_out) <= 1).mean() == pytest.approx(0.99, abs=0.002)
+    assert (familiar.novelty(20 * held_out) > 1).mean() > 0.9  # the same directions, but far outside
 
 
 def test_single_precision_keeps_the_novelty_of_classes_that_lie_far_apart() -> None:
@@ -88,7 +104,55 @@ def test_codes_that_are_all_one_do_not_divide_by_zero() -> None:
     z = np.ones((6, 3))
     familiar = fit_familiar(z, np.zeros(6, dtype=np.int64), z)
     assert (familiar.novelty(z) <= 1).all()
-    assert (familiar.novelty(z + 1) > 1).all()
+    assert (familiar.novelty(z * [1, 1, -1]) > 1).all()
+    assert np.isfinite(familiar.novelty(0 * z)).all()  # a code without a direction
+
+
+def judged(correct: np.ndarray, novelty: np.ndarray, confidence: np.ndarray, noise: float = 9.0) -> Judged:
+    return Judged(confidence, correct, novelty, np.full(50, noise))
+
+
+def test_trust_is_the_least_confidence_that_reaches_the_target() -> None:
+    """100 samples each; in x all above 0.5 are correct, in y all above 0.75: of both, as low as 90 % allow."""
+    p = np.linspace(0.01, 1, 100)
+    x, y = (judged(p > least, np.zeros(100), p) for least in (0.5, 0.75))
+    rule = choose_rule([x, y], 0.9)
+    assert rule.target == 0.9
+    for least in (rule.min_confidence, (rule.min_confidence or 0) - 0.01):
+        hits = np.concatenate([j.correct[j.confidence >= least] for j in (x, y)])
+        assert (hits.mean() >= 0.9) == (least == rule.min_confidence)
+    assert choose_rule([x], 1.0).min_confidence == pytest.approx(0.51)
+    assert choose_rule([judged(p < 0, np.zeros(100), p)], 0.9).min_confidence is None  # never correct
+    assert choose_rule([x, y], 0.9, min_confidence=0.3).min_confidence == 0.3
+    assert not choose_rule([judged(p < 0, np.zeros(100), p)], 0.9).trusted(p, np.zeros(100)).any()
+
+
+def test_a_handful_of_correct_predictions_is_no_reason_to_trust() -> None:
+    p = np.linspace(0.01, 1, 100)
+    assert choose_rule([judged(p > 0.9, np.zeros(100), p)], 0.95).min_confidence is None
+
+
+def test_novelty_counts_where_it_carries_information() -> None:
+    correct, p = np.arange(200) % 2 == 0, np.full(200, 0.9)
+    telling = np.where(correct, RNG.uniform(0, 2, 200), RNG.uniform(1, 3, 200))
+    useless = RNG.uniform(0, 2, 200)
+    found = choose_rule([judged(correct, telling, p, noise=0.0)], 0.9)
+    assert found.uses_novelty
+    assert found.wrong_auroc == pytest.approx(0.875, abs=0.06)
+    assert found.noise_auroc == 0
+    assert found.novel_above == pytest.approx(1.9, abs=0.1)  # 95 % of the correct ones pass
+    assert choose_rule([judged(correct, useless, p, noise=9.0)], 0.9).uses_novelty  # it knows noise
+    blind = choose_rule([judged(correct, useless, p, noise=0.0)], 0.4)
+    assert not blind.uses_novelty
+    assert blind.trusted(np.ones(1), np.full(1, 99.0)).all()
+
+
+def test_reliability_by_hand() -> None:
+    """x: two of confidence 0.95, one correct; y: four of 0.65, all correct. Domains weigh the same."""
+    x, y = np.array([[0.95, 0.05]] * 2), np.array([[0.65, 0.35]] * 4)
+    low, high = reliability([x, y], [np.array([0, 1]), np.zeros(4, np.int64)])
+    assert low == pytest.approx((0.65, 1.0, 0.5))
+    assert high == pytest.approx((0.95, 0.5, 0.5))
 
 
 def test_squared_distances_are_those_of_the_loop() -> None:

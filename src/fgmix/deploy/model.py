@@ -22,7 +22,7 @@ from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.terms import Terms
-from fgmix.deploy.trust import Familiar
+from fgmix.deploy.trust import SHORTEST, Familiar
 from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.networks.preprocessing import Normalisation
@@ -57,13 +57,13 @@ class Standardise(nn.Module):
 class Network(nn.Module):
     """Inputs as evaluation sees them → calibrated probabilities (n, C) and novelty (n,).
 
-        p = softmax(h(g(x)) / T),    novelty = min_c ‖W (g(x) − center) − m_c‖² / limit
+        z = g(x),    p = softmax(h(z) / T),    novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, ‖z‖/r)² / limit
 
     Args:
         featurizer: g.
         classifier: h.
         temperature: T.
-        familiar: center, m_c, W and the limit; see `trust`.
+        familiar: center, m_c, W, r and the limit; see `trust`.
         standard: what features are standardised by before g; None for images, and where they are taken as they are.
         backbone: frozen network whose features of images g takes; None where g takes the inputs.
     """
@@ -72,6 +72,7 @@ class Network(nn.Module):
     center: Tensor
     means: Tensor
     whitening: Tensor
+    reach: Tensor
     limit: Tensor
 
     def __init__(
@@ -89,7 +90,7 @@ class Network(nn.Module):
         self.featurizer = featurizer
         self.classifier = classifier
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
-        for name in ("center", "means", "whitening", "limit"):
+        for name in ("center", "means", "whitening", "reach", "limit"):
             self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,10 +100,12 @@ class Network(nn.Module):
     def logits_and_novelty(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """h(g(x)) (n, C) and novelty (n,)."""
         z = self.featurizer(self.standardise(self.backbone(x)))
-        white = (z - self.center) @ self.whitening.T
+        length = torch.linalg.vector_norm(z, dim=1)
+        white = (z / length.clamp(min=SHORTEST)[:, None] - self.center) @ self.whitening.T
         nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
         # Of differences: where classes lie far apart, the squares above leave no digit of single precision for them.
-        return self.classifier(z), (white - self.means[nearest]).square().sum(1) / self.limit
+        novelty = (white - self.means[nearest]).square().sum(1) / self.limit
+        return self.classifier(z), novelty * (length / self.reach).clamp(min=1).square()
 
 
 class Ensemble(nn.Module):
@@ -338,7 +341,7 @@ def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
         backbone = frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
-    familiar = Familiar(center, means, whitening, float(tensors["limit"]))
+    familiar = Familiar(center, means, whitening, float(tensors["reach"]), float(tensors["limit"]))
     standard = None
     if "standardise.mean" in tensors:
         standard = Standardisation(tensors["standardise.mean"].numpy(), tensors["standardise.scale"].numpy())

@@ -1,12 +1,16 @@
 """When to distrust a prediction: calibrated confidence, and the distance of a code from all codes seen in training.
 
     p = softmax(h(z) / T)                    T: the temperature at which held-out domains' labels are likeliest
-    m(z) = min_c (z − μ_c)ᵀ Σ⁻¹ (z − μ_c)    μ_c: mean code of class c, Σ: covariance of codes around their class's mean
-    novelty = m(z) / limit                   limit: what 99 % of known domains' held-out samples stay below
+    u = z / ‖z‖                              the code's direction: lengths differ too much for one covariance
+    m(u) = min_c (u − μ_c)ᵀ Σ⁻¹ (u − μ_c)    μ_c: mean direction of class c, Σ: covariance around their class's mean
+    novelty = m(u) · max(1, ‖z‖/r)² / limit  r: what 99 % of known domains' held-out codes are shorter than, so that
+                                             inputs far outside are novel in any direction; limit: novelty's own 99 %
 
-Guo et al., "On Calibration of Modern Neural Networks", 2017; Lee et al., "A Simple Unified Framework for Detecting
-Out-of-Distribution Samples and Adversarial Attacks", 2018. Unlike them, T is fitted on domains that the network has not
-seen, each weighing the same: confidence on known domains is no guide to that on a new one.
+Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599; Lee et al., "A Simple
+Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
+https://arxiv.org/abs/1807.03888; Müller and Hein, "Mahalanobis++", 2025, https://arxiv.org/abs/2505.18032 (directions
+in place of codes; the factor for long codes is ours). Unlike them, T is fitted on domains that the network has not seen,
+each weighing the same: confidence on known domains is no guide to that on a new one. docs/your-data.md compares scores.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 KNOWN = 0.99  # share of known domains' held-out samples that count as familiar
 LOG_T = (-3.0, 3.0)  # where a temperature is looked for
+SHORTEST = 1e-12  # length of a code that has a direction
 BINS = 15  # of the calibration error
 FAMILIAR = 0.95  # share of the correct predictions on unseen domains that novelty lets pass
 INFORMATIVE = 0.6  # AUROC from which novelty counts: 0.5 is a coin
@@ -82,24 +87,29 @@ def confidences(logits: Floats, temperature: float) -> Floats:
 
 @dataclass(frozen=True)
 class Familiar:
-    """Codes that training has seen, as Gaussians around class means with one covariance.
+    """Directions of codes that training has seen, as Gaussians around class means with one covariance.
 
     Args:
-        center: mean of all codes, (d,); distances do not depend on it, but single precision likes small numbers.
+        center: mean of all directions, (d,); distances do not depend on it, but single precision likes small numbers.
         means: W (μ_c − center) of the classes that occur, (C', d).
         whitening: W with WᵀW = Σ⁻¹, (d, d).
+        reach: length r, from which codes are novel for their length.
         limit: squared distance that counts as novel.
     """
 
     center: Floats
     means: Floats
     whitening: Floats
+    reach: float
     limit: float
 
     def novelty(self, z: Floats) -> Floats:
         """Squared distance of codes (n, d) to the nearest mean, over the limit: above 1 is novel."""
-        nearest: Floats = squared_distances((z - self.center) @ self.whitening.T, self.means).min(axis=1)
-        return nearest / self.limit
+        length = np.linalg.norm(z, axis=1)
+        directions = z / np.maximum(length, SHORTEST)[:, None]
+        nearest = squared_distances((directions - self.center) @ self.whitening.T, self.means).min(axis=1)
+        found: Floats = nearest * np.maximum(1, length / self.reach) ** 2 / self.limit
+        return found
 
 
 def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
@@ -113,6 +123,8 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
     """
     from sklearn.covariance import LedoitWolf
 
+    reach = max(float(np.quantile(np.linalg.norm(held_out, axis=1), KNOWN)), SHORTEST)
+    z = z / np.maximum(np.linalg.norm(z, axis=1), SHORTEST)[:, None]
     present = np.unique(y)
     means = np.stack([z[y == c].mean(axis=0) for c in present])
     around = z - means[np.searchsorted(present, y)]
@@ -121,7 +133,7 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
     floor = 1e-6 * max(float(np.trace(covariance)) / len(covariance), 1e-12)
     whitening = np.linalg.inv(np.linalg.cholesky(covariance + floor * np.eye(len(covariance))))
     center = z.mean(axis=0)
-    bare = Familiar(center, (means - center) @ whitening.T, whitening, 1.0)
+    bare = Familiar(center, (means - center) @ whitening.T, whitening, reach, 1.0)
     limit = float(np.quantile(bare.novelty(held_out), KNOWN))
     return replace(bare, limit=max(limit, 1e-30))  # 0 where all codes are one
 
