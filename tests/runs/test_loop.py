@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import stat
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +20,11 @@ from fgmix.algorithms import Algorithm, Batches, register
 from fgmix.algorithms._registry import _REGISTRY
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.runs import checkpoint, evaluation
+from fgmix.runs import checkpoint, evaluation, loop
 from fgmix.runs.evaluation import evaluating, score
 from fgmix.runs.loop import train
 from fgmix.runs.opening import open_run
-from fgmix.runs.prepared import build_algorithm, prepare
+from fgmix.runs.prepared import PreparedRun, build_algorithm, prepare
 from fgmix.runs.record import RunRecord, read_record
 from fgmix.runs.spec import RunSpec
 from runs.killed_run import toy_data, toy_spec
@@ -234,6 +236,22 @@ def test_bytes_of_a_run(tmp_path: Path) -> None:
     assert bytes_of["none"] < 20_000
     assert bytes_of["best"] - bytes_of["none"] == pytest.approx(2 * model, rel=0.05)
     assert bytes_of["all"] - bytes_of["none"] == pytest.approx(4 * (model + policy), rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_finished_run_holds_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    built: list[weakref.ref[Algorithm]] = []
+
+    def watched(run: PreparedRun) -> Algorithm:
+        algorithm = build_algorithm(run)
+        built.append(weakref.ref(algorithm))
+        return algorithm
+
+    monkeypatch.setattr(loop, "build_algorithm", watched)
+    record = run(replace(toy_spec("fgmix"), steps=3, eval_every=2, precision=precision), tmp_path)  # type: ignore[arg-type]
+    gc.collect()
+    assert record.status == "done"
+    assert [each() for each in built] == [None]
 
 
 def test_weights_that_are_not_kept_are_named_with_the_way_to_get_them(tmp_path: Path) -> None:

@@ -39,7 +39,13 @@ def spec(data: str, **fields: object) -> RunSpec:
 
 
 CALIBRATION = Calibration(
-    step_seconds=2.0, batch_size=10, score_seconds=0.5, weights_bytes=1000, model_bytes=100, state_bytes=5000
+    step_seconds=2.0,
+    batch_size=10,
+    read_seconds=0.25,
+    score_seconds=0.5,
+    weights_bytes=1000,
+    model_bytes=100,
+    state_bytes=5000,
 )
 
 
@@ -47,23 +53,24 @@ def test_an_estimate_by_hand(data: str) -> None:
     """Three domains of 30: 6 held out of each of two sources, all 30 of the test domain, in 3 evaluations."""
     run = spec(data, steps=10, eval_every=4, batch_size=20, averaging="none")
     found = estimate(run, load(data), CALIBRATION)
-    assert found == Estimate(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * 0.5, 2 * 1000, steps=10)
+    assert found == Estimate(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * (0.25 + 0.5), 2 * 1000, steps=10)
 
 
 @pytest.mark.parametrize(
-    ("fields", "evaluated", "size"),
+    ("fields", "read", "scored", "size"),
     [
-        ({"averaging": "swa"}, 2 * 42, 4 * 1000),  # two models, best and last of each
-        ({"averaging": "none", "evaluate_train": True}, 90, 2 * 1000),
-        ({"averaging": "none", "snapshots": 5}, 42, 2 * 1000 + 6 * 100),  # the initial weights are a snapshot, too
-        ({"averaging": "swa", "snapshots": 5}, 2 * 42, 2 * (2 * 1000 + 6 * 100)),
+        ({"averaging": "swa"}, 42, 2 * 42, 4 * 1000),  # two models in one pass, best and last of each
+        ({"averaging": "swad"}, 2 * 42, 2 * 42, 4 * 1000),  # in a pass for each
+        ({"averaging": "none", "evaluate_train": True}, 90, 90, 2 * 1000),
+        ({"averaging": "none", "snapshots": 5}, 42, 42, 2 * 1000 + 6 * 100),  # the initial weights are a snapshot, too
+        ({"averaging": "swa", "snapshots": 5}, 42, 2 * 42, 2 * (2 * 1000 + 6 * 100)),
     ],
 )
 def test_averages_training_parts_and_snapshots_count(
-    data: str, fields: dict[str, object], evaluated: int, size: int
+    data: str, fields: dict[str, object], read: int, scored: int, size: int
 ) -> None:
     found = estimate(spec(data, steps=1, batch_size=10, averaging_start=0, **fields), load(data), CALIBRATION)
-    assert found.seconds == 2.0 + evaluated * 0.5
+    assert found.seconds == 2.0 + read * 0.25 + scored * 0.5
     assert found.bytes == size
 
 

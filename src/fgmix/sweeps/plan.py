@@ -17,7 +17,7 @@ from fgmix.data._registry import cache_dir
 from fgmix.errors import UserError
 from fgmix.runs.averaging import predictor_tensors
 from fgmix.runs.devices import pick_device, torch_threads
-from fgmix.runs.evaluation import evaluating, score
+from fgmix.runs.evaluation import evaluating
 from fgmix.runs.prepared import batch_source, build_algorithm, prepare
 from fgmix.runs.protocols import PROTOCOLS
 from fgmix.runs.resolve import notes_of, resolve
@@ -39,7 +39,8 @@ class Calibration:
     Args:
         step_seconds: one training step, mean over the phases of a run.
         batch_size: of that step, per domain.
-        score_seconds: scoring one instance.
+        read_seconds: preparing one sample for an evaluation, once for all models of a pass.
+        score_seconds: one model's prediction for it.
         weights_bytes: one file of weights: all of the algorithm's tensors.
         model_bytes: featurizer and classifier, which a snapshot and an average hold.
         state_bytes: what a checkpoint holds of the algorithm, optimisers included.
@@ -47,6 +48,7 @@ class Calibration:
 
     step_seconds: float
     batch_size: int
+    read_seconds: float
     score_seconds: float
     weights_bytes: int
     model_bytes: int
@@ -165,14 +167,17 @@ def calibrate(
     domain, split = run.dataset.domains[0], run.splits[run.dataset.domain_names[0]]
     some = split.train[:EVALUATED]
     started = time.perf_counter()
+    x = domain.inputs.clean(some)
+    read = time.perf_counter() - started
     with evaluating(algorithm):
-        score(algorithm, domain, some)
-    score_seconds = (time.perf_counter() - started) / len(some)
+        algorithm.predict(x.to(where)).sum().item()  # fetched, as above
+    scored = time.perf_counter() - started - read
     state = algorithm.state_dict()
     return Calibration(
         step_seconds=statistics.mean(times),
         batch_size=run.spec.batch_size,
-        score_seconds=score_seconds,
+        read_seconds=read / len(some),
+        score_seconds=scored / len(some),
         weights_bytes=sum(tensor.nbytes for tensor in state.values() if isinstance(tensor, Tensor)),
         model_bytes=_bytes_of(predictor_tensors(algorithm)),
         state_bytes=_bytes_of(state),
@@ -200,7 +205,9 @@ def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, st
     models = 1 if run.averaging == "none" else 2
     evaluations = [step for step in PROTOCOLS[run.protocol].evaluations(run.eval_every, run.steps) if step > start]
     seconds = (run.steps - start) * calibration.step_seconds * run.batch_size / calibration.batch_size
-    seconds += len(evaluations) * models * _scored(run, dataset) * calibration.score_seconds
+    passes = 2 if run.averaging == "swad" else 1  # its average waits for the raw model's losses
+    per_sample = passes * calibration.read_seconds + models * calibration.score_seconds
+    seconds += len(evaluations) * _scored(run, dataset) * per_sample
     snapshots = run.snapshots + 1 if run.snapshots else 0
     kept = {"all": 2 * calibration.weights_bytes, "best": calibration.model_bytes, "none": 0}[run.keep]  # best and last
     each = kept + snapshots * calibration.model_bytes
@@ -214,7 +221,7 @@ def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
 
 
 def _scored(spec: RunSpec, dataset: DomainDataset) -> int:
-    """Instances in one evaluation of one model: the sources' holdouts, and all of the test domains."""
+    """Samples in one evaluation: the sources' holdouts, and all of the test domains."""
     return sum(
         len(domain)
         if spec.evaluate_train or domain.name in spec.test_domains
