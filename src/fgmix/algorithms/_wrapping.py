@@ -29,7 +29,7 @@ def wrapped(wrapper: type[Algorithm], inner: type[Algorithm], name: str) -> type
             "prefix."
         )
     config: type[BaseConfig] = type("Config", (wrapper.Config, inner.Config), {"__module__": wrapper.__module__})
-    facts = {fact: value for fact, value in vars(wrapper).items() if fact in ("year", "paper", "family", "cost")}
+    facts = {fact: value for fact, value in vars(wrapper).items() if fact in ("year", "paper", "family")}
     return type(
         f"{wrapper.__name__}Of{inner.__name__}",
         (inner, wrapper),
@@ -39,6 +39,7 @@ def wrapped(wrapper: type[Algorithm], inner: type[Algorithm], name: str) -> type
             "__doc__": wrapper.__doc__,
             "label": wrapper.label if name.endswith(f"+{INNERMOST}") else f"{wrapper.label} + {inner.label}",
             "domainbed_name": None,
+            "cost": None if wrapper.cost is None or inner.cost is None else wrapper.cost * inner.cost,
             "Config": config,
             "trunk_steps": classmethod(_no_steps),
         },

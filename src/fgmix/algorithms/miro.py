@@ -38,6 +38,8 @@ class MIRO(Algorithm):
     year = 2022
     paper = "https://arxiv.org/abs/2203.10789"
     family = "penalty"
+    cost = 1.34
+    keeps = "a frozen copy"
 
     class Config(BaseConfig):
         lam: float = search(0.1, None, paper=choice(0.001, 0.01, 0.1, 1.0), help="weight λ of the regularisation", ge=0)

@@ -32,6 +32,7 @@ class RIDG(Algorithm):
     year = 2023
     paper = "https://arxiv.org/abs/2308.11158"
     family = "penalty"
+    cost = 1.0
 
     rationales: Tensor  # R̄ (C, C, d)
     seen: Tensor  # (C,), which classes R̄ has

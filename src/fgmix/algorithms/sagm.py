@@ -28,6 +28,7 @@ class SAGM(Algorithm):
     year = 2023
     paper = "https://arxiv.org/abs/2303.10353"
     family = "flatness"
+    cost = 2.0
 
     class Config(BaseConfig):
         sagm_rho: float = search(

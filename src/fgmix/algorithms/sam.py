@@ -28,6 +28,7 @@ class SAM(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2010.01412"
     family = "flatness"
+    cost = 2.0
 
     class Config(BaseConfig):
         sam_rho: float = search(

@@ -40,6 +40,8 @@ def _algorithms(pattern: str, family: str | None) -> None:
     from fgmix import algorithms
 
     matching = [name for name in algorithms.names() if fnmatch(name, pattern)]
+    if not matching and "+" in pattern:
+        matching = [pattern]  # a composed name, such as sam+coral
     if not matching:
         raise unknown("algorithm", pattern, algorithms.names())
     rows = algorithms.overview(matching, family)
