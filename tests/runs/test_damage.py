@@ -15,10 +15,12 @@ from fgmix.runs.folder import RunFolder
 from fgmix.runs.loop import train
 from fgmix.runs.record import RunRecord, read_record
 from fgmix.runs.spec import RunSpec
+from fgmix.runs.trunk import FOLDER
 from runs.killed_run import toy_data, toy_spec
 from runs.test_resume import killed
 
 SPEC: RunSpec = toy_spec()
+TRUNK = 17  # first steps of `SPEC` that are ERM's
 
 
 def finish(out: Path) -> RunRecord:
@@ -115,3 +117,28 @@ def test_a_damaged_record_is_not_read(done: RunRecord, tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text(text.replace('"step": 30', '"step": 31'))
     with pytest.raises(UserError, match=r"record\.json.*damaged"):
         read_record(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trunk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a sweep leaves when one run that shares its first steps is done: the trunk alone."""
+    out = tmp_path_factory.mktemp("trunk")
+    train(toy_spec("fgmix_b"), out, dataset=toy_data(), device="cpu", progress=False, trunk=TRUNK)
+    for path in out.iterdir():
+        if path.name != FOLDER:
+            shutil.rmtree(path)
+    return out
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_damaged_trunk_is_trained_again_or_named(seed: int, trunk: Path, done: RunRecord, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    out = shutil.copytree(trunk, tmp_path / "runs")
+    path = rng.choice([path for path in sorted(out.rglob("*")) if path.is_file() and path.stat().st_size])
+    path.write_bytes(change(path.read_bytes(), rng))
+    try:
+        again = train(SPEC, out, dataset=toy_data(), device="cpu", progress=False, trunk=TRUNK)
+    except UserError as error:
+        assert path.name in str(error)  # noqa: PT017 (raising is one of two right answers)
+        return
+    assert again.as_dict() == done.as_dict()
