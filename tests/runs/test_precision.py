@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from algorithms.test_synchronisation import NoWaiting, meta, on_meta
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, Batches, get
 from fgmix.errors import UserError
 from fgmix.runs import checkpoint, loop
+from fgmix.runs.averaging import RunningMean
 from fgmix.runs.loop import train
 from fgmix.runs.precision import FIRST_SCALE, LossScaler
 from fgmix.runs.prepared import prepare
@@ -27,6 +29,7 @@ from runs.killed_run import toy_data, toy_spec
 from runs.test_resume import assert_same_files
 from runs.test_stopping import at_call
 
+__all__ = ["meta"]  # a fixture
 SMALLER = {"iga": {"lam": 1.0}}  # at its default of 1,000 the toy network's gradients reach 100,000
 
 
@@ -135,6 +138,18 @@ def test_a_run_that_no_scale_helps_ends_with_a_sentence(tmp_path: Path, monkeypa
     monkeypatch.setattr("fgmix.runs.precision.FIRST_SCALE", 2.0**-9)
     with pytest.raises(UserError, match=r"gradients of ERM that fit into float16.*--precision bf16"):
         run(replace(toy_spec(), precision="fp16"), tmp_path)
+
+
+@pytest.mark.usefixtures("meta")
+def test_neither_scaling_nor_averaging_waits_for_the_device() -> None:
+    algorithm, batches = on_meta(toy_algorithm("erm"), toy_batches(b=4))
+    scaler, average = LossScaler(algorithm), RunningMean(algorithm, start=1)
+    with NoWaiting():
+        for number in (1, 2):
+            with scaler.step():
+                run_steps(algorithm, batches, number - 1, number)
+            average.update(algorithm, number)
+    assert scaler.scale.is_meta
 
 
 @pytest.mark.parametrize("name", algorithms.names())
