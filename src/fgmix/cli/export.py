@@ -20,5 +20,6 @@ def export(
     from fgmix.deploy.export import export_model
     from fgmix.deploy.model import load_model
 
-    path = export_model(load_model(model), out or model / f"model.{format}", format)  # type: ignore[arg-type]
+    where = out or model / f"model.{format}"
+    path = export_model(load_model(model), where, format, progress=True)  # type: ignore[arg-type]
     print(f"Written and checked: {path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -27,7 +27,7 @@ def announce(specs: Sequence[RunSpec], dataset: DomainDataset, folder: Path, dev
         device: as in `fit`.
         notes: what else a user should know.
     """
-    for note in (*notes, *_advice(specs[-1], dataset, device)):
+    for note in (*notes, *advice(specs[-1], dataset, device)):
         print(f"note: {note}", file=sys.stderr)
     if left := [spec for spec in specs if not RunFolder(folder / resolve(spec, dataset).name).is_done]:
         print(f"fit: {_cost(left, len(specs), dataset, device)}", file=sys.stderr)
@@ -42,7 +42,8 @@ def _cost(left: Sequence[RunSpec], runs: int, dataset: DomainDataset, device: st
     return f"{count} of {steps:,} steps, about {readable_duration(seconds)} on {pick_device(device)}"
 
 
-def _advice(spec: RunSpec, dataset: DomainDataset, device: str) -> list[str]:
+def advice(spec: RunSpec, dataset: DomainDataset, device: str) -> list[str]:
+    """What would be faster here."""
     if spec.frozen or dataset.kind != "images" or pick_device(device).type != "cpu":
         return []
     return ["No GPU is used. With --frozen, only a small network on features of the backbone is trained: minutes."]

@@ -1,0 +1,48 @@
+"""What fit prints before and while it trains."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.made import QUICK, vectors
+from fgmix import fit
+from fgmix.deploy.announcement import advice
+from fgmix.runs.spec import RunSpec
+
+SHOWN = {**QUICK, "progress": True}
+
+
+def test_the_whole_is_announced_and_counted_by_one_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(vectors(), tmp_path / "model", **SHOWN)
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"fit: 4 runs of 30 steps, about \d+ s on cpu", first)
+    assert all(line.startswith("fit: ") for line in lines)
+    assert sum("evaluating after step" in line for line in lines) == 4 * 3
+    assert any(line.startswith("fit: 120/120") for line in lines)
+    assert lines[-1] == "fit: predicting the domains that were held out"
+
+
+def test_what_is_done_is_not_announced_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(vectors(), tmp_path / "model", **QUICK)
+    (tmp_path / "model" / "model.json").unlink()
+    (record,) = (tmp_path / "model" / "runs").glob("*-all-*/record.json")
+    record.unlink()
+    fit(vectors(), tmp_path / "model", **SHOWN)
+    said = capsys.readouterr().err
+    assert said.startswith("fit: 1 of 4 runs of 30 steps, ")
+    assert "fit: 120/120" in said
+    (tmp_path / "model" / "model.json").unlink()
+    fit(vectors(), tmp_path / "model", **SHOWN)
+    assert capsys.readouterr().err == "fit: predicting the domains that were held out\n"
+
+
+def test_without_a_gpu_images_are_offered_a_frozen_backbone() -> None:
+    spec = RunSpec(dataset="arrays", algorithm="erm")
+    images = replace(vectors(), kind="images")
+    assert "With --frozen, " in advice(spec, images, "cpu")[0]
+    assert advice(replace(spec, frozen=True), images, "cpu") == []
+    assert advice(spec, vectors(), "cpu") == []
