@@ -15,6 +15,7 @@ import copy
 import io
 import json
 import logging
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -64,19 +65,22 @@ class Exported(nn.Module):
         return p, novelty, confident & (novelty <= 1) if self.uses_novelty else confident
 
 
-def export_model(model: Model, path: Path, format: Format = "onnx") -> Path:
+def export_model(model: Model, path: Path, format: Format = "onnx", *, progress: bool = False) -> Path:
     """Write a model as one file; never over an existing one.
 
     Args:
         model: the model.
         path: the file.
         format: "onnx", or "pt2" for torch.export.
+        progress: print that it has begun, because it takes a while.
     """
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
     if path.suffix != f".{format}":
         raise UserError(f"Expected a name that ends in .{format}. Found {path.name}. Rename it, or give its --format.")
     new_file(path)
+    if progress:
+        print(f"exporting to {path}, and running the file to check it", file=sys.stderr)
     exported = Exported(copy.deepcopy(model.network).cpu(), model.info).eval()  # the model stays on its device
     with warnings.catch_warnings(), _quiet_loggers():
         warnings.simplefilter("ignore")
