@@ -62,14 +62,15 @@ class Claim:
                 os.utime(self.path)
 
     def _create(self, path: Path) -> bool:
+        text = json.dumps(self.content)
         try:
             with open(path, "x", encoding="utf-8") as file:
-                file.write(json.dumps(self.content))
+                file.write(text)
         except FileExistsError:
             return False
         except OSError as error:
             path.unlink(missing_ok=True)  # a full disk leaves it empty
-            raise machine_error(error, path) from error
+            raise machine_error(error, path, len(text)) from error
         return True
 
     def _take_over(self) -> None:
