@@ -20,7 +20,7 @@ def plan(
     grid: Grid = None,
     with_: With = None,
     device: Device = "auto",
-    workers: Annotated[int, typer.Option(help="processes", min=1, max=1024)] = 1,
+    workers: Annotated[int | None, typer.Option(help="processes; one per GPU by default", min=1, max=1024)] = None,
     budget: Annotated[str | None, typer.Option(help="also show what fits into this time, such as 8h")] = None,
     out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
 ) -> None:
@@ -30,6 +30,7 @@ def plan(
     """
     from fgmix.sweeps.durations import parse_duration
     from fgmix.sweeps.folder import is_settled
+    from fgmix.sweeps.launchers.local import places_of
     from fgmix.sweeps.plan import cost, summary
 
     seconds = parse_duration(budget) if budget else None
@@ -41,6 +42,7 @@ def plan(
         return
     if out is not None and os.path.lexists(out) and not os.path.isdir(out):
         raise UserError(f"Expected the folder of a sweep at {out}. Found a file. Choose another --out.")
+    workers = len(places_of([device], workers))
     costs = cost(chosen.sweeps, device=device, workers=workers)
     missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
     print("\n".join(summary(missing, workers, seconds, costs.impossible)))
