@@ -24,6 +24,7 @@ from torch import nn
 import fgmix as package
 from fgmix.cli import app
 from fgmix.data import LoadOptions, from_arrays
+from fgmix.deploy.terms import Terms
 from fgmix.files import read_json, write_json
 from fgmix.networks import build_featurizer
 from workbench import Workbench, fgmix, save_npz, words_of
@@ -116,7 +117,10 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "fit": {
         "": "Missing argument",
-        f"{FIT} --min-confidence 2": "`min_confidence` should be between 0 and 1",
+        f"{FIT} --min-confidence 2": "`min_confidence` should be a number between 0 and 1",
+        f"{FIT} --target-accuracy 0": "`target_accuracy` should be a number greater than 0 and at most 1",
+        f"{FIT} --metric f1": "`metric`",
+        f"{FIT} --class-weight even": "`class_weight`",
         f"{FIT} --min-confidence nan": "Found nan",
         f"{FIT} --steps 0": "`steps` should be",
         f"{FIT} --algorithm ERM": "Did you mean 'erm'?",
@@ -136,6 +140,18 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/no_x.npz --out {new}": "Expected the arrays X, y and domain",
         "{odd}/empty --out {new}": "Found none",
         "nowhere/at/all --out {new}": "Found nothing there",
+    },
+    "soup": {
+        "": "Missing argument",
+        "{erm}": "Missing option '--out'",
+        "{erm} --out {new}": "at least two finished runs",
+        "{erm} {fgmix} --out {new} --how hot": "Unknown kind of soup 'hot'",
+        "{erm} {fgmix} --out {new} --weights swad": "Found 'swad'",
+        "{erm} {fgmix} --out {odd}": "a new or an empty folder",
+        "{erm} {fgmix} --out {new} --device abacus": "Try auto or cpu",
+        "{erm} {fgmix} --out {new} --dataset {images} --quiet": "Found other data",
+        "{erm} {odd}/nowhere --out {new}": "Expected finished runs",
+        "{images} --out {new}": "Expected finished runs",
     },
     "predict": {
         "": "Missing argument",
@@ -518,6 +534,9 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: package.fit(DATA, "m", algorithm="ERM"), "Did you mean 'erm'?"),
         (lambda _: package.fit(DATA, "m", nothing=3), "Unknown option of a run 'nothing'"),
         (lambda _: package.fit(DATA, "m", min_confidence="x"), "`min_confidence` should be"),  # type: ignore[arg-type]
+        (lambda _: package.fit(DATA, "m", terms=3), "`terms` should be a Terms"),  # type: ignore[arg-type]
+        (lambda _: package.fit(DATA, "m", terms=Terms(), licence="MIT"), "Found both (licence)"),
+        (lambda _: package.fit(DATA, "m", standardize=3), "`standardize` should be"),
         (lambda _: package.fit(DATA, "m", test_domains=("2",)), "trains on all domains"),
         (lambda b: package.fit(DATA, b.root, algorithm="erm"), "Expected an empty folder or a model"),
     ],
@@ -526,6 +545,11 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: estimator(steps=0).fit(X, Y, domains=D), "`steps` should be"),
         (lambda _: estimator(settings=3).fit(X, Y, domains=D), "`settings` should be a dictionary"),
         (lambda _: estimator(device="meta").fit(X, Y, domains=D), "Found 'meta'"),
+        (lambda _: estimator(metric="f1").fit(X, Y, domains=D), "Unknown `metric` 'f1'"),
+        (lambda _: estimator(class_weight="even").fit(X, Y, domains=D), "Unknown `class_weight` 'even'"),
+        (lambda _: estimator(class_weight={7: 1}).fit(X, Y, domains=D), "Unknown class in `class_weight` '7'"),
+        (lambda _: estimator().fit(X, Y, groups=D), "Found `groups`"),
+        (lambda _: estimator().fit(X, Y, domains=D, sample_weight=[1]), "a weight for each of the 90 samples"),
         (lambda _: estimator().fit(X, Y, domains=D[:5]), "Found 5 in `domains`"),
         (lambda _: estimator().fit(X, Y, domains=np.full(90, NAN)), "Found nan in row 0 of `domains`"),
         (lambda _: estimator().fit(X, np.zeros(90), domains=D), "at least two classes"),

@@ -6,8 +6,11 @@ import json
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+
+from fgmix import fit
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -58,3 +61,13 @@ def test_quickstart_notebook(
         exec(compile(cell.replace("steps = 100", "steps = 5"), "quickstart.ipynb", "exec"), names)
     assert "FGMix: " in capsys.readouterr().out
     assert names["mixed"].z.shape == (32, 32)  # type: ignore[attr-defined]
+
+
+def test_novelty_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    y, d = np.tile(np.arange(40) % 2, 3), np.repeat(np.arange(3), 40)
+    np.savez(tmp_path / "data.npz", X=rng.normal(size=(120, 4)) + y[:, None], y=y, domain=d)
+    fit(str(tmp_path / "data.npz"), tmp_path / "model", algorithm="erm", steps=10, device="cpu", progress=False)
+    found = runpy.run_path(str(EXAMPLES / "novelty_scores.py"))["main"](tmp_path / "model", tmp_path / "data.npz")
+    assert len(found) == len(capsys.readouterr().out.splitlines()) - 2 == 7
+    assert all(0 <= value <= 1 for values in found.values() for value in values)

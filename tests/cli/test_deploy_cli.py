@@ -93,7 +93,7 @@ def test_export_writes_one_file(
     ("arguments", "sentence"),
     [
         (["fit", "nowhere/at/all", "--out", "m"], "Found nothing there"),
-        (["fit", "DATA", "--out", "m", "--min-confidence", "2"], "`min_confidence` should be between 0 and 1"),
+        (["fit", "DATA", "--out", "m", "--min-confidence", "2"], "`min_confidence` should be a number between 0 and 1"),
         (["fit", "DATA", "--out", "m", "--algorithm", "fgmx"], "Did you mean 'fgmix'"),
         (["fit", "DATA", "--out", "m", "--algorithm", "erm", "--set", "steps=7"], "given with --steps"),
         (["predict", "MODEL", "DATA", "--out", "no/said.csv"], "Make it first"),

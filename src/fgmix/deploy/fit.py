@@ -33,7 +33,7 @@ from fgmix.deploy.model import (
 )
 from fgmix.deploy.steps import note_of, with_steps
 from fgmix.deploy.terms import Terms
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 from fgmix.fields import fields_of
 from fgmix.files import checked_path, exclusive, make_folder, remove_temporaries
 from fgmix.progress import Progress
@@ -73,7 +73,7 @@ def fit(
     """Train a model on all domains; interrupted, it resumes when called again. Behind `fgmix fit`.
 
     Args:
-        data: a folder `domain/class/image`, an .npz file, a registered name, or a dataset in memory.
+        data: a folder `domain/class/image`, a CSV manifest, an .npz file, a registered name, or a dataset in memory.
         out: the model's folder. Its runs are kept in it and may be deleted once the model is there.
         algorithm: a registered method.
         estimated: hold every domain out once for the estimate; without it, nothing is known about unseen domains and
@@ -101,6 +101,8 @@ def fit(
     if options.get("keep") == "none":
         raise UserError("`fit` reads the weights of its runs. Found `keep` none. Use best or all.")
     out = checked_path("out", out)
+    if not isinstance(terms, Terms | None):
+        raise bad_value("terms", "a Terms or None", terms)
     own = {name: options.pop(name) for name in fields_of(Terms) if name in options}
     if own and terms is not None:
         raise UserError(f"Expected `terms`, or its fields by name. Found both ({', '.join(own)}). Drop one.")
@@ -236,15 +238,15 @@ def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms
         notes=(*dataset.notes, *notes),
         fgmix_version=fgmix.__version__,
         uses_novelty=found is None or found.trust.uses_novelty,
-        date=_date_of(run),
+        date=date_of(run),
         terms=terms,
         counts=counts_of(dataset),
-        weights_matched=record.weights_matched,
+        weights_matched=backbone.weights_matched if backbone else record.weights_matched,
     )
     return Model(info, network)
 
 
-def _date_of(run: OpenedRun) -> str:
+def date_of(run: OpenedRun) -> str:
     """The day on which a run ended: a model that is made again from its runs is the same."""
     return datetime.fromtimestamp(run.files.record.stat().st_mtime, UTC).date().isoformat()
 

@@ -9,7 +9,7 @@
 Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599; Lee et al., "A Simple
 Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
 https://arxiv.org/abs/1807.03888; Müller and Hein, "Mahalanobis++", 2025, https://arxiv.org/abs/2505.18032 (directions
-in place of codes; the factor for long codes is ours). Unlike them, T is fitted on domains that the network has not seen,
+in place of codes; the factor for long codes is ours). Unlike there, T is fitted on domains that the network never saw,
 each weighing the same: confidence on known domains is no guide to that on a new one. docs/your-data.md compares scores.
 """
 

@@ -1,0 +1,107 @@
+"""Compare scores of novelty on the domains that `fgmix fit` held out: python examples/novelty_scores.py MODEL DATA
+
+Each score is judged by two questions, as AUROC, mean over the held-out domains (0.5 is chance): are wrong predictions
+more novel than correct ones, and is content-free input (noise, plain images) more novel than samples of the domain?
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
+
+from fgmix.algorithms import Algorithm
+from fgmix.deploy.estimate import selected
+from fgmix.deploy.noise import noise_like
+from fgmix.deploy.trust import fit_familiar, squared_distances
+from fgmix.metrics import auroc
+from fgmix.runs.opening import OpenedRun, Sample, open_run
+
+Floats = NDArray[np.float64]
+SAMPLES, NOISE = 1000, 300  # of each domain
+
+
+def held_out_runs(model: Path, data: str) -> Iterator[OpenedRun]:
+    """The runs of a model's estimate, opened."""
+    dataset = None
+    for record in sorted((model / "runs").glob("*/record.json")):
+        run = open_run(record.parent, dataset=dataset or data, progress=False)
+        dataset = run.prepared.dataset
+        if run.test_domains:
+            yield run
+
+
+def outputs(algorithm: Algorithm, x: torch.Tensor) -> tuple[Floats, Floats]:
+    """Codes and logits."""
+    with torch.no_grad():
+        z = torch.cat([algorithm.featurizer(part) for part in x.split(256)])
+        return z.double().numpy(), algorithm.classifier(z).double().numpy()
+
+
+def inputs(sample: Sample) -> torch.Tensor:
+    return torch.cat(list(sample.inputs()))
+
+
+def unit(z: Floats) -> Floats:
+    return z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
+
+
+def scores(seen: Floats, y: NDArray[np.int64], new: Floats, z: Floats, o: Floats) -> dict[str, Floats]:
+    """Novelty of codes z with logits o, by each score.
+
+    Args:
+        seen: codes that the network was trained on.
+        y: their classes.
+        new: codes of other samples of the same domains.
+        z: codes to judge.
+        o: their logits.
+    """
+    center, spread = seen.mean(0), seen.std(0) + 1e-6 * seen.std()
+    means = np.stack([seen[y == c].mean(0) for c in np.unique(y)])
+    around = np.cov((seen - means[np.searchsorted(np.unique(y), y)]).T) + 1e-6 * seen.var() * np.eye(seen.shape[1])
+    white = np.linalg.inv(np.linalg.cholesky(around)).T
+
+    def nearest(codes: Floats, to: Floats) -> Floats:
+        return squared_distances(codes, to).min(1)
+
+    return {
+        "1 - confidence": 1 - softmax(o, axis=1).max(1),
+        "energy": -logsumexp(o, axis=1),
+        "standardised codes, class mean": nearest((z - center) / spread, (means - center) / spread),
+        "standardised codes, nearest neighbour": nearest((z - center) / spread, (seen - center) / spread),
+        "directions, nearest neighbour": nearest(unit(z), unit(seen)),
+        "Mahalanobis distance of codes": nearest(z @ white, means @ white),
+        "Mahalanobis distance of directions (ours)": fit_familiar(seen, y, new).novelty(z),
+    }
+
+
+def judge(run: OpenedRun) -> dict[str, tuple[float, float]]:
+    """AUROC of each score against wrong predictions and against noise, on the domain that a run held out."""
+    algorithm = run.algorithm(*selected(run.record))
+    seen, new = (run.sample(run.sources, part, limit=SAMPLES) for part in ("train", "holdout"))
+    sample = run.sample(run.test_domains, "train", limit=2 * SAMPLES)
+    noise = noise_like(inputs(seen), NOISE)
+    z, o = outputs(algorithm, torch.cat([inputs(sample), noise]))
+    n = len(sample)
+    wrong, is_noise = o[:n].argmax(1) != sample.y.numpy(), np.arange(len(z)) >= n
+    codes = [outputs(algorithm, inputs(each))[0] for each in (seen, new)]
+    found = scores(codes[0], seen.y.numpy(), codes[1], z, o)
+    return {name: (auroc(v[:n], wrong) or np.nan, auroc(v, is_noise) or np.nan) for name, v in found.items()}
+
+
+def main(model: str, data: str) -> dict[str, list[float]]:
+    judged = [judge(run) for run in held_out_runs(Path(model), data)]
+    means = {name: np.nanmean([found[name] for found in judged], axis=0).tolist() for name in judged[0]}
+    print("| score | wrong predictions | noise |\n| --- | ---: | ---: |")
+    for name, (wrong, noise) in means.items():
+        print(f"| {name} | {wrong:.2f} | {noise:.2f} |")
+    return means
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
