@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from fgmix.cli import STOPPED
 from fgmix.errors import UserError
 from fgmix.sweeps.attempts import IN_A_ROW
 from fgmix.sweeps.folder import Outcome, state_of
@@ -250,6 +251,10 @@ def assert_same(out: Path, undisturbed: Path) -> None:
     assert tables(out) == tables(undisturbed)
 
 
+def assert_no_step_twice(out: Path) -> None:
+    assert sum(session["last_step"] - session["first_step"] for session in sessions(out)) == 6 * 400
+
+
 MOMENTS = {  # what is in the folder when the kill comes
     "first lock": "*/.lock",
     "first evaluation": "*/metrics.jsonl",
@@ -272,6 +277,22 @@ def test_kill_9_of_the_sweep(start, undisturbed: Path, tmp_path: Path, moment: s
     assert read_status(tmp_path).left > 0
     assert start(tmp_path).wait(timeout=500) == 0
     assert_same(tmp_path, undisturbed)
+    assert_no_step_twice(tmp_path)  # the workers wrote checkpoints before they ended
+
+
+@pytest.mark.long
+def test_a_signal_to_the_sweep(start, undisturbed: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """It ends with its own exit code when its runs have written checkpoints."""
+    sweep = start(tmp_path)
+    wait_until(lambda: list(tmp_path.glob(MOMENTS["first evaluation"])), sweep)
+    sweep.terminate()
+    _, errors = sweep.communicate(timeout=500)
+    assert sweep.returncode == STOPPED
+    assert errors.splitlines()[-1] == "fgmix: Stopped by SIGTERM. Rerun the same command to resume."
+    assert not workers_of(sweep.pid)
+    assert start(tmp_path).wait(timeout=500) == 0
+    assert_same(tmp_path, undisturbed)
+    assert_no_step_twice(tmp_path)
 
 
 @pytest.mark.long
@@ -287,10 +308,13 @@ def test_kill_9_of_a_worker(start, undisturbed: Path, tmp_path: Path, moment: st
 
 
 @pytest.mark.long
-def test_two_sweeps_on_one_folder_never_run_a_run_twice(start, undisturbed: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    both = [start(tmp_path), start(tmp_path)]
-    assert [sweep.wait(timeout=500) for sweep in both] == [0, 0]
+@pytest.mark.parametrize("count", [2, 8])
+def test_sweeps_on_one_folder_never_run_a_run_twice(  # type: ignore[no-untyped-def]
+    start, undisturbed: Path, tmp_path: Path, count: int
+) -> None:
+    sweeps = [start(tmp_path) for _ in range(count)]
+    assert [sweep.wait(timeout=500) for sweep in sweeps] == [0] * count
     assert_same(tmp_path, undisturbed)
     whole = [(session["first_step"], session["last_step"]) for session in sessions(tmp_path)]
     assert whole == [(0, 400)] * 6  # every run had one session, from its first step to its last
-    assert len({session["pid"] for session in sessions(tmp_path)}) > 2  # and both sweeps took part
+    assert len({session["pid"] for session in sessions(tmp_path)}) > 2  # and more than one sweep took part
