@@ -63,7 +63,8 @@ class Algorithm(nn.Module):
     year: ClassVar[int | None] = None  # of the paper
     paper: ClassVar[str | None] = None  # its link: arXiv or DOI
     family: ClassVar[str | None] = None  # one of `FAMILIES`: by what it generalises
-    cost: ClassVar[float | None] = None  # floating-point operations of a step against ERM's
+    cost: ClassVar[float | None] = None  # operations of a step over ERM's, as `timing.operations` counts them
+    keeps: ClassVar[str | None] = None  # copies of the backbone that it keeps in memory, in a few words
     domainbed_name: ClassVar[str | None] = None  # DomainBed's name of the method; None where DomainBed lacks it
     min_domains: ClassVar[int] = 1
     needs_stages: ClassVar[bool] = False  # True: works on a convolutional network's stages (see networks.stages)

@@ -61,7 +61,7 @@ def adversary_parameters(featurizer: nn.Module, entry: str) -> list[nn.Parameter
     """Scales and shifts of the normalisation layers before the module `entry`: style, and nothing but style."""
     layers = [layer for _, _, child in layers_before(featurizer, entry) for layer in child.modules()]
     norms = [layer for layer in layers if isinstance(layer, _BatchNorm | nn.GroupNorm | nn.LayerNorm)]
-    parameters = [parameter for norm in norms for parameter in norm.parameters()]
+    parameters = [parameter for norm in norms for parameter in norm.parameters() if parameter.requires_grad]
     if not parameters:
         raise UserError(
             "sagnet with level=maps trains normalisation layers against its style network. "

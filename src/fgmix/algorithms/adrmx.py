@@ -39,6 +39,8 @@ class ADRMX(Algorithm):
     year = 2023
     paper = "https://arxiv.org/abs/2308.06624"
     family = "adversarial"
+    cost = 1.13
+    keeps = "a second network"
     domainbed_name = "ADRMX"
 
     class Config(BaseConfig):

@@ -29,6 +29,7 @@ class ANDMask(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2009.00329"
     family = "gradient"
+    cost = 1.0
     domainbed_name = "ANDMask"
 
     class Config(BaseConfig):

@@ -30,6 +30,7 @@ class ARM(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2007.02931"
     family = "context"
+    cost = 2.04
     domainbed_name = "ARM"
     needs_stages = True  # of a network it needs the first convolution alone: arrays have none
 

@@ -84,6 +84,7 @@ class CAD(ContrastiveBottleneck):
     year = 2022
     paper = "https://arxiv.org/abs/2201.00057"
     family = "adversarial"
+    cost = 1.0
     domainbed_name = "CAD"
 
     def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,6 +108,7 @@ class CondCAD(ContrastiveBottleneck):
     year = 2022
     paper = "https://arxiv.org/abs/2201.00057"
     family = "adversarial"
+    cost = 1.0
     domainbed_name = "CondCAD"
 
     def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG002 (CAD's)

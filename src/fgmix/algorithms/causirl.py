@@ -61,6 +61,7 @@ class CausIRLCORAL(CausIRL):
     year = 2022
     paper = "https://arxiv.org/abs/2206.11646"
     family = "alignment"
+    cost = 1.0
     domainbed_name = "CausIRL_CORAL"
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -83,6 +84,7 @@ class CausIRLMMD(CausIRL):
     year = 2022
     paper = "https://arxiv.org/abs/2206.11646"
     family = "alignment"
+    cost = 1.0
     domainbed_name = "CausIRL_MMD"
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:

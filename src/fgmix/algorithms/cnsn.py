@@ -48,6 +48,7 @@ class CNSN(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2102.02811"
     family = "style"
+    cost = 1.0
     needs_stages = True
 
     class Config(BaseConfig):

@@ -29,6 +29,7 @@ class CORAL(Algorithm):
     year = 2016
     paper = "https://arxiv.org/abs/1607.01719"
     family = "alignment"
+    cost = 1.0
     domainbed_name = "CORAL"
 
     class Config(BaseConfig):

@@ -129,6 +129,7 @@ class DANN(DomainAdversarial):
     year = 2016
     paper = "https://arxiv.org/abs/1505.07818"
     family = "adversarial"
+    cost = 0.67
     domainbed_name = "DANN"
 
     def __init__(
@@ -157,6 +158,7 @@ class CDANN(DomainAdversarial):
     year = 2018
     paper = "https://doi.org/10.1007/978-3-030-01267-0_38"
     family = "adversarial"
+    cost = 0.67
     domainbed_name = "CDANN"
 
     def __init__(

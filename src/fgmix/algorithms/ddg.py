@@ -53,6 +53,8 @@ class DDG(Algorithm):
     year = 2022
     paper = "https://arxiv.org/abs/2111.13839"
     family = "augmentation"
+    cost = 4.35
+    keeps = "a generator"
     at_work = {"stage0": 0.0}
     needs_stages = True
     paired_batches = True

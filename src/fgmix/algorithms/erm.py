@@ -26,6 +26,7 @@ class ERM(Algorithm):
     year = 1999
     paper = "https://doi.org/10.1109/72.788640"
     family = "baseline"
+    cost = 1.0
     domainbed_name = "ERM"
 
     @classmethod

@@ -35,6 +35,8 @@ class ERMPlusPlus(Algorithm):
     year = 2023
     paper = "https://arxiv.org/abs/2304.01973"
     family = "averaging"
+    cost = 1.0
+    keeps = "an averaged copy"
     domainbed_name = "ERMPlusPlus"
     at_work = {"linear_steps": 0, "average_start": 0}
     delayed = {"linear_steps": "training of the featurizer", "average_start": "the average"}

@@ -78,6 +78,7 @@ class LatentMixing(Algorithm):
     year = 2022
     paper = "https://arxiv.org/abs/2209.14742"
     family = "mixup"
+    cost = 1.0
     min_domains = 2
     at_work = {"tau": 0.0}
     parts: ClassVar[dict[str, Any]]  # arguments of FGMix that make the variant

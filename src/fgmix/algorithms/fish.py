@@ -30,6 +30,7 @@ class Fish(Algorithm):
     year = 2022
     paper = "https://arxiv.org/abs/2104.09937"
     family = "gradient"
+    cost = 1.0
     domainbed_name = "Fish"
 
     class Config(BaseConfig):

@@ -41,6 +41,7 @@ class Fishr(Algorithm):
     year = 2022
     paper = "https://arxiv.org/abs/2109.02934"
     family = "gradient"
+    cost = 1.0
     domainbed_name = "Fishr"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty"}

@@ -28,6 +28,7 @@ class GroupDRO(Algorithm):
     year = 2020
     paper = "https://arxiv.org/abs/1911.08731"
     family = "robust"
+    cost = 1.0
     domainbed_name = "GroupDRO"
 
     q: Tensor

@@ -64,6 +64,7 @@ class IBERM(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2106.06607"
     family = "penalty"
+    cost = 1.0
     domainbed_name = "IB_ERM"
     at_work = {"ib_anneal": 0}
     delayed = {"ib_anneal": "the bottleneck"}
@@ -99,6 +100,7 @@ class IBIRM(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2106.06607"
     family = "penalty"
+    cost = 1.0
     domainbed_name = "IB_IRM"
     at_work = {"ib_anneal": 0, "irm_anneal": 0}
     delayed = {"ib_anneal": "the bottleneck", "irm_anneal": "the weight κ of IRM's penalty"}

@@ -28,6 +28,7 @@ class IGA(Algorithm):
     year = 2020
     paper = "https://arxiv.org/abs/2008.01883"
     family = "gradient"
+    cost = 7.04
     domainbed_name = "IGA"
 
     class Config(BaseConfig):

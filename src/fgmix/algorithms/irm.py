@@ -35,6 +35,7 @@ class IRM(Algorithm):
     year = 2019
     paper = "https://arxiv.org/abs/1907.02893"
     family = "penalty"
+    cost = 1.0
     domainbed_name = "IRM"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}

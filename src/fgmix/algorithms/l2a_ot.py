@@ -55,6 +55,8 @@ class L2AOT(Algorithm):
     year = 2020
     paper = "https://arxiv.org/abs/2007.03304"
     family = "augmentation"
+    cost = 3.69
+    keeps = "a generator"
     at_work = {"pretrain": 0.0}
     min_domains = 2  # a diversity of one novel domain is none
     needs_stages = True

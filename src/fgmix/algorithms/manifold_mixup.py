@@ -38,6 +38,7 @@ class ManifoldMixup(Algorithm):
     year = 2019
     paper = "https://arxiv.org/abs/1806.05236"
     family = "mixup"
+    cost = 1.0
 
     class Config(BaseConfig):
         alpha: float = setting(0.2, help="α of λ ~ Beta(α, α)", ge=1e-6)

@@ -46,6 +46,7 @@ class MetaMixup(Algorithm):
     year = 2019
     paper = "https://arxiv.org/abs/1908.10059"
     family = "mixup"
+    cost = 1.57
     forms = {"exact": {"look_ahead": "network"}}
     min_domains = 2
 

@@ -46,6 +46,7 @@ class MixStyle(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2104.02008"
     family = "style"
+    cost = 1.0
     needs_stages = True
 
     class Config(BaseConfig):

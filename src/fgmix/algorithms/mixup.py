@@ -33,6 +33,7 @@ class Mixup(Algorithm):
     year = 2018
     paper = "https://arxiv.org/abs/1710.09412"
     family = "mixup"
+    cost = 1.0
     domainbed_name = "Mixup"
     min_domains = 2
 

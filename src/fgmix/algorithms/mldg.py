@@ -37,6 +37,7 @@ class MLDG(Algorithm):
     year = 2018
     paper = "https://arxiv.org/abs/1710.03463"
     family = "meta-learning"
+    cost = 0.67
     domainbed_name = "MLDG"
     min_domains = 2
 

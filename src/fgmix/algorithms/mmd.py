@@ -28,6 +28,7 @@ class MMD(Algorithm):
     year = 2018
     paper = "https://doi.org/10.1109/CVPR.2018.00566"
     family = "alignment"
+    cost = 1.0
     domainbed_name = "MMD"
 
     class Config(BaseConfig):

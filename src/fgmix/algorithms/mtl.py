@@ -32,6 +32,7 @@ class MTL(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/1711.07910"
     family = "context"
+    cost = 1.0
     domainbed_name = "MTL"
     forms = {"embedding": {"noise": False}}
 

@@ -32,6 +32,7 @@ class PCGrad(Algorithm):
     year = 2020
     paper = "https://arxiv.org/abs/2001.06782"
     family = "gradient"
+    cost = 1.0
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]

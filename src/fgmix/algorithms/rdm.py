@@ -36,6 +36,7 @@ class RDM(Algorithm):
     year = 2024
     paper = "https://arxiv.org/abs/2310.18598"
     family = "penalty"
+    cost = 1.0
     domainbed_name = "RDM"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty"}

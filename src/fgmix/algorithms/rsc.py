@@ -32,6 +32,7 @@ class RSC(Algorithm):
     year = 2020
     paper = "https://arxiv.org/abs/2007.02454"
     family = "masking"
+    cost = 1.0
     domainbed_name = "RSC"
 
     class Config(BaseConfig):

@@ -47,6 +47,7 @@ class SagNet(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/1910.11645"
     family = "style"
+    cost = 2.0
     domainbed_name = "SagNet"
 
     class Config(BaseConfig):

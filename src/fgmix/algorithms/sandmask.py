@@ -29,6 +29,7 @@ class SANDMask(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2106.02266"
     family = "gradient"
+    cost = 1.0
     domainbed_name = "SANDMask"
     min_domains = 2  # one domain has no variance
 

@@ -28,6 +28,7 @@ class SD(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2011.09468"
     family = "penalty"
+    cost = 1.0
     domainbed_name = "SD"
 
     class Config(BaseConfig):

@@ -35,6 +35,7 @@ class SelfReg(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2104.09841"
     family = "penalty"
+    cost = 1.0
     domainbed_name = "SelfReg"
 
     class Config(BaseConfig):

@@ -36,6 +36,7 @@ class Transfer(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2106.03632"
     family = "adversarial"
+    cost = 2.33
     domainbed_name = "Transfer"
 
     class Config(BaseConfig):

@@ -39,6 +39,7 @@ class TRM(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2110.09940"
     family = "meta-learning"
+    cost = 1.0
     domainbed_name = "TRM"
     min_domains = 2
     at_work = {"anneal": 0}

@@ -35,6 +35,7 @@ class URM(Algorithm):
     year = 2024
     paper = "https://openreview.net/forum?id=PgLbS5yp8n"
     family = "adversarial"
+    cost = 1.0
     domainbed_name = "URM"
 
     class Config(BaseConfig):

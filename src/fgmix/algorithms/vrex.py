@@ -28,6 +28,7 @@ class VREx(Algorithm):
     year = 2021
     paper = "https://arxiv.org/abs/2003.00688"
     family = "penalty"
+    cost = 1.0
     domainbed_name = "VREx"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}

@@ -28,8 +28,9 @@ def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tens
         temperature: T.
 
     Example:
-        >>> supervised_contrast(torch.eye(2), torch.tensor([0, 1])).item()
-        0.0
+        >>> z, y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0, 1])
+        >>> round(supervised_contrast(z, y).item(), 2)  # the second code is the third's, whose class is another
+        4.05
     """
     with torch.autocast(z.device.type, enabled=False):
         z = normalize(widened(z), dim=1)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fgmix.algorithms import Algorithm, get
+from fgmix.algorithms._base import FAMILIES
 from fgmix.errors import UserError
 from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 
@@ -35,6 +36,10 @@ def declarations(name: str, _: Settings) -> None:
         doc.split("\n")[0].endswith("."), "Its docstring should start with one sentence, which `fgmix list` shows."
     )
     _require(bool(method.label), "`label` should be the name that tables print.")
+    _require(
+        method.family is None or method.family in FAMILIES,
+        f"`family` should be one of {', '.join(FAMILIES)}. Found {method.family!r}.",
+    )
     _require(method.min_domains >= 1, f"`min_domains` should be a positive integer. Found {method.min_domains!r}.")
     if method.paper is not None:
         _require(method.paper.startswith("https://"), f"`paper` should be a link, https://…. Found {method.paper!r}.")
@@ -64,16 +69,22 @@ def declared_settings(name: str, _: Settings) -> None:
 
 def search_space(name: str, _: Settings) -> None:
     """Whatever its search space draws is a valid setting of a plain type."""
-    config = get(name).Config
-    for space in ("domainbed", "paper"):
-        for field, distribution in config.spaces(space).items():
+    method, config = get(name), get(name).Config
+    spaces = [config.spaces(space) for space in ("domainbed", "paper")]
+    for kind in ("images", "small_images", "features"):
+        searched = method.domainbed_space("PACS", kind)
+        spaces.append({field: each.distribution for field, each in searched.items() if each.distribution is not None})
+        config.of(**{field: each.default for field, each in searched.items() if field in config.names()})
+    for space in spaces:
+        for field, distribution in space.items():
             for seed in range(20):
                 value = distribution.draw(np.random.RandomState(seed))
                 _require(
                     type(value) in (int, float, bool, str, type(None)),
                     f"`{field}` should be drawn as a plain Python value. Found {value!r} of {type(value).__name__}.",
                 )
-                config.of(**{field: value})
+                if field in config.names():  # not the run's batch size or dropout
+                    config.of(**{field: value})
 
 
 def number_of_batches(name: str, _: Settings) -> None:

@@ -1,0 +1,65 @@
+"""The methods as a table: what each declares about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fgmix.algorithms._base import FAMILIES
+from fgmix.algorithms._registry import get, names
+from fgmix.errors import unknown
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A row of the table of methods; texts are empty where a method does not declare them.
+
+    Args:
+        name: registered name.
+        label: as tables of results print it.
+        year: of the paper.
+        family: one of `FAMILIES`.
+        cost: floating-point operations of a step over those of ERM's, such as "1.3".
+        needs: several domains, feature maps, another copy of the network, …
+        paper: link.
+    """
+
+    name: str
+    label: str
+    year: str
+    family: str
+    cost: str
+    needs: str
+    paper: str
+
+
+def overview(chosen: Sequence[str] | None = None, family: str | None = None) -> list[Overview]:
+    """The rows of the named methods, of all by default, and of one family if it is given.
+
+    Example:
+        >>> [row] = overview(["mixup"])
+        >>> row.year, row.family, row.needs
+        ('2018', 'mixup', '2 domains')
+    """
+    if family is not None and family not in FAMILIES:
+        raise unknown("family", family, FAMILIES)
+    rows = [_row(name) for name in (names() if chosen is None else chosen)]
+    return [row for row in rows if family in (None, row.family)]
+
+
+def _row(name: str) -> Overview:
+    method = get(name)
+    needs = [
+        f"{method.min_domains} domains" if method.min_domains > 1 else "",
+        "feature maps" if method.needs_stages else "",
+        method.keeps or "",
+    ]
+    return Overview(
+        name=name,
+        label=method.label,
+        year=str(method.year or ""),
+        family=method.family or "",
+        cost="" if method.cost is None else f"{method.cost:g}",
+        needs=", ".join(filter(None, needs)),
+        paper=method.paper or "",
+    )
