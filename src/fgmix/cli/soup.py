@@ -30,7 +30,7 @@ def soup(
 
     Example: fgmix soup runs/PACS-erm-sketch-* --out soup --how greedy
     """
-    from fgmix.deploy.fit import CARD
+    from fgmix.deploy.card import CARD
     from fgmix.deploy.soup import soup as make_soup
 
     where = {"dataset": dataset, "data_root": data_root}

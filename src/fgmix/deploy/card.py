@@ -26,6 +26,7 @@ from fgmix.results.unseen import (
     table,
     worst_domain,
 )
+from fgmix.runs.spec import ResolvedSpec
 
 CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
 DPI = 150  # of its figures, for screens
@@ -207,10 +208,12 @@ def _expectation_of_runs(info: ModelInfo, made_of: Composition) -> list[str]:
         "## What to expect",
         " ".join(unseen or ["Accuracy on an unseen domain: **not measured** (no domain was held out)."]),
         f"In-domain accuracy, on held-out samples of the training domains: {percent(info.in_domain_accuracy)}. They "
-        "also selected the model: expect less on other samples of these domains. The confidence is not calibrated.",
+        "also selected the model: expect less on other samples of these domains. The confidence is not calibrated, and "
+        "no prediction is marked as trusted.",
         "## Composition",
         " ".join(map(_plain, made_of.sentences())),
         table(["Run", "validation accuracy", "used"], rows),
+        "The section Training describes the first run that is used.",
     ]
 
 
@@ -278,13 +281,20 @@ def _origin(info: ModelInfo) -> list[str]:
     settings = ", ".join(f"{name} {value}" for name, value in spec.settings.items())
     return [
         "## Training",
-        f"fgmix {info.fgmix_version}; backbone {spec.backbone}, {spec.steps} steps of {spec.batch_size} samples per "
+        f"fgmix {info.fgmix_version}; backbone {spec.backbone}{_frozen(spec)}, {spec.steps} steps of {spec.batch_size} samples per "
         f"domain, averaging {spec.averaging}, selected by {NAMES[spec.metric]}, seed {spec.seed}; {settings}. Data "
         f"fingerprint {info.data_fingerprint}. The full spec is in model.json.",
         f"Initial weights: {_initial(info)}",
         f"Preprocessing: {_preprocessing(info)}",
         *(() if info.counts else (_plain(note) for note in info.notes)),
     ]
+
+
+def _frozen(spec: ResolvedSpec) -> str:
+    if not spec.frozen:
+        return ""
+    views = f" and of {spec.views} augmented views of each" if spec.views else ""
+    return f" (frozen: only a small network on its features of the images{views} was trained)"
 
 
 def _initial(info: ModelInfo) -> str:
@@ -322,9 +332,14 @@ def _not_tested(info: ModelInfo) -> list[str]:
         "classes that are not listed above",
         "inputs that are altered on purpose",
         "fairness between groups of people or other parts of a domain",
-        *(() if info.estimate else ("any domain that was not trained on",)),
+        *(() if info.estimate or _was_held_out(info) else ("any domain that was not trained on",)),
     ]
     return ["## Not tested", "\n".join(f"- {each}" for each in missing)]
+
+
+def _was_held_out(info: ModelInfo) -> bool:
+    """Whether a model of several runs was tested on a domain that they held out."""
+    return bool(info.composition and info.composition.unseen)
 
 
 def _plain(text: str) -> str:

@@ -24,13 +24,13 @@ from torch import Tensor
 import fgmix
 from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
-from fgmix.deploy.card import model_card
+from fgmix.deploy.card import write_card
 from fgmix.deploy.composition import Composition, Kind
 from fgmix.deploy.estimate import familiar_to
-from fgmix.deploy.fit import CARD, dtype_of
+from fgmix.deploy.fit import counts_of, date_of, dtype_of
 from fgmix.deploy.model import INFO, MIN_CONFIDENCE, Ensemble, Model, ModelInfo, Network, load_model
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.files import checked_path, make_folder, write_bytes
+from fgmix.files import checked_path, make_folder
 from fgmix.progress import Progress
 from fgmix.runs.averaging import predictor_tensors
 from fgmix.runs.evaluation import Part, Predict, Score, score_parts, with_tensors
@@ -97,7 +97,7 @@ def soup(
     model, record = _model(pot, made, kind)
     make_folder(out)
     model.save(out)
-    write_bytes(out / CARD, model_card(model.info).encode())
+    write_card(out, model.info)
     record.write(out / RECORD)
     return load_model(out, device)
 
@@ -284,6 +284,9 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
         notes=dataset.notes,
         fgmix_version=fgmix.__version__,
         composition=composition,
+        date=date_of(run),
+        counts=counts_of(replace(dataset, domains=tuple(d for d in dataset.domains if d.name in run.sources))),
+        weights_matched=run.record.weights_matched,
     )
     networks = [_network(run, algorithm) for algorithm in made.networks]
     network = Ensemble(networks) if kind == "ensemble" else networks[0]
