@@ -173,6 +173,12 @@ def test_the_model_takes_images_and_predicts_what_its_run_does(model_folder: Pat
     assert np.mean([row["label"] == Path(row["file"]).parent.name for row in rows]) > 0.6
 
 
+def test_the_card_names_the_frozen_backbone_and_how_its_weights_were_matched(model_folder: Path) -> None:
+    card = (model_folder / "card.md").read_text()
+    assert "backbone small_cnn (frozen: only a small network on its features of the images was trained)" in card
+    assert "matched by name" in card
+
+
 def test_it_is_exported_whole(model_folder: Path, tmp_path: Path) -> None:
     """Checked against the model before it is written; here, that a plain runtime without fgmix runs it on pixels."""
     onnxruntime = pytest.importorskip("onnxruntime")

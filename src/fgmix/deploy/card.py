@@ -281,8 +281,8 @@ def _origin(info: ModelInfo) -> list[str]:
     settings = ", ".join(f"{name} {value}" for name, value in spec.settings.items())
     return [
         "## Training",
-        f"fgmix {info.fgmix_version}; backbone {spec.backbone}{_frozen(spec)}, {spec.steps} steps of {spec.batch_size} samples per "
-        f"domain, averaging {spec.averaging}, selected by {NAMES[spec.metric]}, seed {spec.seed}; {settings}. Data "
+        f"fgmix {info.fgmix_version}; backbone {spec.backbone}{_frozen(spec)}, {spec.steps} steps of {spec.batch_size} "
+        f"samples per domain, averaging {spec.averaging}, selected by {NAMES[spec.metric]}, seed {spec.seed}; {settings}. Data "
         f"fingerprint {info.data_fingerprint}. The full spec is in model.json.",
         f"Initial weights: {_initial(info)}",
         f"Preprocessing: {_preprocessing(info)}",
