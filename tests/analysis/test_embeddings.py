@@ -24,9 +24,10 @@ def test_panels_of_a_mixing_run(mixing: OpenedRun) -> None:
         here = found.panel == panel
         assert np.array_equal(found.points[here & (found.domain >= 0)], own)
         assert (found.domain[here] == -1).sum() == (found.sample[here] == -1).sum() == 12
-    assert np.isnan(found.extrapolated[0])
-    assert found.extrapolated[1] == 0
-    assert 0 <= found.extrapolated[2] <= 1
+    assert np.isnan(found.extrapolated(0))
+    assert found.extrapolated(1) == 0
+    mixed = (found.panel == 2) & (found.domain < 0)
+    assert found.extrapolated(2) == found.extrapolates[mixed].mean()  # of the codes that are shown
     named = found.domain >= 0
     for d, i, label in zip(found.domain[named], found.sample[named], found.label[named]):
         assert mixing.prepared.dataset.domains[d].y[i] == label
@@ -36,7 +37,7 @@ def test_runs_beside_one_another(erm: OpenedRun, mixing: OpenedRun) -> None:
     found = code_embedding([erm, mixing], samples=8)
     assert found.panels.tolist() == ["ERM", "FGMix"]
     assert np.array_equal(found.sample[found.panel == 0], found.sample[found.panel == 1])
-    assert np.isnan(found.extrapolated).all()
+    assert np.isnan([found.extrapolated(0), found.extrapolated(1)]).all()
 
 
 def test_a_tsne_that_is_done_is_kept(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:

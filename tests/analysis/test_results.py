@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,7 +41,20 @@ def test_curves_hold_what_was_recorded(mixing: OpenedRun) -> None:
     at = record.evaluations[1]
     assert found.accuracy[1, 2, 1] == 100 * at.accuracy["swa"]["2"]["holdout"]
     assert found.loss[0, 0, 1] == at.loss["raw"]["0"]["holdout"]
-    assert found.metric_values[found.metrics.tolist().index("lam"), 1] == at.metrics["lam"]
+    assert found.metric_values[found.metrics.tolist().index("λ"), 1] == at.metrics["lam"]
+
+
+def test_nothing_of_mixing_is_shown_before_it_starts() -> None:
+    idle, mixing = ({"loss": 1.0, "lam": 3.0, "mixed": count, "flat": 0.0} for count in (0.0, 8.0))
+    record = sweep({"fgmix": [[0.5, 0.5, 0.5]]})[0]
+    (at,) = record.evaluations
+    both = (replace(at, step=10, metrics=idle), replace(at, step=20, metrics=mixing))
+    found = run_curves(replace(record, evaluations=both))
+    values = dict(zip(found.metrics.tolist(), found.metric_values.tolist()))
+    assert values["Training loss"] == [1.0, 1.0]
+    assert np.isnan(values["λ"][0])
+    assert values["λ"][1] == 3.0
+    assert np.isnan(values["L_flat"][0])
 
 
 def test_ablation_takes_the_variants_in_order() -> None:

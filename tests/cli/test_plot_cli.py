@@ -45,7 +45,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         spec = replace(toy_spec(algorithm), dataset=str(place / "scans.npz"), settings=chosen, steps=6, eval_every=3)
         for test in ("1", "2"):  # ranks need two
             spec = replace(spec, test_domains=(test,), averaging_start=2)
-            found[algorithm] = str(train(spec, place / "runs", device="cpu", progress=False).folder)
+            folder = str(train(spec, place / "runs", device="cpu", progress=False).folder)
+            found |= {algorithm: folder, f"{algorithm} {test}": folder}
     (place / "times").mkdir()
     write_json(place / "times" / "cost.json", {"milliseconds": {"erm": 20.0, "fgmix": 23.0}})
     made = [
@@ -66,7 +67,15 @@ COMMANDS = {
     "tsne-features": ["tsne", "fgmix", "--beside", "erm", "--samples", "8"],
     "flatness-classifier": ["flatness", "erm", "fgmix", "--directions", "2"],
     "flatness-network": ["flatness", "erm", "--scope", "network", "--directions", "2", "--samples", "5"],
+    "flatness-classifier-scans-2-1-erm-fgmix": [
+        *("flatness", "erm", "fgmix", "erm 1", "fgmix 1"),
+        *("--directions", "2", "--samples", "5"),
+    ],
     "surface": ["surface", "erm", "fgmix", "--resolution", "2", "--samples", "5"],
+    "surface-scans-1-2-erm-fgmix": [
+        *("surface", "erm 1", "fgmix 1", "erm", "fgmix"),
+        *("--resolution", "2", "--samples", "5"),
+    ],
     "scores": ["scores", "fgmix", "--pairs", "5"],
     "shift": ["shift", "erm", "--permutations", "5"],
     "cd": ["cd", "folder"],
@@ -87,10 +96,22 @@ def test_a_command_writes_its_figure(
 ) -> None:
     arguments = [COMMANDS[name][0], *(runs.get(word, word) for word in COMMANDS[name][1:])]
     assert call(monkeypatch, *arguments, "--out", str(tmp_path)) == 0
-    written = [Path(line) for line in capsys.readouterr().out.split()]
+    lines = capsys.readouterr().out.splitlines()
+    written = [Path(line) for line in lines[:3]]
+    claimed = lines[3:]
+    assert bool(claimed) == (name.split("-")[0] in ("flatness", "surface", "scores") and "network" not in name)
+    assert all(line.startswith("Test domain ") for line in claimed)
     assert [path.suffix for path in written] == [".png", ".pdf", ".npz"]
     assert all(path.exists() and path.name.startswith(name) for path in written)
     assert len(list(tmp_path.iterdir())) == 3  # nothing is left of what was kept on the way
+
+
+def test_another_figure_of_the_same_name_is_not_replaced_silently(
+    runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for pairs, noted in (("5", False), ("5", False), ("6", True)):
+        assert call(monkeypatch, "scores", runs["fgmix"], "--pairs", pairs, "--out", str(tmp_path)) == 0
+        assert ("note: replaced" in capsys.readouterr().err) == noted
 
 
 def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +133,8 @@ def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["scores", "erm"], "Found erm"),
         (["shift", "erm", "--which", "first"], "Known: best, last"),
         (["shift", "erm", "--model", "swad"], "Expected the weights last_swad"),
+        (["surface", "erm", "fgmix", "erm 1"], "Expected the same methods for every test domain"),
+        (["surface", "erm"], "Expected two runs for each test domain"),
         (["cost", "folder"], "paper-cost"),
         (["sensitivity", "folder"], "--grid"),
         (["cd", "folder", "--selection", "luck"], "Unknown selection rule"),

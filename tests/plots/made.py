@@ -13,12 +13,14 @@ from fgmix.analysis.arrays import (
     Embedding,
     Flatness,
     Ranks,
+    Rows,
     Scores,
     Sensitivity,
     Shift,
     Surface,
     WeightEffect,
 )
+from fgmix.analysis.metrics import metric_name
 
 DOMAINS = np.array(["art", "photo", "sketch"])
 IS_TEST = np.array([False, False, True])
@@ -31,7 +33,6 @@ def embedding() -> Embedding:
     domain = np.concatenate([np.arange(own) % 3, np.arange(own) % 3, np.full(mixed, -1)])
     return Embedding(
         panels=np.array(["Original codes", "FGMix"]),
-        extrapolated=np.array([np.nan, 0.225]),
         domains=DOMAINS,
         is_test=IS_TEST,
         classes=np.array(["cat", "dog"]),
@@ -42,6 +43,7 @@ def embedding() -> Embedding:
         sample=np.where(domain < 0, -1, np.arange(len(panel)) % own),
         thumbnails=rng.integers(0, 256, (own, 4, 4, 3), dtype=np.uint8),
         thumbnail=np.where(domain < 0, -1, np.arange(len(panel)) % own),
+        extrapolates=np.arange(len(panel)) == len(panel) - 1,
     )
 
 
@@ -76,7 +78,8 @@ def surface() -> Surface:
 def scores(pairs: int = 6) -> Scores:
     rng = np.random.default_rng(0)
     names = np.array([f"d{i} → d{i + 1}" for i in range(pairs)])
-    return Scores(names, rng.random((pairs, 20)), rng.random((pairs, 20)), np.linspace(0.35, 0.58, pairs), "gradients")
+    score, cosine = rng.random((pairs, 20)), rng.random((pairs, 20))
+    return Scores(names, score, cosine, np.linspace(0.35, 0.58, pairs), "gradients", "sketch")
 
 
 def weight_effect() -> WeightEffect:
@@ -88,6 +91,7 @@ def weight_effect() -> WeightEffect:
         lam[None, :, None] * a[:, None] - (lam[None, :, None] - 1) / 3,
         np.array([[-0.5, 1.0], [1.0, -1.0]]),
         np.array([0.7, 0.3]),
+        np.array([[-1.6, 1.0], [0.5, 1.5], [1.5, 0.5]]),
         np.array([[-0.8, 0.0], [-1.5, 0.0], [-1.5, -0.5]]),
         np.array(["FGMix", "AND-Mask", "ERM"]),
         np.array(["fgmix", "andmask", "erm"]),
@@ -95,7 +99,8 @@ def weight_effect() -> WeightEffect:
 
 
 def curves(mixes: bool = True) -> Curves:
-    metrics = ["adv", "entropy", "extrapolated", "flat", "lam", "loss"] if mixes else ["loss"]
+    keys = ["adv", "entropy", "extrapolated", "flat", "lam", "loss"] if mixes else ["loss"]
+    metrics = [metric_name(key) for key in keys]
     steps = np.array([10, 20, 30])
     values = np.random.default_rng(0).random((2, 3, 3))
     return Curves(
@@ -122,7 +127,8 @@ def ablation() -> Ablation:
     value = np.array([[50.0, 60.0], [np.nan, 62.0], [55.0, 66.0]])
     rows, keys = np.array(["ERM", "FGMix", "FGMix (paper)"]), np.array(["erm", "fgmix", "fgmix"])
     paper = np.array([False, False, True])
-    return Ablation("toy", "Method", rows, keys, paper, np.array(["art", "Avg"]), value, np.ones_like(value))
+    columns, about = np.array(["art", "Avg"]), "± standard error, 3 trials"
+    return Ablation("toy", "Method", rows, keys, paper, columns, value, np.ones_like(value), about)
 
 
 def cost() -> Cost:
@@ -160,3 +166,8 @@ def every() -> dict[str, Any]:
         shift(),
     )
     return {type(arrays).__name__: arrays for arrays in made}
+
+
+def rows() -> dict[str, Rows]:
+    """Two rows of each kind that has them."""
+    return {type(arrays).__name__: Rows((arrays, arrays)) for arrays in (embedding(), flatness(), surface())}

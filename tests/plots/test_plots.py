@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from fgmix.plots.style import save_figure
 from fgmix.plots.surface import loss_levels
 from plots import made
 
+POINTS = ("points", "panel", "domain", "label", "sample", "thumbnail", "extrapolates")
+
 
 def pixels(figure: Figure) -> np.ndarray:
     canvas = FigureCanvasAgg(figure)
@@ -31,6 +34,11 @@ def pixels(figure: Figure) -> np.ndarray:
 
 def texts(ax: Axes) -> list[str]:
     return [text.get_text() for text in ax.texts]
+
+
+def note(figure: Figure) -> str:
+    """The words below a figure."""
+    return figure.get_supxlabel().replace("\n", " ")
 
 
 def legend(figure: Figure) -> list[str]:
@@ -48,6 +56,17 @@ def test_a_figure_is_drawn_again_from_its_file(kind: str, tmp_path: Path) -> Non
     save_arrays(tmp_path / "figure.npz", arrays)
     assert np.array_equal(pixels(draw(arrays)), pixels(draw(load_arrays(tmp_path / "figure.npz"))))
     assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("kind", made.rows())
+def test_rows_are_drawn_below_each_other_and_again_from_their_file(kind: str, tmp_path: Path) -> None:
+    arrays = made.rows()[kind]
+    save_arrays(tmp_path / "figure.npz", arrays)
+    figure = draw(load_arrays(tmp_path / "figure.npz"))
+    alone = len([ax for ax in draw(arrays.parts[0]).axes if ax.get_label() != "<colorbar>"])
+    shown = [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
+    assert len(shown) == 2 * alone
+    assert [text for ax in shown for text in texts(ax)].count("Test domain sketch") == 2
 
 
 def test_a_figure_is_saved_for_screen_and_paper_with_its_arrays(
@@ -72,10 +91,20 @@ def test_tsne() -> None:
     figure = draw(made.embedding())
     left, right = figure.axes
     assert left.get_title() == "Original codes"
-    assert right.get_title() == "FGMix\n22.5 % extrapolated"
+    assert right.get_title() == "FGMix (25.0 % extrapolated)"  # of the four that are shown
     assert [len(points.get_offsets()) for points in left.collections] == [3, 3, 3]
-    assert [len(points.get_offsets()) for points in right.collections] == [3, 3, 3, 4]
-    assert legend(figure) == ["art", "photo", "sketch (test)", "mixed"]
+    assert [len(points.get_offsets()) for points in right.collections] == [3, 3, 3, 3, 1]
+    assert legend(figure) == ["art", "photo", "sketch (test)", "interpolated", "extrapolated"]
+    assert "cat" in texts(left)  # the class, in the outline of its source codes
+    assert len(left.lines) == 1
+    assert "weights is below 0" in note(figure)
+
+
+def test_without_mixed_codes_nothing_is_said_of_them() -> None:
+    arrays = made.embedding()
+    own = arrays.panel == 0
+    bare = replace(arrays, panels=arrays.panels[:1], **{name: getattr(arrays, name)[own] for name in POINTS})
+    assert "mixed" not in note(draw(bare))
 
 
 def test_flatness() -> None:
@@ -83,9 +112,26 @@ def test_flatness() -> None:
     assert [len(ax.lines) for ax in figure.axes] == [5, 5, 2]  # four directions and their mean; then both means
     assert figure.axes[0].get_title() == "ERM\n(original)"
     assert figure.axes[1].get_title() == "FGMix\n(original + mixed)"
-    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+    assert len({ax.get_ylim() for ax in figure.axes}) == 1
     np.testing.assert_allclose(figure.axes[0].lines[-1].get_ydata(), 2.5 * np.arange(1, 11) ** 4 / 1e4)
-    assert figure.get_supxlabel() == "Distance γ"
+    assert figure.axes[0].get_xlabel() == "Distance γ"
+    assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
+    assert len(figure.axes[2].collections) == 2  # bands
+
+
+def test_an_outlier_does_not_flatten_the_others() -> None:
+    arrays = made.flatness()
+    three = replace(
+        arrays,
+        methods=np.array(["ERM", "FGMix", "wild"]),
+        algorithms=np.array(["erm", "fgmix", "wild"]),
+        data=np.array(["original"] * 3),
+        gaps=np.concatenate([arrays.gaps, 1000 * arrays.gaps[:1]]),
+    )
+    figure = draw(three)
+    assert 4 < figure.axes[0].get_ylim()[1] < 20
+    assert "cut: wild" in note(figure)
+    assert "cut" not in note(draw(arrays))
 
 
 def test_small_differences_take_out_a_power_of_ten() -> None:
@@ -102,6 +148,8 @@ def test_surface() -> None:
     assert first.get_ylim() == second.get_ylim() == test.get_ylim()
     levels = [next(c for c in ax.collections if hasattr(c, "levels")).levels for ax in (first, second)]
     assert np.array_equal(*levels)
+    maps = [next(c for c in ax.collections if hasattr(c, "levels")).get_cmap().name for ax in (first, test)]
+    assert maps == ["magma", "cividis"]  # a loss does not look like an accuracy
     assert set(legend(figure)) == {
         *("Initial", "ERM + SWA", "FGMix + SWA"),
         *("ERM path", "ERM + SWA path", "FGMix path", "FGMix + SWA path"),
@@ -120,30 +168,47 @@ def test_scores(pairs: int, shown: int) -> None:
     figure = draw(made.scores(pairs))
     drawn = [ax for ax in figure.axes if ax.collections]
     assert len(drawn) == shown
-    assert drawn[0].get_title() == "d0 → d1\nSpearman ρ = 0.35"
+    assert drawn[0].get_title() == "d0 → d1\nρ = 0.35 [-0.12, 0.69]"
+    assert figure.get_suptitle() == "Source domains of test domain sketch"
+    assert len({(ax.get_xlim(), ax.get_ylim()) for ax in drawn}) == 1
     assert drawn[-1].get_xlabel() == "Cosine of gradients"
     assert len(drawn[0].collections[0].get_offsets()) == 20
 
 
 def test_weights() -> None:
     figure = draw(made.weight_effect())
-    first, second, toy = figure.axes
-    assert first.get_title() == "a = (0.1, 0.6, 0.3)"
+    surfaces, first, second, toy = figure.axes
+    assert surfaces.get_title() == "(a) Losses of three samples and their gradients"
+    assert {"$z_1$", "$-g_3$", "φ"} <= set(texts(surfaces))
+    assert first.get_title() == "(b) a = (0.1, 0.6, 0.3)"
     assert first.get_ylim() == second.get_ylim()
     np.testing.assert_allclose(first.lines[0].get_ydata()[-1], 2 * 0.1 - 1 / 3)
-    assert "$g_1$, a = 0.70" in texts(toy)
+    assert "$g_1$\na = 0.70" in texts(toy)
+    assert "two gradients" in toy.get_title()
+    inside(figure)
     names = [text.get_text().split(" (")[0] for text in toy.get_legend().get_texts()]
     assert names == ["FGMix", "AND-Mask", "ERM"]
 
 
+def inside(figure: Figure) -> None:
+    """Every text of a panel lies in its axes."""
+    pixels(figure)
+    for ax in figure.axes:
+        for text in ax.texts:
+            box = text.get_window_extent()
+            assert ax.bbox.padded(2).contains(box.x0, box.y0), text
+            assert ax.bbox.padded(2).contains(box.x1, box.y1), text
+
+
 def test_curves_of_a_mixing_run() -> None:
-    figure = draw(made.curves())
+    arrays = made.curves()
+    arrays.metric_values[arrays.metrics == "λ", 0] = np.nan  # before mixing starts
+    figure = draw(arrays)
     labels = [ax.get_ylabel() for ax in figure.axes]
-    assert labels == [
-        *("Holdout accuracy (%)", "Holdout loss", "Training terms"),
-        *("L_flat", "λ", "Extrapolated share"),
-    ]
-    assert [len(ax.lines) for ax in figure.axes] == [6, 6, 2, 1, 1, 1]
+    assert labels[:3] == ["Holdout accuracy (%)", "Holdout loss", "Training terms"]
+    assert labels[3:7] == ["Entropy of the weights a", "Extrapolated share", "L_flat", "λ"]
+    assert [len(ax.lines) for ax in figure.axes] == [6, 6, 2, 1, 1, 1, 1, 0, 0]
+    assert np.isnan(figure.axes[6].lines[0].get_ydata()[0])
     assert "sketch (test), SWA" in legend(figure)
 
 
@@ -165,21 +230,26 @@ def test_accuracies_are_rounded_as_in_tables() -> None:
     assert texts(draw(arrays).axes[0])[:2] == ["6.2", "62.7"]
 
 
-def test_ablation() -> None:
+def test_ablation_is_dots_with_their_spread() -> None:
     figure = draw(made.ablation())
     ax = figure.axes[0]
-    assert len(ax.patches) == 6
+    assert not ax.patches
+    erm, fgmix, paper = ax.containers
+    assert erm.lines[0].get_ydata().tolist() == [50, 60]
+    assert [segment[:, 1].tolist() for segment in erm.lines[2][0].get_segments()] == [[49, 51], [59, 61]]
+    assert np.isnan(fgmix.lines[0].get_ydata()[0])
+    assert paper.lines[0].get_markerfacecolor() == "white"
     assert legend(figure) == ["ERM", "FGMix", "paper"]
-    assert [patch.get_height() for patch in ax.patches[:2]] == [50, 60]
-    assert ax.get_ylim()[0] < 49  # no bar is cut away
+    assert note(figure) == "Lines: ± standard error, 3 trials."
 
 
-def test_cost_is_sorted_with_the_papers_marks() -> None:
+def test_cost_has_each_value_beside_its_mark() -> None:
     ax = draw(made.cost()).axes[0]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["ERM", "FGMix", "Fish"]
     assert [bar.get_width() for bar in ax.patches] == [1, 1.2, 3]
-    assert texts(ax) == ["1.00", "1.20", "3.00"]
-    assert np.ma.count(ax.collections[0].get_offsets()[:, 0]) == 2
+    shown = [(text.get_text(), text.xy[0]) for text in ax.texts]
+    assert shown == [("1.00", 1), ("1.20", 1.2), ("3.00", 3), ("1.00", 1), ("1.10", 1.1)]
+    assert len({bar.get_facecolor() for bar in ax.patches}) == 1  # "measured here", whatever the method
 
 
 def test_cd() -> None:
@@ -215,8 +285,7 @@ def test_a_method_has_its_colour_in_every_figure() -> None:
     expected = to_hex(method_look("fgmix").colour)
     found: list[Any] = [
         draw(made.flatness()).axes[1].lines[-1].get_color(),
-        draw(made.ablation()).axes[0].patches[2].get_facecolor(),
-        draw(made.cost()).axes[0].patches[1].get_facecolor(),
+        draw(made.ablation()).axes[0].containers[1].lines[0].get_color(),
         draw(made.surface()).axes[1].lines[0].get_color(),
     ]
     assert {to_hex(colour) for colour in found} == {expected}

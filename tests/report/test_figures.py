@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from fgmix.analysis import arrays as kinds
-from fgmix.report.charts import Cells, Chart, Line, Points, as_data
+from fgmix.report.charts import Band, Cells, Chart, Line, Points, Words, as_data
 from fgmix.report.figures import chart, differences
 from fgmix.report.figures.tsne import PICTURES_PER_ROW, pictures
 from fgmix.results.selection import Method
@@ -52,9 +52,11 @@ def test_points_of_a_panel_are_the_arrays_with_their_domains_and_samples() -> No
     assert art.name == "art"
     assert art.text[1] == "cat, art, sample 3"
     assert sketch.name == "sketch (test)"
-    (mixed,) = (mark for mark in points(drawn, 1) if mark.name == "mixed")
-    assert len(mixed.x) == 4
-    assert drawn.panels[1].title == "FGMix (22.5 % extrapolated)"
+    mixed = {mark.name: len(mark.x) for mark in points(drawn, 1)[3:]}
+    assert mixed == {"interpolated": 3, "extrapolated": 1}
+    assert drawn.panels[1].title == "FGMix (25.0 % extrapolated)"
+    (names,) = (mark for mark in drawn.panels[0].marks if isinstance(mark, Words))
+    assert names.text == ["cat"]
 
 
 def test_pictures_lie_where_their_keys_say() -> None:
@@ -90,6 +92,39 @@ def test_flatness_draws_every_direction_and_the_mean() -> None:
     assert len(lines(drawn)) == 5
     np.testing.assert_allclose(lines(drawn)[-1].y, arrays.gaps[0].mean(0))
     assert [mark.name for mark in lines(drawn, 2)] == ["ERM", "FGMix"]
+    bands = [mark for mark in drawn.panels[2].marks if isinstance(mark, Band)]
+    np.testing.assert_allclose(bands[0].top, arrays.gaps[0].mean(0) + arrays.gaps[0].std(0, ddof=1) / 2)
+    assert len({(panel.y.low, panel.y.high) for panel in drawn.panels}) == 1
+    assert [text for _, text in drawn.panels[0].x.ticks or ()] == ["2", "4", "6", "8", "10"]
+
+
+@pytest.mark.parametrize("kind", made.rows())
+def test_rows_stand_below_each_other(kind: str) -> None:
+    arrays = made.rows()[kind]
+    alone, both = chart("x", arrays.parts[0]), chart("x", arrays)
+    assert len(both.panels) == 2 * len(alone.panels)
+    assert both.columns == len(alone.panels)
+    assert all(panel.title.startswith("sketch: ") for panel in both.panels)
+
+
+def test_pictures_of_the_second_row_follow_those_of_the_first() -> None:
+    drawn = chart("x", made.rows()["Embedding"])
+    assert list(points(drawn, 2)[0].key) == [9, 12, 15]  # nine samples a row
+
+
+def test_score_panels_share_their_axes() -> None:
+    panels = chart("x", made.scores()).panels
+    assert len({(panel.x.low, panel.x.high, panel.y.low, panel.y.high) for panel in panels}) == 1
+
+
+def test_captions_speak_of_what_is_there() -> None:
+    assert "averaged" in chart("x", made.curves()).caption
+    one = made.curves()
+    raw = replace(one, models=one.models[:1], accuracy=one.accuracy[:1], loss=one.loss[:1])
+    assert "averaged" not in chart("x", raw).caption
+    cost = made.cost()
+    cost.value[:, 1] = np.nan
+    assert "Diamonds" not in chart("x", cost).caption
 
 
 def test_surface_has_one_scale_for_losses_and_one_for_accuracy() -> None:
@@ -97,7 +132,8 @@ def test_surface_has_one_scale_for_losses_and_one_for_accuracy() -> None:
     drawn = chart("x", arrays)
     assert (cells(drawn, 0).low, cells(drawn, 0).high) == (cells(drawn, 1).low, cells(drawn, 1).high)
     assert cells(drawn, 2).high == arrays.values[2].max()
-    assert [mark.name for mark in lines(drawn, 0) if mark.colour != "paper"] == ["ERM", "ERM + SWA"]
+    assert [mark.name for mark in lines(drawn, 0) if mark.colour != "#ffffff"] == ["ERM", "ERM + SWA"]
+    assert (cells(drawn, 0).colours, cells(drawn, 2).colours) == ("magma", "cividis")
     assert [mark.name for mark in points(drawn, 0) if mark.outlined] == [
         "Initial model",
         "ERM + SWA model",
@@ -125,7 +161,7 @@ def test_p_stands_with_the_statistic_it_is_of() -> None:
 def test_the_toy_is_drawn() -> None:
     arrays = made.weight_effect()
     toy = chart("x", arrays)
-    names = [mark.name for mark in points(toy, len(arrays.a))]
+    names = [mark.name for mark in points(toy, 1 + len(arrays.a))]
     assert names == [""] * len(arrays.gradients) + arrays.update_names.tolist()
 
 

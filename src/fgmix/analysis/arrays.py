@@ -6,6 +6,7 @@ Fields are numpy arrays, or a plain number or text. A file holds nothing that ne
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.str_]
 Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,6 @@ class Embedding:
 
     Args:
         panels: titles of the panels (p,).
-        extrapolated: share of the panel's mixed codes that are extrapolations (p,); NaN where nothing is mixed.
         domains: names of all of the dataset's domains (k,).
         is_test: which of them were held out (k,).
         classes: names of the classes.
@@ -39,12 +40,12 @@ class Embedding:
         sample: its number within the domain (n,); −1 for a mixed code.
         thumbnails: small pictures of the samples (t, s, s, 3); none where samples are not images.
         thumbnail: which of them shows a point (n,); −1 for none.
+        extrapolates: whether it is a mixed code with a weight below 0 (n,).
     """
 
     panels: Texts
-    extrapolated: Floats
     domains: Texts
-    is_test: npt.NDArray[np.bool_]
+    is_test: Bools
     classes: Texts
     points: Floats
     panel: Ints
@@ -53,6 +54,17 @@ class Embedding:
     sample: Ints
     thumbnails: Bytes = field(default_factory=lambda: np.zeros((0, 1, 1, 3), dtype=np.uint8))
     thumbnail: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    extrapolates: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+    def extrapolated(self, panel: int) -> float:
+        """Share of a panel's mixed codes that are extrapolations; NaN where nothing is mixed."""
+        mixed = (self.panel == panel) & (self.domain < 0)
+        return float(self.extrapolates[mixed].mean()) if mixed.any() else float("nan")
+
+    @property
+    def test_domains(self) -> str:
+        """The domains held out, in words."""
+        return " and ".join(self.domains[self.is_test])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +119,8 @@ class Surface:
     anchor_points: Floats
     paths: Texts
     path_algorithms: Texts
-    path_averaged: npt.NDArray[np.bool_]
-    path_panels: npt.NDArray[np.bool_]
+    path_averaged: Bools
+    path_panels: Bools
     path: Ints
     path_steps: Ints
     path_points: Floats
@@ -125,6 +137,7 @@ class Scores:
         cosine: cos(g_i, g_j) (p, n).
         rho: Spearman's ρ of the two (p,).
         inputs: what is compared: "gradients" or "codes".
+        test_domains: the domains held out, in words.
     """
 
     pairs: Texts
@@ -132,6 +145,7 @@ class Scores:
     cosine: Floats
     rho: Floats
     inputs: str
+    test_domains: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +158,7 @@ class WeightEffect:
         a_tilde: ã (w, l, k).
         gradients: of the toy's samples (m, 2).
         weights: their mixing weights a (m,).
+        surfaces: minima of three quadratic losses in the plane of the paper's panel (a) (3, 2).
         updates: directions of the update (3, 2).
         update_names: labels of the methods whose they are (3,).
         update_algorithms: keys of these methods (3,).
@@ -154,6 +169,7 @@ class WeightEffect:
     a_tilde: Floats
     gradients: Floats
     weights: Floats
+    surfaces: Floats
     updates: Floats
     update_names: Texts
     update_algorithms: Texts
@@ -179,7 +195,7 @@ class Curves:
     steps: Ints
     models: Texts
     domains: Texts
-    is_test: npt.NDArray[np.bool_]
+    is_test: Bools
     accuracy: Floats
     loss: Floats
     metrics: Texts
@@ -199,16 +215,18 @@ class Numbers:
         columns: labels (c,).
         value: (r, c); NaN where there is none.
         spread: what stands after ± (r, c); NaN where there is none.
+        about: what ± is, for the caption; empty where there is none.
     """
 
     title: str
     corner: str
     rows: Texts
     algorithms: Texts
-    published: npt.NDArray[np.bool_]
+    published: Bools
     columns: Texts
     value: Floats
     spread: Floats
+    about: str = ""
 
 
 class Sensitivity(Numbers):
@@ -262,11 +280,32 @@ class Shift:
 
     title: str
     domains: Texts
-    is_test: npt.NDArray[np.bool_]
+    is_test: Bools
     accuracy: Floats
     mmd: Floats
     p: Floats
     overall: float
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Figures of one kind below each other: one row for each test domain.
+
+    Args:
+        parts: the arrays of each row, all `Embedding`, all `Flatness` or all `Surface`.
+    """
+
+    parts: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[Any]) -> Any:
+        """The rows; a single one is the figure itself."""
+        return parts[0] if len(parts) == 1 else cls(tuple(parts))
+
+
+def parts_of(arrays: Any) -> tuple[Any, ...]:
+    """The rows of a figure, which may have one."""
+    return arrays.parts if isinstance(arrays, Rows) else (arrays,)
 
 
 KINDS: dict[str, type] = {
@@ -292,13 +331,31 @@ def save_arrays(path: Path, arrays: Any) -> None:
 
     Args:
         path: the `.npz` file; whole or absent.
-        arrays: of one of `KINDS`.
+        arrays: of one of `KINDS`, or `Rows` of them.
     """
-    content: dict[str, Any] = {each.name: np.asarray(getattr(arrays, each.name)) for each in fields(arrays)}
-    content["kind"] = np.asarray(type(arrays).__name__)
     packed = io.BytesIO()
-    np.savez_compressed(packed, **content)
+    np.savez_compressed(packed, **_content(arrays))
     write_bytes(path, packed.getvalue())
+
+
+def _content(arrays: Any) -> dict[str, Any]:
+    """Arrays by name; those of a row are named after its number."""
+    if isinstance(arrays, Rows):
+        rows = [(f"{row}/", _content(part)) for row, part in enumerate(arrays.parts)]
+        return {prefix + name: value for prefix, of_row in rows for name, value in of_row.items()}
+    content: dict[str, Any] = {each.name: np.asarray(getattr(arrays, each.name)) for each in fields(arrays)}
+    return {**content, "kind": np.asarray(type(arrays).__name__)}
+
+
+def same_arrays(first: Any, second: Any) -> bool:
+    """Whether two figures show the same."""
+    one, other = _content(first), _content(second)
+    return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
+
+
+def _equal(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    numbers = one.dtype.kind == other.dtype.kind == "f"
+    return np.array_equal(one, other, equal_nan=numbers)
 
 
 def load_arrays(path: Path) -> Any:
@@ -312,6 +369,15 @@ def load_arrays(path: Path) -> Any:
             f"Expected the arrays of a figure at {path}. Found a file of another kind, or a damaged one. Compute the "
             "figure again."
         ) from error
+    rows: dict[str, dict[str, Any]] = {}
+    for name, value in content.items():
+        row, slash, own = name.partition("/")
+        if slash:
+            rows.setdefault(row, {})[own] = value
+    return Rows(tuple(_loaded(path, row) for row in rows.values())) if rows else _loaded(path, content)
+
+
+def _loaded(path: Path, content: dict[str, Any]) -> Any:
     kind = KINDS.get(str(content.pop("kind", "")))
     if kind is None or not _needed(kind) <= content.keys() <= {each.name for each in fields(kind)}:
         raise UserError(
@@ -323,4 +389,4 @@ def load_arrays(path: Path) -> Any:
 
 def _needed(kind: type) -> set[str]:
     """Fields without a default."""
-    return {each.name for each in fields(kind) if each.default_factory is MISSING}
+    return {each.name for each in fields(kind) if each.default_factory is MISSING and each.default is MISSING}

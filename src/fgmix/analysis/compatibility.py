@@ -63,6 +63,7 @@ def compatibility(
         cosine=np.stack(cosine).astype(np.float64),
         rho=np.array([spearman(s, c) for s, c in zip(score, cosine)]),
         inputs=mixer.inputs,
+        test_domains=" and ".join(run.test_domains),
     )
 
 

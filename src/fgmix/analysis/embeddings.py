@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fgmix.analysis.arrays import Bytes, Embedding, Floats, Ints
+from fgmix.analysis.arrays import Bools, Bytes, Embedding, Floats, Ints
 from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
@@ -35,6 +35,7 @@ class _Points:
     label: Ints
     sample: Ints
     thumbnail: Ints
+    extrapolates: Bools
 
 
 def mixing_embedding(
@@ -76,14 +77,13 @@ def mixing_embedding(
     ]
     everything = torch.cat([z, tests.codes(algorithm), *(mixture.z for mixture in mixtures)]).cpu().numpy()
     key = (run.folder.name, which, model, samples, mixed, seed)
-    (xy,) = _planes([lambda: everything], key, seed, keep, progress)
+    (xy,) = _planes([lambda: everything], key, seed, keep and partial_file(keep, run.folder.name), progress)
     own = _originals((sources, tests), xy)
     rest = np.split(xy[len(own.points) :], 2)
     return _embedding(
         run,
         ["Original codes", "Random interpolation", run.label(model)],
         [own, _with(own, mixtures[0], rest[0]), _with(own, mixtures[1], rest[1])],
-        [np.nan, mixtures[0].extrapolated, mixtures[1].extrapolated],
         thumbnails((sources, tests)),
     )
 
@@ -122,21 +122,23 @@ def code_embedding(
         return codes
 
     key = (*(run.folder.name for run in runs), which, model, samples, seed)
-    planes = _planes([partial(codes_of, run) for run in runs], key, seed, keep, progress)
+    planes = _planes(
+        [partial(codes_of, run) for run in runs], key, seed, keep and partial_file(keep, first.folder.name), progress
+    )
     found = [_originals(samples_of(run), xy) for run, xy in zip(runs, planes)]
     labels = [run.label(model) for run in runs]
     # The samples are the same in every panel: their thumbnails are stored once.
-    return _embedding(first, labels, found, [np.nan] * len(runs), thumbnails(samples_of(first)))
+    return _embedding(first, labels, found, thumbnails(samples_of(first)))
 
 
-def _planes(codes: Sequence[Callable[[], Floats]], key: object, seed: int, keep: Path | None, progress: bool) -> Floats:
+def _planes(codes: Sequence[Callable[[], Floats]], key: object, seed: int, kept: Path | None, progress: bool) -> Floats:
     """A t-SNE of each, (r, n, 2)."""
     return compute_rows(
         lambda i: plane(codes[i](), seed),
         len(codes),
         description="t-SNE",
         key=key,
-        partial=partial_file(keep) if keep else None,
+        partial=kept,
         progress=progress,
     )
 
@@ -159,7 +161,7 @@ def _originals(samples: tuple[Sample, ...], xy: Floats) -> _Points:
     domain = torch.cat([sample.domain for sample in samples]).numpy()
     label = torch.cat([sample.y for sample in samples]).numpy()
     sample = np.concatenate([indices for sample in samples for indices in sample.indices])
-    return _Points(xy[: len(domain)], domain, label, sample, np.arange(len(domain)))
+    return _Points(xy[: len(domain)], domain, label, sample, np.arange(len(domain)), np.zeros(len(domain), np.bool_))
 
 
 def _with(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
@@ -171,6 +173,7 @@ def _with(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
         np.concatenate([own.label, mixture.y.cpu().numpy()]),
         np.concatenate([own.sample, none]),
         np.concatenate([own.thumbnail, none]),
+        np.concatenate([own.extrapolates, mixture.extrapolates.cpu().numpy()]),
     )
 
 
@@ -201,13 +204,11 @@ def _embedding(
     run: OpenedRun,
     titles: Sequence[str],
     found: Sequence[_Points],
-    extrapolated: Sequence[float],
     pictures: Bytes,
 ) -> Embedding:
     dataset = run.prepared.dataset
     return Embedding(
         panels=np.array(titles),
-        extrapolated=np.array(extrapolated),
         domains=np.array(dataset.domain_names),
         is_test=np.isin(dataset.domain_names, run.test_domains),
         classes=np.array(dataset.classes),
@@ -218,4 +219,5 @@ def _embedding(
         sample=np.concatenate([each.sample for each in found]),
         thumbnails=pictures,
         thumbnail=np.concatenate([each.thumbnail for each in found]),
+        extrapolates=np.concatenate([each.extrapolates for each in found]),
     )

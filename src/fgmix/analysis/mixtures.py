@@ -16,11 +16,11 @@ from fgmix.runs.opening import OpenedRun
 
 @dataclass(frozen=True)
 class Mixture:
-    """Mixed codes (n, d), their classes (n,), and the share of them that are extrapolations."""
+    """Mixed codes (n, d), their classes (n,), and which of them are extrapolations: a weight below 0 (n,)."""
 
     z: Tensor
     y: Tensor
-    extrapolated: float
+    extrapolates: Tensor
 
 
 def mixer_of(algorithm: Algorithm) -> FGMix | None:
@@ -53,7 +53,7 @@ def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tenso
         count: how many.
         seed: of the tuples (and of random weights): equal seeds give equal tuples, whatever the codes are.
     """
-    parts, extrapolated, found = [], 0.0, 0
+    parts = []
     for call in range(-(-count // mixer.n)):
         generator = torch.Generator(z.device).manual_seed(1_000_003 * seed + call)
         mixed = mixer(z, y, domain, classifier, generator)
@@ -63,12 +63,10 @@ def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tenso
                 "choose a run on other domains."
             )
         parts.append(mixed)
-        extrapolated += float(mixed.metrics["extrapolated"]) * len(mixed.y)
-        found += len(mixed.y)
     return Mixture(
         torch.cat([part.z for part in parts])[:count],
         torch.cat([part.y for part in parts])[:count],
-        extrapolated / found,
+        torch.cat([(part.weights < 0).any(1) for part in parts])[:count],
     )
 
 

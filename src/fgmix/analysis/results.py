@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fgmix.analysis.arrays import Ablation, Cost, Curves, Floats, Ranks, Sensitivity
+from fgmix.analysis.metrics import COUNT, MIXING, metric_name
 from fgmix.errors import UserError
 from fgmix.results.beside import PAPER, beside
 from fgmix.results.costs import ERM, Costs
@@ -17,8 +18,8 @@ from fgmix.results.labels import Labels, method_label
 from fgmix.results.published import sensitivity, step_milliseconds
 from fgmix.results.selection import Rule, Selection
 from fgmix.results.statistics import Ranking
-from fgmix.results.tables import Spread, Table, dataset_table
-from fgmix.runs.record import RunRecord, Scores
+from fgmix.results.tables import SPREADS, Spread, Table, dataset_table
+from fgmix.runs.record import Evaluation, RunRecord, Scores
 
 VARIANTS = ("erm", *(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
 
@@ -30,7 +31,12 @@ def run_curves(record: RunRecord) -> Curves:
             f"Expected a run with evaluations. Found {record.folder}, which diverged before the first. Train it with a "
             "lower learning rate."
         )
-    metrics = sorted(record.evaluations[0].metrics)
+    metrics = [name for name in sorted(record.evaluations[0].metrics) if name not in (COUNT, "skipped")]
+
+    def value(evaluation: Evaluation, name: str) -> float:
+        """NaN for what mixing measures, before it starts."""
+        idle = name in MIXING and evaluation.metrics.get(COUNT) == 0
+        return float("nan") if idle else evaluation.metrics[name]
 
     def holdout(by_model: Mapping[str, Scores]) -> list[list[float]]:
         """NaN where nothing was measured: records of DomainBed hold no losses."""
@@ -45,8 +51,8 @@ def run_curves(record: RunRecord) -> Curves:
         is_test=np.isin(record.domains, record.spec.test_domains),
         accuracy=100 * np.array([holdout(e.accuracy) for e in record.evaluations]).transpose(1, 2, 0),
         loss=np.array([holdout(e.loss) for e in record.evaluations]).transpose(1, 2, 0),
-        metrics=np.array(metrics, dtype=np.str_),
-        metric_values=np.array([[e.metrics[name] for e in record.evaluations] for name in metrics]),
+        metrics=np.array([metric_name(name) for name in metrics], dtype=np.str_),
+        metric_values=np.array([[value(e, name) for e in record.evaluations] for name in metrics]),
     )
 
 
@@ -85,7 +91,9 @@ def variant_ablation(
             f"Expected runs of the variants of FGMix on {dataset}. Found none. Run `fgmix sweep --preset "
             "paper-ablation`, or a sweep over fgmix_a … fgmix_f."
         )
-    return Ablation(**_numbers(replace(table, rows=rows)))
+    trials = max((entry.trials or 0 for row in rows for entry in row.entries), default=0)
+    about = f"± {SPREADS[spread]}, {trials} trials" if trials > 1 else "one trial, hence no ±"
+    return Ablation(**_numbers(replace(table, rows=rows)), about=about)
 
 
 def step_cost(costs: Costs) -> Cost:

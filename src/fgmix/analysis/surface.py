@@ -141,7 +141,7 @@ def surface(
         resolution,
         description="surface",
         key=(first.folder.name, second.folder.name, u.tolist(), v.tolist(), samples, seed),
-        partial=partial_file(keep) if keep else None,
+        partial=partial_file(keep, second.folder.name) if keep else None,
         progress=progress,
     )  # (b, a, 3)
     names = [run.label() for run in (first, second)]

@@ -15,6 +15,9 @@ from fgmix.mixing.scores import Vectors
 
 PAPER_WEIGHTS = ((0.1, 0.6, 0.3), (0.25, 0.4, 0.35))
 TOY_GRADIENTS = ((-0.5, 1.0), (-1.0, 0.5), (-1.0, -1.0), (1.0, -1.0))
+# Minima m_i of the losses ‖φ − m_i‖²/2 of three samples: the steepest descent from φ = 0 is m_i. As in the paper, 2
+# and 3 point to similar directions, 1 and 3 to opposite ones, and 2 agrees most with the others.
+SURFACES = ((-1.6, 1.0), (0.5, 1.5), (1.5, 0.5))
 TOY_METHODS = ("fgmix", "andmask", "erm")
 TOY_DISAGREEMENT = 0.3  # AND-Mask drops a component where more of the signs disagree
 
@@ -22,7 +25,7 @@ TOY_DISAGREEMENT = 0.3  # AND-Mask drops a component where more of the signs dis
 def weight_effect(
     weights: Sequence[Sequence[float]] = PAPER_WEIGHTS, lam: tuple[float, float] = (-10.0, 10.0), points: int = 81
 ) -> WeightEffect:
-    """ã over λ for some weight vectors, and the toy example.
+    """Three losses and their gradients, ã over λ for some weight vectors, and the toy example.
 
         toy: a = softmax(Σ_{j≠i} cos(g_i, g_j)),  FGMix Σ a_i g_i,  ERM Σ g_i,
              AND-Mask Σ g_i where the share of disagreeing signs is at most 0.3
@@ -48,6 +51,7 @@ def weight_effect(
         a_tilde=torch.stack([scale_and_shift(a, float(value)) for value in values], 1).numpy(),
         gradients=g.numpy(),
         weights=toy.numpy(),
+        surfaces=np.array(SURFACES),
         updates=torch.stack([toy @ g, torch.where(disagreement <= TOY_DISAGREEMENT, erm, 0.0), erm]).numpy(),
         update_names=np.array([get(key).label for key in TOY_METHODS]),
         update_algorithms=np.array(TOY_METHODS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -169,28 +170,30 @@ def tsne(
     context: typer.Context,
     opening: dict[str, Any],
     weights: dict[str, Any],
-    run: Run,
-    beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside this run's")] = None,
+    runs: Runs,
+    beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside these runs'")] = None,
     samples: Samples = 150,
     mixed: Annotated[int, typer.Option(help="mixed codes of each kind", min=1, max=100_000)] = 300,
     out: Out = FIGURES,
 ) -> None:
     """Plot latent codes: original, random interpolation, FGMix; with --beside the codes of several methods.
 
+    Several runs give one row per test domain.
+
     Example: fgmix plot tsne runs/RUN --out figures
     """
     from fgmix.analysis.embeddings import code_embedding, mixing_embedding
 
     taken = {**vars(Weights(**weights)), "samples": samples}
+    opened = _opened([*(beside or []), *runs], opening)
     if beside:
         refuse(context, ("mixed",), "with --beside")
-        runs = _opened([*beside, run], opening)
-        name = f"tsne-features-{run.resolve().name}"
-        _finish(code_embedding(runs, keep=out / name, **taken), out, name)
-        return
-    (opened,) = _opened([run], opening)
-    name = f"tsne-{run.resolve().name}"
-    _finish(mixing_embedding(opened, mixed=mixed, keep=out / name, **taken), out, name)
+        name = _named("tsne-features", opened)
+        rows = [code_embedding(row, keep=out / name, **taken) for row in _by_test_domain(opened)]
+    else:
+        name = _named("tsne", opened)
+        rows = [mixing_embedding(run, mixed=mixed, keep=out / name, **taken) for run in opened]
+    _finish_rows(rows, out, name)
 
 
 @app.command()
@@ -209,29 +212,35 @@ def flatness(
 ) -> None:
     """Plot the squared loss difference at distance γ = 1 … 10 from each run's minimum.
 
+    Runs on several test domains give one row per domain.
+
     Example: fgmix plot flatness runs/RUN1 runs/RUN2 --out figures
     """
     from fgmix.analysis.flatness import flatness as compute
 
     opened = _opened(runs, opening)
-    name = f"flatness-{scope}-{_held_out(opened)}"
-    arrays = compute(
-        opened,
-        scope=scope,  # type: ignore[arg-type]  # checked by the library
-        directions=directions,
-        samples=samples,
-        **vars(Weights(**weights)),
-        keep=out / name,
-    )
-    _finish(arrays, out, name)
+    name = _named(f"flatness-{scope}", opened)
+    rows = [
+        compute(
+            row,
+            scope=scope,  # type: ignore[arg-type]  # checked by the library
+            directions=directions,
+            samples=samples,
+            **vars(Weights(**weights)),
+            keep=out / name,
+        )
+        for row in _by_test_domain(opened)
+    ]
+    _finish_rows(rows, out, name)
 
 
 @app.command()
 @flags(Opening, "opening")
 def surface(
     opening: dict[str, Any],
-    first: Annotated[Path, typer.Argument(help="run of ERM, with snapshots")],
-    second: Annotated[Path, typer.Argument(help="run of FGMix, with snapshots")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="a run of ERM and one of FGMix, with snapshots, for each test domain")
+    ],
     resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
     seed: Annotated[int, typer.Option(help="seed of every random draw", min=0, max=LARGEST_SEED)] = 0,
@@ -239,14 +248,23 @@ def surface(
 ) -> None:
     """Plot train losses and test accuracy on the plane through three models, with the paths of both runs.
 
+    Runs on several test domains give one row per domain.
+
     Example: fgmix plot surface runs/ERM runs/FGMIX --out figures
     """
     from fgmix.analysis.surface import surface as compute
 
-    opened = _opened([first, second], opening)
-    name = f"surface-{_held_out(opened)}"
-    arrays = compute(*opened, resolution=resolution, samples=samples, seed=seed, keep=out / name)
-    _finish(arrays, out, name)
+    opened = _opened(runs, opening)
+    name = _named("surface", opened)
+    pairs = _by_test_domain(opened)
+    for pair in pairs:
+        if len(pair) != 2:
+            raise UserError(
+                f"Expected two runs for each test domain, of ERM and of FGMix, say. Found {len(pair)} for "
+                f"{' and '.join(pair[0].test_domains)}. Name one of each."
+            )
+    rows = [compute(*pair, resolution=resolution, samples=samples, seed=seed, keep=out / name) for pair in pairs]
+    _finish_rows(rows, out, name)
 
 
 @app.command()
@@ -318,13 +336,33 @@ def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fg
 
 
 def _finish(arrays: Any, out: Path, name: str) -> None:
-    """Draw, save, and say where."""
+    """Draw, save, and say where, and what the figure decides."""
+    from fgmix.analysis.claims import claims
     from fgmix.analysis.resumable import remove_partial
     from fgmix.plots.draw import draw
     from fgmix.plots.style import save_figure
 
-    print("\n".join(str(path) for path in save_figure(draw(arrays), out / name, arrays)))
+    drawn = draw(arrays)
+    if _replaces(out / f"{name}.npz", arrays):
+        print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
+    print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *claims(arrays)]))
     remove_partial(out / name)
+
+
+def _finish_rows(rows: list[Any], out: Path, name: str) -> None:
+    from fgmix.analysis.arrays import Rows
+
+    _finish(Rows.of(rows), out, name)
+
+
+def _replaces(file: Path, arrays: Any) -> bool:
+    """Whether a file holds the arrays of another figure."""
+    from fgmix.analysis.arrays import load_arrays, same_arrays
+
+    try:
+        return file.exists() and not same_arrays(load_arrays(file), arrays)
+    except UserError:  # damaged, or of another version
+        return True
 
 
 def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
@@ -336,10 +374,31 @@ def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
     return [first, *(open_run(folder, dataset=first.prepared.dataset, device=how.device) for folder in folders[1:])]
 
 
-def _held_out(runs: list[OpenedRun]) -> str:
-    """The runs' dataset and test domains, as part of a file's name."""
+def _by_test_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
+    """The runs of each row of a figure: the same methods for every test domain, in the order given."""
+    rows: dict[tuple[str, ...], list[OpenedRun]] = {}
+    for run in runs:
+        rows.setdefault(run.test_domains, []).append(run)
+    methods = [[run.record.method for run in row] for row in rows.values()]
+    if any(sorted(each) != sorted(methods[0]) for each in methods):
+        found = "; ".join(f"{' and '.join(test)}: {', '.join(row)}" for test, row in zip(rows, methods))
+        raise UserError(f"Expected the same methods for every test domain. Found {found}. Name the missing runs.")
+    return list(rows.values())
+
+
+def _named(kind: str, runs: list[OpenedRun]) -> str:
+    """The name of a figure: a run's own, or the dataset, test domains and methods of several."""
+    if len(runs) == 1:
+        return f"{kind}-{runs[0].folder.resolve().name}"
     domains = dict.fromkeys(name for run in runs for name in run.test_domains)
-    return _slug(" ".join([runs[0].prepared.dataset.name, *domains]))
+    methods = dict.fromkeys(run.record.method for run in runs)
+    return "-".join([kind, *(_slug(words) for words in (runs[0].prepared.dataset.name, _few(domains), _few(methods)))])
+
+
+def _few(names: Iterable[str]) -> str:
+    """Names, or how many there are where a file's name would be too long."""
+    found = list(names)
+    return " ".join(found) if len(found) <= 6 else f"{found[0]} to {found[-1]}, {len(found)}"
 
 
 def _rule(name: str) -> Any:

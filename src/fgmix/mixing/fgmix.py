@@ -38,6 +38,7 @@ class Mixed:
     policy_loss: Tensor
     discriminator_loss: Tensor
     metrics: dict[str, Tensor]  # detached scalars, see `FGMix.idle_metrics`
+    weights: Tensor  # ã of each mixed code (n, k), detached; one below 0 extrapolates
 
 
 class FGMix(nn.Module):
@@ -158,7 +159,8 @@ class FGMix(nn.Module):
             index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
             if len(labels) == 0:
                 finite = _finite([z])
-                return Mixed(z[:0], labels, _nothing(z), _nothing(z), self._masked({}, finite, finite))
+                idle = self._masked({}, finite, finite)
+                return Mixed(z[:0], labels, _nothing(z), _nothing(z), idle, z.new_zeros(0, 0))
             used, position = distinct_samples(index, len(z))  # a sample in several tuples counts once
             shared = labels[0] != IGNORED
             # What is not finite is replaced before it spreads: zero times NaN is no zero gradient.
@@ -181,7 +183,8 @@ class FGMix(nn.Module):
                 "mixed": torch.full_like(self.lam, len(labels)),
                 "entropy": entropy(a.detach()),
             }
-            return self._settled(Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics), shared, A, z, buffers)
+            mixed = Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics, a_tilde.detach())
+            return self._settled(mixed, shared, A, z, buffers)
 
     def _settled(self, mixed: Mixed, shared: Tensor, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
         """The result of a call after the update; where not all of it is finite, one that mixes and changes nothing.
@@ -210,6 +213,7 @@ class FGMix(nn.Module):
             policy_loss,
             discriminator_loss,
             self._masked(mixed.metrics, updated, finite),
+            mixed.weights,
         )
 
     def observe(self, z: Tensor) -> None:

@@ -1,44 +1,51 @@
-"""Accuracy of variants, in groups by test domain."""
+"""Accuracy of variants, by test domain."""
 
 from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.lines import Line2D
 
 from fgmix.analysis.arrays import Ablation
 from fgmix.plots.looks import method_looks
-from fgmix.plots.style import PAGE, panels, styled
+from fgmix.plots.style import PAGE, note, panels, styled
+
+WIDTH = 0.7  # of a column that its dots take
 
 
 @styled
 def ablation(arrays: Ablation) -> Figure:
-    """A group of bars for each test domain and their average; bars of the paper are hatched."""
+    """Dots with their ± side by side for each test domain and their average; hollow ones are the paper's."""
     rows, columns = arrays.value.shape
-    figure, (ax,) = panels(1, width=PAGE, height=2.6)
-    width = 0.84 / rows
+    figure, (ax,) = panels(1, width=PAGE, height=2.9)
     looks = method_looks(arrays.algorithms.tolist())
     for r, (label, key, paper) in enumerate(zip(arrays.rows.tolist(), arrays.algorithms.tolist(), arrays.published)):
-        ax.bar(
-            np.arange(columns) + (r - (rows - 1) / 2) * width,
-            np.nan_to_num(arrays.value[r]),
-            width,
-            yerr=np.nan_to_num(arrays.spread[r]),
+        spread = arrays.spread[r]
+        ax.errorbar(
+            np.arange(columns) + WIDTH * ((r + 0.5) / rows - 0.5),
+            arrays.value[r],
+            yerr=None if np.isnan(spread).all() else np.nan_to_num(spread),
             color=looks[key].colour,
-            alpha=0.5 if paper else 1.0,
-            hatch="////" if paper else None,
-            edgecolor="white",
-            linewidth=0.4,
-            error_kw={"elinewidth": 0.6, "ecolor": "dimgrey"},
+            marker=looks[key].marker,
+            markersize=4.5,
+            markerfacecolor="white" if paper else looks[key].colour,
+            linestyle="none",
+            elinewidth=0.9,
             label="_" if paper else label,  # "_": not in the legend
         )
-    low, high = np.nanmin(arrays.value - np.nan_to_num(arrays.spread)), np.nanmax(arrays.value)
-    ax.set_ylim(max(0.0, low - 0.25 * (high - low) - 1), high + 0.12 * (high - low) + 1)
+    for edge in np.arange(1, columns) - 0.5:
+        ax.axvline(edge, color="0.85", linewidth=0.6)
+    ax.set_xlim(-0.5, columns - 0.5)
     ax.set_xticks(range(columns), [str(column) for column in arrays.columns])
-    ax.set_ylabel("Accuracy (%), truncated axis")
+    ax.tick_params(axis="x", length=0)
+    ax.set_ylabel("Accuracy (%)")
     ax.set_title(arrays.title)
     handles, _ = ax.get_legend_handles_labels()
     if arrays.published.any():
-        handles.append(Patch(facecolor="grey", alpha=0.5, hatch="////", edgecolor="white", label="paper"))
+        handles.append(
+            Line2D([], [], marker="o", color="grey", markerfacecolor="white", linestyle="none", label="paper")
+        )
     figure.legend(handles=handles, loc="outside lower center", ncols=9, columnspacing=1.0, handlelength=1.2)
+    if arrays.about:
+        note(figure, f"Lines: {arrays.about}.")
     return figure

@@ -27,7 +27,7 @@ def confusion(classes: Sequence[str], matrices: Mapping[str, Sequence[Sequence[i
     figure, axes = panels(len(matrices), width=size * len(matrices), height=size, sharey=True)
     for ax, (title, matrix) in zip(axes, matrices.items()):
         _panel(ax, classes, np.asarray(matrix))
-        ax.set_title(_shown(title))
+        ax.set_title(_shown(title, 2 * LONGEST))
     axes[0].set_ylabel("True class")
     return figure
 
@@ -46,7 +46,7 @@ def _panel(ax: Axes, classes: Sequence[str], matrix: np.ndarray[tuple[int, int],
             ax.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=6)
 
 
-def _shown(name: str) -> str:
+def _shown(name: str, longest: int = LONGEST) -> str:
     """A name as an axis shows it: short, and without signs that matplotlib would read as mathematics."""
-    short = name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    short = name if len(name) <= longest else name[: longest - 1] + "…"
     return short.replace("$", r"\$")

@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Curves, Floats
+from fgmix.analysis.metrics import is_loss
 from fgmix.plots.looks import domain_looks, line_style, method_look
 from fgmix.plots.style import panels, styled
 
-# Metrics with a panel of their own, because their scale is not that of a loss.
-APART = {"flat": "L_flat", "lam": "λ", "extrapolated": "Extrapolated share"}
-HIDDEN = ("entropy", "mixed")
 COLUMNS = 3
 LINES = ("-", "--", ":", "-.")
 
 
 @styled
 def curves(arrays: Curves) -> Figure:
-    """Accuracy, loss and training terms; for methods that mix also L_flat, λ and the extrapolated share."""
+    """Accuracy, loss and training terms, then a panel for each metric of another scale, such as λ.
+
+    What mixing measures begins where mixing does.
+    """
     metrics = dict(zip(map(str, arrays.metrics), arrays.metric_values))
-    apart = [name for name in APART if name in metrics]
-    terms = {name: values for name, values in metrics.items() if name not in (*APART, *HIDDEN)}
-    used = 3 + len(apart)
-    figure, axes = panels(COLUMNS, -(-used // COLUMNS), height=2.1)
+    terms = sorted(filter(is_loss, metrics), key=lambda name: (name != "Training loss", name))
+    apart = [name for name in metrics if not is_loss(name) and np.isfinite(metrics[name]).any()]
+    names = ["Holdout accuracy (%)", "Holdout loss", "Training terms", *apart]
+    figure, axes = panels(COLUMNS, -(-len(names) // COLUMNS), height=2.1, sharex=True)
     figure.suptitle(arrays.title, fontsize=9)
     _by_domain(axes[0], arrays, arrays.accuracy)
     _by_domain(axes[1], arrays, arrays.loss)
-    for i, name in enumerate(sorted(terms, key=lambda name: (name != "loss", name))):
-        axes[2].plot(arrays.steps, terms[name], color="black", linestyle=LINES[i % len(LINES)], label=name)
+    for i, name in enumerate(terms):
+        axes[2].plot(
+            arrays.steps,
+            metrics[name],
+            color="black",
+            marker="o",
+            markersize=2,
+            linestyle=LINES[i % len(LINES)],
+            label=name,
+        )
     axes[2].legend(handlelength=2.2)
     for ax, name in zip(axes[3:], apart):
-        ax.plot(arrays.steps, metrics[name], color=method_look("fgmix").colour)
-    names = ("Holdout accuracy (%)", "Holdout loss", "Training terms", *(APART[name] for name in apart))
-    for ax, text in zip(axes, names):
-        ax.set(xlabel="Step", ylabel=text)
-    for ax in axes[used:]:
+        ax.plot(arrays.steps, metrics[name], color=method_look("fgmix").colour, marker="o")
+    for i, (ax, text) in enumerate(zip(axes, names)):
+        ax.set_ylabel(text)
+        if i + COLUMNS >= len(names):
+            ax.set_xlabel("Step")
+            ax.tick_params(labelbottom=True)
+    for ax in axes[len(names) :]:
         ax.set_axis_off()
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4)

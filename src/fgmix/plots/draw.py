@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -20,10 +20,12 @@ from fgmix.plots.surface import surface
 from fgmix.plots.tsne import tsne
 from fgmix.plots.weights import weights
 
-_DRAW: dict[type, Callable[[Any], Figure]] = {
+_ROWS: dict[type, Callable[[Sequence[Any]], Figure]] = {  # one row for each test domain
     kinds.Embedding: tsne,
     kinds.Flatness: flatness,
     kinds.Surface: surface,
+}
+_DRAW: dict[type, Callable[[Any], Figure]] = {
     kinds.Scores: scores,
     kinds.WeightEffect: weights,
     kinds.Curves: curves,
@@ -36,5 +38,7 @@ _DRAW: dict[type, Callable[[Any], Figure]] = {
 
 
 def draw(arrays: Any) -> Figure:
-    """The figure of arrays of any kind."""
-    return _DRAW[type(arrays)](arrays)
+    """The figure of arrays of any kind, or of rows of them."""
+    parts = kinds.parts_of(arrays)
+    kind = type(parts[0])
+    return _ROWS[kind](parts) if kind in _ROWS else _DRAW[kind](arrays)

@@ -3,41 +3,63 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fgmix.analysis.arrays import Flatness
+from fgmix.analysis.limits import flatness_note, flatness_top, standard_error
 from fgmix.plots.looks import GREY, method_looks
-from fgmix.plots.style import panels, styled
+from fgmix.plots.style import label_row, note, panels, styled
 
 DISTANCE = {"classifier": "Distance γ", "network": "Distance γ (% of each filter's norm)"}
 
 
 @styled
-def flatness(arrays: Flatness) -> Figure:
-    """A panel for each method with its directions in grey and their mean in colour, then all means together."""
-    figure, axes = panels(len(arrays.methods) + 1, height=2.1)
-    power = _power(float(arrays.gaps.max()))
+def flatness(rows: Sequence[Flatness]) -> Figure:
+    """A row for each test domain: a panel for each method with its directions in grey and their mean in colour, then
+    all means together."""
+    columns = max(len(arrays.methods) for arrays in rows) + 1
+    figure, axes = panels(columns, len(rows), height=1.85 if len(rows) > 1 else 2.3)
+    for r, arrays in enumerate(rows):
+        _row(axes[r * columns : (r + 1) * columns], arrays, first=r == 0, last=r == len(rows) - 1)
+        label_row(axes[r * columns], f"Test domain {arrays.test_domains}")
+    note(figure, flatness_note(rows))
+    return figure
+
+
+def _row(axes: Sequence[Axes], arrays: Flatness, *, first: bool, last: bool) -> None:
+    top = flatness_top(arrays)
+    power = _power(top)
     scaled = arrays.gaps / 10.0**power
-    means = scaled.mean(1)  # (m, g)
     looks = method_looks(arrays.algorithms.tolist())
     look_of = [looks[key] for key in arrays.algorithms.tolist()]
-    for ax, method, look, data, gaps, mean in zip(axes, arrays.methods, look_of, arrays.data, scaled, means):
+    together = axes[len(arrays.methods)]
+    for ax, method, look, data, gaps in zip(axes, map(str, arrays.methods), look_of, arrays.data, scaled):
+        mean, error = gaps.mean(0), standard_error(gaps)
         ax.plot(arrays.gammas, gaps.T, color=GREY, linewidth=0.4, alpha=0.6)
         ax.plot(arrays.gammas, mean, color=look.colour, linewidth=1.8)
-        ax.set_title(f"{method}\n({data})")
-    top = 1.05 * float(scaled.max()) or 1.0
-    for ax in axes[:-1]:
-        ax.set_ylim(-0.02 * top, top)  # one scale for all methods
-    together = axes[-1]
-    for method, look, mean in zip(map(str, arrays.methods), look_of, means):
+        together.fill_between(
+            arrays.gammas, np.maximum(mean - error, 0), mean + error, color=look.colour, alpha=0.15, linewidth=0
+        )
         together.plot(arrays.gammas, mean, color=look.colour, marker=look.marker, label=method)
-    together.set_title(f"Mean of {arrays.gaps.shape[1]}\ndirections")
-    together.legend(loc="upper left", handlelength=1.4)
+        if first:
+            ax.set_title(f"{method}\n({data})")
+    for ax in axes[: len(arrays.methods) + 1]:
+        ax.set_ylim(-0.02 * top / 10.0**power, top / 10.0**power)
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        ax.tick_params(labelleft=ax is axes[0])
+        if last:
+            ax.set_xlabel(DISTANCE[arrays.scope])
+    for ax in axes[len(arrays.methods) + 1 :]:
+        ax.set_axis_off()
+    if first:
+        together.set_title("All means\n")
+        together.legend(loc="upper left", handlelength=1.4)
     axes[0].set_ylabel("(L(φ*) − L(φ′))²" + (rf"  ($\times 10^{{{power}}}$)" if power else ""))
-    figure.supxlabel(DISTANCE[arrays.scope], fontsize=8)
-    figure.suptitle(f"{arrays.scope.capitalize()}, test domain {arrays.test_domains}", fontsize=9)
-    return figure
 
 
 def _power(largest: float) -> int:

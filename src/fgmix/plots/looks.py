@@ -28,11 +28,26 @@ _OWN = {
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
+OURS = "#0072B2"  # what was measured here, where the paper's stands beside it
+LOSS_COLOURS, ACCURACY_COLOURS = "magma", "cividis"  # colour maps that nobody confuses
+
+
 class Look(NamedTuple):
     """Colour and marker of a thing."""
 
     colour: str
     marker: str
+
+
+class Kind(NamedTuple):
+    """Name, colour and marker of a kind of mixed code."""
+
+    name: str
+    colour: str
+    marker: str
+
+
+INTERPOLATED, EXTRAPOLATED = Kind("interpolated", "#000000", "x"), Kind("extrapolated", "#D00000", "+")
 
 
 def domain_looks(domains: Sequence[str]) -> dict[str, Look]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -58,6 +59,27 @@ def panels(
     figure = Figure(figsize=(width, rows * height))
     axes = figure.subplots(rows, columns, squeeze=False, **shared)
     return figure, list(axes.flat)
+
+
+def label_row(ax: Axes, text: str) -> None:
+    """Words at the left of a row, along its height."""
+    ax.annotate(
+        text,
+        (0, 0.5),
+        (-ax.yaxis.labelpad - 26, 0),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        rotation=90,
+        ha="right",
+        va="center",
+        fontweight="bold",
+    )
+
+
+def note(figure: Figure, text: str) -> None:
+    """Small words below a figure: what a caption must say."""
+    width = int(figure.get_figwidth() * 22)  # characters of this size in a line
+    figure.supxlabel("\n".join(textwrap.wrap(text, width)), fontsize=6, color="0.35")
 
 
 def save_figure(figure: Figure, stem: Path, arrays: Any) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,36 +11,50 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from fgmix.analysis.arrays import Floats, Surface
-from fgmix.plots.looks import method_looks
-from fgmix.plots.style import panels, styled
+from fgmix.plots.looks import ACCURACY_COLOURS, LOSS_COLOURS, method_looks
+from fgmix.plots.style import label_row, note, panels, styled
 
 LEVELS = 14
 ANCHOR_MARKERS = ("o", "s", "D")
+NOTE = (
+    "Only the three models lie on the plane; other points of the paths are projections. Losses of a row share their "
+    "levels; above the highest, far from every path, they are one colour."
+)
 
 
 @styled
-def surface(arrays: Surface) -> Figure:
-    """Train losses on one scale, then the test accuracy; the same ranges everywhere."""
-    figure, axes = panels(len(arrays.panels), height=2.9)
+def surface(rows: Sequence[Surface]) -> Figure:
+    """A row for each test domain: train losses on one scale, then the test accuracy, with the same ranges."""
+    columns = len(rows[0].panels)
+    figure, axes = panels(columns, len(rows), height=2.1 if len(rows) > 1 else 2.9)
+    handles: dict[str, Any] = {}
+    for r, arrays in enumerate(rows):
+        own = axes[r * columns : (r + 1) * columns]
+        _row(figure, own, arrays, first=r == 0, last=r == len(rows) - 1)
+        label_row(own[0], f"Test domain {arrays.test_domains}")
+        for ax in own:
+            handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=4)
+    note(figure, NOTE)
+    return figure
+
+
+def _row(figure: Figure, axes: Sequence[Axes], arrays: Surface, *, first: bool, last: bool) -> None:
     losses, accuracy = arrays.values[:-1], arrays.values[-1]
     levels = loss_levels(losses)
-    for i, ax in enumerate(axes[:-1]):
-        # Above the last level, far from every path, the loss is one colour: its height there means nothing.
-        filled = ax.contourf(arrays.u, arrays.v, losses[i], levels=levels, cmap="cividis", extend="both")
-    figure.colorbar(filled, ax=axes[:-1], format="%.3g", location="bottom", label="Train loss", aspect=40)
-    filled = axes[-1].contourf(arrays.u, arrays.v, accuracy, levels=LEVELS, cmap="viridis")
-    figure.colorbar(filled, ax=axes[-1], location="bottom", label="Test accuracy (%)", aspect=18)
+    for ax, loss in zip(axes, losses):
+        filled = ax.contourf(arrays.u, arrays.v, loss, levels=levels, cmap=LOSS_COLOURS, extend="both")
+    figure.colorbar(filled, ax=axes[len(losses) - 1], format="%.2g", label="Train loss", ticks=levels[::3])
+    filled = axes[-1].contourf(arrays.u, arrays.v, accuracy, levels=LEVELS, cmap=ACCURACY_COLOURS)
+    figure.colorbar(filled, ax=axes[-1], label="Test accuracy (%)")
     for i, ax in enumerate(axes):
         _paths(ax, arrays, i)
-        ax.set_title(str(arrays.panels[i]))
-        ax.set_xlabel("û")
+        if first:
+            ax.set_title(str(arrays.panels[i]).removesuffix(" (%)"))
+        if last:
+            ax.set_xlabel("û")
+        ax.tick_params(labelleft=i == 0)
     axes[0].set_ylabel("v̂")
-    handles: dict[str, Any] = {}
-    for ax in axes:
-        handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
-    figure.suptitle(f"Test domain {arrays.test_domains}", fontsize=9)
-    return figure
 
 
 def loss_levels(losses: Floats) -> Floats:

@@ -2,58 +2,90 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from fgmix.analysis.arrays import Embedding
-from fgmix.plots.looks import domain_looks
-from fgmix.plots.style import panels, styled
-
-MIXED = "#000000"
+from fgmix.analysis.hulls import NAMED, codes_note, name_place, source_regions
+from fgmix.plots.looks import EXTRAPOLATED, GREY, INTERPOLATED, domain_looks
+from fgmix.plots.style import label_row, note, panels, styled
 
 
 @styled
-def tsne(arrays: Embedding) -> Figure:
-    """One panel per set of codes; colour and marker show the domain, mixed codes are black crosses."""
-    figure, axes = panels(len(arrays.panels), height=2.75)
-    for i, ax in enumerate(axes):
-        _panel(ax, arrays, i)
-    handles, labels = axes[0].get_legend_handles_labels()  # where domains are not faded behind mixed codes
-    mixed = [each for each in zip(*axes[-1].get_legend_handles_labels()) if each[1] not in labels]
-    handles, labels = handles + [handle for handle, _ in mixed], labels + [label for _, label in mixed]
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), markerscale=1.8, columnspacing=1.2)
+def tsne(rows: Sequence[Embedding]) -> Figure:
+    """A row for each test domain, a panel for each set of codes; colour and marker show the domain, and interpolated
+    and extrapolated codes have markers of their own."""
+    columns = len(rows[0].panels)
+    figure, axes = panels(columns, len(rows), height=2.3 if len(rows) > 1 else 2.9)
+    handles: dict[str, Any] = {}
+    for r, arrays in enumerate(rows):
+        own = axes[r * columns : (r + 1) * columns]
+        for i, ax in enumerate(own):
+            _panel(ax, arrays, i, several=len(rows) > 1)
+        own[0].set_ylabel("t-SNE 2")
+        label_row(own[0], f"Test domain {arrays.test_domains}")
+        for ax in own:
+            handles = {label: handle for handle, label in zip(*ax.get_legend_handles_labels())} | handles
+    for ax in axes[-columns:]:
+        ax.set_xlabel("t-SNE 1")
+    order = sorted(handles, key=lambda label: label in (INTERPOLATED.name, EXTRAPOLATED.name))
+    figure.legend(
+        [handles[label] for label in order],
+        order,
+        loc="outside upper center",
+        ncols=min(len(order), 7),
+        markerscale=1.8,
+        columnspacing=1.2,
+    )
+    note(figure, codes_note(rows[0]))
     return figure
 
 
-def _panel(ax: Axes, arrays: Embedding, i: int) -> None:
+def _panel(ax: Axes, arrays: Embedding, i: int, *, several: bool) -> None:
     here = arrays.panel == i
     mixed = here & (arrays.domain < 0)
-    looks = domain_looks(arrays.domains.tolist())
-    for d, (name, look) in enumerate(looks.items()):
+    for d, (name, look) in enumerate(domain_looks(arrays.domains.tolist()).items()):
         at = here & (arrays.domain == d)
         test = bool(arrays.is_test[d])
         ax.scatter(
-            arrays.points[at, 0],
-            arrays.points[at, 1],
+            *arrays.points[at].T,
             s=7 if test else 5,
             color=look.colour,
             marker=look.marker,
-            alpha=0.75 if not mixed.any() or test else 0.35,
+            alpha=0.75 if not mixed.any() or test else 0.3,
             linewidths=0,
-            label=f"{name} (test)" if test else name,
+            label=f"{name} (test)" if test and not several else name,  # of several rows, each says which it is
         )
-    if mixed.any():
-        ax.scatter(
-            arrays.points[mixed, 0],
-            arrays.points[mixed, 1],
-            s=8,
-            color=MIXED,
-            marker="x",
-            linewidths=0.5,
-            label="mixed",
-        )
-    share = arrays.extrapolated[i]
-    ax.set_title(str(arrays.panels[i]) + ("" if np.isnan(share) else f"\n{100 * share:.1f} % extrapolated"))
-    ax.set(xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2" if i == 0 else "")
+    for look, of_kind in ((INTERPOLATED, ~arrays.extrapolates), (EXTRAPOLATED, arrays.extrapolates)):
+        if mixed.any() and (mixed & of_kind).any():
+            ax.scatter(
+                *arrays.points[mixed & of_kind].T,
+                s=14 if look is EXTRAPOLATED else 9,
+                color=look.colour,
+                marker=look.marker,
+                linewidths=1.0 if look is EXTRAPOLATED else 0.5,
+                label=look.name,
+            )
+    _regions(ax, arrays, i)
+    share = arrays.extrapolated(i)
+    title = str(arrays.panels[i])
+    ax.set_title(title if np.isnan(share) else f"{title} ({100 * share:.1f} % extrapolated)")
+    ax.set(xticks=[], yticks=[])
+    ax.margins(0.07)
     ax.spines[:].set_visible(True)
+
+
+def _regions(ax: Axes, arrays: Embedding, i: int) -> None:
+    """The outline and the name of each class."""
+    regions = source_regions(arrays, i)
+    for name, corners in regions.items():
+        ax.plot(*corners.T, color=GREY, linewidth=0.7)
+        if len(regions) <= NAMED:
+            place = name_place(corners, arrays.points)
+            rim = [withStroke(linewidth=2, foreground="white")]
+            ax.text(*place, name, fontsize=6.5, fontweight="bold", ha="center", va="center", path_effects=rim)

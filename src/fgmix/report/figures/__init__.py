@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fgmix.analysis import arrays as kinds
@@ -20,10 +20,12 @@ from fgmix.report.figures.surface import surface
 from fgmix.report.figures.tsne import tsne
 from fgmix.report.figures.weights import weights
 
-_CHARTS: dict[type, Callable[[str, Any, str], Chart]] = {
+_ROWS: dict[type, Callable[[str, Sequence[Any], str], Chart]] = {  # one row for each test domain
     kinds.Embedding: tsne,
     kinds.Flatness: flatness,
     kinds.Surface: surface,
+}
+_CHARTS: dict[type, Callable[[str, Any, str], Chart]] = {
     kinds.Scores: scores,
     kinds.WeightEffect: weights,
     kinds.Curves: curves,
@@ -40,7 +42,9 @@ def chart(id: str, arrays: Any, command: str = "") -> Chart:
 
     Args:
         id: for links to it.
-        arrays: one of `fgmix.analysis.arrays.KINDS`.
+        arrays: one of `fgmix.analysis.arrays.KINDS`, or rows of them.
         command: the command that draws it as PDF and PNG.
     """
-    return _CHARTS[type(arrays)](id, arrays, command)
+    parts = kinds.parts_of(arrays)
+    kind = type(parts[0])
+    return _ROWS[kind](id, parts, command) if kind in _ROWS else _CHARTS[kind](id, arrays, command)

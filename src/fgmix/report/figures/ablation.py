@@ -31,4 +31,6 @@ def ablation(id: str, arrays: kinds.Ablation, command: str) -> Chart:
             )
         )
     panel = Panel("", names_axis([str(column) for column in arrays.columns]), Axis("Accuracy (%)"), marks)
-    return Chart(id, f"Ablation: {arrays.title}", "Lines show ± as in the table.", [panel], command=command)
+    paper = " Pale: the paper." if arrays.published.any() else ""
+    caption = f"Lines: {arrays.about}.{paper}" if arrays.about else paper.strip()
+    return Chart(id, f"Ablation: {arrays.title}", caption, [panel], command=command)

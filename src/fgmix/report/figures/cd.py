@@ -22,11 +22,13 @@ def cd(id: str, arrays: kinds.Ranks, command: str) -> Chart:
         top = -0.6 - 0.5 * b
         text = f"no significant difference: {', '.join(labels[first : last + 1])}"
         marks.append(Line("", [arrays.ranks[first], arrays.ranks[last]], [top, top], INK, width=4, text=text))
-    names = tuple((float(i), name) for i, name in enumerate(labels))
+    names = tuple((float(i), f"{name} ({rank_text(rank)})") for i, (name, rank) in enumerate(zip(labels, arrays.ranks)))
     y = Axis("", names, top - 0.4, len(labels) - 0.4, flipped=True)
+    joined = "Bars join methods without a significant difference, whose ranks differ by less than"
+    alone = "Ranks that differ by less than this are not significantly different:"
     caption = (
         f"Average rank over {arrays.pairs} trials and test domains, the best on the left (Friedman, "
-        f"{p_equation(arrays.p)}). Bars join methods without a significant difference: their ranks differ by less than "
+        f"{p_equation(arrays.p)}). {joined if len(arrays.cliques) else alone} "
         f"{rank_text(arrays.critical_difference)} (Nemenyi)."
     )
     return Chart(id, "Ranks", caption, [Panel("", Axis("Average rank"), y, marks)], command=command)

@@ -5,29 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from fgmix.analysis import arrays as kinds
-from fgmix.plots.looks import method_looks
-from fgmix.report.charts import Axis, Chart, Line, Mark, Panel, Points
-from fgmix.report.figures.shared import INK, ink, names_axis
+from fgmix.plots.looks import OURS
+from fgmix.report.charts import Axis, Chart, Line, Mark, Panel, Points, Words
+from fgmix.report.figures.shared import INK, names_axis
 from fgmix.results.rounding import ratio_text
 
 
 def cost(id: str, arrays: kinds.Cost, command: str) -> Chart:
-    """A bar for each method, the most expensive last."""
+    """A bar for each method with its value, the most expensive last, and the paper's mark with its value below it."""
     order = np.argsort(arrays.value[:, 0], kind="stable")
-    marks: list[Mark] = []
+    ours, theirs = arrays.value[order].T
     labels = [str(label) for label in arrays.rows[order]]
-    looks = method_looks(arrays.algorithms.tolist())
-    for place, (label, key, (ours, theirs)) in enumerate(zip(labels, arrays.algorithms[order], arrays.value[order])):
-        paper = "" if np.isnan(theirs) else f"; paper: {ratio_text(theirs)}"
-        text = f"{label}: {ratio_text(ours)} × the time of a step of ERM{paper}"
-        marks.append(Line("", [0, ours], [place, place], ink(looks[str(key)].colour), width=8, text=text))
-        if np.isfinite(theirs):
-            marks.append(Points("paper", [theirs], [place], INK, "D", [text]))
-    x = Axis(arrays.title, low=0.0)
-    return Chart(
-        id,
-        "Cost",
-        "Bars: measured here. Diamonds: the paper.",
-        [Panel("", x, names_axis(labels, flipped=True), marks)],
-        command=command,
-    )
+    places = np.arange(len(labels))
+    known = np.isfinite(theirs)
+    gap = 0.015 * float(np.nanmax(arrays.value))
+    marks: list[Mark] = []
+    for place, label, value in zip(places, labels, ours):
+        text = f"{label}: {ratio_text(value)} × the time of a step of ERM"
+        marks.append(Line("here", [0, value], [place - 0.12, place - 0.12], OURS, width=8, text=text))
+    marks.append(Words(ours + gap, places - 0.12, list(map(ratio_text, ours)), "start"))
+    if known.any():
+        texts = [f"{labels[i]}, paper: {ratio_text(theirs[i])}" for i in places[known]]
+        marks.append(Points("paper", theirs[known], places[known] + 0.28, INK, "D", texts))
+        marks.append(
+            Words(theirs[known] + 1.4 * gap, places[known] + 0.28, list(map(ratio_text, theirs[known])), "start")
+        )
+    x = Axis(arrays.title, low=0.0, high=1.15 * float(np.nanmax(arrays.value)))
+    caption = "Bars: measured here." + (" Diamonds: the paper." if known.any() else "")
+    return Chart(id, "Cost", caption, [Panel("", x, names_axis(labels, flipped=True), marks)], command=command)

@@ -17,13 +17,18 @@ def curves(id: str, arrays: kinds.Curves, command: str) -> Chart:
     panels = [Panel("Holdout accuracy", step, Axis("%"), _by_domain(arrays, arrays.accuracy))]
     if np.isfinite(arrays.loss).any():  # records of DomainBed hold none
         panels.append(Panel("Holdout loss", step, Axis(""), _by_domain(arrays, arrays.loss)))
-    for name, values in zip(map(str, arrays.metrics), arrays.metric_values):
+    known = [
+        (str(name), values) for name, values in zip(arrays.metrics, arrays.metric_values) if np.isfinite(values).any()
+    ]
+    for name, values in known:
         panels.append(Panel(name, step, Axis(""), with_points(name, arrays.steps, values, INK, "o", legend=False)))
-    caption = (
-        "Thick lines: test domain. Dashed lines: averaged weights. Metrics of the method are means over the steps "
-        "since the previous evaluation."
-    )
-    return Chart(id, arrays.title, caption, panels, command=command)
+    caption = [
+        "Thick lines: test domain." if arrays.is_test.any() else "",
+        "Dashed lines: averaged weights." if len(arrays.models) > 1 else "",
+        "Metrics of the method are means over the steps since the previous evaluation." if known else "",
+        "What mixing measures begins where mixing does." if np.isnan(arrays.metric_values).any() else "",
+    ]
+    return Chart(id, arrays.title, " ".join(filter(None, caption)), panels, command=command)
 
 
 def _by_domain(arrays: kinds.Curves, values: Floats) -> list[Mark]:

@@ -28,8 +28,12 @@ def differences(id: str, comparisons: Sequence[Comparison], labels: Labels) -> C
     rows = names_axis([label for label, _, _ in known], flipped=True)
     zero = Line("", [0, 0], [-0.5, len(known) - 0.5], GREY, dashed=True, width=1)
     x = Axis("Difference from ERM (percentage points)")
+    averaged = (
+        "; averaged weights are compared with averaged ERM" if any(c.method.model != "raw" for _, c, _ in known) else ""
+    )
+    grey = any(not c.significant for _, c, _ in known)
     caption = (
-        "Mean difference and its 95 % bootstrap interval over trials and test domains; averaged weights are compared "
-        "with averaged ERM. Grey: no significant difference (Wilcoxon, Holm), or not tested."
+        f"Mean difference and its 95 % bootstrap interval over trials and test domains{averaged}."
+        f"{' Grey: no significant difference (Wilcoxon, Holm), or not tested.' if grey else ''}"
     )
     return Chart(id, "Differences from ERM", caption, [Panel("", x, rows, [zero, *marks])])

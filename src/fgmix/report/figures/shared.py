@@ -52,3 +52,8 @@ def with_spread(value: float, spread: float) -> str:
 def ink(colour: str) -> str:
     """The colour, with black replaced by that of the text, which is visible on a dark screen."""
     return INK if colour == "#000000" else colour
+
+
+def row_title(kind: str, rows: Sequence[Any]) -> str:
+    """The title of a figure with a row for each test domain."""
+    return f"{kind}, test domain{'s' if len(rows) > 1 else ''} {', '.join(str(row.test_domains) for row in rows)}"

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fgmix.analysis import arrays as kinds
-from fgmix.plots.looks import method_looks
+from fgmix.analysis.claims import claims
+from fgmix.plots.looks import ACCURACY_COLOURS, LOSS_COLOURS, method_looks
 from fgmix.report.charts import Axis, Cells, Chart, Line, Mark, Panel, Points
-from fgmix.report.figures.shared import ink
+from fgmix.report.figures.shared import row_title
 
 
-def surface(id: str, arrays: kinds.Surface, command: str) -> Chart:
-    """A heat map for each panel, with the paths of training and the three models."""
+def surface(id: str, rows: Sequence[kinds.Surface], command: str) -> Chart:
+    """A row for each test domain: a heat map for each panel, with the paths of training and the three models."""
+    panels = [panel for arrays in rows for panel in _row(arrays, several=len(rows) > 1)]
+    caption = [
+        "The plane through three models, with the training paths projected on it: only the models lie on it. Solid "
+        "lines: averaged weights.",
+        *claims(kinds.Rows.of(rows)),
+    ]
+    return Chart(id, row_title("Loss surface", rows), " ".join(caption), panels, None, command, len(rows[0].panels))
+
+
+def _row(arrays: kinds.Surface, several: bool) -> list[Panel]:
     losses = arrays.values[:-1]
     low, high = float(np.nanmin(losses)), float(np.nanquantile(losses, 0.75))
     panels = []
@@ -28,10 +41,12 @@ def surface(id: str, arrays: kinds.Surface, command: str) -> Chart:
             top if top > bottom else bottom + 1e-6,
             power=1.0 if last else 2 / 3,  # losses: finer towards the minimum
             label="Test accuracy (%)" if last else "Train loss",
+            colours=ACCURACY_COLOURS if last else LOSS_COLOURS,
         )
-        panels.append(Panel(title, Axis("û"), Axis("v̂"), [cells, *_paths(arrays, i), *_anchors(arrays)]))
-    caption = "The plane through three models, with the training paths projected on it. Solid lines: averaged weights."
-    return Chart(id, f"Loss surface, test domain {arrays.test_domains}", caption, panels, command=command)
+        name = "Both paths" if last else title.removeprefix("Train loss, ")
+        shown = f"{arrays.test_domains}: {name}" if several else name
+        panels.append(Panel(shown, Axis("û"), Axis("v̂"), [cells, *_paths(arrays, i), *_anchors(arrays)]))
+    return panels
 
 
 def _paths(arrays: kinds.Surface, panel: int) -> list[Mark]:
@@ -43,11 +58,10 @@ def _paths(arrays: kinds.Surface, panel: int) -> list[Mark]:
             x, y = arrays.path_points[at].T
             look = looks[str(arrays.path_algorithms[p])]
             texts = [f"{label}, step {step}" for step in arrays.path_steps[at]]
-            colour = ink(look.colour)
             marks += [
-                Line(label, x, y, "paper", width=5),  # a rim: visible on light and on dark cells
-                Line(label, x, y, colour, dashed=not arrays.path_averaged[p], width=2),
-                Points(label, x, y, colour, look.marker, texts),
+                Line(label, x, y, "#ffffff", width=5),  # a rim: heat maps are the same on a light and a dark page
+                Line(label, x, y, look.colour, dashed=not arrays.path_averaged[p], width=2),
+                Points(label, x, y, look.colour, look.marker, texts),
             ]
     return marks
 

@@ -1,0 +1,58 @@
+"""Axes that panels share, and that one outlier does not stretch until the others are flat. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fgmix.analysis.arrays import Flatness, Floats
+
+STRETCH = 4.0  # times the median of the curves' tops that an axis may reach
+
+
+def robust_top(tops: Sequence[float]) -> float:
+    """The top of an axis for curves that rise to these values: the highest, at most `STRETCH` times the median.
+
+    >>> robust_top([1.0, 2.0, 3.0]), robust_top([1.0, 2.0, 300.0])
+    (3.0, 8.0)
+    """
+    finite = [top for top in tops if np.isfinite(top)]
+    if not finite:
+        return 1.0
+    return float(min(max(finite), STRETCH * float(np.median(finite)))) or float(max(finite)) or 1.0
+
+
+def flatness_top(arrays: Flatness) -> float:
+    """Top of the axis that all panels of a test domain share: robust over directions, then over methods."""
+    return 1.05 * robust_top([robust_top(gaps.max(1).tolist()) for gaps in arrays.gaps])
+
+
+def standard_error(gaps: Floats) -> Floats:
+    """Of the mean over directions (directions, g); 0 for one direction."""
+    error: Floats = gaps.std(0) / np.sqrt(max(1, len(gaps) - 1))
+    return error
+
+
+def flatness_note(rows: Sequence[Flatness]) -> str:
+    """What a reader must know: what is drawn, and what is cut off."""
+    tops = [flatness_top(arrays) for arrays in rows]
+    cut = {
+        str(method): None
+        for arrays, top in zip(rows, tops)
+        for method, gaps in zip(arrays.methods, arrays.gaps)
+        if float(gaps.max()) > top
+    }
+    above = f" Directions above it are cut: {', '.join(cut)}." if cut else ""
+    return (
+        f"{rows[0].scope.capitalize()}; lower is flatter. Grey: {rows[0].gaps.shape[1]} random directions; colour: "
+        "their mean; band: its standard error. Panels of a row share an axis, which an outlier does not "
+        f"stretch.{above}"
+    )
+
+
+def common_range(values: Floats) -> tuple[float, float]:
+    """A range for all panels, with a margin."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    margin = 0.05 * (high - low) or 0.5
+    return low - margin, high + margin
