@@ -32,7 +32,7 @@ def fit(
 
     Example: fgmix fit scans --out model --frozen --views 4
     """
-    from fgmix.deploy.fit import CARD
+    from fgmix.deploy.card import CARD
     from fgmix.deploy.fit import fit as fit_model
 
     if options["averaging"] != "swa":

@@ -282,8 +282,8 @@ def _origin(info: ModelInfo) -> list[str]:
     return [
         "## Training",
         f"fgmix {info.fgmix_version}; backbone {spec.backbone}{_frozen(spec)}, {spec.steps} steps of {spec.batch_size} "
-        f"samples per domain, averaging {spec.averaging}, selected by {NAMES[spec.metric]}, seed {spec.seed}; {settings}. Data "
-        f"fingerprint {info.data_fingerprint}. The full spec is in model.json.",
+        f"samples per domain, averaging {spec.averaging}, selected by {NAMES[spec.metric]}, seed {spec.seed}; "
+        f"{settings}. Data fingerprint {info.data_fingerprint}. The full spec is in model.json.",
         f"Initial weights: {_initial(info)}",
         f"Preprocessing: {_preprocessing(info)}",
         *(() if info.counts else (_plain(note) for note in info.notes)),

@@ -147,11 +147,10 @@ def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) ->
 
 def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
     found = open_npz(path, ("x",))
-    arrays = found.arrays
-    if "x" not in arrays:
-        names = listed(found.others) or "none"
-        raise UserError(f"Expected an array X in {path}. Found {names}. Rename the array: numpy.savez(path, X=…).")
-    x = model.as_trained(arrays["x"])
+    if "x" not in found.arrays:
+        others = listed(found.others) or "none"
+        raise UserError(f"Expected an array X in {path}. Found {others}. Rename the array: numpy.savez(path, X=…).")
+    x = model.as_trained(found.arrays["x"])
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
     finite = finite_rows(x)

@@ -96,8 +96,10 @@ def as_expected(
         expected = Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]
         dataset = dataset.normalised(expected)
     if spec.frozen:
-        how = {"views": spec.views, "device": pick_device(device), "progress": progress}
-        dataset = frozen_features(dataset, frozen_backbone(spec), name=spec.backbone, **how)
+        backbone, where = frozen_backbone(spec), pick_device(device)
+        dataset = frozen_features(
+            dataset, backbone, name=spec.backbone, views=spec.views, device=where, progress=progress
+        )
     if not spec.standardize:
         return PreparedRun(spec, dataset, splits)
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]

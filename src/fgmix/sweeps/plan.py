@@ -154,7 +154,7 @@ def calibrate(
         if times and time.perf_counter() - begun > budget:
             break
         algorithm.updates = int(phase * run.spec.steps)
-        taken = []
+        taken: list[float] = []
         for step in range(repeats + 1):
             if taken and time.perf_counter() - begun > budget:
                 break
