@@ -27,7 +27,7 @@ import numpy.typing as npt
 from fgmix.errors import UserError, bad_value
 from fgmix.results.labels import Labels, method_label, split_origin
 from fgmix.results.rounding import difference_text, p_equation, p_text, rank_text
-from fgmix.results.selection import Method, Selected, Selection
+from fgmix.results.selection import Cell, Method, Selected, Selection
 from fgmix.results.tables import Entry, Row, Table, ordered_methods
 from fgmix.seeding import numpy_generator
 
@@ -145,21 +145,33 @@ def copies(selection: Selection, dataset: str | None = None) -> dict[Method, Met
         selection: what was selected.
         dataset: one dataset; None for all.
     """
-    measured: dict[Method, list[object]] = {}
+    measured: dict[Method, list[tuple[Cell, Selected]]] = {}
     for cell, found in sorted(selection.cells.items()):
         if isinstance(found, Selected) and dataset in (None, cell.dataset):
-            at_evaluations = [evaluation.accuracy.get(cell.model) for evaluation in found.record.evaluations]
-            place = (cell.dataset, cell.trial_seed, cell.test_domain)
-            measured.setdefault(cell.method, []).append((place, found.accuracy, at_evaluations))
+            measured.setdefault(cell.method, []).append((cell, found))
     originals: list[Method] = []
     found_copies: dict[Method, Method] = {}
     for method in sorted(measured, key=lambda m: (m.model != "raw", m.algorithm != BASELINE)):
-        twin = next((other for other in originals if measured[other] == measured[method]), None)
+        twin = next((other for other in originals if _are_copies(measured[other], measured[method])), None)
         if twin is None:
             originals.append(method)
         else:
             found_copies[method] = twin
     return found_copies
+
+
+def _are_copies(first: list[tuple[Cell, Selected]], second: list[tuple[Cell, Selected]]) -> bool:
+    """Whether two methods measured the same; evaluations are compared only where all numbers agree, which is rare."""
+
+    def numbers(cells: list[tuple[Cell, Selected]]) -> list[object]:
+        return [(cell.dataset, cell.trial_seed, cell.test_domain, found.accuracy) for cell, found in cells]
+
+    def at_evaluations(cell: Cell, found: Selected) -> list[object]:
+        return [evaluation.accuracy.get(cell.model) for evaluation in found.record.evaluations]
+
+    return numbers(first) == numbers(second) and all(
+        at_evaluations(*one) == at_evaluations(*other) for one, other in zip(first, second)
+    )
 
 
 def compare(

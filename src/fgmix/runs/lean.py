@@ -22,10 +22,24 @@ from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, as_record, c
 from fgmix.seals import check_json
 
 _START, _END = '\n "evaluations": [\n', "\n ],\n"  # as `seals.seal_json` lays a record out
-_LATER = ('   "loss": ', '   "metrics": ')  # entries of an evaluation that are read when they are looked at
+_LOSS, _METRICS = '   "loss": ', '   "metrics": '  # entries of an evaluation that are read when they are looked at
+_REMEMBERED = 100_000  # numbers: 15 MB
 _SEAL = 48  # bytes of a sealed file's first line, at most
-_NUMBER = re.compile(r'": (-?\d+[.e][-+.e\d]*)')
+_NUMBER = re.compile(r'": ([0-9]\.[0-9e-]*)')  # as an accuracy is written; others are part of the text between
 _ODD = re.compile(r'": [^{\d]')  # neither a number that is at least 0 nor what contains them
+
+
+class _Floats(dict[str, float]):
+    """Numbers by their text: accuracies are fractions of few samples, so that most of them were read before."""
+
+    def __missing__(self, text: str) -> float:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        found = self[text] = float(text)
+        return found
+
+
+_FLOATS = _Floats()
 
 
 class _Place(int):
@@ -67,7 +81,8 @@ class _Stored(Evaluation):
     _places: dict[str, Any]
 
     def __init__(self, run: _Evaluations, number: int) -> None:
-        self.__dict__.update(_run=run, _number=number, _places=run.layout.evaluations[number])
+        own = self.__dict__  # its attributes are frozen; made a million times for a report
+        own["_run"], own["_number"], own["_places"] = run, number, run.layout.evaluations[number]
 
     @property
     def step(self) -> int:  # type: ignore[override]
@@ -152,12 +167,12 @@ def _read(file: Path) -> RunRecord:
     head, _, rest = data.decode().partition(_START)
     evaluations, _, tail = rest.partition(_END)
     lines = evaluations.split("\n")
-    between, numbers = _parted("\n".join(line for line in lines if not line.startswith(_LATER)))
-    layout, later = _layout(between), [line for line in lines if line.startswith(_LATER)]
-    losses = [line for line in later if line.startswith(_LATER[0])]
-    if len(later) != len(_LATER) * len(layout.evaluations) or any(map(_ODD.search, losses)):
+    between, numbers = _parted("\n".join([line for line in lines if not line.startswith((_LOSS, _METRICS))]))
+    layout, losses = _layout(between), [line for line in lines if line.startswith(_LOSS)]
+    count = evaluations.count(f"\n{_METRICS}")
+    if not len(losses) == count == len(layout.evaluations) or _ODD.search("\n".join(losses)):
         raise ValueError("an evaluation without its losses, or with others than numbers")
-    if numbers and not (min(numbers) >= 0 and max(numbers) <= 1):
+    if numbers and max(numbers) > 1:
         raise ValueError("an accuracy out of range")
     content = json.loads(f"{head}\n{tail}")
     record = as_record(content, str(file), file.parent, _Evaluations(layout, numbers, file, data[:_SEAL]))
@@ -168,7 +183,7 @@ def _read(file: Path) -> RunRecord:
 def _parted(text: str) -> tuple[str, array[float]]:
     """The text between the numbers of a JSON text, and the numbers."""
     parts = _NUMBER.split(text)
-    return "\0".join(parts[::2]), array("d", map(float, parts[1::2]))
+    return "\0".join(parts[::2]), array("d", map(_FLOATS.__getitem__, parts[1::2]))
 
 
 def _filled(places: Mapping[str, Any], numbers: array[float]) -> dict[str, Any]:

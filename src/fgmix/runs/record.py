@@ -23,6 +23,7 @@ RECORD = "record.json"
 SCHEMA = 2
 GAIN = 0.005  # of validation accuracy, by which a run that should go on gains in its last quarter
 Model = Literal["raw", "swa", "swad"]
+MODELS: tuple[Model, ...] = get_args(Model)
 Which = Literal["best", "last"]  # weights at the step that validation selects, or after the last one
 Scores = dict[str, dict[str, float]]  # domain → split ("train", "holdout") → value
 
@@ -202,8 +203,8 @@ class RunRecord:
     @property
     def models(self) -> tuple[Model, ...]:
         """The models that were evaluated: the raw one, and the average if there is one."""
-        found = self.evaluations[-1].accuracy if self.evaluations else {}
-        return tuple(model for model in get_args(Model) if model in found)
+        last = self.evaluations[-1] if self.evaluations else None
+        return tuple(model for model in MODELS if last and last.has(model))
 
     @property
     def accuracy(self) -> Scores:
@@ -346,8 +347,8 @@ def check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tupl
     """Refuse values that no evaluation of a run with these domains and test domains gives."""
     if type(evaluation.step) is not int or evaluation.step < 0:
         raise bad_value("step", "zero or a positive integer", evaluation.step)
-    if not evaluation.accuracy.keys() <= {*get_args(Model)}:
-        raise bad_value("accuracy", f"of the models {', '.join(get_args(Model))}", [*evaluation.accuracy])
+    if not evaluation.accuracy.keys() <= {*MODELS}:
+        raise bad_value("accuracy", f"of the models {', '.join(MODELS)}", [*evaluation.accuracy])
     for model, scores in evaluation.accuracy.items():
         for name in names:
             parts = scores[name]
