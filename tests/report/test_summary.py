@@ -23,7 +23,7 @@ def test_the_best_method_and_its_difference_from_erm() -> None:
         "+3.0), a significant difference (p < 0.001, Wilcoxon, Holm)."
     )
     assert run == (
-        "3 test domains of 3 · mlp, random initialisation · 20 steps · protocol clean · 4 trials · "
+        "3 of 3 domains held out · mlp, random initialisation · 20 steps · protocol clean · 4 trials · "
         "1 hyper-parameter sample · 36 runs"
     )
 

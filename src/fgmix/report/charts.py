@@ -40,7 +40,7 @@ class Points:
         name: for the legend, where it switches them on and off; empty for none.
         x: places.
         y: places.
-        colour: of the points; "ink" is that of the text, "paper" that of the page.
+        colour: of the points; "ink" is that of the text.
         marker: as in `fgmix.plots.looks`.
         text: what hovering over each shows.
         key: points with the same key, in any panel, are shown together; the number of its picture where the chart has
@@ -68,7 +68,7 @@ class Line:
         name: for the legend; empty for none.
         x: places; a NaN interrupts the line.
         y: places.
-        colour: of the line; "ink" is that of the text, "paper" that of the page.
+        colour: of the line; "ink" is that of the text.
         dashed: whether it is dashed.
         width: in pixels.
         text: what hovering over it shows.

@@ -41,7 +41,6 @@ from fgmix.sweeps.status import ORDER, Status, read_status
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
 GENERATOR = "fgmix report"
 _NOTHING = element("section", element("p", "No run has finished yet."), id="results")
-ABLATION = "Ablation:"  # before the name of a dataset: the figure of its variants
 
 
 @dataclass(frozen=True)
@@ -111,9 +110,10 @@ def report_page(
         against_erm=against_erm,
     )
     own = dict(_result_charts(results, selection, against_erm, choices, source))
-    numbered = _numbered([*own.values(), *underway, *_new(figures.charts, own.values())])
-    beside = dict(zip(own, numbered))
-    training, saved = numbered[len(own) :][: len(underway)], numbered[len(own) + len(underway) :]
+    ablations = _ablations(selection, choices, source) if selection is not None else []
+    numbered = _numbered([*own.values(), *underway, *ablations, *_new(figures.charts, [*own.values(), *ablations])])
+    beside, others = dict(zip(own, numbered)), numbered[len(own) :]
+    training, saved = others[: len(underway)], others[len(underway) :]
     rows = run_rows(results.all_records(), groups)
     style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
     found = [] if selection is None else headlines(selection, results.records, against_erm)
@@ -150,27 +150,37 @@ def _result_charts(
     results: Results, selection: Selection | None, against_erm: Comparisons, choices: Choices, source: str
 ) -> Iterator[tuple[str, Chart]]:
     """Charts that need records only, each with the title of the table that it is shown beside."""
-
-    def command(kind: str, *, published: bool = False) -> str:
-        words = ["fgmix", "plot", kind, source, "--selection", choices.rule]
-        return shlex.join([*words, "--published"] if published else words)
-
     if selection is not None:
         for dataset, comparisons in against_erm.items():
             if any(comparison.interval for comparison in comparisons):
                 yield dataset or OVERALL, differences("differences", comparisons, selection.labels)
         with suppress(UserError):  # too few methods or trials in common to rank
-            yield RANKS, chart("ranks", method_ranks(rank_methods(selection), selection.labels), command("cd"))
-        for dataset in selection.domains:
-            if len(_variants(selection, dataset)) > 2:
-                arrays = variant_ablation(selection, dataset, spread=choices.spread, published=choices.published)
-                drawn = chart(f"ablation-{dataset}", arrays, command("ablation", published=choices.published))
-                yield f"{ABLATION} {dataset}", drawn
+            ranks = method_ranks(rank_methods(selection), selection.labels)
+            yield RANKS, chart("ranks", ranks, _command("cd", source, choices))
     for grid in results.grids:
         for sensitivity in grid_sensitivities(grid, rule=choices.rule, spread=choices.spread):
-            yield str(sensitivity.title), chart("sensitivity", sensitivity, command("sensitivity"))
+            yield str(sensitivity.title), chart("sensitivity", sensitivity, _command("sensitivity", source, choices))
     if results.costs is not None and ERM in results.costs.milliseconds:
         yield COST, chart("cost", step_cost(results.costs), shlex.join(["fgmix", "plot", "cost", source]))
+
+
+def _ablations(selection: Selection, choices: Choices, source: str) -> list[Chart]:
+    """A figure of the variants of FGMix for each dataset that has some."""
+    command = _command("ablation", source, choices) + (" --published" if choices.published else "")
+    return [
+        chart(
+            f"ablation-{dataset}",
+            variant_ablation(selection, dataset, spread=choices.spread, published=choices.published),
+            command,
+        )
+        for dataset in selection.domains
+        if len(_variants(selection, dataset)) > 2
+    ]
+
+
+def _command(kind: str, source: str, choices: Choices) -> str:
+    """The command that draws a figure of selected results."""
+    return shlex.join(["fgmix", "plot", kind, source, "--selection", choices.rule])
 
 
 def _variants(selection: Selection, dataset: str) -> set[str]:
@@ -198,15 +208,16 @@ def _numbered(charts: Sequence[Chart]) -> list[Chart]:
 def _units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Html]:
     """Tables, each beside the figure that shows it; the figure of the ranks stands for their table.
 
-    The ranks stand beside the differences from ERM, whose figures are beside the tables of accuracies.
+    The ranks stand beside the tests of the differences from ERM, whose figures are beside the tables of accuracies.
     """
     units = []
     for table in tables:
         if table.title == RANKS and RANKS in charts:
             continue
-        wanted = RANKS if table.title == DIFFERENCES else table.title
-        drawn = [charts[name] for name in (wanted, f"{ABLATION} {table.dataset}") if name in charts]
-        units.append(element("div", table_html(table), map(_figure, drawn), class_="unit" if drawn else None))
+        tests = table.title == DIFFERENCES
+        drawn = charts.get(RANKS if tests else table.title)
+        shown = table_html(replace(table, title="Significance tests") if tests else table)
+        units.append(element("div", shown, _figure(drawn), class_="unit") if drawn else shown)
     if RANKS in charts and not any(table.title == DIFFERENCES for table in tables):
         units.append(_figure(charts[RANKS]))
     return units

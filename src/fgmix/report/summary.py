@@ -109,7 +109,7 @@ def what_was_run(records: Sequence[RunRecord]) -> str:
     ours = [record.spec for record in records if not is_domainbeds(record)]  # DomainBed's records hold no defaults
     held_out = {name for spec in specs for name in spec.test_domains}
     parts = [
-        f"{_counted(len(held_out), 'test domain')} of {len(records[0].domains)}",
+        f"{len(held_out)} of {_counted(len(records[0].domains), 'domain')} held out",
         _listed(map(_network, ours), "networks"),
         _listed((f"{spec.steps:,} steps" for spec in ours), "numbers of steps"),
         _listed((f"protocol {spec.protocol}" for spec in ours), "protocols"),

@@ -48,7 +48,8 @@ def _cell(table: Table, row: Row, column: int, notes: dict[str, int]) -> Html:
     entry = row.entries[column]
     shown = element("strong", entry.shown) if table.is_best(row, column) else entry.shown
     mark = element("sup", str(notes[entry.note]), title=entry.note) if entry.note else ""
-    return element("td", _traced(table, row, column, shown), mark, class_="number", data_value=_sort_value(entry))
+    kind = "words" if entry.value is None and entry.text else "number"
+    return element("td", _traced(table, row, column, shown), mark, class_=kind, data_value=_sort_value(entry))
 
 
 def _traced(table: Table, row: Row, column: int, shown: str) -> str:

@@ -17,12 +17,15 @@ const draw = (name, attributes = {}, text = null) => {
   return node;
 };
 
-// A colour of the palette as the page shows it: dark ones move towards the text's colour, which is light on a dark page.
+// A colour of the palette as the page shows it: on a dark page dark ones move towards the text's colour, on a light page
+// light ones, so that all stand out. White is the rim of what lies on a heat map.
 const shownColour = (colour) => {
   if (colour === "ink") return "var(--ink)";
-  if (colour === "paper") return "var(--paper)";
+  if (colour === "#ffffff") return colour;
   const [r, g, b] = channels(colour);
-  return 0.3 * r + 0.6 * g + 0.1 * b < 75 ? `color-mix(in srgb, ${colour}, var(--ink) 45%)` : colour;
+  const light = 0.3 * r + 0.6 * g + 0.1 * b;
+  if (light < 110) return `color-mix(in srgb, ${colour}, var(--ink) var(--lift))`;
+  return light > 185 ? `color-mix(in srgb, ${colour}, var(--ink) var(--deepen))` : colour;
 };
 
 // Through the style: an attribute does not know variables everywhere.
