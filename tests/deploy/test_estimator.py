@@ -309,9 +309,11 @@ def test_leave_one_domain_out_of_few_instances(per_domain: int) -> None:
 def test_it_is_readable() -> None:
     found = quick("erm", steps=5).leave_one_domain_out(X, Y, SCANNER)
     lines = str(found).splitlines()
-    assert lines[0].split() == ["held", "out", "samples", "accuracy", "in-domain"]
+    columns = "samples majority accuracy balanced macro F1 AUROC in-domain"
+    assert lines[0].split() == ["held", "out", *columns.split()]
     assert lines[1].split()[:2] == ["a", "40"]
-    assert lines[-1].startswith(f"mean {found.mean:.1%}; 95 % prediction interval for one more domain: ")
+    worst = min(found.accuracy, key=lambda name: found.accuracy[name])
+    assert lines[-1].startswith(f"mean accuracy {found.mean:.1%}, worst {worst}; 95 % prediction interval for one more")
     two = SCANNER != "c"
     assert str(quick("erm", steps=5).leave_one_domain_out(X[two], Y[two], SCANNER[two])).endswith("for an interval")
 

@@ -72,6 +72,7 @@ def test_accuracy_as_metric_writes_it_once(tmp_path: Path) -> None:
     record = train(replace(SPEC, metric="accuracy"), tmp_path, dataset=rare(), device="cpu", progress=False)
     assert all(e.headline == {} and "headline" not in e.as_dict() for e in record.evaluations)
     assert set(record.unseen) == {"raw", "swa"}
+    assert "consider --metric balanced_accuracy" in "\n".join(summary(record))
 
 
 def test_records_from_before_are_read(tmp_path: Path) -> None:

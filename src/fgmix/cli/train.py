@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fgmix.cli.options import Device, Quiet, Set, TestDomains, flags, settings_of
-from fgmix.metrics import NAMES
+from fgmix.metrics import NAMES, unbalanced
 from fgmix.runs.record import RunRecord
 from fgmix.runs.spec import RunSpec
 
@@ -73,4 +73,7 @@ def _unseen(record: RunRecord) -> list[str]:
         return []
     confusion = confusion_table(record.classes, pooled_confusion(found))
     tables = [metrics_table(found), recall_table(record.classes, found), *([confusion] if confusion else [])]
-    return [f"{model} on domains never seen (their training parts):", *tables]
+    rows = [sum(row) for row in pooled_confusion(found)]
+    suggestion = "The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy."
+    advised = rows and unbalanced(rows) and record.spec.metric == "accuracy"
+    return [f"{model} on domains never seen (their training parts):", *tables, *([suggestion] if advised else [])]

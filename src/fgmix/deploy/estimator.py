@@ -33,6 +33,8 @@ from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.estimate import Estimate, HeldOut, estimate, hold_out, selected
 from fgmix.deploy.steps import with_steps
 from fgmix.errors import UserError, bad_value, unknown
+from fgmix.metrics import NAMES
+from fgmix.results.unseen import worst_domain
 from fgmix.runs.devices import pick_device
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
@@ -60,26 +62,30 @@ class UnseenDomains:
 
     @property
     def mean(self) -> float:
-        """Mean accuracy over the domains."""
-        return self.estimate.accuracy
+        """Mean over the domains, of accuracy or of the estimator's metric."""
+        return self.estimate.value
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % prediction interval for the accuracy on one more domain; None with fewer than three domains."""
+        """95 % prediction interval for its value on one more domain; None with fewer than three domains."""
         return self.estimate.interval
 
     def __str__(self) -> str:
         width = max(len("held out"), *(len(d.domain) for d in self.estimate.domains))
-        head = f"{'held out':{width}}    samples  accuracy  in-domain"
-        rows = [
-            f"{d.domain:{width}}  {d.samples:9d}  {d.accuracy:8.1%}  {d.in_domain_accuracy:9.1%}"
-            for d in self.estimate.domains
-        ]
+        head = f"{'held out':{width}}    samples  majority  accuracy  balanced  macro F1  AUROC  in-domain"
+        rows = []
+        for d in self.estimate.domains:
+            m = d.metrics
+            shares = "  ".join(f"{v:8.1%}" for v in (m.majority, m.accuracy, m.balanced_accuracy, m.macro_f1))
+            auroc = "    –" if m.auroc is None else f"{m.auroc:5.3f}"
+            rows.append(f"{d.domain:{width}}  {m.samples:9d}  {shares}  {auroc}  {d.in_domain_accuracy:9.1%}")
         if self.interval is None:
             expected = "too few domains for an interval"
         else:
             expected = f"95 % prediction interval for one more domain: {self.interval[0]:.1%} to {self.interval[1]:.1%}"
-        return "\n".join([head, *rows, f"mean {self.mean:.1%}; {expected}"])
+        worst = worst_domain(self.estimate.metrics, self.estimate.metric)
+        name = NAMES[self.estimate.metric]
+        return "\n".join([head, *rows, f"mean {name} {self.mean:.1%}, worst {worst}; {expected}"])
 
 
 class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -220,7 +226,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         for name in data.names:
             with self._trained(replace(spec, test_domains=(name,)), data) as run:
                 held_out.append(hold_out(run))
-        found = estimate(held_out)
+        found = estimate(held_out, metric=spec.metric)
         accuracies = [domain.accuracy for domain in found.domains]
         return UnseenDomains(dict(zip(data.domains, accuracies, strict=True)), found)
 
