@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 
 from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend, domains_of
 from fgmix.algorithms._config import BaseConfig, LogUniform, Searched, choice, log_uniform, search, setting
@@ -46,6 +47,8 @@ class DomainAdversarial(Algorithm):
 
     config: Config  # narrows the base's type
 
+    adversary_optimizer: Optimizer
+
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.discriminator = discriminator(
@@ -67,7 +70,7 @@ class DomainAdversarial(Algorithm):
     def first_base_step(cls, config: Config) -> int:  # type: ignore[override]  # its own Config
         return config.d_steps - 1
 
-    def adversary_adam(self, *modules: nn.Module) -> torch.optim.Optimizer:
+    def adversary_adam(self, *modules: nn.Module) -> Optimizer:
         """Adam for the discriminator and what belongs to it."""
         config = self.config
         return self.adam(

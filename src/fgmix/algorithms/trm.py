@@ -104,8 +104,8 @@ def follow(head: nn.Linear, Z: Tensor, y: Tensor) -> None:
     """
     for _ in range(HEAD_STEPS):
         R = head(Z).softmax(1) - one_hot(y, head.out_features)
-        head.weight -= HEAD_LR * R.T @ Z / len(Z)
-        head.bias -= HEAD_LR * R.mean(0)
+        head.weight.sub_(HEAD_LR * R.T @ Z / len(Z))
+        head.bias.sub_(HEAD_LR * R.mean(0))
 
 
 def weight_gradient(Z: Tensor, o: Tensor, y: Tensor) -> Tensor:

@@ -37,4 +37,4 @@ def _operations(name: str, backbone: str, image_size: int, batch_size: int) -> i
     with FlopCounterMode(display=False) as counter:
         for _ in range(STEPS):
             algorithm.step(batches)
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
