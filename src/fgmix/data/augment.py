@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fgmix.data import colours
 from fgmix.data._dataset import Indices, Inputs, Prepared
-from fgmix.data.colours import Group, unit_range
+from fgmix.data.colours import Group
 from fgmix.data.crops import random_boxes, resized, whole_boxes
 from fgmix.data.decoded import DecodedImages
 from fgmix.networks.preprocessing import IMAGENET, Normalisation
@@ -92,7 +92,7 @@ class PreparedImages(Prepared):
         x = empty_floats(self.pixels.shape, self.pixels.device)
         if self.groups is None:
             for pixels, out in zip(self.pixels.split(self._at_once), x.split(self._at_once)):
-                out.copy_(normalise_(unit_range(pixels), self.normalisation))
+                normalise_(out.copy_(pixels).div_(255), self.normalisation)
             return x
         mirrored = self.pixels.flip(-1)
         for group in self.groups:
