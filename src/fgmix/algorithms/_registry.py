@@ -77,9 +77,11 @@ def names() -> list[str]:
 
 def get(name: str) -> type[Algorithm]:
     """The class registered as `name`, or the one that a name such as `sam+coral` composes."""
+    if not isinstance(name, str):
+        raise unknown("algorithm", name, names())
     if name in _WRAPPERS:
         name = f"{name}+{INNERMOST}"
-    wrapper, plus, inner = str(name).partition("+")
+    wrapper, plus, inner = name.partition("+")
     return _composed(wrapper, inner) if plus else _registered(name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -353,7 +354,7 @@ def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
 
 def read_info(folder: Path) -> ModelInfo:
     """What is known about the model in a folder."""
-    if not (folder / INFO).is_file():
+    if not os.path.isfile(folder / INFO):
         raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
     try:
         content = read_json(folder / INFO)

@@ -105,7 +105,7 @@ class FGMix(nn.Module):
     ) -> None:
         super().__init__()
         check_head(classifier)
-        self.code_size: int = checked("code_size", int, code_size, ge=1)
+        self.code_size: int = checked("code_size", int, code_size, ge=1, le=1_000_000)
         self.n: int = checked("n", int, n, ge=1)
         self.weights: Weights = checked("weights", Weights, weights)
         self.inputs: Inputs = checked("inputs", Inputs, inputs)
