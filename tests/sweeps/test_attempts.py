@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import platform
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 import torch
 
 from fgmix.errors import MachineError
+from fgmix.runs.loop import _Loop
+from fgmix.runs.stopping import Stopped
 from fgmix.sweeps import execute as module
 from fgmix.sweeps.attempts import ATTEMPTS, Health, put_off
 from fgmix.sweeps.execute import _dataset, execute
@@ -20,7 +23,7 @@ from fgmix.sweeps.folder import Outcome, read_error, state_of
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
 from fgmix.sweeps.sweep import PlannedRun, plan
-from sweeps.toys import Here, make_data, records, toy_sweep
+from sweeps.toys import Here, make_data, records, sessions, toy_sweep
 
 
 def os_error(number: int) -> OSError:
@@ -171,6 +174,25 @@ def test_a_sweep_stops_tells_why_and_resumes(data: str, tmp_path: Path, broken: 
     run_sweeps([sweep], out, Here(), progress=False)
     run_sweeps([sweep], tmp_path / "undisturbed", Here(), progress=False)
     assert records(out) == records(tmp_path / "undisturbed")
+
+
+def test_a_signal_ends_a_sweep(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run has a checkpoint of the step that it was at."""
+    step, sweep = _Loop._step, toy_sweep(data, test_domains=("us",))
+
+    def signalled(self: _Loop, batches: Any) -> None:
+        step(self, batches)
+        if self.at.step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Loop, "_step", signalled)
+        with pytest.raises(Stopped, match=r"Stopped by SIGTERM\. Rerun the same command to resume\."):
+            run_sweeps([sweep], tmp_path / "out", Here(), progress=False)
+    run_sweeps([sweep], tmp_path / "out", Here(), progress=False)
+    assert [(each["first_step"], each["last_step"]) for each in sessions(tmp_path / "out")] == [(0, 7), (7, 12)]
+    run_sweeps([sweep], tmp_path / "undisturbed", Here(), progress=False)
+    assert records(tmp_path / "out") == records(tmp_path / "undisturbed")
 
 
 def test_retrying_forgets_the_attempts(data: str, tmp_path: Path, broken: list[Exception]) -> None:

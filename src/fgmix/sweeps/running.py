@@ -13,7 +13,7 @@ from fgmix.errors import UserError
 from fgmix.files import make_folder
 from fgmix.progress import Progress
 from fgmix.runs.folder import RunFolder
-from fgmix.runs.stopping import Stopped, stop_on_signal
+from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
 from fgmix.runs.trunk import remove_trunks
 from fgmix.sweeps.attempts import forget
 from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, write_plan
@@ -64,13 +64,10 @@ def run_sweeps(
         for run in runs:
             forget(out / run.name)
     missing, stopped_by = _missing(out, runs), ""
-    with _stopping(), Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
+    with _stopping() as stop, Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
         while missing and not stopped_by:
-            free = [run for run in missing if not is_locked(out / run.name)]
-            if not free:
-                time.sleep(POLL_SECONDS)
-            else:
-                stopped_by = _launched(launch, free, out, bar)
+            with stop.at_once():
+                stopped_by = _worked_on(launch, missing, out, bar)
             missing = _missing(out, runs)
             bar.advance(len(runs) - len(missing) - bar.done)  # what other sweeps have finished meanwhile
     if not stopped_by:
@@ -79,14 +76,22 @@ def run_sweeps(
 
 
 @contextmanager
-def _stopping() -> Iterator[None]:
-    """A signal ends the block as Ctrl-C does: the launcher ends its workers, whose runs write checkpoints."""
+def _stopping() -> Iterator[Stop]:
+    """A signal ends what is done at once, as Ctrl-C does: the launcher ends its workers, which write checkpoints."""
     with stop_on_signal() as stop:
         try:
-            with stop.at_once():
-                yield
+            yield stop
         except Stopped as stopped:
             raise Stopped(f"Stopped by {stop.reason}. Rerun the same command to resume.") from stopped
+
+
+def _worked_on(launch: Launch, missing: Sequence[PlannedRun], out: Path, bar: Progress) -> str:
+    """Have executed what no other process works on, or wait a moment; how the machine failed, if it did."""
+    free = [run for run in missing if not is_locked(out / run.name)]
+    if free:
+        return _launched(launch, free, out, bar)
+    time.sleep(POLL_SECONDS)
+    return ""
 
 
 def _launched(launch: Launch, runs: Sequence[PlannedRun], out: Path, bar: Progress) -> str:

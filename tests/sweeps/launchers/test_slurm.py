@@ -195,6 +195,54 @@ def test_a_run_that_gets_nowhere_in_a_whole_job_is_refused(
         assert "In a job of 240 minutes it ended no step. Raise --slurm timeout_min" in read_error(tmp_path / "a")
 
 
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What a sweep asks Slurm for; its jobs note at once that all of their runs are done, and end."""
+    asked = SimpleNamespace(resources={}, shares=[])
+
+    def submit(_: object, shares: list[Share]) -> list[Any]:
+        asked.shares += shares
+        for share in shares:
+            for run in share.runs:
+                share._note(Outcome(run.name, "done"))
+        return [SimpleNamespace(done=lambda: True, cancel=lambda check: None) for _ in shares]  # noqa: ARG005
+
+    executor = SimpleNamespace(update_parameters=asked.resources.update)
+    monkeypatch.setattr(slurm, "_executor", lambda *_: executor)
+    monkeypatch.setattr(slurm, "_submit", submit)
+    return asked
+
+
+@pytest.mark.usefixtures("submitted")
+def test_a_look_reads_one_file_per_job_and_no_run(tmp_path: Path) -> None:
+    """No run has a folder here: what is known of them is what the jobs note, both of them about all."""
+    seen: list[Outcome] = []
+    outcomes = run_slurm(planned("a b c d"), tmp_path, seen.append, jobs=2, cluster="local")
+    assert seen == outcomes
+    assert sorted(outcome.name for outcome in seen) == ["a", "b", "c", "d"]
+    assert [path.name for path in tmp_path.iterdir()] == ["slurm"]
+    assert len(list((tmp_path / "slurm").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "resources", "places"),
+    [
+        ({}, {"cpus_per_task": 1}, "auto"),
+        ({"cpus": 3, "gpus": 2}, {"cpus_per_task": 6, "gpus_per_node": 2}, "cuda:0 cuda:1"),
+        ({"gpus": 1, "runs_per_gpu": 2}, {"cpus_per_task": 2, "gpus_per_node": 1}, "cuda:0 cuda:0"),
+        ({"gpus": 2, "device": "cpu"}, {"cpus_per_task": 2, "gpus_per_node": 2}, "cpu cpu"),
+        ({"options": {"timeout_min": "60"}}, {"timeout_min": 60}, "auto"),
+    ],
+)
+def test_what_a_job_asks_for_is_what_its_runs_use(
+    tmp_path: Path, submitted: SimpleNamespace, given: dict[str, Any], resources: dict[str, int], places: str
+) -> None:
+    run_slurm(planned("a b"), tmp_path, cluster="local", **given)
+    usual = {"name": "fgmix", "timeout_min": 240, "slurm_signal_delay_s": 90, "cpus_per_task": 1}
+    assert submitted.resources == usual | resources
+    assert [share.job.places for share in submitted.shares] == [tuple(places.split())]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -308,17 +356,16 @@ def test_a_job_that_slurm_takes_its_node_from(tmp_path: Path, how: str) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("cluster")
 def test_a_job_that_ends_before_its_runs_do(tmp_path: Path) -> None:
-    """Two minutes, and Slurm's signal half a minute or more before their end: a run of minutes takes several jobs."""
-    common = {"steps": 100_000, "eval_every": 10_000, "checkpoint_minutes": 0.2, "averaging_start": 50}
+    """Slurm sends the signal of a job of one minute in its first minute: two runs of a minute take several jobs."""
+    common = {"steps": 40_000, "eval_every": 10_000, "checkpoint_minutes": 0.2, "averaging": "none"}
     out, sweep = tmp_path / "out", toy_sweep(make_data(tmp_path), common=common, test_domains=("ct", "us"))
-    options = {"timeout_min": "2", "signal_delay_s": "30"}
-    run_sweeps([sweep], out, partial(run_slurm, options=options), progress=False)
-    log = "".join(file.read_text() for file in (out / "slurm").glob("*_log.err"))
-    assert "Caught signal SIGUSR2" in log
-    parts = sorted((session["first_step"], session["last_step"]) for session in sessions(out))
+    options = {"timeout_min": "1", "signal_delay_s": "5"}
+    result = run_sweeps([sweep], out, partial(run_slurm, options=options), progress=False)
+    assert len(result.done) == 2
+    assert any("Caught signal SIGUSR2" in file.read_text() for file in (out / "slurm").glob("*_log.err"))
+    parts = [(session["first_step"], session["last_step"]) for session in sessions(out)]
     assert len(parts) > 2
-    assert sum(last - first for first, last in parts) == 2 * 100_000  # not one step twice
-    assert_undisturbed(sweep, out, tmp_path)
+    assert sum(last - first for first, last in parts) == 2 * 40_000  # not one step twice
 
 
 @pytest.mark.long
