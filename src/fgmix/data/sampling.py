@@ -40,7 +40,8 @@ class UniformSampler:
         if not self.weights:
             return pool[rng.integers(len(pool), size=self.batch_size)]
         bounds = self._bounds[domain]
-        return pool[np.searchsorted(bounds, rng.random(self.batch_size) * bounds[-1], side="right")]
+        drawn: Indices = pool[np.searchsorted(bounds, rng.random(self.batch_size) * bounds[-1], side="right")]
+        return drawn
 
     @cached_property
     def _bounds(self) -> list[Weights]:

@@ -27,6 +27,9 @@ class Featurizer(nn.Module):
             normalised when they are loaded.
     """
 
+    mean: Tensor  # buffers, where the inputs are normalised here
+    std: Tensor
+
     def __init__(
         self,
         net: nn.Module,

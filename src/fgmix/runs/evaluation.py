@@ -116,9 +116,9 @@ def score_parts(
             predicted[m, p].index_add_(0, guesses, torch.ones_like(guesses, dtype=dtype))
             if parts[p].outputs:
                 kept[m, p].append(Outputs(guesses, logits[: max(0, MOST_LOGITS // classes - start)]))
-    totals = (losses.cpu().numpy(), predicted.cpu().numpy(), hits.cpu().numpy())
+    loss, said, hit = losses.cpu().numpy(), predicted.cpu().numpy(), hits.cpu().numpy()
     return {
-        name: [_score(part, *(total[m, p] for total in totals), kept.get((m, p), [])) for p, part in enumerate(parts)]
+        name: [_score(part, loss[m, p], said[m, p], hit[m, p], kept.get((m, p), [])) for p, part in enumerate(parts)]
         for m, name in enumerate(models)
     }
 
