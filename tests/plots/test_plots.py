@@ -300,5 +300,11 @@ def test_methods_of_one_figure_look_different_and_keep_their_colours() -> None:
     assert method_looks(reversed(keys)) == looks
 
 
+def test_arms_and_folders_of_a_method_share_its_colour_and_differ_in_their_markers() -> None:
+    looks = method_looks(["fgmix", "fgmix (γ = 10)", "fgmix @ DomainBed: x"])
+    assert {look.colour for look in looks.values()} == {method_look("fgmix").colour}
+    assert len({look.marker for look in looks.values()}) == 3
+
+
 def test_more_methods_than_looks_are_still_drawn() -> None:
     assert len(method_looks(f"m{i}" for i in range(500))) == 500

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from fgmix.results.labels import algorithm_of
 from fgmix.seeding import seed_hash
 
 GREY = "#999999"
@@ -62,11 +63,12 @@ def domain_looks(domains: Sequence[str]) -> dict[str, Look]:
 
 
 def method_look(algorithm: str) -> Look:
-    """The look of a method by its key alone, raw or averaged: the same in every figure.
+    """The look of a method by its key alone, raw or averaged, of any arm and folder: the same in every figure.
 
     >>> method_look("erm")
     Look(colour='#000000', marker='o')
     """
+    algorithm = algorithm_of(algorithm)
     if algorithm in _OWN:
         return Look(_OWN[algorithm], MARKERS[list(_OWN).index(algorithm)])
     place = seed_hash("method", algorithm)

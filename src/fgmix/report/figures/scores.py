@@ -29,4 +29,4 @@ def scores(id: str, arrays: kinds.Scores, command: str) -> Chart:
         *claims(arrays),
     ]
     title = f"Compatibility and cosine, test domain {arrays.test_domains}"
-    return Chart(id, title, " ".join(caption), panels, None, command)
+    return Chart(id, title, " ".join(caption), panels, None, command, columns=min(3, len(panels)))
