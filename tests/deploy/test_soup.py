@@ -202,3 +202,13 @@ def test_a_used_folder_and_too_few_runs_are_refused(runs: list[RunRecord], tmp_p
         soup(folders(runs), tmp_path / "soup", kind="hot", **WHERE)
     with pytest.raises(UserError, match="raw, swa"):
         soup(folders(runs), tmp_path / "soup", weights="swad", **WHERE)
+
+
+def test_runs_of_a_sweep_are_chosen_by_method_domain_and_trial(tmp_path: Path) -> None:
+    make(tmp_path, {}, {"algorithm": "coral"}, {"trial_seed": 1}, {"test_domains": ("east",)}, {"seed": 3})
+    records = find_runs([tmp_path], algorithm="erm", test_domains=("south",), trial_seed=0)
+    assert sorted(record.spec.seed for record in records) == [0, 3]
+    where = {**WHERE, "algorithm": "erm", "test_domains": ["south"], "trial_seed": 0}
+    assert soup([tmp_path], tmp_path / "eoa", kind="ensemble", **where).info.composition.members == 2
+    with pytest.raises(UserError, match=r"two finished runs with trial_seed 1 that did not diverge\. Found 1"):
+        soup([tmp_path], tmp_path / "soup", trial_seed=1, **WHERE)

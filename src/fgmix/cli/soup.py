@@ -19,6 +19,11 @@ def soup(
     weights: Annotated[
         str | None, typer.Option(help="raw, swa or swad; by default the average where all runs have one")
     ] = None,
+    algorithm: Annotated[str | None, typer.Option(help="only runs of this method")] = None,
+    test_domain: Annotated[
+        list[str] | None, typer.Option(help="only runs that hold out this domain; repeat for several")
+    ] = None,
+    trial_seed: Annotated[int | None, typer.Option(help="only runs of this trial")] = None,
     dataset: Annotated[
         str | None, typer.Option(help="where the dataset is now; by default where the runs had it")
     ] = None,
@@ -28,12 +33,23 @@ def soup(
 ) -> None:
     """Combine finished runs into one model, and evaluate it on the domain that they held out.
 
-    Example: fgmix soup runs/PACS-erm-sketch-* --out soup --how greedy
+    Example: fgmix soup sweep --algorithm erm --test-domain sketch --trial-seed 0 --out soup --how greedy
     """
     from fgmix.deploy.card import CARD
     from fgmix.deploy.soup import soup as make_soup
 
-    where = {"dataset": dataset, "data_root": data_root}
-    make_soup(runs, out, kind=how, weights=weights, device=device, progress=not quiet, **where)  # type: ignore[arg-type]
+    make_soup(
+        runs,
+        out,
+        kind=how,  # type: ignore[arg-type]  # checked there
+        weights=weights,  # type: ignore[arg-type]
+        algorithm=algorithm,
+        test_domains=test_domain or (),
+        trial_seed=trial_seed,
+        dataset=dataset,
+        data_root=data_root,
+        device=device,
+        progress=not quiet,
+    )
     print((out / CARD).read_text(encoding="utf-8"), end="")
     print(f"\nModel: {out}")

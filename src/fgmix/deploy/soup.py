@@ -65,6 +65,9 @@ def soup(
     *,
     kind: Kind = "uniform",
     weights: Weights | None = None,
+    algorithm: str | None = None,
+    test_domains: Sequence[str] = (),
+    trial_seed: int | None = None,
     dataset: DomainDataset | str | None = None,
     data_root: str | None = None,
     device: str = "auto",
@@ -77,6 +80,9 @@ def soup(
         out: the model's folder, new or empty; it gets a record too, so that `fgmix report` shows it.
         kind: "uniform" or "greedy", which average weights, or "ensemble".
         weights: "raw", "swa" or "swad"; by default the average where all runs have one.
+        algorithm: only runs of this method; None for all.
+        test_domains: only runs that hold these domains out, and no other; all runs if empty.
+        trial_seed: only runs of this trial; None for all.
         dataset: the dataset, or where it lies now; None for where the runs had it.
         data_root: the folder of the datasets, where it moved.
         device: as in `fgmix.train`.
@@ -87,7 +93,8 @@ def soup(
     out = checked_path("out", out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"Expected a new or an empty folder at {out}. Found something there. Choose another --out.")
-    records = find_runs(runs)
+    wanted = {"algorithm": algorithm, "test_domains": tuple(test_domains) or None, "trial_seed": trial_seed}
+    records = find_runs(runs, **{name: value for name, value in wanted.items() if value is not None})
     chosen = _chosen(records, weights)
     _check_alike(records, kind)
     data = _loaded(records[0], dataset, data_root, progress)
@@ -102,8 +109,13 @@ def soup(
     return load_model(out, device)
 
 
-def find_runs(places: Sequence[str | Path]) -> list[RunRecord]:
-    """The finished runs at these places or directly below them, without diverged ones and without models."""
+def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]:
+    """The finished runs at these places or directly below them, without diverged ones and without models.
+
+    Args:
+        places: folders of runs, or folders that contain them.
+        wanted: fields of their specs, with the values that they should have.
+    """
     found: dict[Path, RunRecord] = {}
     for place in [checked_path("runs", place) for place in places]:
         folders = [place] if (place / RECORD).is_file() else sorted(file.parent for file in place.glob(f"*/{RECORD}"))
@@ -114,10 +126,12 @@ def find_runs(places: Sequence[str | Path]) -> list[RunRecord]:
         for folder in folders:
             if not (folder / INFO).exists():  # the record of a soup is no run's
                 found[folder.resolve()] = read_record(folder)
-    records = [record for record in found.values() if record.status == "done"]
+    done = [record for record in found.values() if record.status == "done"]
+    records = [r for r in done if all(getattr(r.spec, name) == value for name, value in wanted.items())]
     if len(records) < 2:
+        of = "".join(f" with {name} {value}" for name, value in wanted.items())
         raise UserError(
-            f"Expected at least two finished runs that did not diverge. Found {len(records)}. Name more runs."
+            f"Expected at least two finished runs{of} that did not diverge. Found {len(records)}. Name more runs."
         )
     return records
 
