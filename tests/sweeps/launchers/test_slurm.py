@@ -356,16 +356,16 @@ def test_a_job_that_slurm_takes_its_node_from(tmp_path: Path, how: str) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("cluster")
 def test_a_job_that_ends_before_its_runs_do(tmp_path: Path) -> None:
-    """Slurm sends the signal of a job of one minute in its first minute: two runs of a minute take several jobs."""
-    common = {"steps": 40_000, "eval_every": 10_000, "checkpoint_minutes": 0.2, "averaging": "none"}
+    """Slurm signals a job of two minutes after 60 to 90 seconds: two runs of most of a minute take several jobs."""
+    common = {"steps": 50_000, "eval_every": 10_000, "checkpoint_minutes": 0.2, "averaging": "none"}
     out, sweep = tmp_path / "out", toy_sweep(make_data(tmp_path), common=common, test_domains=("ct", "us"))
-    options = {"timeout_min": "1", "signal_delay_s": "5"}
+    options = {"timeout_min": "2", "signal_delay_s": "30"}
     result = run_sweeps([sweep], out, partial(run_slurm, options=options), progress=False)
     assert len(result.done) == 2
     assert any("Caught signal SIGUSR2" in file.read_text() for file in (out / "slurm").glob("*_log.err"))
     parts = [(session["first_step"], session["last_step"]) for session in sessions(out)]
     assert len(parts) > 2
-    assert sum(last - first for first, last in parts) == 2 * 40_000  # not one step twice
+    assert sum(last - first for first, last in parts) == 2 * 50_000  # not one step twice
 
 
 @pytest.mark.long
