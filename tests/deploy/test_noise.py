@@ -8,10 +8,8 @@ from fgmix.deploy.noise import noise_like
 
 
 def test_images_of_noise_and_plain_ones() -> None:
-    x = (
-        torch.rand(20, 3, 6, 6, generator=torch.Generator().manual_seed(1))
-        * torch.tensor([1.0, 2.0, 3.0])[:, None, None]
-    )
+    bright = torch.tensor([1.0, 2.0, 3.0])[:, None, None]
+    x = bright * torch.rand(20, 3, 6, 6, generator=torch.Generator().manual_seed(1))
     noise = noise_like(x, 10)
     pixels, plain = noise[:5], noise[5:]
     assert noise.shape == (10, 3, 6, 6)

@@ -253,7 +253,8 @@ def _quantile(values: Sequence[Floats], share: float) -> float:
     flat = np.concatenate(groups)
     weight = np.concatenate([np.full(len(group), 1 / len(group)) for group in groups]) / len(groups)
     order = np.argsort(flat)
-    return float(flat[order][min(np.searchsorted(np.cumsum(weight[order]), share), len(flat) - 1)])
+    place = int(np.searchsorted(np.cumsum(weight[order]), share))
+    return float(flat[order][min(place, len(flat) - 1)])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
