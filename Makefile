@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := $(VENV)-lowest
 
-.PHONY: venv demo docs lint test test-long test-lowest coverage clean
+.PHONY: venv demo docs lint pictures test test-long test-lowest coverage clean
 
 venv: $(STAMP)
 
@@ -22,6 +22,11 @@ demo: venv
 # The site in docs/_build; a warning is an error. `make test` builds it, too.
 docs: venv
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
+
+# The pictures of the docs, from a small sweep that is trained first if it is not there.
+SWEEP ?= pictures-sweep
+pictures: venv
+	$(BIN)/python docs/pictures/make.py $(SWEEP)
 
 lint: venv
 	$(BIN)/ruff check src tests examples

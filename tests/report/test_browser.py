@@ -66,8 +66,14 @@ def _on_a_desk(browser: Any) -> None:
 @pytest.fixture
 def page(browser: Any, file: Path) -> Any:
     """The page from file://, freshly opened."""
-    browser.get(file.as_uri())
+    show(browser, file.as_uri())
     return browser
+
+
+def show(browser: Any, address: str) -> None:
+    """Open a page and wait for its list of runs, which is unpacked after the rest is drawn."""
+    browser.get(address)
+    browser.execute_async_script("runsLoaded.then(arguments[0])")
 
 
 def find(page: Any, selector: str) -> list[Any]:
@@ -112,10 +118,10 @@ def test_tables_of_many_rows_filter_and_sort_by_words(browser: Any, tmp_path: Pa
     names = ("erm", "mixup", "coral", "fish", "fgmix")
     found = sweep({name: [[0.5 + 0.01 * i] * 3] * 2 for i, name in enumerate(names)})
     folder = folders.write(tmp_path / "runs", found)
-    browser.get(write_report(folder, collect(folder), Choices()).as_uri())
-    find(browser, "#results section:first-of-type input.filter")[0].send_keys("fi")
-    assert first_column(browser, "#results section:first-of-type table") == ["fish †"]
-    verdicts = "#results section:nth-of-type(2)"
+    show(browser, write_report(folder, collect(folder), Choices()).as_uri())
+    find(browser, "#results .unit:nth-of-type(1) input.filter")[0].send_keys("fi")
+    assert first_column(browser, "#results .unit:nth-of-type(1) table") == ["fish †"]
+    verdicts = "#results .unit:nth-of-type(2)"
     find(browser, f"{verdicts} thead button")[-1].click()
     assert find(browser, f"{verdicts} th[aria-sort]")[0].text.startswith("result")
 
@@ -136,7 +142,7 @@ def test_the_list_of_runs_sorts_filters_and_opens(page: Any) -> None:
 def test_the_list_of_runs_rounds_as_the_tables_do(browser: Any, tmp_path: Path) -> None:
     """6.25 is a tie, which JavaScript would round up."""
     folder = folders.write(tmp_path / "runs", [finished("a", 0.0625)])
-    browser.get(write_report(folder, collect(folder), Choices()).as_uri())
+    show(browser, write_report(folder, collect(folder), Choices()).as_uri())
     assert find(browser, "#results tbody td")[0].text == "6.2"
     assert find(browser, "#run-list tbody td")[4].text == "6.2"
 
@@ -212,8 +218,8 @@ def test_a_finger_near_a_point_shows_it_and_it_stays(page: Any) -> None:
 def test_a_figure_that_cannot_be_drawn_leaves_the_others(browser: Any, file: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.html"
     broken.write_text(file.read_text().replace('"kind":"Points"', '"kind":"Nonsense"', 1))
-    browser.get(broken.as_uri())
-    assert "cannot be drawn" in find(browser, "#figures")[0].text
+    show(browser, broken.as_uri())
+    assert "cannot be drawn" in find(browser, "#results")[0].text  # the first figure of the page
     assert len(find(browser, "#run-list tbody tr")) == 36
 
 
@@ -222,6 +228,31 @@ def test_a_phone_need_not_scroll_sideways(page: Any) -> None:
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     page.refresh()
     assert script(page, "return document.documentElement.scrollWidth") <= 390
+
+
+def test_on_a_phone_the_first_column_stays_where_it_is(page: Any) -> None:
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    show(page, page.current_url)
+    places = """
+        const scroller = document.querySelector("#runs .scroll");
+        scroller.scrollLeft = 150;
+        const cells = [...scroller.querySelectorAll("th:first-child")].map((cell) => cell.getBoundingClientRect());
+        return [scroller.scrollLeft, new Set(cells.map(({ left, width }) => `${left} ${width}`)).size];
+    """
+    assert script(page, places) == [150, 1]
+
+
+def test_a_table_stands_beside_its_figure_on_a_wide_screen_only(page: Any) -> None:
+    lefts = """
+        const { children } = document.querySelector("#results .unit");
+        return [...children].map((each) => each.getBoundingClientRect().left);
+    """
+    table, figure = script(page, lefts)
+    assert figure > table + 300
+    page.set_window_size(800, 900)
+    table, figure = script(page, lefts)
+    assert figure == table
 
 
 def test_dark_is_dark_and_print_is_light(page: Any) -> None:
@@ -241,7 +272,7 @@ def test_nasty_texts_stay_texts(browser: Any, tmp_path: Path) -> None:
     nasty = [finished("a", 0.5, dataset=folders.NASTY, algorithm=name) for name in ("erm", folders.NASTY)]
     folder = folders.write(tmp_path / "runs", nasty)
     browser.get_log("browser")
-    browser.get(write_report(folder, collect(folder), Choices()).as_uri())
+    show(browser, write_report(folder, collect(folder), Choices()).as_uri())
     for button in find(browser, "#run-list tbody button"):
         button.click()
     assert find(browser, "img") == []
@@ -255,7 +286,7 @@ def test_a_served_page_follows_its_sweep(browser: Any, tmp_path: Path) -> None:
     folder = folders.write(tmp_path / "runs", folders.records()[:1], waiting=2)
     folders.finish(folder / "extra", folders.records()[5])  # not of the sweep's plan
     with served(folder) as port:
-        browser.get(f"http://127.0.0.1:{port}/")
+        show(browser, f"http://127.0.0.1:{port}/")
         assert len(find(browser, "#run-list tbody tr")) == 2
         find(browser, "#run-list thead button")[0].click()  # sorted: a reload would undo it
         folders.finish(folder / "waiting0", folders.records()[1])

@@ -128,7 +128,7 @@ const showMore = () => {
 const moreRuns = make("button", { type: "button", onclick: showMore }, "Show more");
 const scroller = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs" }, runTable);
 runList.replaceChildren(make("p", { class: "tools" }, runFilter, allRuns, runCount), scroller, moreRuns);
-readPacked("run-rows").then((rows) => {
+const runsLoaded = readPacked("run-rows").then((rows) => {
   runs = rows;
   drawRuns();
 });

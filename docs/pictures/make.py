@@ -1,0 +1,125 @@
+"""Draw the pictures of the docs: figures of a small sweep, and its report in headless Chromium where there is one.
+
+    make pictures                     # trains 24 runs on `digits` first (20 minutes on two cores), then draws
+    make pictures SWEEP=folder        # draws those of a finished sweep of erm, fgmix_a and fgmix with snapshots
+
+Rerun it after a change of the report or of a figure, and look at every picture.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+HERE = Path(__file__).resolve().parent
+FGMIX = str(Path(sys.executable).with_name("fgmix"))
+PLAN = ("--datasets", "digits", "--algorithms", "erm,fgmix_a,fgmix", "--trials", "2", "--hparams", "1")
+OPTIONS = ("steps=200", "keep=all", "snapshots=10")
+WIDTH = 1000  # pixels of a picture, at most
+COLOURS = 128  # of a picture: a quarter of the bytes of full colour, and nobody sees it
+# Width, height and colour scheme (0 is dark) of pictures of the report
+SCREENS = {
+    "report": (1400, 900, 1),
+    "report-dark": (1400, 900, 0),
+    "report-tablet": (800, 1000, 1),
+    "report-phone": (390, 844, 1),
+}
+
+
+def main(sweep: Path) -> None:
+    """Train what is missing, draw the figures, photograph the report."""
+    if not (sweep / "sweeps").is_dir():
+        fgmix("sweep", *PLAN, *(word for option in OPTIONS for word in ("--with", option)), "--out", str(sweep))
+    runs = first_trial(sweep)
+    draw_figures(runs, sweep)
+    report = fgmix("report", str(sweep), "--format", "html", "--title", "FGMix on digits: 3 methods, 2 trials")
+    photograph(Path(report.split()[-1]))
+
+
+def fgmix(*words: str) -> str:
+    """What a command of fgmix prints."""
+    print("fgmix", *words)
+    return subprocess.run([FGMIX, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def first_trial(sweep: Path) -> dict[tuple[str, str], str]:
+    """Folders of the runs of trial 0, by algorithm and test domain."""
+    found = {}
+    for file in sorted(sweep.glob("*/spec.json")):
+        spec = json.loads(file.read_text())["spec"]
+        if spec["trial_seed"] == 0:
+            found[spec["algorithm"], spec["test_domains"][0]] = str(file.parent)
+    return found
+
+
+def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
+    """Every figure, and a small copy of each in this folder."""
+    domains = sorted({domain for _, domain in runs})
+    every = [runs[algorithm, domain] for domain in domains for algorithm in ("erm", "fgmix_a", "fgmix")]
+    two = [runs[algorithm, domain] for domain in domains[-2:] for algorithm in ("erm", "fgmix")]
+    fgmix_runs = [runs["fgmix", domain] for domain in domains[-2:]]
+    commands = {
+        "weights": ["weights"],
+        "curves": ["curves", fgmix_runs[-1]],
+        "tsne": ["tsne", *fgmix_runs, "--samples", "60", "--mixed", "150"],
+        "flatness": ["flatness", *every, "--directions", "20", "--samples", "100"],
+        "flatness-network": ["flatness", *every[-3:], "--scope", "network", "--directions", "10", "--samples", "20"],
+        "surface": ["surface", *two, "--resolution", "9", "--samples", "40"],
+        "scores": ["scores", fgmix_runs[-1]],
+        "shift": ["shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
+        "cd": ["cd", str(sweep)],
+        "ablation": ["ablation", str(sweep)],
+        "sensitivity": ["sensitivity", "--published"],
+    }
+    for name, words in commands.items():
+        written = fgmix("plot", *words, "--out", str(sweep / "figures")).splitlines()
+        shrink(Path(written[0]), HERE / f"{name}.png")
+
+
+def photograph(report: Path) -> None:
+    """The first screen of a report at several widths, in the light and in the dark."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        print("No Chromium here: the pictures of the report stay as they are.")
+        return
+    for name, (width, height, scheme) in SCREENS.items():
+        with tempfile.TemporaryDirectory() as place:
+            picture = Path(place, "screen.png")
+            # A narrower window than 500 pixels is not made: a frame of the width wanted is photographed in a wider one.
+            frame = Path(place, "frame.html")
+            size = f'width="{width}" height="{height}" style="border: 0; position: absolute; left: 0; top: 0"'
+            frame.write_text(
+                f'<meta name="color-scheme" content="light dark"><iframe {size} src="{report.as_uri()}"></iframe>'
+            )
+            flags = (
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--allow-file-access-from-files",
+            )
+            window = (f"--window-size={max(width, 500)},{height}", f"--blink-settings=preferredColorScheme={scheme}")
+            shot = ("--virtual-time-budget=5000", f"--screenshot={picture}", frame.as_uri())
+            subprocess.run([chromium, *flags, *window, *shot], check=True, stderr=subprocess.DEVNULL)
+            with Image.open(picture) as image:
+                image.crop((0, 0, width, height)).save(picture)
+            shrink(picture, HERE / f"{name}.png")
+
+
+def shrink(picture: Path, to: Path) -> None:
+    """A copy of a picture that is small enough for the docs."""
+    with Image.open(picture) as image:
+        small = image.convert("RGB")
+        small.thumbnail((WIDTH, 2 * WIDTH), Image.Resampling.LANCZOS)
+        small.quantize(COLOURS).save(to, optimize=True)
+    print(f"{to} ({to.stat().st_size // 1000} kB)")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "pictures-sweep").resolve())
