@@ -123,6 +123,17 @@ def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeyp
         channels_last=True,
         data_root=str(tmp_path),
         skip_unreadable=True,
+        precision="fp16",
+        compile=True,
+        deterministic=True,
+        checkpoint_minutes=2.5,
+        class_weight="balanced",
+        metric="macro_f1",
+        standardize=True,
+        freeze=1,
+        warmup_head=5,
+        frozen=True,
+        views=2,
     )
     default = RunSpec(dataset="", algorithm="", test_domains=("",))
     assert [f.name for f in fields(RunSpec) if getattr(spec, f.name) == getattr(default, f.name)] == []
