@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from algorithms.toys import toy_algorithm, toy_batches
+from deploy.made import small_image_model, small_images
 from fgmix import algorithms
 from fgmix.algorithms import Batches
+from fgmix.deploy.export import export_model
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
 from reference.twin import Twin, assert_follows
@@ -56,6 +61,16 @@ def test_a_prediction_has_the_context_of_its_batch_and_an_image_alone_its_own() 
     alone = arm.classifier(g.net(torch.cat([x[:1], g.context(x[:1])], 1)))
     torch.testing.assert_close(arm.predict(x[:1]), alone)
     assert not torch.allclose(arm.predict(x)[:1], alone, atol=1e-6)
+
+
+@pytest.mark.long
+def test_an_exported_model_has_the_context_of_a_call(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = small_image_model(tmp_path / "model", algorithm="arm")
+    session = onnxruntime.InferenceSession(str(export_model(model, tmp_path / "model.onnx")))
+    for n in (5, 1):
+        x = small_images()[0][:n]
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], model.predict(x).probabilities, atol=1e-4)
 
 
 def test_networks_without_a_convolution_are_refused() -> None:

@@ -131,8 +131,8 @@ class Algorithm(nn.Module):
     def idle_parts(cls, config: BaseConfig) -> list[str]:
         """A sentence for every part that a run of `config.steps` steps is too short for, to be printed at its start."""
         return [
-            f"{cls.label}: {part} takes effect after {start} steps (`{setting}`), and this run has {config.steps}. "
-            f"Lower `{setting}` or train longer."
+            f"{cls.label}: {part} takes effect after {int(start)} steps (`{setting}`), "
+            f"and this run has {config.steps}. Lower `{setting}` or train longer."
             for setting, part in cls.delayed.items()
             if (start := getattr(config, setting)) >= config.steps
         ]
