@@ -59,7 +59,8 @@ class Claim:
         """Touch the file until the event; a server that does not answer now will answer the next time."""
         while not ended.wait(BEAT):
             with suppress(OSError):
-                os.utime(self.path)
+                if _read(self.path) == self.content:
+                    os.utime(self.path)
 
     def _create(self, path: Path) -> bool:
         text = json.dumps(self.content)
