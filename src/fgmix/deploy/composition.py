@@ -47,12 +47,12 @@ class Composition:
 
     @property
     def title(self) -> str:
-        """As tables name it.
+        """As tables name it: without the number of runs, which may differ from one test domain to another.
 
         >>> Composition("greedy", "raw", ("a", "b"), ("c",), {}, {}).title
-        'greedy soup of 2'
+        'greedy soup'
         """
-        return f"ensemble of {len(self.runs)}" if self.kind == "ensemble" else f"{self.kind} soup of {len(self.runs)}"
+        return "ensemble" if self.kind == "ensemble" else f"{self.kind} soup"
 
     def sentences(self) -> list[str]:
         """What it is, and what selected it."""

@@ -280,7 +280,8 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
         validation={name: pot.validation(name) for name in pot.records},
         unseen={name: _whole_accuracy(scores[name, "train"], scores[name, "holdout"]) for name in tests},
     )
-    spec = replace(pot.records[made.runs[0]].spec, arm=composition.title)
+    # One of all hyper-parameter samples: in tables it is sample 0 of an arm of its own.
+    spec = replace(pot.records[made.runs[0]].spec, arm=composition.title, hparams_seed=0)
     dataset = pot.data
     info = ModelInfo(
         spec=spec,
