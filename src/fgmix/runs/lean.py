@@ -85,24 +85,24 @@ class _Stored(Evaluation):
         own["_run"], own["_number"], own["_places"] = run, number, run.layout.evaluations[number]
 
     @property
-    def step(self) -> int:  # type: ignore[override]
+    def step(self) -> int:
         found: int = self._places["step"]
         return found
 
     @property
-    def accuracy(self) -> dict[str, Scores]:  # type: ignore[override]
+    def accuracy(self) -> dict[str, Scores]:
         return _filled(self._places["accuracy"], self._run.numbers)
 
     @property
-    def headline(self) -> dict[str, Scores]:  # type: ignore[override]
+    def headline(self) -> dict[str, Scores]:
         return _filled(self._places.get("headline", {}), self._run.numbers)
 
     @property
-    def loss(self) -> dict[str, Scores]:  # type: ignore[override]
+    def loss(self) -> dict[str, Scores]:
         return _whole(self._run.file, self._run.seal)[self._number].loss
 
     @property
-    def metrics(self) -> dict[str, float]:  # type: ignore[override]
+    def metrics(self) -> dict[str, float]:
         return _whole(self._run.file, self._run.seal)[self._number].metrics
 
     def has(self, model: Model) -> bool:
@@ -110,7 +110,8 @@ class _Stored(Evaluation):
 
     def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
         scores, numbers = (self._places.get("headline") or self._places["accuracy"])[model], self._run.numbers
-        return sum([numbers[scores[name]["holdout"]] for name in sources]) / len(sources)
+        total: float = sum([numbers[scores[name]["holdout"]] for name in sources])
+        return total / len(sources)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Evaluation) and self.as_dict() == other.as_dict()
