@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,6 +121,19 @@ def test_names_labels_and_settings() -> None:
 @pytest.mark.parametrize("check", checks("sam+groupdro")[:7], ids=str)
 def test_a_composed_method_keeps_the_contract(check: Check) -> None:
     check()
+
+
+def test_the_page_lists_what_can_be_wrapped() -> None:
+    page = Path(__file__).parents[2] / "docs" / "algorithms" / "sam.md"
+    listed = page.read_text().split("can be wrapped: ")[1].split(".")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == {name for name in names() if _can_be_wrapped(name)}
+
+
+def _can_be_wrapped(name: str) -> bool:
+    try:
+        return bool(get(f"sam+{name}"))
+    except UserError:
+        return False
 
 
 @pytest.mark.parametrize("inner", ["fish", "pcgrad", "mldg", "sagnet", "fgmix", "sagm", "sam+coral"])
