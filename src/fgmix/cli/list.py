@@ -74,7 +74,7 @@ def _datasets(pattern: str) -> None:
     if not matching:
         raise unknown("dataset", pattern, data.names())
     for name, summary in matching.items():
-        print(f"{name:16} {summary}")
+        print(f"{name:20} {summary}")
     print("Or a folder domain/class/image, a CSV manifest (path, label, domain), or an .npz file with X, y and domain.")
 
 
