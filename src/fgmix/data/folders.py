@@ -240,6 +240,11 @@ def _require_domains(path: Path, files: Sequence[ImageFile], direct: Sequence[st
             f"Expected at least two domains domain/class/image under {path}. Found images directly in its sub-folders "
             f"({listed(direct)}): it looks like one domain. Give the folder that holds it and the other domains."
         )
+    if loose := sum(map(is_image, os.listdir(path))):
+        raise UserError(
+            f"Expected images domain/class/image under {path}. Found {loose} directly in it. Sort them into such "
+            "folders, or list them in a CSV manifest (path, label, domain)."
+        )
     found = f"none, but other files ({reader.named_others()})" if reader.others else "none"
     raise UserError(
         f"Expected images domain/class/image under {path}. Found {found}. Images end in {', '.join(EXTENSIONS)}."
