@@ -20,7 +20,7 @@ from PIL import Image
 HERE = Path(__file__).resolve().parent
 FGMIX = str(Path(sys.executable).with_name("fgmix"))
 PLAN = ("--datasets", "digits", "--algorithms", "erm,fgmix_a,fgmix", "--trials", "2", "--hparams", "1")
-OPTIONS = ("steps=200", "keep=all", "snapshots=10")
+OPTIONS = ("steps=200", "eval_every=20", "keep=all", "snapshots=10")
 WIDTH = 1000  # pixels of a picture, at most
 COLOURS = 128  # of a picture: a quarter of the bytes of full colour, and nobody sees it
 # Width, height and colour scheme (0 is dark) of pictures of the report

@@ -45,7 +45,7 @@ def ablation(arrays: Ablation) -> Figure:
         handles.append(
             Line2D([], [], marker="o", color="grey", markerfacecolor="white", linestyle="none", label="paper")
         )
-    figure.legend(handles=handles, loc="outside lower center", ncols=9, columnspacing=1.0, handlelength=1.2)
+    figure.legend(handles=handles, loc="outside upper center", ncols=9, columnspacing=1.0, handlelength=1.2)
     if arrays.about:
         note(figure, f"Lines: {arrays.about}.")
     return figure

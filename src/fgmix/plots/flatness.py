@@ -15,7 +15,7 @@ from fgmix.analysis.limits import flatness_note, flatness_top, standard_error
 from fgmix.plots.looks import GREY, method_looks
 from fgmix.plots.style import label_row, note, panels, styled
 
-DISTANCE = {"classifier": "Distance γ", "network": "Distance γ (% of each filter's norm)"}
+DISTANCE = {"classifier": "Distance γ", "network": "γ (% of filter norm)"}
 
 
 @styled

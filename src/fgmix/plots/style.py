@@ -62,18 +62,8 @@ def panels(
 
 
 def label_row(ax: Axes, text: str) -> None:
-    """Words at the left of a row, along its height."""
-    ax.annotate(
-        text,
-        (0, 0.5),
-        (-ax.yaxis.labelpad - 26, 0),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        rotation=90,
-        ha="right",
-        va="center",
-        fontweight="bold",
-    )
+    """Words at the left of a row, before what the axis measures."""
+    ax.set_ylabel("\n".join(filter(None, (text, ax.get_ylabel()))))
 
 
 def note(figure: Figure, text: str) -> None:
