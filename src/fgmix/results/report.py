@@ -11,6 +11,7 @@ from fgmix.results.costs import cost_table
 from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
 from fgmix.results.labels import split_origin
+from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.selection import Rule, Selection, select
 from fgmix.results.statistics import (
     BASELINE,
@@ -52,7 +53,7 @@ def all_tables(
     published: bool,
     against_erm: Comparisons | None = None,
 ) -> list[Table]:
-    """Tables of the plain runs, of every grid, and of the times per step.
+    """Tables of the plain runs, with other metrics than accuracy, of every grid, and of the times per step.
 
     Args:
         results: what a folder holds.
@@ -71,6 +72,7 @@ def all_tables(
             partial_trials=results.partial_trials,
             against_erm=against_erm,
         )
+        tables += metrics_tables(selection)
     for grid in results.grids:
         tables += grid_tables(grid, rule=rule, spread=spread, published=published)
     if results.costs is not None:

@@ -1,0 +1,77 @@
+"""Tables of metrics beside accuracy: majority class, balanced accuracy, macro F1, AUROC, recall, the worst domain."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+
+from fgmix.metrics import Metrics
+from fgmix.results.rounding import accuracy_text
+from fgmix.results.selection import Cell, Method, Selected, Selection
+from fgmix.results.tables import Entry, Row, Table
+
+COLUMNS = (
+    "Majority class",
+    "Accuracy",
+    "Balanced accuracy",
+    "Macro F1",
+    "AUROC",
+    "Lowest recall of a class",
+    "Worst domain",
+)
+
+
+def metrics_tables(selection: Selection) -> list[Table]:
+    """A table for each dataset whose reported runs have these metrics, which records of older versions lack.
+
+    Runs keep them for the weights that training-domain validation selects: another rule reports other weights.
+    """
+    if selection.rule != "training_domain":
+        return []
+    by_dataset: dict[str, dict[Method, dict[str, list[Metrics]]]] = defaultdict(dict)
+    for cell, found in selection.cells.items():
+        if isinstance(found, Selected) and (metrics := found.record.metrics_of(cell.model).get(cell.test_domain)):
+            _domains(by_dataset[cell.dataset], cell).append(metrics)
+    return [_table(selection, dataset, rows) for dataset, rows in by_dataset.items()]
+
+
+def _domains(rows: dict[Method, dict[str, list[Metrics]]], cell: Cell) -> list[Metrics]:
+    return rows.setdefault(cell.method, {}).setdefault(cell.test_domain, [])
+
+
+def _table(selection: Selection, dataset: str, rows: dict[Method, dict[str, list[Metrics]]]) -> Table:
+    return Table(
+        title=f"{dataset}: other metrics",
+        caption="Means over test domains and trials, in percent, on the part of the test domain that is reported. "
+        "Majority class: share of the most frequent class, which is the accuracy of always predicting it. AUROC: one "
+        "class against the rest, mean over classes. Lowest recall: of the class that is found least. Worst domain: "
+        "that of the lowest accuracy.",
+        columns=COLUMNS,
+        rows=tuple(Row(method, _entries(domains)) for method, domains in rows.items()),
+        labels=selection.labels,
+        best=False,
+    )
+
+
+def _entries(domains: dict[str, list[Metrics]]) -> tuple[Entry, ...]:
+    def mean(values: dict[str, list[float]]) -> Entry:
+        known = [fmean(found) for found in values.values() if found]
+        return Entry(100 * fmean(known)) if known else Entry(note="no domain has two classes")
+
+    accuracies = {name: fmean(m.accuracy for m in found) for name, found in domains.items()}
+    worst = min(accuracies, key=lambda name: accuracies[name])
+    lowest = 100 * accuracies[worst]
+    return (
+        *(
+            mean({name: [getattr(m, metric) for m in found] for name, found in domains.items()})
+            for metric in ("majority", "accuracy", "balanced_accuracy", "macro_f1")
+        ),
+        mean({name: [m.auroc for m in found if m.auroc is not None] for name, found in domains.items()}),
+        mean({name: [_lowest(m.recall) for m in found] for name, found in domains.items()}),
+        Entry(lowest, text=f"{worst} {accuracy_text(lowest)}"),
+    )
+
+
+def _lowest(recall: Sequence[float | None]) -> float:
+    return min(value for value in recall if value is not None)
