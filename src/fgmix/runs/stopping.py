@@ -62,9 +62,8 @@ def stop_on_signal() -> Iterator[Stop]:
     A signal that the program handles in its own way is left to it, and Python lets only the main thread listen.
 
     >>> with stop_on_signal() as job, stop_on_signal() as run:
-    ...     signal.raise_signal(signal.SIGUSR1)
-    ...     job.reason, run is job
-    ('SIGUSR1', True)
+    ...     run is job, job.reason
+    (True, None)
     """
     if _listening or threading.current_thread() is not threading.main_thread():
         yield _listening[0] if _listening else Stop()
