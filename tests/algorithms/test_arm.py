@@ -63,6 +63,14 @@ def test_a_prediction_has_the_context_of_its_batch_and_an_image_alone_its_own() 
     assert not torch.allclose(arm.predict(x)[:1], alone, atol=1e-6)
 
 
+def test_a_frozen_convolution_stays_frozen() -> None:
+    featurizer = build_featurizer("small_cnn", SHAPE)
+    frozen = next(m for m in featurizer.modules() if isinstance(m, nn.Conv2d)).requires_grad_(False)
+    algorithms.create("arm", featurizer=featurizer, classifier=nn.Linear(96, 4), n_domains=3)
+    assert frozen.weight.shape[1] == 4
+    assert not frozen.weight.requires_grad
+
+
 @pytest.mark.long
 def test_an_exported_model_has_the_context_of_a_call(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -89,6 +89,16 @@ def test_the_average_is_the_mean_of_the_weights_since_its_start() -> None:
     torch.testing.assert_close(algorithm.classifier.weight, torch.stack(passed[1:]).mean(0))
 
 
+def test_training_starts_from_the_weights_that_predict_before_it() -> None:
+    """--warmup-head trains the classifier of an algorithm that is made already."""
+    algorithm, batches = toy_algorithm("ermplusplus", shape=(6,), lr=1e-6), toy_batches(shape=(6,))
+    with torch.no_grad():
+        algorithm.classifier.weight += 1
+    expected = algorithm.classifier.weight.clone()
+    algorithm.step(batches)
+    torch.testing.assert_close(algorithm.classifier.weight, expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("cut", [1, 2, 3, 4])
 def test_resumes_around_both_starts(cut: int) -> None:
     assert_resumes_at("ermplusplus", cut, linear_steps=1, average_start=3)

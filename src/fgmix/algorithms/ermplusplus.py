@@ -61,6 +61,8 @@ class ERMPlusPlus(Algorithm):
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
+        if self.updates == 0:  # what a run has done to g and h since they were copied, such as --warmup-head
+            torch._foreach_copy_(numbers(*self.trained), numbers(self.featurizer, self.classifier))
         probing = self.updates <= self.config.linear_steps
         loss = cross_entropy(self.trained[1](self.codes(x, probing)), y)
         descend(self.linear_optimizer if probing else self.optimizer, loss)

@@ -65,7 +65,8 @@ def _widen_first_convolution(net: nn.Module) -> int:
             "Expected a network of images whose first layer is a convolution, which gets one more channel. "
             "Found none. Use a network such as small_cnn or resnet50."
         )
-    channels = first.in_channels
-    first.weight = nn.Parameter(torch.cat([first.weight.detach(), first.weight.detach()[:, :1]], 1))
+    channels, weight = first.in_channels, first.weight
+    widened = torch.cat([weight.detach(), weight.detach()[:, :1]], 1)
+    first.weight = nn.Parameter(widened, requires_grad=weight.requires_grad)  # frozen stays frozen
     first.in_channels = channels + 1
     return channels
