@@ -43,6 +43,6 @@ def test_what_is_done_is_not_announced_again(tmp_path: Path, capsys: pytest.Capt
 def test_without_a_gpu_images_are_offered_a_frozen_backbone() -> None:
     spec = RunSpec(dataset="arrays", algorithm="erm")
     images = replace(vectors(), kind="images")
-    assert "With --frozen, " in advice(spec, images, "cpu")[0]
+    assert "No GPU is used: --frozen " in advice(spec, images, "cpu")[0]
     assert advice(replace(spec, frozen=True), images, "cpu") == []
     assert advice(spec, vectors(), "cpu") == []

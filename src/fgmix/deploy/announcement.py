@@ -46,4 +46,4 @@ def advice(spec: RunSpec, dataset: DomainDataset, device: str) -> list[str]:
     """What would be faster here."""
     if spec.frozen or dataset.kind != "images" or pick_device(device).type != "cpu":
         return []
-    return ["No GPU is used. With --frozen, only a small network on features of the backbone is trained: minutes."]
+    return ["No GPU is used: --frozen trains only a small network on features of the backbone, which takes minutes."]
