@@ -498,6 +498,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: package.read_record(None), "`path` should be a path"),  # type: ignore[arg-type]
         (lambda _: package.read_record("a\0b"), "`path` should be a path"),
         (lambda _: package.read_record("nowhere"), "Name a run's own folder"),
+        (lambda _: package.read_record("x" * 5000), "Name a run's own folder"),
         (lambda b: package.read_record(b.sweep), "Name a run's own folder"),
         (lambda b: package.read_record(b.arrays), "it is damaged"),
         (lambda _: package.read_record("/dev/zero"), "Found something else"),
@@ -514,6 +515,8 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     "load_model": [
         (lambda _: package.load_model(None), "`folder` should be a path"),  # type: ignore[arg-type]
         (lambda _: package.load_model("nowhere"), "Make one with `fgmix fit`"),
+        (lambda _: package.load_model("x" * 5000), "Make one with `fgmix fit`"),
+        (lambda _: package.load_model(b"x"), "`folder` should be a path"),  # type: ignore[arg-type]
         (lambda b: package.load_model(b.erm), "Make one with `fgmix fit`"),
         (lambda b: package.load_model(b.model, "meta"), "Found 'meta'"),
         (lambda b: package.load_model(b.model, None), "`device` should be a name"),  # type: ignore[arg-type]
@@ -561,6 +564,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     "algorithms": [
         (lambda _: create("ERM"), "Did you mean 'erm'?"),
         (lambda _: create(None), "Unknown algorithm None"),
+        (lambda _: create(["erm"]), "Unknown algorithm ['erm']"),
         (lambda _: create(featurizer=None), "`featurizer` should be a torch.nn.Module"),
         (lambda _: create(classifier=lambda x: x), "`classifier` should be a torch.nn.Module"),
         (lambda _: create(n_domains=0), "`n_domains` should be a positive integer"),
@@ -588,8 +592,9 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     ],
     "testing": [(lambda _: package.testing.check_algorithm("nope"), "Unknown algorithm 'nope'")],
     "FGMix": [
-        (lambda _: package.FGMix(-1, 3), "`code_size` should be a positive integer"),
-        (lambda _: package.FGMix("8", 3), "`code_size` should be a positive integer"),  # type: ignore[arg-type]
+        (lambda _: package.FGMix(-1, 3), "`code_size` should be an integer between 1"),
+        (lambda _: package.FGMix("8", 3), "`code_size` should be an integer between 1"),  # type: ignore[arg-type]
+        (lambda _: package.FGMix(10**15, 3), "between 1 and 1,000,000"),
         (lambda _: package.FGMix(8, None), "`classifier` should be"),  # type: ignore[arg-type]
         (lambda _: package.FGMix(8, 3, gamma=float("inf")), "`gamma` should be finite"),
         (lambda _: package.FGMix(8, 3, lam=NAN), "`lam` should be finite"),
