@@ -53,7 +53,8 @@ def _panel(ax: Axes, arrays: Embedding, i: int, *, several: bool) -> None:
         at = here & (arrays.domain == d)
         test = bool(arrays.is_test[d])
         ax.scatter(
-            *arrays.points[at].T,
+            arrays.points[at, 0],
+            arrays.points[at, 1],
             s=7 if test else 5,
             color=look.colour,
             marker=look.marker,
@@ -61,16 +62,11 @@ def _panel(ax: Axes, arrays: Embedding, i: int, *, several: bool) -> None:
             linewidths=0,
             label=f"{name} (test)" if test and not several else name,  # of several rows, each says which it is
         )
-    for look, of_kind in ((INTERPOLATED, ~arrays.extrapolates), (EXTRAPOLATED, arrays.extrapolates)):
+    for kind, of_kind in ((INTERPOLATED, ~arrays.extrapolates), (EXTRAPOLATED, arrays.extrapolates)):
         if mixed.any() and (mixed & of_kind).any():
-            ax.scatter(
-                *arrays.points[mixed & of_kind].T,
-                s=14 if look is EXTRAPOLATED else 9,
-                color=look.colour,
-                marker=look.marker,
-                linewidths=1.0 if look is EXTRAPOLATED else 0.5,
-                label=look.name,
-            )
+            x, y = arrays.points[mixed & of_kind].T
+            size, width = (14, 1.0) if kind is EXTRAPOLATED else (9, 0.5)
+            ax.scatter(x, y, s=size, color=kind.colour, marker=kind.marker, linewidths=width, label=kind.name)
     _regions(ax, arrays, i)
     share = arrays.extrapolated(i)
     title = str(arrays.panels[i])

@@ -43,7 +43,8 @@ def _surfaces(ax: Axes, minima: Floats) -> None:
         _arrow(ax, 0.8 * minima[i], look.colour)
         ax.text(a, b, f"$z_{i + 1}$", color=look.colour, ha="center", va="center", fontsize=8)
         aside = 0.28 * np.array([-b, a]) / np.hypot(a, b)  # to the left of the arrow
-        ax.text(*(0.55 * minima[i] + aside), f"$-g_{i + 1}$", color=look.colour, ha="center", va="center", fontsize=7)
+        x_g, y_g = 0.55 * minima[i] + aside
+        ax.text(x_g, y_g, f"$-g_{i + 1}$", color=look.colour, ha="center", va="center", fontsize=7)
     ax.plot(0, 0, "o", color="black", markersize=3)
     ax.text(0, -0.12, "φ", ha="center", va="top")
     count = COUNTS.get(len(minima), str(len(minima)))
@@ -68,7 +69,8 @@ def _toy(ax: Axes, arrays: WeightEffect) -> None:
     for i, (g, a) in enumerate(zip(arrays.gradients, arrays.weights)):
         _arrow(ax, g, GREY)
         ax.text(
-            *(1.08 * g),
+            1.08 * g[0],
+            1.08 * g[1],
             f"$g_{i + 1}$\na = {a:.2f}",
             color="dimgrey",
             ha="left" if g[0] > 0 else "right",

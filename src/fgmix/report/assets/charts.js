@@ -65,7 +65,7 @@ const scale = ([low, high], [start, end]) => (value) => start + ((value - low) /
 
 // About five round numbers
 const roundTicks = ([low, high]) => {
-  const rough = (high - low) / 4;
+  const rough = (high - low) / 5;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough) ?? rough;
   const ticks = [];

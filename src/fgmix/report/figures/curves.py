@@ -26,7 +26,7 @@ def curves(id: str, arrays: kinds.Curves, command: str) -> Chart:
         "Thick lines: test domain." if arrays.is_test.any() else "",
         "Dashed lines: averaged weights." if len(arrays.models) > 1 else "",
         "Metrics of the method are means over the steps since the previous evaluation." if known else "",
-        "What mixing measures begins where mixing does." if np.isnan(arrays.metric_values).any() else "",
+        "What mixing measures begins where mixing does." if any(np.isnan(values).any() for _, values in known) else "",
     ]
     return Chart(id, arrays.title, " ".join(filter(None, caption)), panels, command=command)
 

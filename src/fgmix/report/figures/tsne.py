@@ -78,11 +78,11 @@ def _embedded(arrays: kinds.Embedding, panel: int, first: int, several: bool) ->
 def _regions(arrays: kinds.Embedding, panel: int) -> list[Mark]:
     """The outline and the name of each class of the sources."""
     regions = source_regions(arrays, panel)
-    outlines: list[Mark] = [Line("", *corners.T, GREY, width=1) for corners in regions.values()]
+    outlines: list[Mark] = [Line("", c[:, 0], c[:, 1], GREY, width=1) for c in regions.values()]
     if not regions or len(regions) > NAMED:
         return outlines
     places = np.array([name_place(corners, arrays.points) for corners in regions.values()])
-    return [*outlines, Words(*places.T, list(regions))]
+    return [*outlines, Words(places[:, 0], places[:, 1], list(regions))]
 
 
 def pictures(thumbnails: Any) -> Pictures | None:

@@ -42,7 +42,9 @@ def _surfaces(arrays: kinds.WeightEffect) -> Panel:
             x, y = minimum[0] + radius * np.cos(turn), minimum[1] + radius * np.sin(turn)
             marks.append(Line("", x, y, ink(look.colour), width=0.8, text=f"loss {level:g} of sample {i}"))
         marks.append(Line("", [0.0, minimum[0]], [0.0, minimum[1]], ink(look.colour), width=2.5, text=f"−g{i}"))
-    marks.append(Words(*arrays.surfaces.T, [f"z{i + 1}" for i in range(len(arrays.surfaces))]))
+    marks.append(
+        Words(arrays.surfaces[:, 0], arrays.surfaces[:, 1], [f"z{i + 1}" for i in range(len(arrays.surfaces))])
+    )
     return Panel("Losses of three samples and their gradients", Axis(ticks=()), Axis(ticks=()), marks)
 
 
