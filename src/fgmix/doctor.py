@@ -25,7 +25,7 @@ def diagnosis() -> list[str]:
 def _versions() -> Iterator[str]:
     import fgmix
 
-    yield f"fgmix {fgmix.__version__} at {Path(fgmix.__file__).parent}"
+    yield f"fgmix {fgmix.__version__} at {Path(__file__).parent}"
     yield f"Python {platform.python_version()} at {sys.executable}, {platform.platform()}"
     for name in _required().get("", []):
         yield _line(name, "a dependency of fgmix: install fgmix again")

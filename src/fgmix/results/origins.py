@@ -34,7 +34,7 @@ def origin_names(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -
     """What each folder is called in tables: the end of its path, as long as needed to tell it from the others.
 
     >>> origin_names([Path("/a/runs"), Path("/b/runs")], [Path("/db/sweep")])
-    ['a/runs', 'b/runs', 'DomainBed: sweep']
+    ['a/runs', 'b/runs', 'DomainBed: db/sweep']
     """
     parts = [folder.resolve().parts for folder in (*folders, *from_domainbed)]
     if len(set(parts)) < len(parts):
