@@ -90,7 +90,7 @@ _CPU = {
     "eval_every": 50,
     "batch_size": 32,
 }
-CPU_RATE = 2e-4
+CPU_RATE = 5e-4  # chosen by validation, as docs/replication.md says
 ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "λ = 3": ("fgmix_a", {"lam": 3.0}),
     "η₂ = 1e-2": ("fgmix", {"eta2": 1e-2}),
