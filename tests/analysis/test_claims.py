@@ -57,12 +57,12 @@ def test_the_interval_of_rho_covers_the_truth() -> None:
 
 
 def test_sentences_say_what_decides() -> None:
-    (flat,) = claims(made.flatness())
-    assert flat.startswith("Test domain sketch: a method is flatter than ERM if the ratio of their areas is below 1.")
-    assert "FGMix 0.80 [" in flat
-    (path,) = claims(made.surface())
-    assert "FGMix + SWA should end closer to the test optimum (90.0 %) than ERM + SWA. It does not: distance 1" in path
-    (scores,) = claims(made.scores())
-    assert "It does in 3 of 6 pairs" in scores
+    claim, flat = claims(made.flatness())
+    assert claim.startswith("Claim: the minimum of a method is flatter than that of ERM: the ratio of the areas")
+    assert flat.startswith("Test domain sketch: FGMix 0.80 [")
+    claim, path = claims(made.surface())
+    assert claim == "Claim: FGMix + SWA ends closer to the highest test accuracy on the plane than ERM + SWA."
+    assert path == "Test domain sketch: it does not; distance 1 (89.0 %) against 1 (89.0 %), highest 90.0 %."
+    assert "it does in 3 of 6 pairs of domains; d0 → d1 0.35 [" in claims(made.scores())[1]
     assert claims(made.shift()) == []
-    assert len(claims(Rows((made.flatness(), made.flatness())))) == 2
+    assert len(claims(Rows((made.flatness(), made.flatness())))) == 3  # the claim once

@@ -45,16 +45,16 @@ def test_curves_hold_what_was_recorded(mixing: OpenedRun) -> None:
 
 
 def test_nothing_of_mixing_is_shown_before_it_starts() -> None:
-    idle, mixing = ({"loss": 1.0, "lam": 3.0, "mixed": count, "flat": 0.0} for count in (0.0, 8.0))
+    """Ten steps do not mix, of the next ten two do, then all: metrics are means over the steps of each ten."""
     record = sweep({"fgmix": [[0.5, 0.5, 0.5]]})[0]
     (at,) = record.evaluations
-    both = (replace(at, step=10, metrics=idle), replace(at, step=20, metrics=mixing))
-    found = run_curves(replace(record, evaluations=both))
+    measured = [{"loss": 1.0, "lam": 3.0, "mixed": share * 8, "flat": share * 0.5} for share in (0.0, 0.2, 1.0)]
+    evaluations = tuple(replace(at, step=10 * i, metrics=each) for i, each in enumerate(measured, start=1))
+    found = run_curves(replace(record, evaluations=evaluations))
     values = dict(zip(found.metrics.tolist(), found.metric_values.tolist()))
-    assert values["Training loss"] == [1.0, 1.0]
-    assert np.isnan(values["λ"][0])
-    assert values["λ"][1] == 3.0
-    assert np.isnan(values["L_flat"][0])
+    assert values["Training loss"] == [1.0, 1.0, 1.0]
+    assert values["λ"] == pytest.approx([np.nan, 3.0, 3.0], nan_ok=True)
+    assert values["L_flat"] == pytest.approx([np.nan, 0.5, 0.5], nan_ok=True)
 
 
 def test_ablation_takes_the_variants_in_order() -> None:

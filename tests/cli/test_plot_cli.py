@@ -100,7 +100,7 @@ def test_a_command_writes_its_figure(
     written = [Path(line) for line in lines[:3]]
     claimed = lines[3:]
     assert bool(claimed) == (name.split("-")[0] in ("flatness", "surface", "scores") and "network" not in name)
-    assert all(line.startswith("Test domain ") for line in claimed)
+    assert [line.split(" ")[0] for line in claimed] == ["Claim:", *["Test"] * (len(claimed) - 1)][: len(claimed)]
     assert [path.suffix for path in written] == [".png", ".pdf", ".npz"]
     assert all(path.exists() and path.name.startswith(name) for path in written)
     assert len(list(tmp_path.iterdir())) == 3  # nothing is left of what was kept on the way

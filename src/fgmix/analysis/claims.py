@@ -10,7 +10,7 @@ scores     Spearman's ρ of A_ω and the cosine; interval: Fisher's z with the v
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,46 +108,56 @@ def rho_interval(rho: float, n: int) -> tuple[float, float]:
 
 
 def claims(arrays: Any) -> list[str]:
-    """What a figure tests and what decides it, in sentences; none for kinds that claim nothing.
+    """What a figure claims and, for each row, what decides it, in sentences; none for kinds that claim nothing.
 
     Args:
         arrays: of any kind, or rows of them.
     """
     parts = parts_of(arrays)
-    stated = _CLAIMS.get(type(parts[0]))
-    return [] if stated is None else [sentence for part in parts for sentence in stated(part)]
-
-
-def _flatness(arrays: Flatness) -> list[str]:
-    if len(arrays.methods) < 2:
+    if (isinstance(parts[0], Flatness) and len(parts[0].methods) < 2) or type(parts[0]) not in _CLAIMS:
         return []
-    found = "; ".join(f"{r.method} {r.value:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in area_ratios(arrays))
-    return [
-        f"Test domain {arrays.test_domains}: a method is flatter than {arrays.methods[0]} if the ratio of their areas "
-        f"is below 1. Ratio with its 95 % interval: {found}."
-    ]
+    claimed, decided = _CLAIMS[type(parts[0])]
+    return [f"Claim: {claimed(parts[0])}", *(f"Test domain {part.test_domains}: {decided(part)}" for part in parts)]
 
 
-def _surface(arrays: Surface) -> list[str]:
+def _flatter(arrays: Flatness) -> str:
+    return (
+        f"the minimum of a method is flatter than that of {arrays.methods[0]}: the ratio of the areas under their mean "
+        "curves is below 1 (95 % interval in brackets)."
+    )
+
+
+def _ratios(arrays: Flatness) -> str:
+    return ", ".join(f"{r.method} {r.value:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in area_ratios(arrays)) + "."
+
+
+def _closer(arrays: Surface) -> str:
+    return f"{arrays.anchors[2]} ends closer to the highest test accuracy on the plane than {arrays.anchors[1]}."
+
+
+def _distances(arrays: Surface) -> str:
     first, second = path_ends(arrays)
-    best = float(np.nanmax(arrays.values[-1]))
-    closer = "does" if second.distance < first.distance else "does not"
-    return [
-        f"Test domain {arrays.test_domains}: {second.method} should end closer to the test optimum ({best:.1f} %) than "
-        f"{first.method}. It {closer}: distance {second.distance:.3g} ({second.accuracy:.1f} %) against "
-        f"{first.distance:.3g} ({first.accuracy:.1f} %)."
-    ]
+    verdict = "it does" if second.distance < first.distance else "it does not"
+    return (
+        f"{verdict}; distance {second.distance:.3g} ({second.accuracy:.1f} %) against {first.distance:.3g} "
+        f"({first.accuracy:.1f} %), highest {float(np.nanmax(arrays.values[-1])):.1f} %."
+    )
 
 
-def _scores(arrays: Scores) -> list[str]:
+def _rises(arrays: Scores) -> str:
+    return f"A_ω rises with the cosine of {arrays.inputs}: Spearman's ρ is above 0 (95 % interval in brackets)."
+
+
+def _correlations(arrays: Scores) -> str:
     intervals = [rho_interval(float(rho), arrays.score.shape[1]) for rho in arrays.rho]
-    above = sum(low > 0 for low, _ in intervals)
     shown = [f"{rho:.2f} [{low:.2f}, {high:.2f}]" for rho, (low, high) in zip(arrays.rho, intervals)]
-    found = "; ".join(f"{pair} {each}" for pair, each in zip(arrays.pairs, shown))
-    return [
-        f"Test domain {arrays.test_domains}: A_ω should rise with the cosine (ρ above 0). It does in {above} of "
-        f"{len(intervals)} pairs of domains. ρ with its 95 % interval: {found}."
-    ]
+    found = ", ".join(f"{pair} {each}" for pair, each in zip(arrays.pairs, shown))
+    return f"it does in {sum(low > 0 for low, _ in intervals)} of {len(intervals)} pairs of domains; {found}."
 
 
-_CLAIMS: dict[type, Callable[[Any], Sequence[str]]] = {Flatness: _flatness, Surface: _surface, Scores: _scores}
+# What each kind claims, once for a figure, and what decides it, for each test domain
+_CLAIMS: dict[type, tuple[Callable[[Any], str], Callable[[Any], str]]] = {
+    Flatness: (_flatter, _ratios),
+    Surface: (_closer, _distances),
+    Scores: (_rises, _correlations),
+}

@@ -19,7 +19,7 @@ from fgmix.results.published import sensitivity, step_milliseconds
 from fgmix.results.selection import Rule, Selection
 from fgmix.results.statistics import Ranking
 from fgmix.results.tables import SPREADS, Spread, Table, dataset_table
-from fgmix.runs.record import Evaluation, RunRecord, Scores
+from fgmix.runs.record import RunRecord, Scores
 
 VARIANTS = ("erm", *(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
 
@@ -33,10 +33,18 @@ def run_curves(record: RunRecord) -> Curves:
         )
     metrics = [name for name in sorted(record.evaluations[0].metrics) if name not in (COUNT, "skipped")]
 
-    def value(evaluation: Evaluation, name: str) -> float:
-        """NaN for what mixing measures, before it starts."""
-        idle = name in MIXING and evaluation.metrics.get(COUNT) == 0
-        return float("nan") if idle else evaluation.metrics[name]
+    counts = [evaluation.metrics.get(COUNT, np.nan) for evaluation in record.evaluations]
+    begun = next((i for i, count in enumerate(counts) if count > 0), 0)
+
+    def value(i: int, name: str) -> float:
+        """NaN for what mixing measures, before it starts; at first over the steps that mix, not over those before."""
+        found = record.evaluations[i].metrics[name]
+        if name not in MIXING or np.isnan(counts[i]):
+            return found
+        if counts[i] == 0:
+            return float("nan")
+        # Idle steps count as zeros, except in λ, which every step has.
+        return found if i != begun or name == "lam" else found * max(counts) / counts[i]
 
     def holdout(by_model: Mapping[str, Scores]) -> list[list[float]]:
         """NaN where nothing was measured: records of DomainBed hold no losses."""
@@ -52,7 +60,7 @@ def run_curves(record: RunRecord) -> Curves:
         accuracy=100 * np.array([holdout(e.accuracy) for e in record.evaluations]).transpose(1, 2, 0),
         loss=np.array([holdout(e.loss) for e in record.evaluations]).transpose(1, 2, 0),
         metrics=np.array([metric_name(name) for name in metrics], dtype=np.str_),
-        metric_values=np.array([[value(e, name) for e in record.evaluations] for name in metrics]),
+        metric_values=np.array([[value(i, name) for i in range(len(record.evaluations))] for name in metrics]),
     )
 
 
