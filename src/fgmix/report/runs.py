@@ -14,7 +14,8 @@ from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Selected, Selection
 from fgmix.runs.record import Model, RunRecord
 
-CURVES = 400  # runs whose curves the page contains: 5 kB each
+CURVES = 400  # runs whose curves the page contains: up to 10 kB each
+MANY = 5000  # runs from which on a quarter of the curves must do, because the list of runs itself has megabytes
 
 
 def run_rows(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection]]) -> list[dict[str, Any]]:
@@ -26,7 +27,8 @@ def run_rows(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection
     """
     reported = _reported(groups)
     ordered = sorted(records, key=_place)
-    return [_row(record, reported.get(id(record), {}), number < CURVES) for number, record in enumerate(ordered)]
+    curves = CURVES if len(ordered) < MANY else CURVES // 4
+    return [_row(record, reported.get(id(record), {}), number < curves) for number, record in enumerate(ordered)]
 
 
 def _reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, dict[tuple[str, Model], float]]:
