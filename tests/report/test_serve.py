@@ -14,7 +14,9 @@ import pytest
 from fgmix.errors import UserError
 from fgmix.files import write_json
 from fgmix.report.serve import Followed, make_server
+from fgmix.results import collect
 from fgmix.runs.folder import RunFolder
+from fgmix.runs.record import RunRecord
 from fgmix.seals import seal_json
 from fgmix.sweeps.status import read_status
 from report import folders
@@ -59,11 +61,22 @@ def test_the_page_grows_with_the_sweep(tmp_path: Path) -> None:
     assert ">50.0</a>" in page
 
 
-def test_a_finished_run_is_read_once(tmp_path: Path) -> None:
-    followed = Followed(folders.write(tmp_path / "runs", folders.records()))
+def test_a_finished_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = Followed(folders.write(tmp_path / "runs", folders.records(1)))
     first = followed.page()
-    (tmp_path / "runs" / "run0" / "record.json").write_text("{}")
+    read = collect.read_lean_record
+    paths: list[Path] = []
+
+    def noted(path: Path) -> RunRecord:
+        paths.append(path)
+        return read(path)
+
+    monkeypatch.setattr(collect, "read_lean_record", noted)
     assert followed.page() == first
+    assert paths == []
+    folders.finish(tmp_path / "runs" / "new", folders.records(2)[-1])
+    assert followed.page() != first
+    assert [path.parent.name for path in paths] == ["new"]
 
 
 @pytest.mark.parametrize(("path", "host", "code"), [("/", "evil.example", 403), ("/../etc/passwd", None, 404)])
