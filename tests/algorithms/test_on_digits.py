@@ -19,7 +19,7 @@ def digits() -> DomainDataset:
 
 
 # ERM++'s featurizer trains from step 502 on, ADRMX's model in one step of three.
-STEPS = {"adrmx": 1500, "ermplusplus": 900}
+STEPS = {"adrmx": 900, "ermplusplus": 900}
 
 
 @pytest.mark.long
