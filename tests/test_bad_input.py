@@ -401,7 +401,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{erm} --directions 0": "Invalid value for '--directions'",
     },
     "plot surface": {
-        "{erm}": "Missing argument",
+        "": "Missing argument",
+        "{erm}": "Expected two runs for each test domain",
         "{erm} {erm} --resolution 2 --samples 3": "Compare different runs",
         f"{{erm}} {{fgmix}} --seed {10**25}": "Invalid value for '--seed'",
         "{erm} {fgmix} --resolution 0": "Invalid value for '--resolution'",
