@@ -58,7 +58,7 @@ def _algorithms(pattern: str, family: str | None) -> None:
 
 def _print_table(rows: list[Overview]) -> None:
     """Cost: operations of a step over those of ERM's."""
-    line = "{:17}{:6}{:15}{:6}{:27}{}"
+    line = "{:17}{:6}{:15}{:6}{:38}{}"
     print(line.format("name", "year", "family", "cost", "needs", "paper"))
     for row in rows:
         print(line.format(row.name, row.year, row.family, row.cost, row.needs, row.paper).rstrip())
