@@ -21,6 +21,7 @@ from fgmix.analysis.results import method_ranks
 from fgmix.cli import main
 from fgmix.errors import UserError
 from fgmix.files import write_json
+from fgmix.metrics import metrics
 from fgmix.report.page import Choices, report_page, saved_figures, write_report
 from fgmix.results.collect import Results, collect
 from fgmix.results.explain import explained
@@ -235,6 +236,16 @@ def test_curves_of_a_run_are_behind_it() -> None:
     curves = run["curves"]
     assert isinstance(curves, dict)
     assert [panel["title"] for panel in curves["panels"]] == ["Holdout accuracy"]  # made by hand: without losses
+
+
+def test_metrics_of_a_test_domain_are_behind_its_run() -> None:
+    found = metrics(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0]), np.tile([0.6, 0.4], (4, 1)))
+    record = replace(finished("a", 0.75), unseen={"swa": {"a": found.as_dict()}})
+    (run,) = block(page(Results([record])), "run-rows")
+    assert run["unseen"] == [
+        "a, SWA weights: accuracy 75.0 %, share of the most frequent class 75.0 %, balanced accuracy 50.0 %, "
+        "macro F1 42.9 %, AUROC 50.0 %."
+    ]
 
 
 def test_a_run_that_diverged_at_once_says_so() -> None:

@@ -17,6 +17,15 @@ from fgmix.runs.record import Model, RunRecord
 CURVES = 400  # runs whose curves the page contains: up to 10 kB each
 MANY = 5000  # runs from which on a quarter of the curves must do, because the list of runs itself has megabytes
 
+# Metrics of the selected weights on a test domain that are one number, as the page names them
+UNSEEN = {
+    "accuracy": "accuracy",
+    "majority": "share of the most frequent class",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+    "auroc": "AUROC",
+}
+
 
 def run_rows(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection]]) -> list[dict[str, Any]]:
     """A row for each run, as JSON's types.
@@ -70,5 +79,24 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
         "version": record.fgmix_version,
         "data": record.data_fingerprint,
         "command": origin(record),
+        "unseen": _unseen(record) if with_curves else [],
         "curves": as_data(chart("", run_curves(record))) if with_curves and record.evaluations else None,
     }
+
+
+def _unseen(record: RunRecord) -> list[str]:
+    """The metrics of the selected weights on the test domains, a sentence for each model and domain."""
+    return [
+        f"{domain}, {model if model == 'raw' else model.upper()} weights: {', '.join(_shown(metrics))}."
+        for model, by_domain in record.unseen.items()
+        for domain, metrics in by_domain.items()
+    ]
+
+
+def _shown(metrics: Mapping[str, Any]) -> list[str]:
+    """Those that are one number, in percent."""
+    return [
+        f"{name} {accuracy_text(100 * metrics[key])} %"
+        for key, name in UNSEEN.items()
+        if isinstance(metrics.get(key), int | float)
+    ]

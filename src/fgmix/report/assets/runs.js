@@ -70,6 +70,7 @@ const runDetails = (run) => {
   return [
     make("p", { class: "caption" }, `${run.name} · fgmix ${run.version} · data ${run.data}`),
     commandLine(run.command),
+    ...run.unseen.map((text) => make("p", { class: "caption" }, text)),
     drawing,
     make("details", {}, make("summary", {}, "Spec"), make("dl", {}, ...entries)),
   ];
