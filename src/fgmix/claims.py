@@ -10,7 +10,6 @@ been touched for a while. A holder that slept so long finds out before it writes
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import secrets
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError, machine_error
+from fgmix.seals import open_line, seal_line
 
 BEAT = 15.0  # seconds between a holder's touches
 STALE = 120.0  # seconds without one after which another machine may take over
@@ -63,15 +63,15 @@ class Claim:
                     os.utime(self.path)
 
     def _create(self, path: Path) -> bool:
-        text = json.dumps(self.content)
+        line = seal_line(self.content)
         try:
-            with open(path, "x", encoding="utf-8") as file:
-                file.write(text)
+            with open(path, "xb") as file:
+                file.write(line)
         except FileExistsError:
             return False
         except OSError as error:
             path.unlink(missing_ok=True)  # a full disk leaves it empty
-            raise machine_error(error, path, len(text)) from error
+            raise machine_error(error, path, len(line)) from error
         return True
 
     def _take_over(self) -> None:
@@ -124,11 +124,13 @@ def machine() -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     """Content of a claim; empty while it is being written, or where there is none."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    with suppress(OSError):
+        if line := path.read_bytes():
+            try:
+                return open_line(line.rstrip(b"\n"), str(path))
+            except UserError:
+                return {"machine": machine()}  # damaged: it names nobody, so this machine's lock decides
+    return {}
 
 
 def _is_stale(path: Path) -> bool:

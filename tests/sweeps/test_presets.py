@@ -36,10 +36,10 @@ DOMAINS = {"PACS": 4, "VLCS": 4, "OfficeHome": 4, "TerraIncognita": 4, "DomainNe
 
 
 def fake(spec: RunSpec, **_: Any) -> Any:
-    """A benchmark of one-pixel images, ten classes in each domain."""
+    """A benchmark of black images, ten classes in each domain."""
     names = known_domains(spec.dataset) or ("fonts", "mnist", "photo", "scans")
     y, domain = np.tile(np.arange(10), len(names)), np.repeat(np.arange(len(names)), 10)
-    side = spec.image_size or 1
+    side = spec.image_size or 32
     data = from_arrays(np.zeros((len(y), 3, side, side)), y, domain, name=spec.dataset, domains=names)
     return replace(data, kind="small_images" if spec.dataset == "digits" else "images")
 

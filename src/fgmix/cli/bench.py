@@ -123,7 +123,10 @@ def evaluation(
     ] = None,
     rounds: Rounds = 9,
 ) -> None:
-    """CPU time of an evaluation of the raw and the averaged model, against a pass for each and DomainBed's way."""
+    """Measure the CPU time of an evaluation of both models in one pass, in a pass for each, and as DomainBed does it.
+
+    Example: fgmix bench eval --folder scans
+    """
     from fgmix.timing.evaluation import measure_evaluation
 
     sizes = [_size(text) for text in image_sizes.split(",")]
