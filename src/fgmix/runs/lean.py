@@ -22,11 +22,12 @@ from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, as_record, c
 from fgmix.seals import check_json
 
 _START, _END = '\n "evaluations": [\n', "\n ],\n"  # as `seals.seal_json` lays a record out
-_LOSS, _METRICS = '   "loss": ', '   "metrics": '  # entries of an evaluation that are read when they are looked at
+_LATER = re.compile(r'\n   "(?:loss|metrics)": [^\n]*')  # entries of an evaluation, read when they are looked at
+_ENTRIES = 2  # of these in each evaluation
 _REMEMBERED = 100_000  # numbers: 15 MB
 _SEAL = 48  # bytes of a sealed file's first line, at most
 _NUMBER = re.compile(r'": ([0-9]\.[0-9e-]*)')  # as an accuracy is written; others are part of the text between
-_ODD = re.compile(r'": [^{\d]')  # neither a number that is at least 0 nor what contains them
+_ODD = re.compile(r'\n   "loss": [^\n]*": [^{\d]')  # a loss that is neither a number from 0 on nor holds some
 
 
 class _Floats(dict[str, float]):
@@ -167,11 +168,10 @@ def _read(file: Path) -> RunRecord:
     check_json(data, str(file))
     head, _, rest = data.decode().partition(_START)
     evaluations, _, tail = rest.partition(_END)
-    lines = evaluations.split("\n")
-    between, numbers = _parted("\n".join([line for line in lines if not line.startswith((_LOSS, _METRICS))]))
-    layout, losses = _layout(between), [line for line in lines if line.startswith(_LOSS)]
-    count = evaluations.count(f"\n{_METRICS}")
-    if not len(losses) == count == len(layout.evaluations) or _ODD.search("\n".join(losses)):
+    first, later = _LATER.subn("", evaluations)
+    between, numbers = _parted(first)
+    layout = _layout(between)
+    if later != _ENTRIES * len(layout.evaluations) or _ODD.search(evaluations):
         raise ValueError("an evaluation without its losses, or with others than numbers")
     if numbers and max(numbers) > 1:
         raise ValueError("an accuracy out of range")
