@@ -159,3 +159,18 @@ def test_an_unknown_part_of_a_name_gives_the_nearest(name: str, said: str) -> No
 def test_names_of_wrappers_are_taken(name: str) -> None:
     with pytest.raises(UserError):
         register(name)(type("Other", (Algorithm,), {}))
+
+
+@pytest.mark.parametrize("inner", ["trm", "groupdro"])
+def test_without_a_radius_the_method_is_itself(inner: str) -> None:
+    """Also where the objective moves things of its own, which the second pass must not move again."""
+    at_work = dict(get(inner).at_work)
+    plain = toy_algorithm(inner, **at_work)
+    around = toy_algorithm(f"sam+{inner}", sam_rho=0.0, **at_work)
+    around.load_state_dict(plain.state_dict())
+    for step in range(3):
+        for algorithm in (plain, around):
+            torch.manual_seed(step)
+            algorithm.step(toy_batches(seed=step))
+    for (name, ours), theirs in zip(around.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, msg=name)

@@ -18,19 +18,19 @@ def two_gradients(
 ) -> tuple[dict[str, Tensor], list[nn.Parameter], list[Tensor], list[Tensor]]:
     """The terms of the objective at w, the weights w that have a gradient, g = ∇L(w) and ĝ = ∇L(w + s·g).
 
-    L is one function in both places: the second pass sees the random draws and the buffers (running statistics, moving
-    averages) that the first one saw. Weights and buffers are left as the first pass leaves them.
+    L is one function in both places: the second pass sees the random draws and the state (running statistics, moving
+    averages, heads that follow by themselves) that the first one saw. All is left as the first pass leaves it.
 
     Args:
         algorithm: gives the objective; the parameters of its optimiser are moved.
         batches: those of the step.
         scale: ‖g‖ → s.
     """
-    buffers, draws = _copies(algorithm.buffers()), _random_states(batches[0][0].device)
+    state, draws = _copies(_state(algorithm)), _random_states(batches[0][0].device)
     terms = algorithm.objective(batches)
     w, g = _gradients(algorithm, terms["loss"])
     s = scale(torch.linalg.vector_norm(torch.stack([g_i.norm() for g_i in g])) + EPSILON)
-    with _moved(w, [s * g_i for g_i in g]), _buffers_as_before(algorithm, buffers):
+    with _moved(w, [s * g_i for g_i in g]), _state_as_before(algorithm, state):
         _replay(draws, batches[0][0].device)
         near = algorithm.objective(batches)["loss"]
         algorithm.optimizer.zero_grad(set_to_none=True)
@@ -66,15 +66,21 @@ def _moved(w: Sequence[Tensor], by: Sequence[Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def _buffers_as_before(algorithm: Algorithm, before: Sequence[Tensor]) -> Iterator[None]:
-    """Within the block the buffers are as they were before the first pass; after it, as that pass left them.
+def _state_as_before(algorithm: Algorithm, before: Sequence[Tensor]) -> Iterator[None]:
+    """Within the block the state is as it was before the first pass; after it, as that pass left it.
 
     Looked up anew each time: a pass may put another tensor in a buffer's place.
     """
-    after = _copies(algorithm.buffers())
-    _fill(algorithm.buffers(), before)
+    after = _copies(_state(algorithm))
+    _fill(_state(algorithm), before)
     yield
-    _fill(algorithm.buffers(), after)
+    _fill(_state(algorithm), after)
+
+
+def _state(algorithm: Algorithm) -> Iterator[Tensor]:
+    """What an objective may move by itself: buffers, and parameters that no optimiser moves, such as TRM's heads."""
+    yield from algorithm.buffers()
+    yield from (parameter for parameter in algorithm.parameters() if not parameter.requires_grad)
 
 
 def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
