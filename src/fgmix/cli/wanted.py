@@ -38,7 +38,11 @@ class Wanted:
     """The flags of `sweep` and `plan` that say what to run; None and "" leave it to the preset or the default."""
 
     preset: str = declare("", help="a table of the paper, such as paper-overall or paper-ablation", group=_GROUP)
-    scale: str = declare("", help="size of the preset: paper (default), or small for one hour on 2 cores", group=_GROUP)
+    scale: str = declare(
+        "",
+        help="size of the preset: paper (default), small (an hour on 2 cores) or cpu (a night; ablation)",
+        group=_GROUP,
+    )
     datasets: str = declare("", help="comma-separated names or paths", group=_GROUP)
     algorithms: str = declare("", help="comma-separated names, or `all`", group=_GROUP)
     test_domains: str = declare("", help="comma-separated domains to hold out; all by default", group=_GROUP)
