@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -22,19 +22,16 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, check_X_y
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fgmix.algorithms import get
-from fgmix.data import ArrayInputs, DomainDataset, from_arrays
-from fgmix.data._dataset import Indices
-from fgmix.data.arrays import as_floats
+from fgmix.data import ArrayInputs
 from fgmix.data.standardisation import Standardisation
-from fgmix.deploy.estimate import Estimate, HeldOut, estimate, hold_out, selected
+from fgmix.deploy.estimate import HeldOut, estimate, hold_out, selected
+from fgmix.deploy.estimator_inputs import OtherParameters, Samples, explained, numbered, prepared, scales_bytes
 from fgmix.deploy.steps import with_steps
+from fgmix.deploy.unseen_domains import UnseenDomains
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.metrics import NAMES
-from fgmix.results.unseen import worst_domain
 from fgmix.runs.devices import pick_device
 from fgmix.runs.loop import train
 from fgmix.runs.opening import OpenedRun, open_run
@@ -45,47 +42,6 @@ Array = npt.NDArray[Any]
 ARRAYS = {"dtype": "numeric", "allow_nd": True}  # what scikit-learn checks: finite numbers; images have four axes
 BATCH = 256  # samples per forward pass of a prediction
 NESTED = "settings__"
-LOST = 1e-4  # of a feature's spread may be lost in single precision
-
-
-@dataclass(frozen=True)
-class UnseenDomains:
-    """What was measured on each domain by a model that had never seen it; `print` shows it as a table.
-
-    Args:
-        accuracy: by domain id.
-        estimate: the same with calibration and novelty.
-    """
-
-    accuracy: dict[Hashable, float]
-    estimate: Estimate
-
-    @property
-    def mean(self) -> float:
-        """Mean over the domains, of accuracy or of the estimator's metric."""
-        return self.estimate.value
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95 % prediction interval for its value on one more domain; None with fewer than three domains."""
-        return self.estimate.interval
-
-    def __str__(self) -> str:
-        width = max(len("held out"), *(len(d.domain) for d in self.estimate.domains))
-        head = f"{'held out':{width}}    samples  majority  accuracy  balanced  macro F1  AUROC  in-domain"
-        rows = []
-        for d in self.estimate.domains:
-            m = d.metrics
-            shares = "  ".join(f"{v:8.1%}" for v in (m.majority, m.accuracy, m.balanced_accuracy, m.macro_f1))
-            auroc = "    –" if m.auroc is None else f"{m.auroc:5.3f}"
-            rows.append(f"{d.domain:{width}}  {m.samples:9d}  {shares}  {auroc}  {d.in_domain_accuracy:9.1%}")
-        if self.interval is None:
-            expected = "too few domains for an interval"
-        else:
-            expected = f"95 % prediction interval for one more domain: {self.interval[0]:.1%} to {self.interval[1]:.1%}"
-        worst = worst_domain(self.estimate.metrics, self.estimate.metric)
-        name = NAMES[self.estimate.metric]
-        return "\n".join([head, *rows, f"mean {name} {self.mean:.1%}, worst {worst}; {expected}"])
 
 
 class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -176,11 +132,11 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             other: `sample_weight`, n numbers of at least 0: how often training draws each sample, relative to the
                 others of its domain; `sample_domain`, skada's name of `domains`.
         """
-        with _explained():
+        with explained():
             x, labels = validate_data(self, X, y, **ARRAYS)
-        named = _Other.of(other)
+        named = OtherParameters.of(other)
         domains = named.domains(domains)
-        data = _samples(x, labels, domains, self._weights(labels, named.sample_weight))
+        data = numbered(x, labels, domains, self._weights(labels, named.sample_weight))
         spec = self._spec() if domains is not None else _for_one_domain(self._spec())
         with self._trained(spec, data) as run:
             self.algorithm_ = run.algorithm(*selected(run.record))
@@ -188,7 +144,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             self._standard = run.prepared.standard
         self.classes_, self.domains_, self._offset = data.classes, data.domains, data.offset(spec)
         self.scaler_ = None if self._standard is None else _scaler(self._standard, self._offset)
-        self._input_shape, self._scaled_bytes = x.shape[1:], _scales_bytes(x)
+        self._input_shape, self._scaled_bytes = x.shape[1:], scales_bytes(x)
         return self
 
     def predict(self, X: npt.ArrayLike) -> Array:
@@ -216,11 +172,11 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             domains: n domain ids.
             other: as in `fit`. Weights count in training alone: every sample counts once in the estimate.
         """
-        with _explained():
+        with explained():
             x, labels = check_X_y(X, y, **ARRAYS)
-        named = _Other.of(other)
+        named = OtherParameters.of(other)
         weights = self._weights(labels, named.sample_weight)
-        data, spec = _samples(x, labels, named.domains(domains), weights), self._spec()
+        data, spec = numbered(x, labels, named.domains(domains), weights), self._spec()
         _check_enough(spec, data)
         held_out: list[HeldOut] = []
         for name in data.names:
@@ -280,7 +236,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         )
 
     @contextmanager
-    def _trained(self, spec: RunSpec, data: _Samples) -> Iterator[OpenedRun]:
+    def _trained(self, spec: RunSpec, data: Samples) -> Iterator[OpenedRun]:
         """A finished run; its folder lives as long as the block."""
         dataset = data.dataset(spec)
         spec = with_steps(spec, dataset)
@@ -301,10 +257,10 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         x: Array = validate_data(self, X, reset=False, **ARRAYS)
         if x.shape[1:] != self._input_shape:
             raise UserError(f"Expected samples of shape {self._input_shape}. Found {x.shape[1:]}.")
-        if _scales_bytes(x) != self._scaled_bytes:  # uint8 is taken as [0, 1], other types as they are
+        if scales_bytes(x) != self._scaled_bytes:  # uint8 is taken as [0, 1], other types as they are
             expected = "uint8" if self._scaled_bytes else "numbers other than uint8"
             raise UserError(f"Expected images of {expected}, as in training. Found {x.dtype}. Convert them.")
-        inputs = ArrayInputs(_prepared(x, self._offset), self._standard)
+        inputs = ArrayInputs(prepared(x, self._offset), self._standard)
         device = pick_device(self.device)
         algorithm = self.algorithm_.to(device)
         batches = np.array_split(np.arange(len(x)), math.ceil(len(x) / BATCH))
@@ -319,155 +275,6 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return state
 
 
-@dataclass(frozen=True)
-class _Samples:
-    """Checked arrays, with labels and domains numbered.
-
-    Args:
-        x: features or images.
-        y: numbers of the classes.
-        classes: labels.
-        ids: numbers of the domains.
-        domains: domain ids.
-        sample_weight: how often each sample is drawn, relative to others of its domain; None: equally often.
-    """
-
-    x: Array
-    y: Indices
-    classes: Array
-    ids: Indices
-    domains: tuple[Hashable, ...]
-    sample_weight: npt.ArrayLike | None
-
-    @property
-    def names(self) -> list[str]:
-        """A text for each domain; 1 and "1" are different domains."""
-        texts = [str(domain) for domain in self.domains]
-        return texts if len(set(texts)) == len(texts) else [repr(domain) for domain in self.domains]
-
-    def offset(self, spec: RunSpec) -> Array | None:
-        """What to subtract from features whose spread single precision would lose; None where it loses nothing.
-
-        Standardised features do not depend on it, so it may come from all samples.
-        """
-        if self.x.ndim != 2 or spec.standardize is False:
-            return None
-        x = _numbers(self.x)
-        lost = np.abs(x - as_floats(x)).max(axis=0) > LOST * x.std(axis=0)
-        return x.mean(axis=0) * lost if lost.any() else None
-
-    def dataset(self, spec: RunSpec) -> DomainDataset:
-        """The samples as the engine takes them."""
-        classes = [str(label) for label in self.classes.tolist()]
-        x = _prepared(self.x, self.offset(spec))
-        weights = self.sample_weight
-        return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names, sample_weight=weights)
-
-
-@dataclass(frozen=True)
-class _Other:
-    """What `fit` accepts beside its named parameters.
-
-    Weights are no named parameter: scikit-learn takes those for exact repetitions of samples (its checks compare the
-    two), and here they are chances to be drawn.
-    """
-
-    sample_weight: npt.ArrayLike | None = None
-    sample_domain: Sequence[Hashable] | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> _Other:
-        if "groups" in given:
-            raise UserError(
-                "Expected the domains of the samples as `domains`. Found `groups`, which splits samples for "
-                "cross-validation. Pass domains=… here, and groups=… to the search or to cross_val_score."
-            )
-        known = list(cls.__dataclass_fields__)
-        for name in given:
-            if name not in known:
-                raise unknown("parameter of fit", name, ["domains", *known])
-        return cls(**given)
-
-    def domains(self, named: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
-        """The ids under either name."""
-        if self.sample_domain is None:
-            return named
-        if named is not None:
-            raise UserError("Expected `domains` or `sample_domain`, which mean the same. Found both. Drop one.")
-        ids = np.asarray(self.sample_domain)
-        if ids.dtype.kind in "if" and (ids < 0).any():
-            raise UserError(
-                f"Expected source domains in `sample_domain`. Found {ids[ids < 0][0]}: negative ids are target domains "
-                "in skada, and a domain that the model is meant for is not trained on. Remove its samples."
-            )
-        return self.sample_domain
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """scikit-learn's words for texts among the features, with the remedy."""
-    try:
-        yield
-    except ValueError as error:
-        if "could not convert string" not in str(error):
-            raise
-        raise UserError(
-            f"Expected numbers in X. Found a text ({error}). Encode texts and categories first, for example with "
-            "sklearn.preprocessing.OneHotEncoder."
-        ) from error
-
-
-def _samples(
-    x: Array, y: Array, domains: Sequence[Hashable] | None, sample_weight: npt.ArrayLike | None = None
-) -> _Samples:
-    """Number labels and domains, and refuse what no method could learn from."""
-    check_classification_targets(y)
-    classes, labels = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise UserError(f"Expected at least two classes in y. Found one class, {classes.tolist()[0]!r}.")
-    ids = _domain_ids(domains, len(x)) if domains is not None else ["all"] * len(x)
-    distinct = _sorted(set(ids))
-    number = {domain: d for d, domain in enumerate(distinct)}
-    numbers = np.array([number[domain] for domain in ids], dtype=np.int64)
-    return _Samples(x, labels.astype(np.int64), classes, numbers, tuple(distinct), sample_weight)
-
-
-def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
-    """One hashable id for each sample, none of them missing."""
-    if not isinstance(domains, Iterable):
-        raise bad_value("domains", "a sequence of ids", domains)
-    ids = domains.tolist() if hasattr(domains, "tolist") else list(domains)
-    if len(ids) != n:
-        raise UserError(f"Expected one domain id for each of the {n} samples. Found {len(ids)} in `domains`.")
-    for row, domain in enumerate(ids):
-        if not isinstance(domain, Hashable):
-            raise bad_value("domains", "one id for each sample, such as a text or a number", domain)
-        if _is_missing(domain):
-            raise UserError(f"Expected a domain id for each sample. Found {domain!r} in row {row} of `domains`.")
-    return ids
-
-
-def _is_missing(domain: Hashable) -> bool:
-    """None, NaN, NaT or pandas' NA, which is equal to nothing, not even to itself."""
-    same = domain == domain
-    return domain is None or not isinstance(same, bool | np.bool_) or not same
-
-
-def _sorted(domains: set[Hashable]) -> list[Hashable]:
-    """An order that does not depend on that of the samples, of ids that may not be comparable."""
-    try:
-        return sorted(domains)  # type: ignore[type-var]
-    except TypeError:
-        return sorted(domains, key=lambda domain: (type(domain).__name__, repr(domain)))
-
-
-def _prepared(x: Array, offset: Array | None) -> Array:
-    """Samples as the engine takes them: images as they are, features as numbers, less the offset if there is one."""
-    if x.ndim != 2:
-        return x
-    return as_floats(_numbers(x) if offset is None else _numbers(x) - offset)
-
-
 def _scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
     """What was done to the features, as scikit-learn's users know it."""
     scaler = StandardScaler()
@@ -476,16 +283,6 @@ def _scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
     scaler.var_ = scaler.scale_**2
     scaler.n_features_in_ = len(scaler.mean_)
     return scaler
-
-
-def _scales_bytes(x: Array) -> bool:
-    """Whether the engine takes x for images of bytes."""
-    return x.ndim == 4 and x.dtype == np.uint8
-
-
-def _numbers(x: Array) -> Array:
-    """Floating point, precise enough to subtract a mean from."""
-    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
 
 
 def _plain(value: Any) -> Any:
@@ -516,7 +313,7 @@ def _for_one_domain(spec: RunSpec) -> RunSpec:
     return replace(spec, algorithm="erm", settings={k: v for k, v in spec.settings.items() if k in known})
 
 
-def _check_enough(spec: RunSpec, data: _Samples) -> None:
+def _check_enough(spec: RunSpec, data: Samples) -> None:
     """Holding one domain out must leave enough."""
     needed = get(spec.algorithm).min_domains + 1
     if len(data.domains) < needed:

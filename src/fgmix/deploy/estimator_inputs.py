@@ -1,0 +1,180 @@
+"""What users of scikit-learn pass to `DomainGeneralizer`, checked and turned into a dataset of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.multiclass import check_classification_targets
+
+from fgmix.data import DomainDataset, from_arrays
+from fgmix.data._dataset import Indices
+from fgmix.data.arrays import as_floats
+from fgmix.errors import UserError, bad_value, unknown
+from fgmix.runs.spec import RunSpec
+
+Array = npt.NDArray[Any]
+LOST = 1e-4  # of a feature's spread may be lost in single precision
+
+
+@dataclass(frozen=True)
+class OtherParameters:
+    """What `fit` accepts beside its named parameters.
+
+    Weights are no named parameter: scikit-learn takes those for exact repetitions of samples (its checks compare the
+    two), and here they are chances to be drawn.
+    """
+
+    sample_weight: npt.ArrayLike | None = None
+    sample_domain: Sequence[Hashable] | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> OtherParameters:
+        if "groups" in given:
+            raise UserError(
+                "Expected the domains of the samples as `domains`. Found `groups`, which splits samples for "
+                "cross-validation. Pass domains=… here, and groups=… to the search or to cross_val_score."
+            )
+        known = list(cls.__dataclass_fields__)
+        for name in given:
+            if name not in known:
+                raise unknown("parameter of fit", name, ["domains", *known])
+        return cls(**given)
+
+    def domains(self, named: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
+        """The ids under either name."""
+        if self.sample_domain is None:
+            return named
+        if named is not None:
+            raise UserError("Expected `domains` or `sample_domain`, which mean the same. Found both. Drop one.")
+        ids = np.asarray(self.sample_domain)
+        if ids.dtype.kind in "if" and (ids < 0).any():
+            raise UserError(
+                f"Expected source domains in `sample_domain`. Found {ids[ids < 0][0]}: negative ids are target domains "
+                "in skada, and a domain that the model is meant for is not trained on. Remove its samples."
+            )
+        return self.sample_domain
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Checked arrays, with labels and domains numbered.
+
+    Args:
+        x: features or images.
+        y: numbers of the classes.
+        classes: labels.
+        ids: numbers of the domains.
+        domains: domain ids.
+        sample_weight: how often each sample is drawn, relative to others of its domain; None: equally often.
+    """
+
+    x: Array
+    y: Indices
+    classes: Array
+    ids: Indices
+    domains: tuple[Hashable, ...]
+    sample_weight: npt.ArrayLike | None
+
+    @property
+    def names(self) -> list[str]:
+        """A text for each domain; 1 and "1" are different domains."""
+        texts = [str(domain) for domain in self.domains]
+        return texts if len(set(texts)) == len(texts) else [repr(domain) for domain in self.domains]
+
+    def offset(self, spec: RunSpec) -> Array | None:
+        """What to subtract from features whose spread single precision would lose; None where it loses nothing.
+
+        Standardised features do not depend on it, so it may come from all samples.
+        """
+        if self.x.ndim != 2 or spec.standardize is False:
+            return None
+        x = _numbers(self.x)
+        lost = np.abs(x - as_floats(x)).max(axis=0) > LOST * x.std(axis=0)
+        return x.mean(axis=0) * lost if lost.any() else None
+
+    def dataset(self, spec: RunSpec) -> DomainDataset:
+        """The samples as the engine takes them."""
+        classes = [str(label) for label in self.classes.tolist()]
+        x = prepared(self.x, self.offset(spec))
+        weights = self.sample_weight
+        return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names, sample_weight=weights)
+
+
+def numbered(
+    x: Array, y: Array, domains: Sequence[Hashable] | None, sample_weight: npt.ArrayLike | None = None
+) -> Samples:
+    """Number labels and domains, and refuse what no method could learn from."""
+    check_classification_targets(y)
+    classes, labels = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise UserError(f"Expected at least two classes in y. Found one class, {classes.tolist()[0]!r}.")
+    ids = _domain_ids(domains, len(x)) if domains is not None else ["all"] * len(x)
+    distinct = _sorted(set(ids))
+    number = {domain: d for d, domain in enumerate(distinct)}
+    numbers = np.array([number[domain] for domain in ids], dtype=np.int64)
+    return Samples(x, labels.astype(np.int64), classes, numbers, tuple(distinct), sample_weight)
+
+
+def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
+    """One hashable id for each sample, none of them missing."""
+    if not isinstance(domains, Iterable):
+        raise bad_value("domains", "a sequence of ids", domains)
+    ids = domains.tolist() if hasattr(domains, "tolist") else list(domains)
+    if len(ids) != n:
+        raise UserError(f"Expected one domain id for each of the {n} samples. Found {len(ids)} in `domains`.")
+    for row, domain in enumerate(ids):
+        if not isinstance(domain, Hashable):
+            raise bad_value("domains", "one id for each sample, such as a text or a number", domain)
+        if _is_missing(domain):
+            raise UserError(f"Expected a domain id for each sample. Found {domain!r} in row {row} of `domains`.")
+    return ids
+
+
+def _is_missing(domain: Hashable) -> bool:
+    """None, NaN, NaT or pandas' NA, which is equal to nothing, not even to itself."""
+    same = domain == domain
+    return domain is None or not isinstance(same, bool | np.bool_) or not same
+
+
+def _sorted(domains: set[Hashable]) -> list[Hashable]:
+    """An order that does not depend on that of the samples, of ids that may not be comparable."""
+    try:
+        return sorted(domains)  # type: ignore[type-var]
+    except TypeError:
+        return sorted(domains, key=lambda domain: (type(domain).__name__, repr(domain)))
+
+
+def prepared(x: Array, offset: Array | None) -> Array:
+    """Samples as the engine takes them: images as they are, features as numbers, less the offset if there is one."""
+    if x.ndim != 2:
+        return x
+    return as_floats(_numbers(x) if offset is None else _numbers(x) - offset)
+
+
+def scales_bytes(x: Array) -> bool:
+    """Whether the engine takes x for images of bytes."""
+    return x.ndim == 4 and x.dtype == np.uint8
+
+
+def _numbers(x: Array) -> Array:
+    """Floating point, precise enough to subtract a mean from."""
+    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """scikit-learn's words for texts among the features, with the remedy."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise UserError(
+            f"Expected numbers in X. Found a text ({error}). Encode texts and categories first, for example with "
+            "sklearn.preprocessing.OneHotEncoder."
+        ) from error
