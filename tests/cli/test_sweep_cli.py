@@ -123,7 +123,9 @@ def test_domainbeds_folders_out_and_in(fgmix: Fgmix, data: str, tmp_path: Path) 
     assert re.findall(r"\| ERM \|.*", read)[0] == re.findall(r"\| ERM \|.*", ours)[0]
 
 
-def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The sweeps and options that `fgmix sweep` would run."""
     from fgmix.sweeps import running
 
     given: list[Any] = []
@@ -133,6 +135,17 @@ def test_a_preset_takes_changes(fgmix: Fgmix, monkeypatch: pytest.MonkeyPatch, t
         return running.SweepResult((), ())
 
     monkeypatch.setattr(running, "run_sweeps", instead)
+    return given
+
+
+def test_a_list_may_be_given_in_several_flags(fgmix: Fgmix, given: list[Any], tmp_path: Path) -> None:
+    names = ["--algorithms", "erm", "--algorithms", "coral,sd", "--test-domains", "us", "--test-domains", "mnist"]
+    assert fgmix("sweep", "--datasets", "digits", *names, "--out", str(tmp_path))[0] == 0
+    (((sweep,), _),) = given
+    assert (sweep.algorithms, sweep.test_domains) == (("erm", "coral", "sd"), ("us", "mnist"))
+
+
+def test_a_preset_takes_changes(fgmix: Fgmix, given: list[Any], tmp_path: Path) -> None:
     preset = ["--preset", "paper-ablation", "--scale", "small", "--out", str(tmp_path)]
     assert fgmix("sweep", *preset, "--trials", "1", "--with", "steps=9", "--set", "lr=0.5", "--retry-failed")[0] == 0
     (((sweep,), options),) = given

@@ -125,6 +125,7 @@ def test_it_is_evaluated_on_the_domain_held_out_and_says_what_selected_it(
     assert model.info.domains == ("east", "north")
     card = (tmp_path / "soup" / "card.md").read_text()
     assert "Accuracy on south, held out by every run: **" in card
+    assert "Measured on all samples of a domain; `fgmix report` uses its training part, as for every run." in card
     assert "All runs given were used: nothing selected among them." in card
     assert "No sample of south was used for training or selection." in card
     assert "The confidence is not calibrated, and no prediction is marked as trusted." in card
@@ -141,6 +142,19 @@ def test_reports_show_it_beside_the_runs(runs: list[RunRecord], tmp_path: Path) 
     assert "ERM + SWA (ensemble)" in report_text(collect(tmp_path))
     with pytest.raises(UserError, match="at least two finished runs"):
         find_runs([tmp_path / "eoa"])  # a model is no run
+
+
+def test_a_model_of_several_methods_names_all_of_them(runs: list[RunRecord], tmp_path: Path) -> None:
+    (coral,) = make(tmp_path / "runs", {"algorithm": "coral", "settings": {"lr": 1e-2}})
+    given = [*folders(runs)[:1], coral.folder]
+    greedy, uniform = (soup(given, tmp_path / "models" / kind, kind=kind, **WHERE) for kind in ("greedy", "uniform"))
+    assert uniform.info.composition.methods == greedy.info.composition.methods == ("CORAL", "ERM")
+    card = (tmp_path / "models" / "uniform" / "card.md").read_text()
+    assert "Trained by CORAL, ERM on the domains east, north" in card
+    assert "The runs given are of 2 methods: CORAL and ERM." in card
+    # Whichever run validation puts first, the row is the same.
+    assert read_record(tmp_path / "models" / "greedy").method == "coral (greedy soup of CORAL and ERM)"
+    assert "Several methods + SWA (uniform soup of CORAL and ERM)" in report_text(collect(tmp_path / "models"))
 
 
 def test_an_ensemble_exports_as_one_file(runs: list[RunRecord], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from fgmix.errors import UserError
 from fgmix.fields import Field, fields_of
@@ -67,6 +68,36 @@ def _parameter(field: Field) -> inspect.Parameter:
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
+
+
+class JoinsLists(TyperCommand):
+    """A command whose options of comma-separated names may be given several times, instead of the last time winning."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # click's context, which typer keeps to itself
+        lists = {o for p in self.params for o in p.opts if "comma-separated" in (getattr(p, "help", None) or "")}
+        return super().parse_args(ctx, joined(args, lists))
+
+
+def joined(words: list[str], lists: Collection[str]) -> list[str]:
+    """The words of a command in which each option of `lists` is given once, with all its names.
+
+    >>> joined(["--algorithms", "erm", "--trials", "1", "--algorithms=coral,sd"], ["--algorithms"])
+    ['--algorithms', 'erm,coral,sd', '--trials', '1']
+    """
+    found: list[str] = []
+    places: dict[str, int] = {}
+    rest = iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        names = value if equals else next(rest, None) if option in lists else None
+        if option not in lists or names is None:
+            found.append(word)
+        elif option in places:
+            found[places[option]] += f",{names}"
+        else:
+            found += [option, names]
+            places[option] = len(found) - 1
+    return found
 
 
 def refuse(context: typer.Context, names: Iterable[str], where: str) -> None:

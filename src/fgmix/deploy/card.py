@@ -72,9 +72,15 @@ def _summary(info: ModelInfo) -> list[str]:
     size = " × ".join(map(str, info.input_shape))
     return [
         f"Classifies {what} ({size}) as one of: {_plain(_listed(info.classes))}.",
-        f"Trained by {info.spec.algorithm} on the domains {_plain(', '.join(info.domains))}"
+        f"Trained by {_plain(_methods(info))} on the domains {_plain(', '.join(info.domains))}"
         + (f"; {info.date}." if info.date else "."),
     ]
+
+
+def _methods(info: ModelInfo) -> str:
+    """The method, or those of the runs that the model is made of."""
+    several = info.composition.methods if info.composition else ()
+    return ", ".join(several) if len(several) > 1 else info.spec.algorithm
 
 
 def _use(info: ModelInfo) -> list[str]:
@@ -200,6 +206,8 @@ def _expectation_of_runs(info: ModelInfo, made_of: Composition) -> list[str]:
     unseen = [
         f"Accuracy on {_plain(name)}, held out by every run: **{percent(a)}**." for name, a in made_of.unseen.items()
     ]
+    if unseen:
+        unseen.append("Measured on all samples of a domain; `fgmix report` uses its training part, as for every run.")
     rows = [
         [_plain(name), percent(value), "yes" if name in made_of.runs else "no"]
         for name, value in made_of.validation.items()

@@ -31,6 +31,7 @@ class Composition:
         left_out: names of the runs that were given and not used.
         validation: accuracy of each run's own weights on the holdout parts of the training domains.
         unseen: accuracy of the model on all of each domain that every run held out.
+        methods: labels of the methods of the runs given, sorted.
     """
 
     kind: Kind
@@ -39,6 +40,7 @@ class Composition:
     left_out: tuple[str, ...]
     validation: dict[str, float]
     unseen: dict[str, float]
+    methods: tuple[str, ...] = ()
 
     @property
     def members(self) -> int:
@@ -51,14 +53,22 @@ class Composition:
 
         >>> Composition("greedy", "raw", ("a", "b"), ("c",), {}, {}).title
         'greedy soup'
+        >>> Composition("ensemble", "raw", ("a", "b"), (), {}, {}, ("CORAL", "ERM")).title
+        'ensemble of CORAL and ERM'
         """
-        return "ensemble" if self.kind == "ensemble" else f"{self.kind} soup"
+        title = "ensemble" if self.kind == "ensemble" else f"{self.kind} soup"
+        return f"{title} of {_listed(self.methods)}" if len(self.methods) > 1 else title
 
     def sentences(self) -> list[str]:
         """What it is, and what selected it."""
         steps = "" if self.weights == "swad" else " at the step that the validation accuracy of the run selects"
         return [
             _KINDS[self.kind].format(n=len(self.runs), all=len(self.runs) + len(self.left_out)),
+            *(
+                [f"The runs given are of {len(self.methods)} methods: {_listed(self.methods)}."]
+                if len(self.methods) > 1
+                else []
+            ),
             f"Of each run, its {self.weights} weights{steps}.",
             _SELECTED_BY[self.kind],
             "Validation accuracy is the mean over the training domains of the accuracy on their holdout parts."
@@ -71,4 +81,10 @@ class Composition:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Composition:
         """What `as_dict` gave, through JSON or not."""
-        return cls(**{**content, "runs": tuple(content["runs"]), "left_out": tuple(content["left_out"])})
+        lists = {name: tuple(content.get(name, ())) for name in ("runs", "left_out", "methods")}
+        return cls(**{**content, **lists})
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Names for a sentence."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

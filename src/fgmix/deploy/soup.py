@@ -152,6 +152,11 @@ class _Pot:
     records: Mapping[str, RunRecord]
     weights: Weights
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Labels of the runs' methods, sorted."""
+        return tuple(sorted({record.label for record in self.records.values()}))
+
     def algorithm(self, name: str) -> Algorithm:
         """A run's method with its weights, in evaluation mode."""
         record = self.records[name]
@@ -279,9 +284,9 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
         left_out=tuple(name for name in pot.records if name not in made.runs),
         validation={name: pot.validation(name) for name in pot.records},
         unseen={name: _whole_accuracy(scores[name, "train"], scores[name, "holdout"]) for name in tests},
+        methods=pot.methods,
     )
-    # One of all hyper-parameter samples: in tables it is sample 0 of an arm of its own.
-    spec = replace(pot.records[made.runs[0]].spec, arm=composition.title, hparams_seed=0)
+    spec = _in_tables(pot.records[made.runs[0]].spec, composition)
     dataset = pot.data
     info = ModelInfo(
         spec=spec,
@@ -305,7 +310,12 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
     )
     networks = [_network(run, algorithm) for algorithm in made.networks]
     network = Ensemble(networks) if kind == "ensemble" else networks[0]
-    return Model(info, network.eval()), _record(pot, spec, scores, composition)
+    return Model(info, network.eval()), _record(pot, scores, composition)
+
+
+def _in_tables(spec: ResolvedSpec, composition: Composition) -> ResolvedSpec:
+    """A run's spec as that of the model: one of all hyper-parameter samples is sample 0 of an arm of its own."""
+    return replace(spec, arm=composition.title, hparams_seed=0)
 
 
 def _network(run: OpenedRun, algorithm: Algorithm) -> Network:
@@ -316,11 +326,12 @@ def _network(run: OpenedRun, algorithm: Algorithm) -> Network:
     return Network(algorithm.featurizer, algorithm.classifier, 1.0, familiar, run.prepared.standard, backbone)
 
 
-def _record(
-    pot: _Pot, spec: ResolvedSpec, scores: Mapping[tuple[str, str], Score], composition: Composition
-) -> RunRecord:
+def _record(pot: _Pot, scores: Mapping[tuple[str, str], Score], composition: Composition) -> RunRecord:
     """What reports show: an arm of the runs' method, with one evaluation."""
     run = pot.first
+    # Of several methods the first by name: the row should not depend on which one a test domain's validation prefers.
+    first = min(pot.records.values(), key=lambda record: record.spec.algorithm)
+    spec = _in_tables(first.spec, composition)
     accuracy: dict[str, dict[str, float]] = {}
     loss: dict[str, dict[str, float]] = {}
     for (name, part), score in scores.items():
@@ -330,7 +341,7 @@ def _record(
         spec=spec,
         status="done",
         fgmix_version=fgmix.__version__,
-        label=printed(run.record.label, pot.weights),
+        label=printed(pot.methods[0] if len(pot.methods) == 1 else "Several methods", pot.weights),
         domains=run.record.domains,
         classes=run.prepared.dataset.classes,
         notes=(*run.record.notes, *composition.sentences()),
