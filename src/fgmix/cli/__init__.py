@@ -10,6 +10,7 @@ import typer
 
 from fgmix.cli import bench, data, demo, doctor, export, fit, plan, plot, predict, report, soup, status, sweep, train
 from fgmix.cli import list as list_
+from fgmix.cli.domainbed import FromDomainBed
 from fgmix.errors import as_sentence
 from fgmix.runs.stopping import Stopped
 
@@ -29,12 +30,12 @@ app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 app.command("demo")(demo.demo)
 app.command("list")(list_.list_)
-app.command("train")(train.train)
-app.command("sweep")(sweep.sweep)
-app.command("plan")(plan.plan)
+app.command("train", cls=FromDomainBed)(train.train)
+app.command("sweep", cls=FromDomainBed)(sweep.sweep)
+app.command("plan", cls=FromDomainBed)(plan.plan)
 app.command("status")(status.status)
 app.command("report")(report.report)
-app.command("fit")(fit.fit)
+app.command("fit", cls=FromDomainBed)(fit.fit)
 app.command("soup")(soup.soup)
 app.command("predict")(predict.predict)
 app.command("export")(export.export)
