@@ -114,6 +114,14 @@ def test_another_figure_of_the_same_name_is_not_replaced_silently(
         assert ("note: replaced" in capsys.readouterr().err) == noted
 
 
+def test_an_ablation_says_what_the_paper_lacks(
+    runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fgmix.plots.style.save_figure", lambda *_: [])  # nobody looks at it
+    assert call(monkeypatch, "ablation", runs["folder"], "--published", "--out", str(tmp_path)) == 0
+    assert "note: the paper has no numbers for scans" in capsys.readouterr().err
+
+
 def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(monkeypatch, "weights", "--out", str(tmp_path)) == 0
     before = load_arrays(tmp_path / "weights.npz")

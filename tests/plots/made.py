@@ -127,7 +127,7 @@ def ablation() -> Ablation:
     value = np.array([[50.0, 60.0], [np.nan, 62.0], [55.0, 66.0]])
     rows, keys = np.array(["ERM", "FGMix", "FGMix (paper)"]), np.array(["erm", "fgmix", "fgmix"])
     paper = np.array([False, False, True])
-    columns, about = np.array(["art", "Avg"]), "± standard error, 3 trials"
+    columns, about = np.array(["art", "Avg"]), "Lines: ± standard error, 3 trials."
     return Ablation("toy", "Method", rows, keys, paper, columns, value, np.ones_like(value), about)
 
 

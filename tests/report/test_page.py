@@ -27,6 +27,7 @@ from fgmix.results.collect import Results, collect
 from fgmix.results.explain import explained
 from fgmix.results.formats import render
 from fgmix.results.grids import Grid
+from fgmix.results.origins import collect_all
 from fgmix.results.report import all_tables
 from fgmix.results.selection import select
 from fgmix.results.statistics import rank_methods
@@ -304,6 +305,37 @@ def test_a_report_of_several_folders_has_a_title_and_one_table(
         ("laptop", "erm @ laptop"),
         ("cluster", "erm @ cluster"),
     }
+
+
+def test_folders_of_one_sweep_and_its_copy(tmp_path: Path) -> None:
+    """Copies are named where they are not ranked, commands name all folders, and each folder has its ablation."""
+    names = ("erm", "fgmix_a", "fgmix")
+    records = [
+        finished(test, 0.5 + 0.1 * i + 0.01 * trial, algorithm=name, trial=trial)
+        for i, name in enumerate(names)
+        for trial in range(2)
+        for test in "abc"
+    ]
+    places = [folders.write(tmp_path / name, records) for name in ("z first", "second")]
+    text = write_report(places, collect_all(places), Choices()).read_text()
+    seen = Seen(text).text
+    assert f"fgmix plot cd '{places[0]}' {places[1]} --selection training_domain" in seen
+    assert "Not ranked: ERM (second) (identical to ERM (z first))" in seen
+    titles = [str(chart["title"]) for chart in block(text, "charts")]
+    assert titles == ["Differences from ERM", "Ranks", "Ablation: toy (z first)", "Ablation: toy (second)"]
+
+
+def test_folders_without_a_dataset_in_common(tmp_path: Path) -> None:
+    """No table over datasets that no method spans, no figure twice, ranks of the dataset that has them."""
+    theirs = [finished(test, 0.7, dataset="other", trial=trial) for test in "abc" for trial in range(2)]
+    places = [folders.write(tmp_path / "ours", folders.records()), folders.write(tmp_path / "theirs", theirs)]
+    text = write_report(places, collect_all(places), Choices()).read_text()
+    titles = [str(chart["title"]) for chart in block(text, "charts")]
+    assert titles == ["Differences from ERM", "Ranks, toy"]
+    seen = Seen(text).text
+    assert "Overall" not in seen
+    assert "other: ERM (theirs) reaches 70.0 % on average. It is the only method." in seen
+    assert "--dataset toy --selection training_domain" in seen
 
 
 def test_the_list_of_runs_is_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fgmix.report.summary import headlines
 from fgmix.results.report import all_compared
 from fgmix.results.selection import select
@@ -54,8 +56,15 @@ def test_without_erm_and_with_one_method_and_without_a_result() -> None:
         "There is no ERM to compare it with"
         in found(sweep({"mixup": [[0.5, 0.5]], "coral": [[0.6, 0.6]]}, domains="a b"))[0]
     )
-    assert "No other method" in found(sweep({"mixup": [[0.5, 0.5]]}, domains="a b"))[0]
-    assert found([finished("a", 0.5)])[0] == "no method has a result for every test domain yet."
+    assert found(sweep({"mixup": [[0.5, 0.5]]}, domains="a b"))[0].endswith("on average. It is the only method.")
+
+
+def test_a_single_run_has_its_accuracy_in_the_headline() -> None:
+    assert found([finished("a", 0.5)])[0] == ("ERM reaches 50.0 % on a. The other test domains have no result yet.")
+    many = [finished("a", 0.5, algorithm=name) for name in ("erm", "coral", "mixup", "fgmix")]
+    assert found(many)[0] == "4 methods have results, none of them for every test domain yet."
+    diverged = replace(finished("a", 0.5), evaluations=(), status="diverged", diverged_at=3)
+    assert found([diverged])[0] == "no run has a result yet."
 
 
 def test_different_networks_are_listed_and_many_are_counted() -> None:

@@ -215,7 +215,7 @@ class Numbers:
         columns: labels (c,).
         value: (r, c); NaN where there is none.
         spread: what stands after ± (r, c); NaN where there is none.
-        about: what ± is, for the caption; empty where there is none.
+        about: sentences for the caption: what ± is, what the paper lacks; empty where there is nothing to say.
     """
 
     title: str
@@ -253,6 +253,7 @@ class Ranks:
         critical_difference: Nemenyi's.
         pairs: number of trials and test domains that were ranked.
         p: p-value of Friedman's test.
+        not_ranked: which methods have no rank, and why, in a sentence; empty where all have one.
     """
 
     methods: Texts
@@ -262,6 +263,7 @@ class Ranks:
     critical_difference: float
     pairs: int
     p: float
+    not_ranked: str = ""
 
 
 @dataclass(frozen=True, eq=False)

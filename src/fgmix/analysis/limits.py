@@ -51,6 +51,22 @@ def flatness_note(rows: Sequence[Flatness]) -> str:
     )
 
 
+def same_span(value: Floats, spread: Floats) -> Floats:
+    """A range for each column of numbers with their ±, all of one length, so that differences can be compared (c, 2).
+
+    >>> same_span(np.array([[50.0, 60.0], [54.0, 61.0]]), np.zeros((2, 2))).tolist()
+    [[49.6, 54.4], [58.1, 62.9]]
+    """
+    ends = [
+        (np.nanmin(column - reach), np.nanmax(column + reach)) if np.isfinite(column).any() else (0.0, 0.0)
+        for column, reach in zip(value.T, np.nan_to_num(spread).T)
+    ]
+    low, high = np.array(ends).T
+    half = 0.6 * max(1.0, float((high - low).max()))
+    middle = (low + high) / 2
+    return np.stack([middle - half, middle + half], 1)
+
+
 def common_range(values: Floats) -> tuple[float, float]:
     """A range for all panels, with a margin."""
     low, high = float(np.nanmin(values)), float(np.nanmax(values))

@@ -11,13 +11,13 @@ import numpy as np
 from fgmix.analysis.arrays import Ablation, Cost, Curves, Floats, Ranks, Sensitivity
 from fgmix.analysis.metrics import COUNT, MIXING, metric_name
 from fgmix.errors import UserError
-from fgmix.results.beside import PAPER, beside
+from fgmix.results.beside import PAPER, beside, lacking
 from fgmix.results.costs import ERM, Costs
 from fgmix.results.grids import PAPER_DATASET, Grid, grid_tables
-from fgmix.results.labels import Labels, method_label
+from fgmix.results.labels import Labels, method_label, split_origin
 from fgmix.results.published import sensitivity, step_milliseconds
-from fgmix.results.selection import Rule, Selection
-from fgmix.results.statistics import Ranking
+from fgmix.results.selection import Method, Rule, Selection
+from fgmix.results.statistics import Ranking, not_ranked
 from fgmix.results.tables import SPREADS, Spread, Table, dataset_table
 from fgmix.runs.record import RunRecord, Scores
 
@@ -86,22 +86,45 @@ def paper_sensitivity() -> Sensitivity:
     )
 
 
+def with_variants(selection: Selection, least: int = 1) -> list[tuple[str, str]]:
+    """Datasets and origins ("" for a single folder) that have some of `VARIANTS`, at least so many."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for cell in selection.cells:
+        own, origin = split_origin(cell.algorithm)
+        found.setdefault((cell.dataset, origin), set()).update({own} & set(VARIANTS))
+    return [place for place, variants in found.items() if len(variants) >= least]
+
+
 def variant_ablation(
-    selection: Selection, dataset: str, *, spread: Spread = "stderr", published: bool = False
+    selection: Selection, dataset: str, *, origin: str = "", spread: Spread = "stderr", published: bool = False
 ) -> Ablation:
-    """ERM, the variants A to F and FGMix, raw models, by test domain; with `published` the paper's beside each."""
+    """ERM, the variants A to F and FGMix, raw models, by test domain; with `published` the paper's beside each.
+
+    Args:
+        selection: what was selected.
+        dataset: which dataset.
+        origin: which of several folders; "" for a single one.
+        spread: what ± is.
+        published: whether the paper's numbers stand beside ours; where it has none, `about` says so.
+    """
     table = dataset_table(selection, dataset, algorithms=VARIANTS, spread=spread)
-    if published:
-        table = beside(table)
-    rows = tuple(row for row in table.rows if row.method.algorithm in VARIANTS and row.method.model == "raw")
+    rows = tuple(
+        replace(row, method=Method(own))
+        for row, (own, of) in ((row, split_origin(row.method.algorithm)) for row in table.rows)
+        if own in VARIANTS and of == origin and row.method.model == "raw"
+    )
     if not rows:
         raise UserError(
             f"Expected runs of the variants of FGMix on {dataset}. Found none. Run `fgmix sweep --preset "
             "paper-ablation`, or a sweep over fgmix_a … fgmix_f."
         )
+    ours = replace(table, rows=rows, title=f"{table.title} ({origin})" if origin else table.title)
     trials = max((entry.trials or 0 for row in rows for entry in row.entries), default=0)
-    about = f"± {SPREADS[spread]}, {trials} trials" if trials > 1 else "one trial, hence no ±"
-    return Ablation(**_numbers(replace(table, rows=rows)), about=about)
+    notes = [
+        f"Lines: ± {SPREADS[spread]}, {trials} trials." if trials > 1 else "One trial, hence no ±.",
+        lacking(ours) if published else "",
+    ]
+    return Ablation(**_numbers(beside(ours) if published else ours), about=" ".join(filter(None, notes)))
 
 
 def step_cost(costs: Costs) -> Cost:
@@ -138,6 +161,7 @@ def method_ranks(ranking: Ranking, labels: Labels) -> Ranks:
         critical_difference=ranking.critical_difference,
         pairs=ranking.pairs,
         p=ranking.p,
+        not_ranked=not_ranked(ranking, labels),
     )
 
 

@@ -23,7 +23,9 @@ app = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_h
 
 Run = Annotated[Path, typer.Argument(help="folder of a finished run")]
 Runs = Annotated[list[Path], typer.Argument(help="folders of finished runs")]
-Sweep = Annotated[Path, typer.Argument(help="folder of a sweep")]
+Sweeps = Annotated[list[Path], typer.Argument(help="folders of sweeps")]
+SomeSweeps = Annotated[list[Path] | None, typer.Argument(help="folders of sweeps")]
+FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
 Out = Annotated[Path, typer.Option(help="folder for the figure")]
 Rule = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 Samples = Annotated[int, typer.Option(help="samples of each domain, at most", min=2, max=100_000)]
@@ -83,12 +85,13 @@ def curves(runs: Runs, out: Out = FIGURES) -> None:
 
 @app.command()
 def cd(
-    folder: Sweep,
+    folders: SomeSweeps = None,
     dataset: Annotated[str | None, typer.Option(help="one dataset; all by default")] = None,
     selection: Rule = "training_domain",
+    from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
-    """Plot the critical-difference diagram of a sweep's methods.
+    """Plot the critical-difference diagram of the methods of one sweep or several.
 
     Example: fgmix plot cd sweep --out figures
     """
@@ -96,7 +99,7 @@ def cd(
     from fgmix.results.statistics import rank_methods
 
     name = f"cd-{_slug(dataset)}" if dataset else "cd"
-    found = _selected(folder, selection)
+    found = _selected(folders, selection, from_domainbed)
     if dataset is not None and dataset not in found.domains:
         raise unknown("dataset of this sweep", dataset, found.domains)
     _finish(method_ranks(rank_methods(found, dataset=dataset), found.labels), out, name)
@@ -105,7 +108,7 @@ def cd(
 @app.command()
 def sensitivity(
     context: typer.Context,
-    folder: Annotated[Path | None, typer.Argument(help="folder of a sweep over a grid")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(help="folders of sweeps over a grid")] = None,
     published: Annotated[bool, typer.Option(help="also draw the paper's own")] = False,
     selection: Rule = "training_domain",
     out: Out = FIGURES,
@@ -116,9 +119,9 @@ def sensitivity(
     """
     from fgmix.analysis.results import grid_sensitivities, paper_sensitivity
 
-    if folder is None:
+    if not folders:
         refuse(context, ("selection",), "without the folder of a sweep")
-    found = [] if folder is None else _collected(folder).grids
+    found = _collected(folders).grids if folders else []
     if not found and not published:
         raise UserError("Expected a sweep over a grid of settings. Found none. Make one with `fgmix sweep --grid …`.")
     for grid in found:
@@ -130,35 +133,40 @@ def sensitivity(
 
 @app.command()
 def ablation(
-    folder: Sweep,
+    folders: SomeSweeps = None,
     published: Annotated[bool, typer.Option(help="put the paper's numbers beside ours")] = False,
     selection: Rule = "training_domain",
+    from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
-    """Plot the accuracy of ERM, variants A to F and FGMix, one figure per dataset.
+    """Plot the accuracy of ERM, variants A to F and FGMix, one figure per dataset and folder.
 
     Example: fgmix plot ablation sweep --out figures
     """
-    from fgmix.analysis.results import VARIANTS, variant_ablation
+    from fgmix.analysis.results import variant_ablation, with_variants
 
-    found = _selected(folder, selection)
-    having = [name for name in found.domains if any(c.dataset == name and c.algorithm in VARIANTS for c in found.cells)]
-    for dataset in having or found.domains:  # where none has a variant, the first says so
-        _finish(variant_ablation(found, dataset, published=published), out, f"ablation-{_slug(dataset)}")
+    found = _selected(folders, selection, from_domainbed)
+    nothing = [(name, "") for name in found.domains]  # where none has a variant, the first says so
+    for dataset, origin in with_variants(found) or nothing:
+        arrays = variant_ablation(found, dataset, origin=origin, published=published)
+        _finish(arrays, out, f"ablation-{_slug(f'{dataset} {origin}')}")
+        if published and not arrays.published.any():
+            print(f"note: the paper has no numbers for {dataset}: only ours are drawn", file=sys.stderr)
 
 
 @app.command()
-def cost(folder: Sweep, out: Out = FIGURES) -> None:
+def cost(folders: Sweeps, out: Out = FIGURES) -> None:
     """Plot the time of a step relative to ERM's, ours and the paper's.
 
     Example: fgmix plot cost sweep --out figures
     """
     from fgmix.analysis.results import step_cost
 
-    costs = _collected(folder).costs
+    costs = _collected(folders).costs
     if costs is None:
+        places = ", ".join(map(str, folders))
         raise UserError(
-            f"Expected times per step in {folder}. Found none. Measure them with `fgmix sweep --preset paper-cost`."
+            f"Expected times per step in {places}. Found none. Measure them with `fgmix sweep --preset paper-cost`."
         )
     _finish(step_cost(costs), out, "cost")
 
@@ -409,20 +417,20 @@ def _rule(name: str) -> Any:
     return name
 
 
-def _collected(folder: Path) -> Results:
-    """The results in a folder; what was skipped is named."""
-    from fgmix.results.collect import collect
+def _collected(folders: list[Path] | None, from_domainbed: list[Path] | None = None) -> Results:
+    """The results in one folder or several; what was skipped is named."""
+    from fgmix.results.origins import collect_all
 
-    results = collect(folder)
+    results = collect_all(folders or (), from_domainbed or ())
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)
     return results
 
 
-def _selected(folder: Path, rule: str) -> Selection:
+def _selected(folders: list[Path] | None, rule: str, from_domainbed: list[Path] | None = None) -> Selection:
     from fgmix.results.selection import select
 
-    return select(_collected(folder).records, _rule(rule))
+    return select(_collected(folders, from_domainbed).records, _rule(rule))
 
 
 def _slug(text: str) -> str:

@@ -95,7 +95,7 @@ def report(
         print("\n".join(explained(results, *explain, rule=selection)))
         return
     if format == "html":
-        print(write_report([*(folders or []), *(from_domainbed or [])], results, choices, out, title))
+        print(write_report(folders or [], results, choices, out, title, from_domainbed or []))
         return
     print(report_text(results, rule=selection, format=format, spread=spread, published=published), end="")
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Ranks
 from fgmix.plots.looks import GREY, method_looks
-from fgmix.plots.style import PAGE, panels, styled
+from fgmix.plots.style import PAGE, note, panels, styled
 from fgmix.results.rounding import p_equation, rank_text
 
 STEP = 0.5  # height of a line of text, in the axes' own units
@@ -52,6 +52,8 @@ def cd(arrays: Ranks) -> Figure:
             solid_capstyle="butt",
         )
     ax.set_title(f"Average rank over {arrays.pairs} trials and test domains (Friedman, {p_equation(arrays.p)})")
+    if arrays.not_ranked:
+        note(figure, arrays.not_ranked)
     return figure
 
 

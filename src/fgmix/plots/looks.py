@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fgmix.results.labels import algorithm_of
+from fgmix.results.labels import algorithm_of, split_origin
 from fgmix.seeding import seed_hash
 
 GREY = "#999999"
@@ -76,15 +76,19 @@ def method_look(algorithm: str) -> Look:
 
 
 def method_looks(algorithms: Iterable[str]) -> dict[str, Look]:
-    """Looks of the methods of one figure, all different: of two that coincide, the latter has another marker."""
+    """Looks of the methods of one figure, all different: of two that coincide, the latter has another marker.
+
+    A method of several folders has one look, in every figure of them; their names differ.
+    """
+    methods = {key: split_origin(key)[0] for key in algorithms}
     looks: dict[str, Look] = {}
-    for name in sorted(set(algorithms)):
+    for name in sorted(set(methods.values())):
         own = method_look(name)
         first = MARKERS.index(own.marker)
         markers = (*MARKERS[first:], *MARKERS[:first])
         free = [look for look in (Look(own.colour, marker) for marker in markers) if look not in looks.values()]
         looks[name] = free[0] if free else own
-    return looks
+    return {key: looks[name] for key, name in methods.items()}
 
 
 def line_style(model: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import fgmix
 from fgmix.analysis.arrays import load_arrays
-from fgmix.analysis.results import VARIANTS, grid_sensitivities, method_ranks, step_cost, variant_ablation
+from fgmix.analysis.results import grid_sensitivities, method_ranks, step_cost, variant_ablation, with_variants
 from fgmix.errors import UserError
 from fgmix.files import make_folder, write_bytes
 from fgmix.report.charts import Chart, as_data
@@ -31,9 +31,9 @@ from fgmix.report.summary import headlines
 from fgmix.report.tables import table_html
 from fgmix.results.collect import Results
 from fgmix.results.costs import COST, ERM
-from fgmix.results.report import Comparisons, all_compared, all_tables
+from fgmix.results.report import Comparisons, all_compared, all_tables, rankings
 from fgmix.results.selection import RULES, Rule, Selection, select
-from fgmix.results.statistics import DIFFERENCES, RANKS, rank_methods
+from fgmix.results.statistics import DIFFERENCES, RANKS
 from fgmix.results.tables import OVERALL, Spread, Table
 from fgmix.runs.record import RECORD
 from fgmix.sweeps.status import ORDER, Status, read_status
@@ -59,6 +59,24 @@ class Choices:
 
 
 @dataclass(frozen=True)
+class Sources:
+    """The folders behind a page, as commands name them.
+
+    Args:
+        folders: of runs.
+        from_domainbed: of sweeps of DomainBed.
+    """
+
+    folders: tuple[str, ...]
+    from_domainbed: tuple[str, ...] = ()
+
+    def command(self, kind: str, *options: str, every: bool = True) -> str:
+        """The command that draws a figure of these folders; without `every`, of those that fgmix wrote."""
+        theirs = [word for folder in self.from_domainbed for word in ("--from-domainbed", folder)]
+        return shlex.join(["fgmix", "plot", kind, *self.folders, *(theirs if every else ()), *options])
+
+
+@dataclass(frozen=True)
 class Saved:
     """Figures that were found.
 
@@ -76,7 +94,7 @@ def report_page(
     results: Results,
     choices: Choices = Choices(),  # noqa: B008 (frozen)
     *,
-    source: str = "SWEEP",
+    sources: Sources = Sources(("SWEEP",)),  # noqa: B008 (frozen)
     status: Status | None = None,
     figures: Saved = Saved(),  # noqa: B008 (frozen)
     underway: Sequence[Chart] = (),
@@ -90,7 +108,7 @@ def report_page(
         title: heading of the page.
         results: what was run.
         choices: how to select and show it.
-        source: the folder, for the commands that draw its figures as PDF and PNG.
+        sources: the folders, for the commands that draw their figures as PDF and PNG.
         status: progress of the sweep, if it is one.
         figures: charts of arrays that were computed before.
         underway: curves of runs that are being trained.
@@ -109,8 +127,8 @@ def report_page(
         published=choices.published,
         against_erm=against_erm,
     )
-    own = dict(_result_charts(results, selection, against_erm, choices, source))
-    ablations = _ablations(selection, choices, source) if selection is not None else []
+    own = dict(_result_charts(results, selection, against_erm, choices, sources))
+    ablations = _ablations(selection, choices, sources) if selection is not None else []
     numbered = _numbered([*own.values(), *underway, *ablations, *_new(figures.charts, [*own.values(), *ablations])])
     beside, others = dict(zip(own, numbered)), numbered[len(own) :]
     training, saved = others[: len(underway)], others[len(underway) :]
@@ -147,45 +165,43 @@ def report_page(
 
 
 def _result_charts(
-    results: Results, selection: Selection | None, against_erm: Comparisons, choices: Choices, source: str
+    results: Results, selection: Selection | None, against_erm: Comparisons, choices: Choices, sources: Sources
 ) -> Iterator[tuple[str, Chart]]:
     """Charts that need records only, each with the title of the table that it is shown beside."""
+    rule = ("--selection", choices.rule)
     if selection is not None:
-        for dataset, comparisons in against_erm.items():
-            if any(comparison.interval for comparison in comparisons):
-                yield dataset or OVERALL, differences("differences", comparisons, selection.labels)
+        drawn = {
+            dataset or OVERALL: differences("differences", comparisons, selection.labels)
+            for dataset, comparisons in against_erm.items()
+            if any(comparison.interval for comparison in comparisons)
+        }
+        kept = {id(each) for each in _new([*drawn.values()], ())}  # those over all datasets may be those of one
+        yield from ((title, each) for title, each in drawn.items() if id(each) in kept)
         with suppress(UserError):  # too few methods or trials in common to rank
-            ranks = method_ranks(rank_methods(selection), selection.labels)
-            yield RANKS, chart("ranks", ranks, _command("cd", source, choices))
+            for title, ranking in rankings(selection).items():
+                of = () if title == RANKS else ("--dataset", title.removeprefix(f"{RANKS}, "))
+                ranks = chart("ranks", method_ranks(ranking, selection.labels), sources.command("cd", *of, *rule))
+                yield title, replace(ranks, title=title)
     for grid in results.grids:
         for sensitivity in grid_sensitivities(grid, rule=choices.rule, spread=choices.spread):
-            yield str(sensitivity.title), chart("sensitivity", sensitivity, _command("sensitivity", source, choices))
+            command = sources.command("sensitivity", *rule, every=False)
+            yield str(sensitivity.title), chart("sensitivity", sensitivity, command)
     if results.costs is not None and ERM in results.costs.milliseconds:
-        yield COST, chart("cost", step_cost(results.costs), shlex.join(["fgmix", "plot", "cost", source]))
+        yield COST, chart("cost", step_cost(results.costs), sources.command("cost", every=False))
 
 
-def _ablations(selection: Selection, choices: Choices, source: str) -> list[Chart]:
-    """A figure of the variants of FGMix for each dataset that has some."""
-    command = _command("ablation", source, choices) + (" --published" if choices.published else "")
+def _ablations(selection: Selection, choices: Choices, sources: Sources) -> list[Chart]:
+    """A figure of the variants of FGMix for each dataset and folder that has some."""
+    published = ("--published",) if choices.published else ()
+    command = sources.command("ablation", "--selection", choices.rule, *published)
     return [
         chart(
             f"ablation-{dataset}",
-            variant_ablation(selection, dataset, spread=choices.spread, published=choices.published),
+            variant_ablation(selection, dataset, origin=origin, spread=choices.spread, published=choices.published),
             command,
         )
-        for dataset in selection.domains
-        if len(_variants(selection, dataset)) > 2
+        for dataset, origin in with_variants(selection, least=3)
     ]
-
-
-def _command(kind: str, source: str, choices: Choices) -> str:
-    """The command that draws a figure of selected results."""
-    return shlex.join(["fgmix", "plot", kind, source, "--selection", choices.rule])
-
-
-def _variants(selection: Selection, dataset: str) -> set[str]:
-    """The variants of FGMix, FGMix and ERM that a dataset has."""
-    return {cell.algorithm for cell in selection.cells if cell.dataset == dataset} & set(VARIANTS)
 
 
 def _new(saved: Sequence[Chart], shown: Iterable[Chart]) -> list[Chart]:
@@ -210,17 +226,16 @@ def _units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Html]:
 
     The ranks stand beside the tests of the differences from ERM, whose figures are beside the tables of accuracies.
     """
+    ranks = [drawn for title, drawn in charts.items() if title.startswith(RANKS)]
     units = []
     for table in tables:
-        if table.title == RANKS and RANKS in charts:
+        if table.title.startswith(RANKS) and table.title in charts:
             continue
         tests = table.title == DIFFERENCES
-        drawn = charts.get(RANKS if tests else table.title)
+        drawn = (ranks.pop(0) if ranks else None) if tests else charts.get(table.title)
         shown = table_html(replace(table, title="Significance tests") if tests else table)
         units.append(element("div", shown, _figure(drawn), class_="unit") if drawn else shown)
-    if RANKS in charts and not any(table.title == DIFFERENCES for table in tables):
-        units.append(_figure(charts[RANKS]))
-    return units
+    return [*units, *map(_figure, ranks)]
 
 
 def saved_figures(folder: Path) -> Saved:
@@ -242,7 +257,12 @@ def saved_figures(folder: Path) -> Saved:
 
 
 def write_report(
-    folders: Path | Sequence[Path], results: Results, choices: Choices, out: Path | None = None, title: str = ""
+    folders: Path | Sequence[Path],
+    results: Results,
+    choices: Choices,
+    out: Path | None = None,
+    title: str = "",
+    from_domainbed: Sequence[Path] = (),
 ) -> Path:
     """Write the report of one folder or several, and return its path.
 
@@ -252,8 +272,10 @@ def write_report(
         choices: how to select and show it.
         out: the file; by default report.html in the first folder.
         title: heading of the page; by default the names of the folders.
+        from_domainbed: the folders of DomainBed sweeps.
     """
-    places = [folders] if isinstance(folders, Path) else [*folders]
+    ours = [folders] if isinstance(folders, Path) else [*folders]
+    places = [*ours, *from_domainbed]
     path = out or places[0] / "report.html"
     if path.is_dir():
         path = path / "report.html"
@@ -264,7 +286,7 @@ def write_report(
         title or ", ".join(folder.resolve().name for folder in places),
         results,
         choices,
-        source=str(places[0]),
+        sources=Sources(tuple(map(str, ours)), tuple(map(str, from_domainbed))),
         status=_status_of(places[0]) if len(places) == 1 else None,
         figures=Saved(charts, notes),
         made=f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
@@ -372,10 +394,10 @@ def _figure(drawn: Chart) -> Html:
 
 
 def _runs(count: int, rule: Rule) -> Html:
+    others = "" if rule == "training_domain" else f" for reported runs, {RULES['training_domain']} for others"
     about = (
-        f"{count} finished. Open a run for its spec, its curves and the command that makes it again. Accuracy is on "
-        f"the test domain. Model selection: {RULES[rule]} for reported runs, {RULES['training_domain']} for others. A "
-        "printout contains only the rows that are shown."
+        f"{count:,} finished. Open a run for its spec, its curves and the command that makes it again. Accuracy is on "
+        f"the test domain. Model selection: {RULES[rule]}{others}. A printout contains only the rows that are shown."
     )
     return element(
         "section",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError
-from fgmix.report.page import Choices, report_page, saved_figures
+from fgmix.report.page import Choices, Sources, report_page, saved_figures
 from fgmix.report.underway import underway_charts
 from fgmix.results.collect import NothingFinished, Results, collect
 from fgmix.runs.folder import RunFolder
@@ -46,7 +46,7 @@ class Followed:
                 self.title or self.folder.resolve().name,
                 self._results(),
                 self.choices,
-                source=str(self.folder),
+                sources=Sources((str(self.folder),)),
                 status=status,
                 figures=saved_figures(self.folder),
                 underway=underway_charts(status.unfinished()),

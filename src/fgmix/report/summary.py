@@ -68,13 +68,14 @@ def finding(table: Table, comparisons: Sequence[Comparison]) -> str:
     """
     averages = {row.method: row.entries[-1].value for row in table.rows}
     known = {method: value for method, value in averages.items() if value is not None}
-    if not known:
-        return "no method has a result for every test domain yet."
-    best = max(known, key=lambda method: known[method])
     names = {row.method: table.label(row) for row in table.rows}
+    if not known:
+        return _so_far(table)
+    best = max(known, key=lambda method: known[method])
     reached = f"{names[best]} reaches {accuracy_text(known[best])} % on average"
     if len(known) == 1:
-        return f"{reached}. No other method has a result for every test domain."
+        others = "No other method has a result for every test domain." if len(names) > 1 else "It is the only method."
+        return f"{reached}. {others}"
     sentence = f"{reached}, the highest of {len(known)} results"
     compared = {c.method: c for c in comparisons if c.difference is not None}
     if best in compared:
@@ -84,6 +85,24 @@ def finding(table: Table, comparisons: Sequence[Comparison]) -> str:
         return f"{sentence}. There is no ERM to compare it with."
     second = max(others, key=lambda method: known[method])
     return f"{sentence}. The best other method is {names[second]}: {_difference(compared[second], names)}."
+
+
+def _so_far(table: Table) -> str:
+    """Where no method has been tested on every domain: the numbers of one that has some, else that there is none."""
+    measured = [
+        (table.label(row), [(name, e.value) for name, e in zip(table.columns, row.entries) if e.value is not None])
+        for row in table.rows
+    ]
+    having = [(label, numbers) for label, numbers in measured if numbers]
+    if not having:
+        return "no run has a result yet."
+    if len(having) > SEVERAL or any(len(numbers) > SEVERAL for _, numbers in having):
+        return f"{len(having)} methods have results, none of them for every test domain yet."
+    parts = [
+        f"{label} reaches {', '.join(f'{accuracy_text(value)} % on {name}' for name, value in numbers)}"
+        for label, numbers in having
+    ]
+    return f"{'; '.join(parts)}. The other test domains have no result yet."
 
 
 def _difference(c: Comparison, names: dict[Method, str]) -> str:
@@ -97,7 +116,7 @@ def _difference(c: Comparison, names: dict[Method, str]) -> str:
         "different": "a significant difference",
         "not significant": "no significant difference",
         "too few pairs": f"too few trials to test ({c.pairs} pairs of trial and test domain)",
-        "not tested": "not tested, because the two measured exactly the same",
+        "not tested": f"not tested, because it is identical to {names[c.copy_of or c.baseline]}",
     }[c.verdict]
     p = f" ({p_equation(c.p_holm)}, Wilcoxon, Holm)" if c.p_holm is not None and c.verdict != "too few pairs" else ""
     return f"{found}, {verdict}{p}"

@@ -22,33 +22,39 @@ def beside(table: Table) -> Table:
     The caption says which methods or datasets the paper does not have, and which preset runs those that it has.
     """
     rows: list[Row] = []
-    lacking: list[Method] = []
     shown: set[Method] = set()
     for row in table.rows:
-        method = Method(split_origin(row.method.algorithm)[0], row.method.model)
-        theirs = _entries(table, method)
+        method = _without_origin(row)
         rows.append(row)
-        if not any(entry.value is not None for entry in theirs):
-            lacking.append(row.method)
-        elif method not in shown:  # once, where several folders have it
+        if _has_row(table, method) and method not in shown:  # once, where several folders have it
             shown.add(method)
-            rows.append(Row(method, theirs, source=PAPER))
-    notes = [table.caption, ABOUT if len(rows) > len(table.rows) else "", _lacking(table, lacking)]
+            rows.append(Row(method, _entries(table, method), source=PAPER))
+    notes = [table.caption, ABOUT if len(rows) > len(table.rows) else "", lacking(table)]
     return replace(table, rows=tuple(rows), caption=" ".join(filter(None, notes)))
 
 
-def _lacking(table: Table, methods: list[Method]) -> str:
-    """What the paper does not have of a table, and how to run what it has."""
+def lacking(table: Table) -> str:
+    """What the paper does not have of a table of ours, and how to run what it has; empty where it has all."""
+    methods = [row.method for row in table.rows if not _has_row(table, _without_origin(row))]
     if not methods:
         return ""
     names = ", ".join(method_label(table.labels, *method) for method in methods)
-    datasets = [name for name in next(iter(overall().values())) if name != AVERAGE]
     if len(methods) < len(table.rows):
         return f"The paper has no numbers of {names}."
+    datasets = [name for name in next(iter(overall().values())) if name != AVERAGE]
+    where = table.dataset if table.dataset and table.dataset not in datasets else "these rows"
     return (
-        f"The paper has no numbers for these rows. Its datasets are {', '.join(datasets)}: run its methods on them "
+        f"The paper has no numbers for {where}. Its datasets are {', '.join(datasets)}: run its methods on them "
         "with fgmix sweep --preset paper-overall."
     )
+
+
+def _without_origin(row: Row) -> Method:
+    return Method(split_origin(row.method.algorithm)[0], row.method.model)
+
+
+def _has_row(table: Table, method: Method) -> bool:
+    return any(entry.value is not None for entry in _entries(table, method))
 
 
 def _entries(table: Table, method: Method) -> tuple[Entry, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from fgmix.errors import UserError
 from fgmix.results.beside import beside
@@ -12,10 +13,12 @@ from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
 from fgmix.results.labels import split_origin
 from fgmix.results.other_metrics import metrics_tables
-from fgmix.results.selection import Rule, Selection, select
+from fgmix.results.selection import Method, Rule, Selection, select
 from fgmix.results.statistics import (
     BASELINE,
+    RANKS,
     Comparison,
+    Ranking,
     accuracies_by_method,
     compare,
     comparison_table,
@@ -100,6 +103,8 @@ def report_tables(
     found = all_compared(selection) if against_erm is None else against_erm
     tables = []
     for name, comparisons in found.items():
+        if name is None and not has_overall(selection):
+            continue
         table = (
             dataset_table(selection, name, spread=spread)
             if name
@@ -125,6 +130,31 @@ def compared(selection: Selection, dataset: str | None = None) -> list[Compariso
     return compare(selection, dataset=dataset) if has_erm else []
 
 
+def has_overall(selection: Selection) -> bool:
+    """Whether a method has numbers on two datasets: else there is nothing to average over datasets."""
+    datasets: dict[Method, set[str]] = {}
+    for cell in selection.accuracies():
+        datasets.setdefault(cell.method, set()).add(cell.dataset)
+    return any(len(found) > 1 for found in datasets.values())
+
+
+def rankings(selection: Selection) -> dict[str, Ranking]:
+    """Rankings by title: over all datasets, or, where the methods have nothing in common there, of each dataset.
+
+    An error says why the methods of a single dataset cannot be ranked.
+    """
+    try:
+        return {RANKS: rank_methods(selection)}
+    except UserError:
+        if len(selection.domains) < 2:
+            raise
+    found = {}
+    for dataset in selection.domains:
+        with suppress(UserError):
+            found[f"{RANKS}, {dataset}"] = rank_methods(selection, dataset=dataset)
+    return found
+
+
 def _rank_tables(selection: Selection) -> list[Table]:
     """Average ranks, or why there are none; nothing for two methods, whose ranks say no more than their difference."""
     twins = copies(selection)
@@ -132,6 +162,6 @@ def _rank_tables(selection: Selection) -> list[Table]:
     if len(methods) < 3:
         return []
     try:
-        return [ranking_table(rank_methods(selection), selection.labels)]
+        return [ranking_table(ranking, selection.labels, title) for title, ranking in rankings(selection).items()]
     except UserError as error:
         return [unranked_table(methods, str(error), selection.labels)]

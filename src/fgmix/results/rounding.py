@@ -20,15 +20,15 @@ def accuracy_text(percent: float, spread: float | None = None) -> str:
 
 
 def difference_text(points: float, interval: tuple[float, float] | None = None) -> str:
-    """A difference of accuracies in percentage points, and its interval where it has one.
+    """A difference of accuracies in percentage points, and its interval where it has one; a rounded zero has no sign.
 
     >>> difference_text(1.25, (-0.04, 3.0))
-    '+1.2 [+0.0, +3.0]'
+    '+1.2 [0.0, +3.0]'
     """
     if interval is None:
-        return f"{points:+z.1f}"
+        return f"{points:+.1f}" if round(points, 1) else "0.0"
     low, high = interval
-    return f"{points:+z.1f} [{low:+z.1f}, {high:+z.1f}]"
+    return f"{difference_text(points)} [{difference_text(low)}, {difference_text(high)}]"
 
 
 def p_text(p: float) -> str:

@@ -139,7 +139,8 @@ def copies(selection: Selection, dataset: str | None = None) -> dict[Method, Met
     """Methods whose runs measured exactly what the runs of an earlier one did, at every evaluation: a result once more.
 
     Averaged weights of a run that ended before the average began are the raw ones; a method whose settings switch it
-    off is ERM; one run may be listed under two points of a grid. Raw rows come first, so that they are the originals.
+    off is ERM; one run may be listed under two points of a grid. Raw rows come first, then ERM, then the first folder:
+    they are the originals.
 
     Args:
         selection: what was selected.
@@ -149,9 +150,15 @@ def copies(selection: Selection, dataset: str | None = None) -> dict[Method, Met
     for cell, found in sorted(selection.cells.items()):
         if isinstance(found, Selected) and dataset in (None, cell.dataset):
             measured.setdefault(cell.method, []).append((cell, found))
+    folders = list(dict.fromkeys(split_origin(method.algorithm)[1] for method in selection.methods()))
+
+    def place(method: Method) -> tuple[bool, bool, int]:
+        own, origin = split_origin(method.algorithm)
+        return method.model != "raw", own != BASELINE, folders.index(origin)
+
     originals: list[Method] = []
     found_copies: dict[Method, Method] = {}
-    for method in sorted(measured, key=lambda m: (m.model != "raw", m.algorithm != BASELINE)):
+    for method in sorted(measured, key=place):
         twin = next((other for other in originals if _are_copies(measured[other], measured[method])), None)
         if twin is None:
             originals.append(method)
@@ -362,17 +369,14 @@ def marked(table: Table, comparisons: Sequence[Comparison]) -> Table:
     rows = tuple(
         replace(row, mark=marks[row.method]) if row.method in marks and not row.source else row for row in table.rows
     )
+    level = f"Holm, α = {comparisons[0].alpha:g}" if comparisons else ""
     meanings: dict[Verdict, str] = {
-        "not significant": "no significant difference from ERM (Wilcoxon over trials and test domains, Holm",
-        "too few pairs": "too few trials and test domains for a significant difference from ERM (Wilcoxon, Holm",
-        "not tested": "not tested against ERM (a copy of another row, or nothing in common",
+        "not significant": f"no significant difference from ERM (Wilcoxon over trials and test domains, {level})",
+        "too few pairs": f"too few trials and test domains for a significant difference from ERM (Wilcoxon, {level})",
+        "not tested": "not tested against ERM (a copy of another row, or no trial and test domain in common)",
     }
     used = {row.mark for row in rows}
-    legend = [
-        f"{MARKS[verdict]}: {meaning}, α = {comparisons[0].alpha:g})."
-        for verdict, meaning in meanings.items()
-        if MARKS[verdict] in used
-    ]
+    legend = [f"{MARKS[verdict]}: {meaning}." for verdict, meaning in meanings.items() if MARKS[verdict] in used]
     return replace(table, rows=rows, caption=" ".join([table.caption, *legend]))
 
 
@@ -426,19 +430,25 @@ def _note(comparison: Comparison, labels: Labels) -> str:
     return ""
 
 
-def ranking_table(ranking: Ranking, labels: Labels) -> Table:
+def ranking_table(ranking: Ranking, labels: Labels, title: str = RANKS) -> Table:
     """Average ranks, best first, and which differences between them are significant."""
     rows = tuple(Row(method, (Entry(rank, text=rank_text(rank)),)) for method, rank in ranking.ranks.items())
-    left_out = [
-        f"{method_label(labels, *method)} (identical to {method_label(labels, *twin)})"
-        for method, twin in ranking.copies.items()
-    ]
     caption = (
         f"Average rank over {ranking.pairs} trials and test domains; 1 is the best. Friedman: χ² = "
         f"{ranking.statistic:.2f}, {p_equation(ranking.p)}. Ranks that differ by less than "
         f"{rank_text(ranking.critical_difference)} are not significantly different (Nemenyi, α = {ranking.alpha:g})."
-    ) + (f" Not ranked: {', '.join(left_out)}." if left_out else "")
-    return Table(RANKS, caption, (AVERAGE_RANK,), rows, labels, best=False)
+    )
+    caption = " ".join(filter(None, (caption, not_ranked(ranking, labels))))
+    return Table(title, caption, (AVERAGE_RANK,), rows, labels, best=False)
+
+
+def not_ranked(ranking: Ranking, labels: Labels) -> str:
+    """Which rows have no rank, and why; empty where all have one."""
+    found = [
+        f"{method_label(labels, *method)} (identical to {method_label(labels, *twin)})"
+        for method, twin in ranking.copies.items()
+    ]
+    return f"Not ranked: {', '.join(found)}." if found else ""
 
 
 def unranked_table(methods: Sequence[Method], reason: str, labels: Labels) -> Table:

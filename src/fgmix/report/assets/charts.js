@@ -159,7 +159,17 @@ const cellSize = (centres, to) => Math.abs(centres.length > 1 ? to(centres[1]) -
 
 // A panel
 
-const longest = (ticks) => Math.max(0, ...ticks.map(([, text]) => text.length));
+const LINE = 24; // characters of a name beside an axis, in one line
+
+// A name in one line, or in two where it is long
+const linesOf = (text) => {
+  if (text.length <= LINE) return [text];
+  const space = text.lastIndexOf(" ", LINE);
+  const end = space > 0 ? space : LINE;
+  return [text.slice(0, end), shorten(text.slice(end).trim(), LINE)];
+};
+
+const longest = (ticks) => Math.max(0, ...ticks.flatMap(([, text]) => linesOf(text).map((line) => line.length)));
 
 const drawPanel = (panel, number, label) => {
   const ranges = { x: extent(panel, "x"), y: extent(panel, "y") };
@@ -168,7 +178,7 @@ const drawPanel = (panel, number, label) => {
   const tilted = panel.x.ticks !== null && panel.x.ticks.length > 0 && longest(ticks.x) * ticks.x.length > 42;
   const height = named ? Math.max(120, Math.min(900, 90 + 30 * (ranges.y[1] - ranges.y[0]))) : HEIGHT;
   const box = {
-    left: 14 + 6.2 * Math.min(longest(ticks.y), 24) + (panel.y.label ? 18 : 0),
+    left: 14 + 6.2 * longest(ticks.y) + (panel.y.label ? 18 : 0),
     right: WIDTH - 10,
     top: 8,
     bottom: height - (ticks.x.length ? 18 : 4) - (panel.x.label ? 18 : 0) - (tilted ? 50 : 0),
@@ -193,7 +203,11 @@ const drawPanel = (panel, number, label) => {
     const at = y(value);
     if (at < box.top - 1 || at > box.bottom + 1) continue;
     svg.append(draw("line", { x1: box.left - 4, x2: box.left, y1: at, y2: at, class: "tick" }));
-    svg.append(draw("text", { x: box.left - 6, y: at + 4, "text-anchor": "end" }, shorten(text, 24)));
+    const lines = linesOf(text);
+    lines.forEach((line, i) => {
+      const down = at + 4 + 12 * (i - (lines.length - 1) / 2);
+      svg.append(draw("text", { x: box.left - 6, y: down, "text-anchor": "end" }, line));
+    });
   }
   if (panel.x.label) svg.append(draw("text", { x: (box.left + box.right) / 2, y: height - 5, "text-anchor": "middle", class: "label" }, panel.x.label));
   if (panel.y.label) {

@@ -29,6 +29,6 @@ def cd(id: str, arrays: kinds.Ranks, command: str) -> Chart:
     caption = (
         f"Average rank over {arrays.pairs} trials and test domains, the best on the left (Friedman, "
         f"{p_equation(arrays.p)}). {joined if len(arrays.cliques) else alone} "
-        f"{rank_text(arrays.critical_difference)} (Nemenyi)."
-    )
+        f"{rank_text(arrays.critical_difference)} (Nemenyi). {arrays.not_ranked}"
+    ).strip()
     return Chart(id, "Ranks", caption, [Panel("", Axis("Average rank"), y, marks)], command=command)
