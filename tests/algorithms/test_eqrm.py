@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from algorithms.properties import assert_order_of_domains_is_irrelevant, assert_resumes_at
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
-from fgmix.algorithms.eqrm import kernel_quantile
+from fgmix.algorithms.eqrm import EQRM, kernel_quantile
 from reference.twin import Twin, assert_follows
 
 
@@ -79,3 +79,8 @@ def test_the_learning_rate_changes_at_the_end_of_the_burn_in() -> None:
         eqrm.step(batches)
         rates.append(eqrm.optimizer.param_groups[0]["lr"])
     assert rates == [1e-3, 1e-3, 1e-6, 1e-6]
+
+
+def test_a_burn_in_that_is_no_whole_number_lasts_to_the_next_one() -> None:
+    config = EQRM.Config
+    assert [len(EQRM.idle_parts(config(steps=steps, burn_in=9.5))) for steps in (10, 11)] == [1, 0]

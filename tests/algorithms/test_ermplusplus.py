@@ -80,6 +80,15 @@ def test_the_featurizer_stands_still_while_the_head_is_probed() -> None:
     assert moved == [False, False, True, True]
 
 
+def test_a_run_too_short_for_a_part_is_told_so_to_the_step() -> None:
+    """By default the classifier alone trains in steps 1 to 501, and step 600 is the first to average."""
+    method = algorithms.get("ermplusplus")
+    idle = {steps: method.idle_parts(method.Config(steps=steps)) for steps in (501, 502, 599, 600)}
+    assert [len(sentences) for sentences in idle.values()] == [2, 1, 1, 0]
+    assert "training of the featurizer takes effect after 501 steps (`linear_steps`)" in idle[501][0]
+    assert "the average takes effect after 599 steps (`average_start`)" in idle[599][0]
+
+
 def test_the_average_is_the_mean_of_the_weights_since_its_start() -> None:
     algorithm = toy_algorithm("ermplusplus", shape=(6,), linear_steps=0, average_start=3)
     passed = []

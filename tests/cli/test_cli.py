@@ -115,6 +115,13 @@ def test_lists(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:-1]] == ["arm", "mtl"]
     assert call(monkeypatch, "list", "algorithms", "erm") == 0
     assert "lr = 5e-05: learning rate" in capsys.readouterr().out
+    assert call(monkeypatch, "list", "algorithms", "sam+co*") == 0
+    composed = capsys.readouterr().out
+    assert [line.split()[0] for line in composed.splitlines() if line[0] != " "] == [
+        *("sam+condcad", "condcad", "sam+coral", "coral")
+    ]
+    assert "SAM + CORAL, 2021, flatness, 2 × the operations of ERM, https" in composed
+    assert "Match mean and covariance" in composed
     assert call(monkeypatch, "list", "datasets") == 0
     assert "digits" in capsys.readouterr().out
     assert call(monkeypatch, "list", "backbones") == 0

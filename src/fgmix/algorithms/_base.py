@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -131,11 +132,17 @@ class Algorithm(nn.Module):
     def idle_parts(cls, config: BaseConfig) -> list[str]:
         """A sentence for every part that a run of `config.steps` steps is too short for, to be printed at its start."""
         return [
-            f"{cls.label}: {part} takes effect after {int(start)} steps (`{setting}`), "
+            f"{cls.label}: {part} takes effect after {before} steps (`{setting}`), "
             f"and this run has {config.steps}. Lower `{setting}` or train longer."
             for setting, part in cls.delayed.items()
-            if (start := getattr(config, setting)) >= config.steps
+            if (before := math.ceil(cls.steps_before(setting, config))) >= config.steps
         ]
+
+    @classmethod
+    def steps_before(cls, setting: str, config: BaseConfig) -> float:
+        """How many steps pass before a part of `delayed` acts: the setting's number where steps count from 0."""
+        number: float = getattr(config, setting)
+        return number
 
     @classmethod
     def trunk_steps(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that begin as ERM)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from fgmix.algorithms._base import Algorithm, check_parts
-from fgmix.algorithms._wrapping import INNERMOST, wrapped
+from fgmix.algorithms._wrapping import INNERMOST, can_be_wrapped, wrapped
 from fgmix.errors import UserError, bad_value, unknown
 
 GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
@@ -75,6 +75,15 @@ def names() -> list[str]:
     return sorted(_REGISTRY | _WRAPPERS)
 
 
+def compositions() -> list[str]:
+    """All names `wrapper+method` of a wrapper and a method that it can be wrapped around, sorted.
+
+    >>> "sam+coral" in compositions(), "sam+dann" in compositions()
+    (True, False)
+    """
+    return sorted(f"{wrapper}+{name}" for wrapper in _WRAPPERS for name in names() if can_be_wrapped(get(name)))
+
+
 def get(name: str) -> type[Algorithm]:
     """The class registered as `name`, or the one that a name such as `sam+coral` composes."""
     if not isinstance(name, str):
@@ -82,6 +91,8 @@ def get(name: str) -> type[Algorithm]:
     if name in _WRAPPERS:
         name = f"{name}+{INNERMOST}"
     wrapper, plus, inner = name.partition("+")
+    if plus and not (wrapper and inner):
+        raise UserError(f"Expected the names of a wrapper and a method, such as sam+coral. Found {name!r}. Name both.")
     return _composed(wrapper, inner) if plus else _registered(name)
 
 

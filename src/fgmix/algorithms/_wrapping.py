@@ -22,7 +22,7 @@ def wrapped(wrapper: type[Algorithm], inner: type[Algorithm], name: str) -> type
         inner: what it is wrapped around.
         name: of the result.
     """
-    if not _hands_on_its_update(inner):
+    if not can_be_wrapped(inner):
         raise UserError(
             f"Expected a method whose update is one objective, such as erm or coral, for {wrapper.label} to be wrapped "
             f"around. Found {name!r}, where {inner.label} has an update of its own. Use another method, or drop the "
@@ -51,7 +51,7 @@ def _no_steps(_cls: type[Algorithm], _config: BaseConfig) -> int:
     return 0
 
 
-def _hands_on_its_update(method: type[Algorithm]) -> bool:
+def can_be_wrapped(method: type[Algorithm]) -> bool:
     """Whether every `update` between a method and `Algorithm` calls `super().update`, and `step` is nobody's own."""
     classes = method.__mro__[: method.__mro__.index(Algorithm)]
     updates: list[Callable[..., object]] = [vars(cls)["update"] for cls in classes if "update" in vars(cls)]

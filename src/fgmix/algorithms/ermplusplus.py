@@ -59,6 +59,11 @@ class ERMPlusPlus(Algorithm):
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)
         return {"linear_lr": Searched("linear_lr", 5e-5, LogUniform(-5, -3.5))}
 
+    @classmethod
+    def steps_before(cls, setting: str, config: Config) -> int:  # type: ignore[override]  # its own Config
+        """DomainBed compares its counter of steps before the step with the one, and after it with the other."""
+        return config.linear_steps + 1 if setting == "linear_steps" else max(config.average_start, 1) - 1
+
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
         if self.updates == 0:  # what a run has done to g and h since they were copied, such as --warmup-head

@@ -39,21 +39,32 @@ def _algorithms(pattern: str, family: str | None) -> None:
 
     from fgmix import algorithms
 
-    matching = [name for name in algorithms.names() if fnmatch(name, pattern)]
-    if not matching and "+" in pattern:
-        matching = [pattern]  # a composed name, such as sam+coral
+    known = algorithms.names() if "+" not in pattern else algorithms.compositions()
+    matching = [name for name in known if fnmatch(name, pattern)]
+    if not matching and "+" in pattern and not set("*?[") & set(pattern):
+        algorithms.get(pattern)  # its error says which part is wrong
     if not matching:
-        raise unknown("algorithm", pattern, algorithms.names())
+        raise unknown("algorithm", pattern, known)
     rows = algorithms.overview(matching, family)
     if pattern == "*":
         _print_table(rows)
         return
     for row in rows:
-        cls = algorithms.get(row.name)
-        print(f"{row.name:16} {(cls.__doc__ or '').strip().partition(chr(10))[0]}".rstrip())
-        print(f"    {', '.join(filter(None, (row.label, row.year, row.family, row.needs, row.paper)))}")
-        for field, (default, text) in cls.Config.help().items():
-            print(f"    {field} = {default}: {text}")
+        _print_method(row)
+
+
+def _print_method(row: Overview) -> None:
+    """What a method does and what it declares, and the same of the one it is wrapped around, if any; its settings."""
+    from fgmix import algorithms
+
+    _, _, inner = row.name.partition("+")
+    for told in (row, *algorithms.overview([inner] if inner else [])):
+        what = (algorithms.get(told.name).__doc__ or "").strip().partition("\n")[0]
+        cost = f"{told.cost} × the operations of ERM" if told.cost else ""
+        print(f"{told.name:16} {what}".rstrip())
+        print(f"    {', '.join(filter(None, (told.label, told.year, told.family, cost, told.needs, told.paper)))}")
+    for field, (default, text) in algorithms.get(row.name).Config.help().items():
+        print(f"    {field} = {default}: {text}")
 
 
 def _print_table(rows: list[Overview]) -> None:
