@@ -10,11 +10,12 @@ from typing import Any, get_args
 import pytest
 
 from fgmix import algorithms
+from fgmix.data.benchmarks import BENCHMARKS
 from fgmix.errors import UserError
 from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, to_domainbed
 from fgmix.results.explain import explained
-from fgmix.results.labels import from_domainbed_method
+from fgmix.results.labels import from_domainbed_method, known_domains
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
 from fgmix.sweeps.folder import Plan, write_plan
@@ -156,6 +157,18 @@ def test_domain_names(tmp_path: Path) -> None:
     assert first.spec.test_domains == ("env1",)
     assert (second.spec.dataset, second.spec.algorithm) == ("rotated_mnist", "andmask")
     assert second.spec.test_domains == ("75",)
+
+
+def test_domains_of_benchmarks_have_domainbeds_numbers(tmp_path: Path) -> None:
+    """Known by name are exactly the benchmarks' domains; Spawrious' test domain is DomainBed's first, and our last."""
+    known = {name for name in BENCHMARKS if known_domains(name)}
+    assert {name for name in BENCHMARKS if not BENCHMARKS[name].whole} - known == {"WILDSFMoW"}
+    assert all(sorted(known_domains(name)) == list(BENCHMARKS[name].domains) for name in known)
+    record = finished("Test", 0.75, domains="SC_group_1 SC_group_2 Test", dataset="SpawriousM2M_hard")
+    (folder,) = to_domainbed([record], tmp_path)
+    assert json.loads((folder / "results.jsonl").read_text())["args"]["test_envs"] == [0]
+    (back,) = from_domainbed(tmp_path).records
+    assert (back.spec.test_domains, back.test_accuracy()) == (("Test",), 0.75)
 
 
 def test_not_a_sweep(tmp_path: Path) -> None:

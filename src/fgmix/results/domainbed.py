@@ -203,7 +203,7 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str 
 
 
 def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
-    spec, names = record.spec, record.domains
+    spec, names = record.spec, _numbered(record)
     algorithm = printed(record.domainbed_name or record.label, model)
     args = {
         "dataset": to_domainbed_dataset(record.dataset),
@@ -235,6 +235,12 @@ def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
     if record.status == "done":
         write_bytes(run / "done", b"done")
     return run
+
+
+def _numbered(record: RunRecord) -> tuple[str, ...]:
+    """The domains in the order in which DomainBed numbers them, where it is known; else in ours."""
+    known = known_domains(record.dataset)
+    return known if set(known) == set(record.domains) else record.domains
 
 
 def _keys(evaluation: Evaluation, model: Model, names: tuple[str, ...]) -> dict[str, float]:

@@ -9,7 +9,11 @@ from fgmix.runs.record import Model, RunRecord, printed
 
 Labels = Mapping[str, str]  # a method's key → its label
 
-# Domains in the order that numbers them (folder names, sorted), each with the paper's short name.
+_SPAWRIOUS = ("O2O_easy", "O2O_medium", "O2O_hard", "M2M_easy", "M2M_medium", "M2M_hard")
+_VEHICLES = ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe")
+
+# Domains in the order in which DomainBed numbers them, each with the paper's short name, or its own where the paper
+# lacks the dataset. WILDSFMoW is not here: DomainBed numbers its regions as they first appear in a metadata file.
 _DOMAINS = {
     "PACS": {"art_painting": "A", "cartoon": "C", "photo": "P", "sketch": "S"},
     "VLCS": {"Caltech101": "C", "LabelMe": "L", "SUN09": "S", "VOC2007": "V"},
@@ -25,6 +29,9 @@ _DOMAINS = {
     },
     "rotated_mnist": {angle: angle for angle in ("0", "15", "30", "45", "60", "75")},
     "colored_mnist": {name: name for name in ("+90%", "+80%", "-90%")},
+    "SVIRO": {name: name for name in _VEHICLES},
+    "WILDSCamelyon": {name: name for name in (f"hospital_{i}" for i in range(5))},
+    **{f"Spawrious{kind}": {n: n for n in ("Test", "SC_group_1", "SC_group_2")} for kind in _SPAWRIOUS},
 }
 _DOMAINBED_DATASETS = {"rotated_mnist": "RotatedMNIST", "colored_mnist": "ColoredMNIST"}
 
@@ -93,7 +100,7 @@ def from_domainbed_dataset(name: str) -> str:
 
 
 def known_domains(dataset: str) -> tuple[str, ...]:
-    """Domains of a dataset that is known by name, in the order that numbers them; empty if it is not known.
+    """Domains of a dataset that is known by name, in the order in which DomainBed numbers them; empty if it is not.
 
     >>> known_domains("PACS")
     ('art_painting', 'cartoon', 'photo', 'sketch')
