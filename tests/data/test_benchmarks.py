@@ -69,6 +69,8 @@ def test_folder_is_found_under_either_name_or_as_the_root(tmp_path: Path, benchm
 def test_a_missing_root_says_what_to_pass(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"folder office_home that holds Art, Clipart.*--data-root"):
         load("OfficeHome")
+    with pytest.raises(UserError, match=r"--data-root.*or get WILDSFMoW from https://wilds\.stanford\.edu/downloads\."):
+        load("WILDSFMoW")
     with pytest.raises(UserError, match=rf"OfficeHome at {tmp_path}/office_home.*--data-root"):
         load("OfficeHome", LoadOptions(root=tmp_path))
     with pytest.raises(UserError, match=r"absent/PACS"):

@@ -271,10 +271,12 @@ def find_images(benchmark: Benchmark, root: Path | None, cache: Path | None = No
 def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
     """Where the benchmark is: root/<DomainBed's name>, root/<our name>, or the root itself."""
     holds = f"that holds {', '.join(benchmark.marks)}"
+    name, home = benchmark.name, benchmark.home
+    get_it = f"get {name} from {home}" if home else f"download it: fgmix data download {name}"
     if root is None:
         raise UserError(
             f"Expected a data root with a folder {benchmark.folder} {holds}. Found no data root. "
-            "Pass --data-root FOLDER (`root` of LoadOptions)."
+            f"Pass --data-root FOLDER (`root` of LoadOptions), or {get_it}."
         )
     root = root.expanduser()
     for folder in dict.fromkeys((root / benchmark.folder, root / benchmark.name)):
@@ -282,7 +284,6 @@ def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
             return folder
     if all(os.path.exists(root / mark) for mark in benchmark.marks):
         return root
-    get_it = f"get it from {benchmark.home}" if benchmark.home else f"download it: fgmix data download {benchmark.name}"
     raise MachineError(
         f"Expected {benchmark.name} at {root / benchmark.folder}, a folder {holds}. Found nothing there. "
         f"Pass --data-root (or set FGMIX_DATA) with the folder that contains {benchmark.folder}, or {get_it}."
