@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from fgmix.timing.step import _cost, measure_steps
@@ -20,7 +22,16 @@ def test_ratio_is_the_median_of_rounds() -> None:
     assert cost.ratio == pytest.approx(1.2)
 
 
+SMALL = {"backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 3}
+
+
 def test_every_name_gets_its_cost() -> None:
-    found = list(measure_steps(["erm", "erm + swa"], backbone="small_cnn", image_size=8, batch_size=2, rounds=3))
+    found = list(measure_steps(["erm", "erm + swa"], **SMALL))
     assert [cost.name for cost in found] == ["erm", "erm + swa"]
     assert all(cost.low <= cost.ratio <= cost.high and cost.milliseconds > 0 for cost in found)
+
+
+def test_cpu_time_is_the_processs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.process_time", count(step=0.5).__next__)
+    (cost,) = measure_steps(["erm"], **SMALL, cpu_time=True)
+    assert (cost.ratio, cost.milliseconds) == (1.0, 500.0)

@@ -26,6 +26,9 @@ def step(
     domains: Annotated[int, typer.Option(help="number of source domains", min=1, max=1000)] = 3,
     classes: Annotated[int, typer.Option(help="number of classes", min=2, max=100_000)] = 7,
     rounds: Rounds = 15,
+    cpu_time: Annotated[
+        bool, typer.Option("--cpu-time", help="count CPU seconds, which other processes hardly change")
+    ] = False,
 ) -> None:
     """Measure the time of a training step relative to ERM's, beside the paper's number.
 
@@ -43,6 +46,7 @@ def step(
         n_domains=domains,
         n_classes=classes,
         rounds=rounds,
+        cpu_time=cpu_time,
     )
     paper = step_milliseconds()
     print(f"{backbone} at {image_size} px, {domains} domains × {batch_size}, {classes} classes; ratio to ERM's step")
