@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fgmix.analysis.embeddings import code_embedding, mixing_embedding, plane, thumbnails
+from fgmix.analysis.results import run_curves
 from fgmix.data import Domain
 from fgmix.data._dataset import ArrayInputs
 from fgmix.errors import UserError
@@ -28,6 +29,8 @@ def test_panels_of_a_mixing_run(mixing: OpenedRun) -> None:
     assert found.extrapolated(1) == 0
     mixed = (found.panel == 2) & (found.domain < 0)
     assert found.extrapolated(2) == found.extrapolates[mixed].mean()  # of the codes that are shown
+    curves = run_curves(mixing.record)
+    assert found.trained_share == curves.metric_values[curves.metrics == "Extrapolated share"][0, -1]
     named = found.domain >= 0
     for d, i, label in zip(found.domain[named], found.sample[named], found.label[named]):
         assert mixing.prepared.dataset.domains[d].y[i] == label

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,12 @@ def test_directions_are_kept(erm: OpenedRun, tmp_path: Path) -> None:
     found = flatness([erm], directions=4, keep=tmp_path / "f", progress=False)
     np.testing.assert_array_equal(found.gaps[0, :2], whole.gaps[0, :2] + 1)
     np.testing.assert_array_equal(found.gaps[0, 2:], whole.gaps[0, 2:])
+
+
+def test_runs_of_different_trials_are_refused(erm: OpenedRun, mixing: OpenedRun) -> None:
+    other = replace(mixing, record=replace(mixing.record, spec=replace(mixing.record.spec, trial_seed=1)))
+    with pytest.raises(UserError, match="same trial_seed"):
+        flatness([erm, other], progress=False)
 
 
 def test_an_unknown_scope_is_said(erm: OpenedRun) -> None:

@@ -99,6 +99,7 @@ def test_surface_of_two_runs(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) 
         right = network.classifier(test.codes(network)).argmax(1) == test.y
     assert found.values[0, 1, 2] == pytest.approx(float(loss), rel=1e-4)
     assert found.values[2, 1, 2] == pytest.approx(100 * float(right.float().mean()))
+    assert found.correct[1, 2].tolist() == right.tolist()
     assert not np.allclose(found.values[0], found.values[1])  # the second loss has mixed codes in it
 
 
@@ -108,9 +109,11 @@ def test_rows_of_the_grid_are_kept(erm: OpenedRun, mixing: OpenedRun, tmp_path: 
     (partial,) = tmp_path.glob(".surface*.partial.npz")
     with np.load(partial) as archive:
         content = dict(archive)
-    np.savez(partial, key=content["key"], rows=content["rows"][:1] + 1)
+    content["rows"][..., :2] += 1  # the losses, marked, so that use is seen
+    np.savez(partial, key=content["key"], rows=content["rows"][:1])
     again = surface(erm, mixing, resolution=3, samples=5, keep=keep, progress=False)
-    np.testing.assert_allclose(again.values[:, 0], first.values[:, 0] + 1)
+    np.testing.assert_allclose(again.values[:2, 0], first.values[:2, 0] + 1)
+    np.testing.assert_array_equal(again.correct, first.correct)
     np.testing.assert_array_equal(again.values[:, 1:], first.values[:, 1:])
 
 

@@ -67,7 +67,7 @@ COMMANDS = {
     "tsne-features": ["tsne", "fgmix", "--beside", "erm", "--samples", "8"],
     "flatness-classifier": ["flatness", "erm", "fgmix", "--directions", "2"],
     "flatness-network": ["flatness", "erm", "--scope", "network", "--directions", "2", "--samples", "5"],
-    "flatness-classifier-scans-2-1-erm-fgmix": [
+    "flatness-classifier-scans-2-1-erm-fgmix-trial-0": [
         *("flatness", "erm", "fgmix", "erm 1", "fgmix 1"),
         *("--directions", "2", "--samples", "5"),
     ],

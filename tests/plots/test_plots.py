@@ -98,6 +98,7 @@ def test_tsne() -> None:
     assert "cat" in texts(left)  # the class, in the outline of its source codes
     assert len(left.lines) == 1
     assert "weights is below 0" in note(figure)
+    assert "In training it was 6.2 % over the steps" in note(draw(replace(made.embedding(), trained_share=0.062)))
 
 
 def test_without_mixed_codes_nothing_is_said_of_them() -> None:
@@ -153,7 +154,9 @@ def test_surface() -> None:
     assert set(legend(figure)) == {
         *("Initial", "ERM + SWA", "FGMix + SWA"),
         *("ERM path", "ERM + SWA path", "FGMix path", "FGMix + SWA path"),
+        "Highest test accuracy",
     }
+    assert test.collections[-1].get_offsets().tolist() == [pytest.approx([1, 0])]
 
 
 def test_levels_rise_also_over_a_flat_surface() -> None:

@@ -139,6 +139,7 @@ def test_surface_has_one_scale_for_losses_and_one_for_accuracy() -> None:
         "ERM + SWA model",
         "FGMix + SWA model",
     ]
+    assert points(drawn, 2)[-1].name == "Highest test accuracy"
     assert points(drawn, 0)[0].text[1] == "ERM, step 10"
 
 

@@ -41,6 +41,8 @@ class Embedding:
         thumbnails: small pictures of the samples (t, s, s, 3); none where samples are not images.
         thumbnail: which of them shows a point (n,); −1 for none.
         extrapolates: whether it is a mixed code with a weight below 0 (n,).
+        trained_share: share of extrapolated codes in training, over the steps before the last evaluation; NaN where
+            nothing was mixed.
     """
 
     panels: Texts
@@ -55,6 +57,7 @@ class Embedding:
     thumbnails: Bytes = field(default_factory=lambda: np.zeros((0, 1, 1, 3), dtype=np.uint8))
     thumbnail: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     extrapolates: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    trained_share: float = float("nan")
 
     def extrapolated(self, panel: int) -> float:
         """Share of a panel's mixed codes that are extrapolations; NaN where nothing is mixed."""
@@ -109,6 +112,8 @@ class Surface:
         path_steps: the step of the weights (t,).
         path_points: its coordinates (t, 2).
         test_domains: the domains held out, in words.
+        correct: which test samples are classified correctly at each point of the grid (b, a, n): the accuracy is their
+            share. Empty in files of earlier versions.
     """
 
     u: Floats
@@ -125,6 +130,7 @@ class Surface:
     path_steps: Ints
     path_points: Floats
     test_domains: str
+    correct: Bools = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.bool_))
 
 
 @dataclass(frozen=True, eq=False)

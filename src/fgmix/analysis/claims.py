@@ -2,7 +2,8 @@
 
 flatness   ratio of areas under mean (L(φ*) − L(φ′))² over γ, of a method and of the first one (ERM):
            below 1, the method's minimum is flatter; interval: bootstrap of the directions, which both share
-surface    distance of the end of each averaged path to the highest test accuracy on the plane
+surface    distance of the end of each averaged path to the highest test accuracy on the plane (`optima`); interval of
+           their difference: bootstrap of the test samples
 scores     Spearman's ρ of A_ω and the cosine; interval: Fisher's z with the variance of Bonett and Wright (2000),
            https://doi.org/10.1007/BF02294183
 """
@@ -20,6 +21,7 @@ from fgmix.analysis.arrays import Flatness, Floats, Scores, Surface, parts_of
 from fgmix.seeding import numpy_generator
 
 RESAMPLES = 2000
+SURFACE_RESAMPLES = 500  # each of them fits a surface
 LEVEL = 0.95
 NORMAL = 1.959964  # quantile of the normal distribution for `LEVEL`
 
@@ -33,6 +35,13 @@ class Ratio:
     value: float
     low: float
     high: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the method's minimum is flatter."""
+        if math.isnan(self.value):
+            return "not defined, the other's area is 0"
+        return "flatter" if self.high < 1 else "sharper" if self.low > 1 else "no difference"
 
 
 def area_ratios(arrays: Flatness) -> list[Ratio]:
@@ -60,37 +69,100 @@ def _ratio(method: str, other: str, own: Floats, base: Floats) -> Ratio:
 
 
 @dataclass(frozen=True)
-class End:
-    """Where an averaged path ends.
+class Ends:
+    """Where the two averaged paths end, seen from the highest test accuracy.
 
     Args:
-        method: whose.
-        distance: to the highest test accuracy on the grid, in the units of the weights.
-        accuracy: test accuracy at the grid point nearest to the end, in percent.
+        distances: of the second and of the third model, in the units of the weights.
+        accuracies: test accuracies there in percent, interpolated between points of the grid.
+        closer: by how much the third model is closer than the second.
+        interval: of `closer`; None where the test samples are not known.
+        resolution: half a cell's diagonal: what the grid can tell apart.
     """
 
-    method: str
-    distance: float
-    accuracy: float
+    distances: tuple[float, float]
+    accuracies: tuple[float, float]
+    closer: float
+    interval: tuple[float, float] | None
+    resolution: float
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether the difference is below what the grid resolves, or its interval contains 0."""
+        low, high = self.interval or (self.closer, self.closer)
+        return abs(self.closer) < self.resolution or low <= 0 <= high
 
 
-def path_ends(arrays: Surface) -> list[End]:
+def path_ends(arrays: Surface) -> Ends:
     """The ends of the averaged paths: the second and the third of the three models, which lie on the plane.
-
-    Of several points with the highest accuracy, the nearest counts.
 
     Args:
         arrays: values on the plane, and the three models.
     """
+    from scipy.interpolate import RegularGridInterpolator
+
     accuracy = arrays.values[-1]
-    rows, columns = np.nonzero(accuracy >= np.nanmax(accuracy))
-    best = np.stack([arrays.u[columns], arrays.v[rows]], 1)
-    ends = []
-    for name, (a, b) in zip(map(str, arrays.anchors[1:]), arrays.anchor_points[1:]):
-        distance = float(np.hypot(*(best - (a, b)).T).min())
-        nearest = accuracy[np.abs(arrays.v - b).argmin(), np.abs(arrays.u - a).argmin()]
-        ends.append(End(name, distance, float(nearest)))
-    return ends
+    ends = arrays.anchor_points[1:]
+    first, second = np.linalg.norm(ends - optimum(arrays), axis=1).round(9).tolist()
+    at = RegularGridInterpolator((arrays.v, arrays.u), accuracy)(ends[:, ::-1]).tolist()
+    resolution = math.hypot(arrays.u[1] - arrays.u[0], arrays.v[1] - arrays.v[0]) / 2
+    return Ends((first, second), (at[0], at[1]), first - second, _closer_interval(arrays, ends), resolution)
+
+
+def optimum(arrays: Surface) -> Floats:
+    """The point (2,) of the plane with the highest test accuracy, see `optima`."""
+    return optima(arrays.u, arrays.v, arrays.values[-1][None])[0]
+
+
+def optima(u: Floats, v: Floats, accuracies: Floats) -> Floats:
+    """The highest point (r, 2) of each of several surfaces on a grid, between its points where a fit finds it there.
+
+    A quadratic q is fitted to the 5 × 5 points around the highest one (of several, the one nearest to their middle);
+    the result is its maximum where q has one within them, else the highest point itself.
+
+    Args:
+        u: grid along û (a,).
+        v: grid along v̂ (b,).
+        accuracies: (r, b, a).
+
+    Example:
+        >>> u = v = np.linspace(-2, 2, 5)
+        >>> optima(u, v, -((u - 0.3) ** 2 + (v[:, None] + 0.4) ** 2)[None]).round(3).tolist()
+        [[0.3, -0.4]]
+    """
+    return np.array([_optimum(u, v, np.nan_to_num(each, nan=-np.inf)) for each in accuracies])
+
+
+def _optimum(u: Floats, v: Floats, accuracy: Floats) -> Floats:
+    highest = np.argwhere(accuracy >= accuracy.max())
+    row, column = highest[np.square(highest - highest.mean(0)).sum(1).argmin()]
+    rows, columns = (np.arange(max(0, at - 2), min(len(axis), at + 3)) for at, axis in ((row, v), (column, u)))
+    y, x = (each.ravel() for each in np.meshgrid(rows - row, columns - column, indexing="ij"))
+    values = accuracy[np.ix_(rows, columns)].ravel()
+    point = np.array([u[column], v[row]])
+    if len(values) < 6 or not np.isfinite(values).all():
+        return point
+    terms = np.stack([np.ones(len(x)), x, y, x * x, x * y, y * y], 1)
+    _, along, across, xx, xy, yy = np.linalg.lstsq(terms, values, rcond=None)[0]
+    hessian = np.array([[2 * xx, xy], [xy, 2 * yy]])
+    if np.linalg.eigvalsh(hessian).max() > -1e-9 * max(1.0, np.abs(values).max()):
+        return point  # a ridge or a plateau: q has no maximum
+    step = np.linalg.solve(hessian, [-along, -across])
+    inside = (x.min() <= step[0] <= x.max()) and (y.min() <= step[1] <= y.max())
+    return point + step * (u[1] - u[0], v[1] - v[0]) if inside else point
+
+
+def _closer_interval(arrays: Surface, ends: Floats) -> tuple[float, float] | None:
+    """Interval of how much closer the second end is than the first, with the test samples resampled."""
+    rows, columns, n = arrays.correct.shape
+    if n == 0:
+        return None
+    drawn = numpy_generator("surface", n).multinomial(n, np.full(n, 1 / n), SURFACE_RESAMPLES)  # (r, n)
+    accuracies = (drawn @ arrays.correct.reshape(-1, n).T.astype(np.float64)).reshape(-1, rows, columns)
+    found = optima(arrays.u, arrays.v, accuracies)  # (r, 2)
+    first, second = np.linalg.norm(found - ends[:, None], axis=2)
+    low, high = np.quantile(first - second, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
 
 def rho_interval(rho: float, n: int) -> tuple[float, float]:
@@ -123,12 +195,13 @@ def claims(arrays: Any) -> list[str]:
 def _flatter(arrays: Flatness) -> str:
     return (
         f"the minimum of a method is flatter than that of {arrays.methods[0]}: the ratio of the areas under their mean "
-        "curves is below 1 (95 % interval in brackets)."
+        "curves is below 1, and so is its 95 % interval (in brackets)."
     )
 
 
 def _ratios(arrays: Flatness) -> str:
-    return ", ".join(f"{r.method} {r.value:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in area_ratios(arrays)) + "."
+    found = [f"{r.method}: {r.verdict} ({r.value:.2f} [{r.low:.2f}, {r.high:.2f}])" for r in area_ratios(arrays)]
+    return f"{'; '.join(found)}."
 
 
 def _closer(arrays: Surface) -> str:
@@ -136,11 +209,22 @@ def _closer(arrays: Surface) -> str:
 
 
 def _distances(arrays: Surface) -> str:
-    first, second = path_ends(arrays)
-    verdict = "it does" if second.distance < first.distance else "it does not"
+    found = path_ends(arrays)
+    verdict = "a tie" if found.is_tie else "yes" if found.closer > 0 else "no"
+    (first, second), (low, high) = found.distances, found.accuracies
+    interval = "" if found.interval is None else " (95 % interval {:.2g} to {:.2g})".format(*found.interval)
     return (
-        f"{verdict}; distance {second.distance:.3g} ({second.accuracy:.1f} %) against {first.distance:.3g} "
-        f"({first.accuracy:.1f} %), highest {float(np.nanmax(arrays.values[-1])):.1f} %."
+        f"{verdict}; distance {second:.3g} ({high:.1f} %) against {first:.3g} ({low:.1f} %), closer by "
+        f"{found.closer:.2g}{interval}; the grid resolves {found.resolution:.2g}. Highest accuracy on the grid: "
+        f"{float(np.nanmax(arrays.values[-1])):.1f} %{', at its edge' if _at_edge(arrays) else ''}."
+    )
+
+
+def _at_edge(arrays: Surface) -> bool:
+    """Whether the highest test accuracy lies at the edge of the grid: there may be a higher one beyond."""
+    return any(
+        not axis[0] + 0.5 * (axis[1] - axis[0]) < at < axis[-1] - 0.5 * (axis[1] - axis[0])
+        for at, axis in zip(optimum(arrays), (arrays.u, arrays.v))
     )
 
 

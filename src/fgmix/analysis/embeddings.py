@@ -16,7 +16,9 @@ import numpy as np
 import torch
 
 from fgmix.analysis.arrays import Bools, Bytes, Embedding, Floats, Ints
+from fgmix.analysis.metrics import metric_name
 from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
+from fgmix.analysis.results import run_curves
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
 from fgmix.runs.opening import OpenedRun, Sample, check_alike
@@ -85,7 +87,15 @@ def mixing_embedding(
         ["Original codes", "Random interpolation", run.label(model)],
         [own, _with(own, mixtures[0], rest[0]), _with(own, mixtures[1], rest[1])],
         thumbnails((sources, tests)),
+        trained_share(run),
     )
+
+
+def trained_share(run: OpenedRun) -> float:
+    """The share of extrapolated codes that `fgmix plot curves` shows at the last evaluation; NaN if there is none."""
+    curves = run_curves(run.record)
+    found = curves.metric_values[curves.metrics == metric_name("extrapolated")]
+    return float(found[0, -1]) if len(found) else float("nan")
 
 
 def code_embedding(
@@ -205,6 +215,7 @@ def _embedding(
     titles: Sequence[str],
     found: Sequence[_Points],
     pictures: Bytes,
+    share: float = float("nan"),
 ) -> Embedding:
     dataset = run.prepared.dataset
     return Embedding(
@@ -220,4 +231,5 @@ def _embedding(
         thumbnails=pictures,
         thumbnail=np.concatenate([each.thumbnail for each in found]),
         extrapolates=np.concatenate([each.extrapolates for each in found]),
+        trained_share=share,
     )

@@ -29,7 +29,7 @@ from fgmix.analysis.arrays import Flatness, Floats
 from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, training_loss
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import unknown
-from fgmix.runs.opening import OpenedRun
+from fgmix.runs.opening import OpenedRun, check_alike
 from fgmix.runs.record import Model, Which
 from fgmix.seeding import torch_generator
 
@@ -54,7 +54,7 @@ def flatness(
     """Squared loss differences of several runs, along the same directions.
 
     Args:
-        runs: finished runs.
+        runs: finished runs of one trial, which see the same training samples.
         scope: "classifier" (h_φ alone) or "network" (all weights, filter-normalised).
         which: weights after the last step, or the best.
         model: raw or averaged.
@@ -67,6 +67,8 @@ def flatness(
     """
     if scope not in ("classifier", "network"):
         raise unknown("scope", scope, ("classifier", "network"))
+    for run in runs[1:]:
+        check_alike(runs[0], run, ("trial_seed", "holdout_fraction"), "have the same training samples")
     problem = _classifier if scope == "classifier" else _network
     unit = 1.0 if scope == "classifier" else 0.01
     gaps, data = [], []
@@ -87,7 +89,7 @@ def flatness(
     return Flatness(
         scope=scope,
         methods=np.array([run.label(model) for run in runs]),
-        algorithms=np.array([run.record.spec.algorithm for run in runs]),
+        algorithms=np.array([run.record.method for run in runs]),
         data=np.array(data),
         gammas=np.array(gammas, dtype=np.float64),
         gaps=np.stack(gaps),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fgmix.analysis.arrays import Embedding, Floats
@@ -27,9 +29,41 @@ def source_regions(arrays: Embedding, panel: int) -> dict[str, Floats]:
     return {name: found for name, found in regions.items() if len(found)}
 
 
-def name_place(corners: Floats, points: Floats) -> tuple[float, float]:
-    """Where the name of a region stands: above it, at a distance that fits the extent of all points."""
-    return float(corners[:, 0].mean()), float(corners[:, 1].max() + 0.035 * np.ptp(points[:, 1]))
+def name_places(arrays: Embedding, panel: int) -> dict[str, Floats]:
+    """Where the names of a panel's regions stand (2,): beside each, where they cover the fewest codes; none for many.
+
+    Panels of one t-SNE have the same regions, whose names stand at the same places.
+
+    Args:
+        arrays: codes in the plane.
+        panel: which panel.
+    """
+    regions = source_regions(arrays, panel)
+    if len(regions) > NAMED:
+        return {}
+    shared = bool((arrays.domain < 0).any())  # mixed codes: one t-SNE for all panels
+    points = arrays.points if shared else arrays.points[arrays.panel == panel]
+    places: dict[str, Floats] = {}
+    for name, corners in regions.items():
+        places[name] = _freest(name, corners, points, np.array([*places.values()]).reshape(-1, 2))
+    return places
+
+
+def _freest(name: str, corners: Floats, points: Floats, names: Floats) -> Floats:
+    """Of eight places around a region, the one whose box for the name holds the fewest codes and no other name."""
+    extent = np.ptp(points, axis=0)
+    size = extent * (0.012 + 0.009 * len(name), 0.028)  # half the width and height of the name
+    low, high = corners.min(0) - 1.25 * size, corners.max(0) + 1.25 * size
+    sides = [(0, 1), (0, -1), (-1, 0), (1, 0), (-1, 1), (1, 1), (-1, -1), (1, -1)]
+    candidates = np.array([np.where(np.array(side) < 0, low, np.where(side, high, (low + high) / 2)) for side in sides])
+
+    def covered(place: Floats) -> float:
+        inside = (np.abs(points - place) < size).all(1).sum() + 100 * (np.abs(names - place) < 2 * size).all(1).sum()
+        outside = (np.abs(place - (points.min(0) + points.max(0)) / 2) > 0.54 * extent).any()
+        return float(inside + 1000 * outside)
+
+    best: Floats = candidates[int(np.argmin([covered(place) for place in candidates]))]
+    return best
 
 
 def nearest(points: Floats) -> Floats:
@@ -54,14 +88,23 @@ def outline(points: Floats) -> Floats:
     return closed
 
 
-def codes_note(arrays: Embedding) -> str:
+def codes_note(rows: Sequence[Embedding]) -> str:
     """What a reader must know, of what is there."""
     outlines = (
         f"Outlines: each class of the source domains (convex hull of the central {100 * KEPT:.0f} % of its codes)."
     )
-    if not (arrays.domain < 0).any():
+    if not any((arrays.domain < 0).any() for arrays in rows):
         return outlines
+    trained = [
+        f"{100 * arrays.trained_share:.1f} %" + (f" ({arrays.test_domains})" if len(rows) > 1 else "")
+        for arrays in rows
+        if np.isfinite(arrays.trained_share)
+    ]
+    in_training = (
+        f" In training it was {', '.join(trained)} over the steps before the last evaluation (`fgmix plot curves`): on "
+        "training batches, while the weights and the policy still changed."
+    )
     return (
-        f"{outlines} A mixed code is extrapolated if one of its weights is below 0; the share is that of the codes "
-        "shown. `fgmix plot curves` shows the share of each training batch, a mean over the steps between evaluations."
+        f"{outlines} A mixed code is extrapolated if one of its weights is below 0. The share in a title is that of "
+        f"the codes shown, mixed after training.{in_training if trained else ''}"
     )

@@ -140,26 +140,28 @@ def surface(
         row,
         resolution,
         description="surface",
-        key=(first.folder.name, second.folder.name, u.tolist(), v.tolist(), samples, seed),
+        key=(first.folder.name, second.folder.name, u.tolist(), v.tolist(), samples, seed, "by sample"),
         partial=partial_file(keep, second.folder.name) if keep else None,
         progress=progress,
-    )  # (b, a, 3)
+    )  # (b, a, 2 + n)
+    losses, correct = rows[..., :2], rows[..., 2:]
     names = [run.label() for run in (first, second)]
     return Surface(
         u=u,
         v=v,
         panels=np.array([f"Train loss, {names[0]}", f"Train loss, {names[1]}", "Test accuracy (%)"]),
-        values=rows.transpose(2, 0, 1),
+        values=np.stack([losses[..., 0], losses[..., 1], 100 * correct.mean(-1)]),
         anchors=np.array(["Initial", first.label(averages[0]), second.label(averages[1])]),
         anchor_points=plane.points,
         paths=np.array(labels),
-        path_algorithms=np.repeat([run.record.spec.algorithm for run in (first, second)], 2),
+        path_algorithms=np.repeat([run.record.method for run in (first, second)], 2),
         path_averaged=np.array([False, True] * 2),
         path_panels=np.array([[True, False, True]] * 2 + [[False, True, True]] * 2),
         path=path,
         path_steps=steps,
         path_points=points,
         test_domains=" and ".join(first.test_domains),
+        correct=correct.astype(np.bool_),
     )
 
 
@@ -201,7 +203,7 @@ def grid(values: Floats, resolution: int) -> Floats:
 
 @dataclass(frozen=True)
 class _Probe:
-    """Measures both losses and the accuracy at any weights, with one pass over the data."""
+    """Measures both losses and the test samples at any weights, with one pass over the data."""
 
     algorithms: tuple[Algorithm, Algorithm]
     ratios: tuple[float, float]
@@ -218,8 +220,9 @@ class _Probe:
         return cls((algorithms[0], algorithms[1]), (ratios[0], ratios[1]), sources, tests, seed)
 
     @torch.no_grad()
-    def measure(self, tensors: Tensors) -> tuple[float, float, float]:
-        """Train loss of the first and of the second method, test accuracy in percent."""
+    def measure(self, tensors: Tensors) -> list[float]:
+        """Train loss of the first and of the second method, then 1 for every test sample that is classified correctly,
+        and 0 for the others."""
         for algorithm in self.algorithms:
             for name, live in predictor_tensors(algorithm).items():
                 live.copy_(tensors[name])
@@ -231,7 +234,7 @@ class _Probe:
             for algorithm, ratio in zip(self.algorithms, self.ratios)
         ]
         correct = network.classifier(self.tests.codes(network)).argmax(1).cpu() == self.tests.y
-        return losses[0], losses[1], 100 * float(correct.float().mean())
+        return [*losses, *correct.float().tolist()]
 
 
 def _paths(

@@ -395,12 +395,14 @@ def _by_test_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
 
 
 def _named(kind: str, runs: list[OpenedRun]) -> str:
-    """The name of a figure: a run's own, or the dataset, test domains and methods of several."""
+    """The name of a figure: a run's own, or the dataset, test domains, methods and trials of several."""
     if len(runs) == 1:
         return f"{kind}-{runs[0].folder.resolve().name}"
     domains = dict.fromkeys(name for run in runs for name in run.test_domains)
     methods = dict.fromkeys(run.record.method for run in runs)
-    return "-".join([kind, *(_slug(words) for words in (runs[0].prepared.dataset.name, _few(domains), _few(methods)))])
+    trials = dict.fromkeys(str(run.record.spec.trial_seed) for run in runs)
+    words = (runs[0].prepared.dataset.name, _few(domains), _few(methods), f"trial {_few(trials)}")
+    return "-".join([kind, *map(_slug, words)])
 
 
 def _few(names: Iterable[str]) -> str:

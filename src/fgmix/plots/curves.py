@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays import Curves, Floats
 from fgmix.analysis.metrics import is_loss
-from fgmix.plots.looks import domain_looks, line_style, method_look
+from fgmix.plots.looks import MARKERS, domain_looks, line_style, method_look
 from fgmix.plots.style import panels, styled
 
 COLUMNS = 3
 LINES = ("-", "--", ":", "-.")
+TERMS = ("#000000", "#882255", "#117733", "#332288", "#999933")  # none is a domain's colour
 
 
 @styled
@@ -29,17 +32,11 @@ def curves(arrays: Curves) -> Figure:
     figure.suptitle(arrays.title, fontsize=9)
     _by_domain(axes[0], arrays, arrays.accuracy)
     _by_domain(axes[1], arrays, arrays.loss)
-    for i, name in enumerate(terms):
-        axes[2].plot(
-            arrays.steps,
-            metrics[name],
-            color="black",
-            marker="o",
-            markersize=2,
-            linestyle=LINES[i % len(LINES)],
-            label=name,
-        )
-    axes[2].legend(handlelength=2.2)
+    for name, colour, marker, line in zip(terms, cycle(TERMS), cycle(MARKERS), cycle(LINES)):
+        axes[2].plot(arrays.steps, metrics[name], color=colour, marker=marker, linestyle=line, label=name)
+    low, high = axes[2].get_ylim()
+    axes[2].set_ylim(low, high + 0.13 * (len(terms) + 0.5) * (high - low))  # room for the legend
+    axes[2].legend(loc="upper right", handlelength=2.2)
     for ax, name in zip(axes[3:], apart):
         ax.plot(arrays.steps, metrics[name], color=method_look("fgmix").colour, marker="o")
     for i, (ax, text) in enumerate(zip(axes, names)):

@@ -30,6 +30,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 OURS = "#0072B2"  # what was measured here, where the paper's stands beside it
+OPTIMUM = "#00E5FF"  # the best point of a surface: neither in its colour map nor that of a path
 LOSS_COLOURS, ACCURACY_COLOURS = "magma", "cividis"  # colour maps that nobody confuses
 
 

@@ -11,14 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from fgmix.analysis.arrays import Floats, Surface
-from fgmix.plots.looks import ACCURACY_COLOURS, LOSS_COLOURS, method_looks
+from fgmix.analysis.claims import optimum
+from fgmix.plots.looks import ACCURACY_COLOURS, LOSS_COLOURS, OPTIMUM, method_looks
 from fgmix.plots.style import label_row, note, panels, styled
 
 LEVELS = 14
 ANCHOR_MARKERS = ("o", "s", "D")
 NOTE = (
     "Only the three models lie on the plane; other points of the paths are projections. Losses of a row share their "
-    "levels; above the highest, far from every path, they are one colour."
+    "levels; above the highest, far from every path, they are one colour. Star: highest test accuracy, by a quadratic "
+    "fit around the highest point of the grid."
 )
 
 
@@ -55,6 +57,9 @@ def _row(figure: Figure, axes: Sequence[Axes], arrays: Surface, *, first: bool, 
             ax.set_xlabel("û")
         ax.tick_params(labelleft=i == 0)
     axes[0].set_ylabel("v̂")
+    x, y = optimum(arrays)
+    star = {"marker": "*", "s": 60, "color": OPTIMUM, "edgecolor": "black", "linewidth": 0.7, "zorder": 6}
+    axes[-1].scatter(x, y, **star, clip_on=False, label="Highest test accuracy")
 
 
 def loss_levels(losses: Floats) -> Floats:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from fgmix.analysis.arrays import Embedding
-from fgmix.analysis.hulls import NAMED, codes_note, name_place, source_regions
+from fgmix.analysis.hulls import codes_note, name_places, source_regions
 from fgmix.plots.looks import EXTRAPOLATED, GREY, INTERPOLATED, domain_looks
 from fgmix.plots.style import label_row, note, panels, styled
 
@@ -42,7 +41,7 @@ def tsne(rows: Sequence[Embedding]) -> Figure:
         markerscale=1.8,
         columnspacing=1.2,
     )
-    note(figure, codes_note(rows[0]))
+    note(figure, codes_note(rows))
     return figure
 
 
@@ -72,16 +71,13 @@ def _panel(ax: Axes, arrays: Embedding, i: int, *, several: bool) -> None:
     title = str(arrays.panels[i])
     ax.set_title(title if np.isnan(share) else f"{title} ({100 * share:.1f} % extrapolated)")
     ax.set(xticks=[], yticks=[])
-    ax.margins(0.07)
+    ax.margins(0.1)  # room for names
     ax.spines[:].set_visible(True)
 
 
 def _regions(ax: Axes, arrays: Embedding, i: int) -> None:
     """The outline and the name of each class."""
-    regions = source_regions(arrays, i)
-    for name, corners in regions.items():
+    for corners in source_regions(arrays, i).values():
         ax.plot(*corners.T, color=GREY, linewidth=0.7)
-        if len(regions) <= NAMED:
-            place = name_place(corners, arrays.points)
-            rim = [withStroke(linewidth=2, foreground="white")]
-            ax.text(*place, name, fontsize=6.5, fontweight="bold", ha="center", va="center", path_effects=rim)
+    for name, place in name_places(arrays, i).items():
+        ax.text(*place, name, fontsize=6.5, fontweight="bold", ha="center", va="center")

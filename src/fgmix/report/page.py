@@ -31,7 +31,7 @@ from fgmix.report.summary import headlines
 from fgmix.report.tables import table_html
 from fgmix.results.collect import Results
 from fgmix.results.costs import COST, ERM
-from fgmix.results.report import Comparisons, all_compared, all_tables, rankings
+from fgmix.results.report import Comparisons, all_compared, all_tables, has_overall, rankings
 from fgmix.results.selection import RULES, Rule, Selection, select
 from fgmix.results.statistics import DIFFERENCES, RANKS
 from fgmix.results.tables import OVERALL, Spread, Table
@@ -132,7 +132,8 @@ def report_page(
     numbered = _numbered([*own.values(), *underway, *ablations, *_new(figures.charts, [*own.values(), *ablations])])
     beside, others = dict(zip(own, numbered)), numbered[len(own) :]
     training, saved = others[: len(underway)], others[len(underway) :]
-    rows = run_rows(results.all_records(), groups)
+    finished = results.all_records()
+    rows = run_rows(finished, groups)
     style, script = _asset("page.css"), "\n".join(map(_asset, SCRIPTS))
     found = [] if selection is None else headlines(selection, results.records, against_erm)
     head = element(
@@ -149,7 +150,7 @@ def report_page(
         _section("training", "Unfinished runs", [*map(_figure, training)]),
         _section("results", "Results", _units(tables, beside)) or _NOTHING,
         _section("figures", "Figures", [*map(_figure, saved), *map(_note, figures.notes)]),
-        _runs(len(rows), choices.rule),
+        _runs(len(finished), len(rows), choices.rule),
     ]
     body = element(
         "body",
@@ -173,7 +174,7 @@ def _result_charts(
         drawn = {
             dataset or OVERALL: differences("differences", comparisons, selection.labels)
             for dataset, comparisons in against_erm.items()
-            if any(comparison.interval for comparison in comparisons)
+            if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
         }
         kept = {id(each) for each in _new([*drawn.values()], ())}  # those over all datasets may be those of one
         yield from ((title, each) for title, each in drawn.items() if id(each) in kept)
@@ -287,7 +288,7 @@ def write_report(
         results,
         choices,
         sources=Sources(tuple(map(str, ours)), tuple(map(str, from_domainbed))),
-        status=_status_of(places[0]) if len(places) == 1 else None,
+        status=_status_of(places[0], results) if len(places) == 1 else None,
         figures=Saved(charts, notes),
         made=f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
     )
@@ -295,10 +296,12 @@ def write_report(
     return path
 
 
-def _status_of(folder: Path) -> Status | None:
-    """Progress of the sweeps on a folder; None if it is not a sweep's folder."""
+def _status_of(folder: Path, results: Results) -> Status | None:
+    """Progress of the sweeps on a folder; None if it is not a sweep's folder. Runs with a record are not read again."""
+    places = {record.folder: record.status for record in results.all_records() if record.folder}
+    finished = {place.name: status for place, status in places.items() if place.parent == folder}
     try:
-        return read_status(folder)
+        return read_status(folder, Status(finished, {}, {}))
     except UserError:
         return None
 
@@ -393,10 +396,14 @@ def _figure(drawn: Chart) -> Html:
     )
 
 
-def _runs(count: int, rule: Rule) -> Html:
+def _runs(finished: int, listed: int, rule: Rule) -> Html:
     others = "" if rule == "training_domain" else f" for reported runs, {RULES['training_domain']} for others"
+    shorter = (
+        f" Listed are the {listed:,} behind the numbers above; `fgmix report --explain DATASET ALGORITHM DOMAIN` lists "
+        "those that were not selected, too."
+    )
     about = (
-        f"{count:,} finished. Open a run for its spec, its curves and the command that makes it again. Accuracy is on "
+        f"{finished:,} finished.{shorter if listed < finished else ''} Open a run for its spec, its curves and the command that makes it again. Accuracy is on "
         f"the test domain. Model selection: {RULES[rule]}{others}. A printout contains only the rows that are shown."
     )
     return element(

@@ -15,7 +15,7 @@ from fgmix.results.selection import Selected, Selection
 from fgmix.runs.record import Model, RunRecord
 
 CURVES = 400  # runs whose curves the page contains: up to 10 kB each
-MANY = 5000  # runs from which on a quarter of the curves must do, because the list of runs itself has megabytes
+MANY = 5000  # runs that are listed; of more, only those that are reported, with curves for a quarter as many
 
 # Metrics of the selected weights on a test domain that are one number, as the page names them
 UNSEEN = {
@@ -28,15 +28,16 @@ UNSEEN = {
 
 
 def run_rows(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection]]) -> list[dict[str, Any]]:
-    """A row for each run, as JSON's types.
+    """A row for each run, as JSON's types; of more than `MANY` runs, for each that is reported.
 
     Args:
         records: finished runs.
         groups: selections of runs that belong together, each with what sets it apart ("" for runs outside of grids).
     """
     reported = _reported(groups)
-    ordered = sorted(records, key=_place)
-    curves = CURVES if len(ordered) < MANY else CURVES // 4
+    many = len(records) > MANY
+    ordered = sorted((record for record in records if not many or id(record) in reported), key=_place)
+    curves = CURVES // 4 if many else CURVES
     return [_row(record, reported.get(id(record), {}), number < curves) for number, record in enumerate(ordered)]
 
 

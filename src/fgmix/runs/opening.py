@@ -95,8 +95,9 @@ class OpenedRun:
         return self.record.spec.test_domains
 
     def label(self, model: Model = "raw") -> str:
-        """The method as tables call it."""
-        return printed(self.record.label, model)
+        """The method as tables call it, with its arm."""
+        arm = self.record.spec.arm
+        return printed(f"{self.record.label} ({arm})" if arm else self.record.label, model)
 
     def algorithm(self, which: Which = "last", model: Model = "raw") -> Algorithm:
         """The method with its weights after the last or at the selected step, in evaluation mode."""
@@ -195,6 +196,9 @@ def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reaso
     for name in names:
         values = [getattr(run.record.spec, name) for run in (first, second)]
         if values[0] != values[1]:
-            raise UserError(f"Expected runs with the same {name}, which {reason}. Found {values[0]} and {values[1]}.")
+            raise UserError(
+                f"Expected runs with the same {name}, which {reason}. Found {values[0]} and {values[1]}. Name runs that "
+                "agree in it."
+            )
     if first.record.data_fingerprint != second.record.data_fingerprint:
         raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fgmix.analysis import arrays as kinds
-from fgmix.analysis.claims import claims
-from fgmix.plots.looks import ACCURACY_COLOURS, LOSS_COLOURS, method_looks
+from fgmix.analysis.claims import claims, optimum
+from fgmix.plots.looks import ACCURACY_COLOURS, LOSS_COLOURS, OPTIMUM, method_looks
 from fgmix.report.charts import Axis, Cells, Chart, Line, Mark, Panel, Points
 from fgmix.report.figures.shared import row_title
 
@@ -18,7 +18,7 @@ def surface(id: str, rows: Sequence[kinds.Surface], command: str) -> Chart:
     panels = [panel for arrays in rows for panel in _row(arrays, several=len(rows) > 1)]
     caption = [
         "The plane through three models, with the training paths projected on it: only the models lie on it. Solid "
-        "lines: averaged weights.",
+        "lines: averaged weights. Star: highest test accuracy, by a quadratic fit around the highest grid point.",
         *claims(kinds.Rows.of(rows)),
     ]
     return Chart(id, row_title("Loss surface", rows), " ".join(caption), panels, None, command, len(rows[0].panels))
@@ -45,7 +45,8 @@ def _row(arrays: kinds.Surface, several: bool) -> list[Panel]:
         )
         name = "Both paths" if last else title.removeprefix("Train loss, ")
         shown = f"{arrays.test_domains}: {name}" if several else name
-        panels.append(Panel(shown, Axis("û"), Axis("v̂"), [cells, *_paths(arrays, i), *_anchors(arrays)]))
+        best = [_optimum(arrays)] if last else []
+        panels.append(Panel(shown, Axis("û"), Axis("v̂"), [cells, *_paths(arrays, i), *_anchors(arrays), *best]))
     return panels
 
 
@@ -64,6 +65,11 @@ def _paths(arrays: kinds.Surface, panel: int) -> list[Mark]:
                 Points(label, x, y, look.colour, look.marker, texts),
             ]
     return marks
+
+
+def _optimum(arrays: kinds.Surface) -> Mark:
+    x, y = optimum(arrays)
+    return Points("Highest test accuracy", [x], [y], OPTIMUM, "*", ["Highest test accuracy"], outlined=True)
 
 
 def _anchors(arrays: kinds.Surface) -> list[Mark]:

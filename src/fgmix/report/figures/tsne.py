@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fgmix.analysis import arrays as kinds
-from fgmix.analysis.hulls import NAMED, codes_note, name_place, source_regions
+from fgmix.analysis.hulls import codes_note, name_places, source_regions
 from fgmix.plots.looks import EXTRAPOLATED, GREY, INTERPOLATED, domain_looks
 from fgmix.report.charts import Axis, Chart, Line, Mark, Panel, Pictures, Points, Words
 from fgmix.report.figures.shared import ink, row_title
@@ -31,7 +31,7 @@ def tsne(id: str, rows: Sequence[kinds.Embedding], command: str) -> Chart:
     ]
     caption = [
         "t-SNE of latent codes: neighbours are similar, distances between clusters mean little.",
-        codes_note(rows[0]),
+        codes_note(rows),
         "Hover over a point to see its sample, highlighted in every panel." if shown else "",
     ]
     title = row_title("Latent codes", rows)
@@ -77,12 +77,12 @@ def _embedded(arrays: kinds.Embedding, panel: int, first: int, several: bool) ->
 
 def _regions(arrays: kinds.Embedding, panel: int) -> list[Mark]:
     """The outline and the name of each class of the sources."""
-    regions = source_regions(arrays, panel)
-    outlines: list[Mark] = [Line("", c[:, 0], c[:, 1], GREY, width=1) for c in regions.values()]
-    if not regions or len(regions) > NAMED:
-        return outlines
-    places = np.array([name_place(corners, arrays.points) for corners in regions.values()])
-    return [*outlines, Words(places[:, 0], places[:, 1], list(regions))]
+    outlines = [Line("", c[:, 0], c[:, 1], GREY, width=1) for c in source_regions(arrays, panel).values()]
+    names = name_places(arrays, panel)
+    if not names:
+        return [*outlines]
+    x, y = np.array([*names.values()]).T
+    return [*outlines, Words(x, y, list(names))]
 
 
 def pictures(thumbnails: Any) -> Pictures | None:
