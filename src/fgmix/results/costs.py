@@ -9,7 +9,7 @@ from pathlib import Path
 from fgmix.errors import UserError
 from fgmix.files import read_json
 from fgmix.results.labels import Labels
-from fgmix.results.published import step_milliseconds
+from fgmix.results.published import method_names, step_milliseconds
 from fgmix.results.rounding import ratio_text
 from fgmix.results.selection import Method
 from fgmix.results.tables import Entry, Row, Table
@@ -25,7 +25,7 @@ class Costs:
 
     Args:
         milliseconds: time per step by method, with and without averaging.
-        labels: how methods are printed, by their keys.
+        labels: how methods are printed, by their keys; where the file does not say, as the paper calls them.
     """
 
     milliseconds: Mapping[Method, float]
@@ -43,7 +43,7 @@ def read_costs(folder: Path) -> Costs | None:
         return Costs(
             {Method(name): float(time) for name, time in raw.items()}
             | {Method(name, "swa"): float(time) for name, time in averaged.items()},
-            {str(name): str(label) for name, label in dict(content.get("labels", ())).items()},
+            {**method_names(), **{str(name): str(label) for name, label in dict(content.get("labels", ())).items()}},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(

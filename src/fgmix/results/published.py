@@ -38,6 +38,17 @@ def order() -> tuple[str, ...]:
 
 
 @cache
+def method_names() -> Mapping[str, str]:
+    """What the paper calls its methods, by key.
+
+    >>> method_names()["l2a_ot"], method_names()["fgmix_a"]
+    ('L2A-OT', 'FGMix-A')
+    """
+    variants = {line["key"]: f"FGMix-{line['variant']}" for line in _lines("ablation_by_domain")}
+    return variants | {line["key"]: line["algorithm"] for line in _lines("overall") if line["model"] == "raw"}
+
+
+@cache
 def accuracies() -> Mapping[tuple[str, Method, str], Accuracy]:
     """By dataset, method, and the paper's name of the test domain (or "Avg"); the rows of the ablation included.
 
