@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from deploy.made import small_image_model, small_images, vector_model
+from fgmix.algorithms import names
 from fgmix.deploy.export import export_model
 from fgmix.deploy.model import Model
 from fgmix.deploy.predict import predict_paths
@@ -73,6 +74,17 @@ def test_torch_export(vectors_model: Model, tmp_path: Path) -> None:
     expected = vectors_model.predict(x.numpy())
     np.testing.assert_allclose(p.detach().numpy(), expected.probabilities, atol=1e-6)
     assert trusted.tolist() == expected.trusted.tolist()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", names())
+def test_every_methods_model_exports(algorithm: str, tmp_path: Path) -> None:
+    model = small_image_model(tmp_path / "model", algorithm=algorithm)
+    program = torch.export.load(export_model(model, tmp_path / "model.pt2", "pt2")).module()
+    x = small_images()[0][:5]
+    with torch.no_grad():
+        p, _, _ = program(torch.from_numpy(x))
+    np.testing.assert_allclose(p.numpy(), model.predict(x).probabilities, atol=1e-5)
 
 
 def test_a_file_that_differs_is_not_handed_over(
