@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,12 @@ from scipy.special import logsumexp, softmax
 
 from fgmix.algorithms import Algorithm
 from fgmix.deploy.estimate import selected
-from fgmix.deploy.noise import noise_like
+from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.trust import fit_familiar, squared_distances
 from fgmix.metrics import auroc
 from fgmix.runs.opening import OpenedRun, Sample, open_run
+from fgmix.runs.prepared import load_dataset
+from fgmix.runs.record import read_record
 
 Floats = NDArray[np.float64]
 SAMPLES, NOISE = 1000, 300  # of each domain
@@ -28,10 +31,10 @@ SAMPLES, NOISE = 1000, 300  # of each domain
 
 def held_out_runs(model: Path, data: str) -> Iterator[OpenedRun]:
     """The runs of a model's estimate, opened."""
-    dataset = None
-    for record in sorted((model / "runs").glob("*/record.json")):
-        run = open_run(record.parent, dataset=dataset or data, progress=False)
-        dataset = run.prepared.dataset
+    folders = sorted(record.parent for record in (model / "runs").glob("*/record.json"))
+    dataset = load_dataset(replace(read_record(folders[0]).spec, dataset=data), progress=False)
+    for folder in folders:
+        run = open_run(folder, dataset=dataset, progress=False)
         if run.test_domains:
             yield run
 
@@ -80,12 +83,12 @@ def scores(seen: Floats, y: NDArray[np.int64], new: Floats, z: Floats, o: Floats
     }
 
 
-def judge(run: OpenedRun) -> dict[str, tuple[float, float]]:
+def judge(run: OpenedRun, features_of_noise: torch.Tensor | None) -> dict[str, tuple[float, float]]:
     """AUROC of each score against wrong predictions and against noise, on the domain that a run held out."""
     algorithm = run.algorithm(*selected(run.record))
     seen, new = (run.sample(run.sources, part, limit=SAMPLES) for part in ("train", "holdout"))
     sample = run.sample(run.test_domains, "train", limit=2 * SAMPLES)
-    noise = noise_like(inputs(seen), NOISE)
+    noise = noise_for(run, NOISE, features_of_noise)
     z, o = outputs(algorithm, torch.cat([inputs(sample), noise]))
     n = len(sample)
     wrong, is_noise = o[:n].argmax(1) != sample.y.numpy(), np.arange(len(z)) >= n
@@ -95,7 +98,10 @@ def judge(run: OpenedRun) -> dict[str, tuple[float, float]]:
 
 
 def main(model: str, data: str) -> dict[str, list[float]]:
-    judged = [judge(run) for run in held_out_runs(Path(model), data)]
+    runs = list(held_out_runs(Path(model), data))
+    spec = runs[0].record.spec
+    features_of_noise = noise_features(spec, NOISE, torch.device("cpu")) if spec.frozen else None
+    judged = [judge(run, features_of_noise) for run in runs]
     means = {name: np.nanmean([found[name] for found in judged], axis=0).tolist() for name in judged[0]}
     print("| score | wrong predictions | noise |\n| --- | ---: | ---: |")
     for name, (wrong, noise) in means.items():

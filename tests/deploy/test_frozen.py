@@ -15,7 +15,9 @@ from fgmix import fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import LoadOptions, load
 from fgmix.data.frozen import ViewInputs
+from fgmix.deploy.estimate import hold_out
 from fgmix.deploy.export import example_inputs, export_model
+from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
@@ -171,6 +173,22 @@ def test_the_model_takes_images_and_predicts_what_its_run_does(model_folder: Pat
     found = np.array([[float(row[f"p({name})"]) for name in model.info.classes] for row in rows])
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-3)  # rows are rounded to four digits
     assert np.mean([row["label"] == Path(row["file"]).parent.name for row in rows]) > 0.6
+
+
+def test_novelty_is_tested_on_images_of_noise(model_folder: Path) -> None:
+    """Not on features that no image has."""
+    (folder,) = (model_folder / "runs").glob("*-erm-dark-*")
+    run = open_run(folder, progress=False)
+    features = noise_features(run.record.spec, 6, torch.device("cpu"))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (run.record.spec.mean, run.record.spec.std))
+    pixels = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))  # the other three are plain
+    with torch.no_grad():
+        expected = frozen_backbone(run.record.spec)((pixels - mean) / std)
+    torch.testing.assert_close(features[:3], expected, atol=1e-4, rtol=1e-4)
+    assert run.prepared.standard is not None
+    seen = noise_for(run, 6, features)
+    np.testing.assert_array_equal(seen.numpy(), run.prepared.standard(features.numpy()))
+    assert len(hold_out(run, features).noise) == 6
 
 
 def test_the_card_names_the_frozen_backbone_and_how_its_weights_were_matched(model_folder: Path) -> None:

@@ -17,6 +17,12 @@ def rows(n: int, domains: int = 4) -> DomainDataset:
     return from_arrays(np.zeros((n, 1)), np.arange(n) // domains % 2, np.arange(n) % domains)
 
 
+def unequal(*sizes: int) -> DomainDataset:
+    """Domains of these sizes."""
+    n = sum(sizes)
+    return from_arrays(np.zeros((n, 1)), np.arange(n) % 2, np.repeat(np.arange(len(sizes)), sizes))
+
+
 def spec(**options: Any) -> RunSpec:
     return RunSpec(**{"dataset": "arrays", "algorithm": "erm", **options})
 
@@ -25,7 +31,7 @@ def spec(**options: Any) -> RunSpec:
     ("n", "options", "steps"),
     [
         (400, {}, None),  # the default, 1,000
-        (8_000, {}, None),  # 16 · 8,000 / (4 · 32) = 1,000
+        (8_000, {}, None),  # 16 · 2,000 / 32 = 1,000
         (50_000, {}, 6300),  # 6,250, rounded up
         (50_000, {"batch_size": 64}, 3200),
         (200_000, {}, 10_000),  # ten times the default at most
@@ -42,10 +48,20 @@ def test_steps(n: int, options: dict[str, Any], steps: int | None) -> None:
     assert all(note.startswith(f"{steps:,} steps, scaled with the amount of data") for note in notes)
 
 
+def test_the_largest_domain_is_seen_as_often_as_equal_ones() -> None:
+    assert with_steps(spec(), unequal(12_500, 100, 100)).steps == with_steps(spec(), rows(50_000)).steps == 6300
+
+
 def test_a_domain_held_out_changes_nothing() -> None:
     data = rows(50_000)
     found = with_steps(spec(test_domains=("1",)), data)
     assert replace(found, test_domains=()) == with_steps(spec(), data)
+
+
+def test_longer_runs_average_their_second_half_unless_another_start_is_given() -> None:
+    assert with_steps(spec(), rows(50_000)).averaging_start == 3150
+    assert with_steps(spec(averaging_start=500), rows(50_000)).averaging_start == 500
+    assert with_steps(spec(), rows(400)).averaging_start == 100
 
 
 def test_longer_runs_are_evaluated_less_often() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.data._dataset import Indices
-from fgmix.deploy.noise import noise_like
+from fgmix.deploy.noise import noise_for
 from fgmix.deploy.terms import Terms
 from fgmix.deploy.trust import (
     Bin,
@@ -310,22 +310,26 @@ def selected(record: RunRecord) -> tuple[Which, Model]:
     return selected_weights(model), model
 
 
-def hold_out(run: OpenedRun) -> HeldOut:
-    """Predict the domain that a finished run has held out."""
+def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
+    """Predict the domain that a finished run has held out.
+
+    Args:
+        run: the run.
+        noise: of a run on a frozen backbone, features of noise images (`noise_features`).
+    """
     which, model = selected(run.record)
     algorithm = run.algorithm(which, model)
     familiar = familiar_to(run, algorithm)
     (domain,) = run.test_domains
     parts = [run.sample([domain], part) for part in ("train", "holdout")]
     found = [_predict(algorithm, familiar, x) for part in parts for x in part.inputs()]
-    noise = noise_like(torch.cat(list(run.sample(run.sources, limit=NOISE).inputs())), NOISE)
     return HeldOut(
         domain=domain,
         logits=np.concatenate([logits for logits, _ in found]),
         novelty=np.concatenate([novelty for _, novelty in found]),
         y=np.concatenate([part.y.numpy() for part in parts]),
         in_domain_accuracy=in_domain_accuracy(run),
-        noise=np.concatenate([_predict(algorithm, familiar, x)[1] for x in noise.split(BATCH)]),
+        noise=np.concatenate([_predict(algorithm, familiar, x)[1] for x in noise_for(run, NOISE, noise).split(BATCH)]),
     )
 
 

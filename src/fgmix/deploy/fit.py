@@ -20,7 +20,7 @@ from fgmix.algorithms import check_domains
 from fgmix.data import ArrayInputs, DomainDataset, split_dataset
 from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
-from fgmix.deploy.estimate import Estimate, estimate, familiar_to, hold_out, in_domain_accuracy, selected
+from fgmix.deploy.estimate import NOISE, Estimate, estimate, familiar_to, hold_out, in_domain_accuracy, selected
 from fgmix.deploy.model import (
     INFO,
     WEIGHTS,
@@ -31,6 +31,7 @@ from fgmix.deploy.model import (
     load_model,
     read_info,
 )
+from fgmix.deploy.noise import noise_features
 from fgmix.deploy.steps import note_of, with_steps
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
@@ -149,7 +150,9 @@ def _made(
     with Progress("fit", len(specs) * prepared.spec.steps, show=progress) as bar:
         *runs, run = [_run(each, folder, dataset, device, bar) for each in specs]
         bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
-        found = estimate([hold_out(r) for r in runs], metric=prepared.spec.metric, terms=terms) if runs else None
+        noise = noise_features(prepared.spec, NOISE, run.device) if runs and spec.frozen else None
+        held = [hold_out(each, noise) for each in runs]
+        found = estimate(held, metric=prepared.spec.metric, terms=terms) if held else None
         return _model(run, dataset, found, terms, [*notes, *_improving([*runs, run])])
 
 

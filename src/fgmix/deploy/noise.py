@@ -5,6 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fgmix.runs.opening import OpenedRun
+from fgmix.runs.prepared import frozen_backbone
+from fgmix.runs.spec import ResolvedSpec
+
+BATCH = 64  # images per forward pass
+
 
 def noise_like(x: Tensor, n: int, seed: int = 0) -> Tensor:
     """Noise of the range of given samples: half of it pixels of random colours, half plain images of one colour each.
@@ -27,3 +33,33 @@ def noise_like(x: Tensor, n: int, seed: int = 0) -> Tensor:
     pixels = torch.rand(n - n // 2, *x.shape[1:], generator=generator)
     plain = torch.rand(n // 2, x.shape[1], 1, 1, generator=generator).expand(-1, *x.shape[1:])
     return low + (high - low) * torch.cat([pixels, plain])
+
+
+@torch.inference_mode()
+def noise_features(spec: ResolvedSpec, n: int, device: torch.device) -> Tensor:
+    """What the frozen backbone of a run makes of noise images, (n, d): not standardised, and the same in every run.
+
+    Args:
+        spec: of a run with `frozen`.
+        n: how many images.
+        device: where to compute them.
+    """
+    mean, std = (torch.tensor(values)[:, None, None] for values in (spec.mean, spec.std))
+    black_and_white = torch.stack([torch.zeros(spec.input_shape), torch.ones(spec.input_shape)])
+    images = noise_like((black_and_white - mean) / std, n)
+    backbone = frozen_backbone(spec).to(device)
+    return torch.cat([backbone(batch.to(device)).float().cpu() for batch in images.split(BATCH)])
+
+
+def noise_for(run: OpenedRun, n: int, features: Tensor | None = None) -> Tensor:
+    """Noise as the network of a run sees it: like samples of its source domains, or features of noise images.
+
+    Args:
+        run: the run.
+        n: how much noise, where it is drawn here.
+        features: of noise images, for a run on a frozen backbone.
+    """
+    if features is None:
+        return noise_like(torch.cat(list(run.sample(run.sources, limit=n).inputs())), n)
+    standard = run.prepared.standard
+    return features if standard is None else torch.from_numpy(standard(features.numpy()))

@@ -1,9 +1,13 @@
 """How long `fit` and the estimator train where nothing is said: the more data, the more steps.
 
-    steps = max(default, min(PASSES · n / (k · b), MOST · default)),    rounded up to hundreds
+    steps = max(default, min(PASSES · n / b, MOST · default)),    rounded up to hundreds
 
-for n samples in k domains and batches of b samples per domain: every sample is seen about `PASSES` times. The default
-is that of the kind of data (docs/protocol.md). `fgmix train`, sweeps, presets and DomainBed's protocols keep it.
+for n samples in the largest domain and batches of b samples per domain: its samples are seen about `PASSES` times, and
+those of other domains more often. The default is that of the kind of data (docs/protocol.md). `fgmix train`, sweeps,
+presets and DomainBed's protocols keep it.
+
+A run that is longer than the default averages the weights of its second half. A mean that begins at step 100 lags
+behind the weights for as long as they improve, which is most of a run on much data.
 """
 
 from __future__ import annotations
@@ -15,13 +19,14 @@ from fgmix.data import DomainDataset
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 
-PASSES = 16  # over all samples, the held-out fifth included
+PASSES = 16  # over the largest domain, its held-out fifth included
 MOST = 10  # times the default
 EVALUATIONS = 20  # of a run that is longer than the default
 
 
 def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
-    """The spec with its number of steps decided by the amount of data, unless the user or a protocol says it.
+    """The spec with its number of steps decided by the amount of data, unless the user or a protocol says it, and with
+    the first step of the average, unless the user says another one than the default.
 
     The same for every domain held out: what is estimated is what is then trained.
 
@@ -40,12 +45,16 @@ def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
     if spec.steps is not None or spec.protocol != "clean":
         return spec
     default = resolve(replace(spec, test_domains=()), dataset)
-    n, k = sum(map(len, dataset.domains)), len(dataset.domains)
-    needed = min(PASSES * n / (k * default.batch_size), MOST * default.steps)
+    needed = min(PASSES * max(map(len, dataset.domains)) / default.batch_size, MOST * default.steps)
     if needed <= default.steps:
         return spec
     steps = 100 * math.ceil(needed / 100)
-    return replace(spec, steps=steps, eval_every=spec.eval_every or max(default.eval_every, steps // EVALUATIONS))
+    return replace(
+        spec,
+        steps=steps,
+        eval_every=spec.eval_every or max(default.eval_every, steps // EVALUATIONS),
+        averaging_start=steps // 2 if spec.averaging_start == RunSpec.averaging_start else spec.averaging_start,
+    )
 
 
 def note_of(said: RunSpec, scaled: RunSpec) -> list[str]:
