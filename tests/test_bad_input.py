@@ -115,6 +115,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --test-domain us": "Name each one once",
         f"{TRAIN} --test-domain mars": "Known: ct, mr, us",
         f"{TRAIN} --test-domain ct --test-domain mr": "at least 1 source domain",
+        f"{TRAIN} --log tensorbord": "Did you mean 'tensorboard'?",
         f"{TRAIN} --out /proc/x": "Choose another --out",
         f"{TRAIN} --out {{arrays}}": "Not a directory",
     },
@@ -487,6 +488,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     "train": [
         (lambda _: package.train(None), "`spec` should be a RunSpec"),  # type: ignore[arg-type]
         (lambda _: package.train({"dataset": "digits"}), "`spec` should be a RunSpec"),  # type: ignore[arg-type]
+        (lambda _: package.train(spec(), on_evaluation=3), "a function of a spec"),  # type: ignore[arg-type]
         (lambda _: train(out=None), "`out` should be a path"),
         (lambda _: train(out="a\0b"), "`out` should be a path"),
         (lambda _: train(dataset=X), "Make one with fgmix.data.from_arrays"),

@@ -21,6 +21,7 @@ ROOMS = [
     {"algorithms"},
     {"data"},
     {"runs"},
+    {"logs"},
     {"sweeps"},
     {"results"},
     {"analysis"},

@@ -10,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("ray", "slurm", "export")  # those whose packages the source imports
-DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn"}  # where it is not called as it is imported
+EXTRAS = ("ray", "slurm", "export", "tensorboard", "wandb", "mlflow")  # those whose packages the source imports
+DISTRIBUTION = {"PIL": "pillow", "mlflow": "mlflow-skinny", "sklearn": "scikit-learn"}  # where it is not called as it is imported
 NOT_AT_LOWEST = {"torch", "torchvision"}  # constraints-lowest.txt says why
 
 

@@ -24,6 +24,10 @@ TestDomains = Annotated[
     typer.Option("--test-domain", help="domain to hold out; repeat for several", rich_help_panel="Data"),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--log", help="also log evaluations to tensorboard, wandb or mlflow; may be repeated"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
 Command = Callable[..., None]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.options import flags, listed, pairs_of, refuse
+from fgmix.cli.options import Targets, flags, listed, pairs_of, refuse
 from fgmix.cli.wanted import Grid, Set, Wanted, With, wanted_sweeps
 from fgmix.errors import UserError, bad_value
 from fgmix.fields import check_fields, declare
@@ -58,6 +58,7 @@ def sweep(
         typer.Option(help="name=value for Slurm, such as partition=gpu; may be repeated", rich_help_panel="Launcher"),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun runs that failed before")] = False,
+    log: Targets = None,
 ) -> None:
     """Train datasets × algorithms × test domains × hyper-parameter samples × trials; rerun to complete what is missing.
 
@@ -80,7 +81,7 @@ def sweep(
         print(f"Steps measured. Table: fgmix report {out}")
     if launch is None:
         return
-    result = run_sweeps(chosen.sweeps, out, launch, retry_failed=retry_failed)
+    result = run_sweeps(chosen.sweeps, out, launch, retry_failed=retry_failed, log=log or ())
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:
         print(f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)")
@@ -134,6 +135,7 @@ _OF_RUNS = (
     "with_",
     "slurm",
     "retry_failed",
+    "log",
 )
 
 

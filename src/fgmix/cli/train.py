@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Quiet, Set, TestDomains, flags, settings_of
+from fgmix.cli.options import Device, Quiet, Set, Targets, TestDomains, flags, settings_of
 from fgmix.metrics import NAMES, unbalanced
 from fgmix.runs.record import RunRecord
 from fgmix.runs.spec import RunSpec
@@ -26,11 +26,13 @@ def train(
     ] = False,
     device: Device = "auto",
     quiet: Quiet = False,
+    log: Targets = None,
 ) -> None:
     """Train one run; rerun the same command to resume it, or to read its record once it is finished.
 
     Example: fgmix train --dataset digits --algorithm fgmix --test-domain photo --out runs
     """
+    from fgmix.logs import Log, check
     from fgmix.runs.loop import train as train_run
     from fgmix.runs.prepared import rehearse
     from fgmix.runs.resolve import notes_of
@@ -43,7 +45,10 @@ def train(
             print(f"note: {note}", file=sys.stderr)
         print(json.dumps({"name": resolved.name, **resolved.as_dict()}, indent=1, ensure_ascii=False))
         return
-    print("\n".join(summary(train_run(spec, out, device=device, progress=not quiet))))
+    with Log(check(log or []), out) as follow:
+        record = train_run(spec, out, device=device, progress=not quiet, on_evaluation=follow)
+        follow.complete(record)
+    print("\n".join(summary(record)))
 
 
 def summary(record: RunRecord) -> list[str]:

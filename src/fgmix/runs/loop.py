@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, comp
 from fgmix.runs.protocols import PROTOCOLS
 from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, Which, keeps, selected_weights
 from fgmix.runs.resolve import notes_of
-from fgmix.runs.spec import RunSpec
+from fgmix.runs.spec import ResolvedSpec, RunSpec
 from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
 from fgmix.runs.trunk import build_trunk, start_from, trunk_folder, trunk_of
 from fgmix.runs.warmup import warmed_up
@@ -41,6 +41,7 @@ from fgmix.seals import Damaged
 from fgmix.seeding import seed_torch
 
 Found = dict[str, dict[str, Score]]  # by domain and part
+OnEvaluation = Callable[[ResolvedSpec, Evaluation], None]
 CHECK_EVERY = 10  # steps between looks at the loss: each look waits for the device
 
 
@@ -52,6 +53,7 @@ def train(
     device: str = "auto",
     progress: bool | ProgressBar = True,
     trunk: int = 0,
+    on_evaluation: OnEvaluation | None = None,
 ) -> RunRecord:
     """Train one run and return its record; an interrupted run resumes, a finished one is read.
 
@@ -64,6 +66,9 @@ def train(
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         progress: show a progress bar; or a bar of the caller's, for several runs.
         trunk: how many first steps to share with other runs in `out` (see `runs.trunk`); the record is the same.
+        on_evaluation: called with the resolved spec and every new evaluation, once its line and a checkpoint are
+            written: the record does not depend on it. An exception that it raises ends the training and is passed on;
+            the same call resumes behind that evaluation.
 
     Example:
         >>> import tempfile, numpy as np
@@ -78,6 +83,8 @@ def train(
     """
     if not isinstance(spec, RunSpec):
         raise bad_value("spec", "a RunSpec", spec)
+    if on_evaluation is not None and not callable(on_evaluation):
+        raise bad_value("on_evaluation", "a function of a spec and an evaluation", on_evaluation)
     runs = checked_path("out", out)
     run = prepare(spec, dataset, device=device, progress=bool(progress))
     for note in notes_of(spec, run.spec) if progress is True else ():
@@ -90,7 +97,7 @@ def train(
         algorithm = compiled(build_algorithm(run).to(pick_device(device)), made)
         algorithm = warmed_up(algorithm, run, progress=progress is True)
         with deterministic_operations(made.deterministic), stop_on_signal() as stop:
-            loop = _Loop(run, folder, algorithm, progress, stop)
+            loop = _Loop(run, folder, algorithm, progress, stop, on_evaluation)
             if trunk and loop.at.step == 0:
                 loop.start_from_trunk(trunk)
             return loop.run_to_end()
@@ -100,9 +107,17 @@ class _Loop:
     """One run in progress: algorithm, average, and where it stands."""
 
     def __init__(
-        self, run: PreparedRun, folder: RunFolder, algorithm: Algorithm, show: bool | ProgressBar, stop: Stop
+        self,
+        run: PreparedRun,
+        folder: RunFolder,
+        algorithm: Algorithm,
+        show: bool | ProgressBar,
+        stop: Stop,
+        on_evaluation: OnEvaluation | None = None,
     ) -> None:
         self.run, self.spec, self.folder, self.show, self.stop = run, run.spec, folder, show, stop
+        self.on_evaluation = on_evaluation
+        self.evaluated: Evaluation | None = None  # of this step, until it is handed on
         self.device = next(algorithm.parameters()).device
         self.rules = PROTOCOLS[run.spec.protocol]
         self.evaluations = set(self.rules.evaluations(run.spec.eval_every, run.spec.steps))
@@ -168,6 +183,7 @@ class _Loop:
                 if not self._evaluate(bar):
                     return self.at.step
                 self._save()
+                self._hand_on()
             for batches in source.ahead(self.at.step, last, device=self.device):
                 self._step(batches)
                 stopping = self.stop.reason  # read once: it may be set at any moment
@@ -183,6 +199,7 @@ class _Loop:
                     return self.at.step
                 if saving:
                     self._save()
+                    self._hand_on()
         return None
 
     def _save(self) -> None:
@@ -190,6 +207,12 @@ class _Loop:
             self.at.scaler = self.scaler.state_dict()
         checkpoint.save(self.folder.checkpoints, self.algorithm, self.average, self.at)
         self.saved_at = monotonic()
+
+    def _hand_on(self) -> None:
+        """Call the caller's function, if there is a new evaluation; the files are whole, whatever it does."""
+        evaluation, self.evaluated = self.evaluated, None
+        if self.on_evaluation and evaluation:
+            self.on_evaluation(self.spec, evaluation)
 
     def _save_and_stop(self) -> NoReturn:
         self._save()
@@ -267,6 +290,7 @@ class _Loop:
         for model in self.models:
             self._keep_best(evaluation, model, scores[model])
         self.at.metrics_length = self.folder.append(evaluation)
+        self.evaluated = evaluation
         return True
 
     def _scores(self) -> dict[Model, Found]:

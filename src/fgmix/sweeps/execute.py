@@ -12,6 +12,7 @@ import torch
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, failure_of_machine
 from fgmix.files import exclusive, make_folder
+from fgmix.logs import Log
 from fgmix.runs.devices import pick_device
 from fgmix.runs.folder import RunBusy, RunFolder
 from fgmix.runs.loop import train
@@ -77,7 +78,17 @@ def _attempt(run: PlannedRun, data: DomainDataset, folder: Path, device: str) ->
     if has_failed(folder):  # in another process, since the first look
         return Outcome(folder.name, "failed", read_error(folder))
     try:
-        train(run.spec, folder.parent, dataset=data, device=device, progress=False, trunk=run.trunk)
+        with Log(run.log, folder.parent) as log:
+            record = train(
+                run.spec,
+                folder.parent,
+                dataset=data,
+                device=device,
+                progress=False,
+                trunk=run.trunk,
+                on_evaluation=log,
+            )
+            log.complete(record)
     except RunBusy:
         raise
     except Exception as error:

@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fgmix.errors import UserError
 from fgmix.files import make_folder
+from fgmix.logs import check
 from fgmix.progress import Progress
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
@@ -44,7 +45,13 @@ class SweepResult:
 
 
 def run_sweeps(
-    sweeps: Sequence[Sweep], out: Path, launch: Launch, *, retry_failed: bool = False, progress: bool = True
+    sweeps: Sequence[Sweep],
+    out: Path,
+    launch: Launch,
+    *,
+    retry_failed: bool = False,
+    progress: bool = True,
+    log: Sequence[str] = (),
 ) -> SweepResult:
     """Run what is missing; wait for what other processes on the same folder are working on.
 
@@ -56,8 +63,10 @@ def run_sweeps(
         launch: executes runs and reports each outcome, such as a launcher's function.
         retry_failed: run those again that failed before.
         progress: show a progress bar.
+        log: where the runs are logged besides, such as ("tensorboard",): see `fgmix.logs`.
     """
-    runs = _planned(sweeps, make_folder(out))
+    log = check(log)
+    runs = [replace(run, log=log) for run in _planned(sweeps, make_folder(out))]
     for note in dict.fromkeys(note for run in runs for note in run.notes):
         print(f"note: {note}", file=sys.stderr)
     if retry_failed:

@@ -136,12 +136,14 @@ class PlannedRun:
         spec: what to run.
         trunk: how many first steps it shares with other runs.
         notes: what a user should know before it starts.
+        log: where it is logged besides, see `fgmix.logs`.
     """
 
     name: str
     spec: RunSpec
     trunk: int = 0
     notes: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
 
 
 def plan(sweep: Sweep) -> list[PlannedRun]:

@@ -1,0 +1,143 @@
+"""Follow runs in TensorBoard, Weights & Biases or MLflow: `fgmix train --log tensorboard`, `fgmix sweep --log mlflow`.
+
+What is logged are the evaluations of `metrics.jsonl`, as they are made. A log lies beside the runs; it is no part of a
+run's record, nor of its identity, and a log that fails does not stop a run. An own target is an `on_evaluation` of
+`fgmix.train`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+from fgmix.errors import UserError, unknown
+from fgmix.runs.folder import RunFolder
+from fgmix.runs.record import Evaluation, RunRecord
+from fgmix.runs.spec import ResolvedSpec
+
+NAMES = ("mlflow", "tensorboard", "wandb")  # each a module of this package, a library, and an extra that installs it
+
+
+class Target(Protocol):
+    """Where the points of one run are logged."""
+
+    def has(self, tag: str, step: int) -> bool:
+        """Whether a point is there already, from before the run was interrupted."""
+        ...
+
+    def write(self, step: int, points: dict[str, float]) -> None:
+        """Add the points of an evaluation, by tag."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def check(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of targets, each once; UserError for one that is unknown or whose library is not installed."""
+    for name in names:
+        if name not in NAMES:
+            raise unknown("target of --log", name, NAMES)
+        if find_spec(name) is None:
+            raise UserError(
+                f"Expected the library {name} for --log {name}. It is not installed. Run `pip install 'fgmix[{name}]'`."
+            )
+    return tuple(dict.fromkeys(names))
+
+
+class Log:
+    """An `on_evaluation` of `fgmix.train` that logs one run.
+
+    Args:
+        names: of the targets.
+        out: the folder of runs, in which targets that write files have a folder of their own.
+
+    Example:
+        >>> from pathlib import Path
+        >>> with Log([], Path("runs")) as log:  # such as ["tensorboard"]
+        ...     pass  # log.complete(fgmix.train(spec, "runs", on_evaluation=log))
+    """
+
+    def __init__(self, names: Sequence[str], out: Path) -> None:
+        self.out = out
+        self.waiting = list(names)
+        self.open: dict[str, Target] = {}
+        self.done: set[tuple[str, int]] = set()  # targets and steps that need no second look
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, target in list(self.open.items()):
+            with self._sparing_the_run(name):
+                target.close()
+
+    def __call__(self, spec: ResolvedSpec, evaluation: Evaluation) -> None:
+        """Log an evaluation; with the first one, those that the run made before it was interrupted."""
+        self._write(spec, [evaluation])
+
+    def complete(self, record: RunRecord) -> None:
+        """Log what is missing of a finished run."""
+        self._write(record.spec, record.evaluations)
+
+    def _write(self, spec: ResolvedSpec, evaluations: Sequence[Evaluation]) -> None:
+        while self.waiting:
+            name = self.waiting.pop()
+            with self._sparing_the_run(name):
+                self.open[name] = _target(name, self.out, spec)
+                self._add(name, spec, RunFolder(self.out / spec.name).evaluations())
+        for name in list(self.open):
+            with self._sparing_the_run(name):
+                self._add(name, spec, evaluations)
+
+    def _add(self, name: str, spec: ResolvedSpec, evaluations: Sequence[Evaluation]) -> None:
+        """Write the points that a target does not have."""
+        target = self.open[name]
+        for evaluation in evaluations:
+            step = evaluation.step
+            if (name, step) not in self.done:
+                found = points(spec, evaluation)
+                if missing := {tag: value for tag, value in found.items() if not target.has(tag, step)}:
+                    target.write(step, missing)
+                self.done.add((name, step))
+
+    @contextmanager
+    def _sparing_the_run(self, name: str) -> Iterator[None]:
+        """What a target's library raises ends its log, not the run."""
+        try:
+            yield
+        except Exception as error:
+            self.open.pop(name, None)
+            reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+            print(f"note: --log {name} failed ({reason}). The run continues without it.", file=sys.stderr)
+
+
+def _target(name: str, out: Path, spec: ResolvedSpec) -> Target:
+    if name == "tensorboard":
+        from fgmix.logs.tensorboard import TensorBoard
+
+        return TensorBoard(out / name / spec.name)
+    if name == "wandb":
+        from fgmix.logs.wandb import WandB
+
+        return WandB(out, spec)
+    from fgmix.logs.mlflow import MLflow
+
+    return MLflow(out, spec)
+
+
+def points(spec: ResolvedSpec, evaluation: Evaluation) -> dict[str, float]:
+    """The numbers of an evaluation by tag.
+
+    `raw/accuracy/photo/holdout` is model, metric, domain and part; `train/loss` a mean over training steps.
+    """
+    found = {f"train/{name}": value for name, value in evaluation.metrics.items()}
+    kinds = {"accuracy": evaluation.accuracy, "loss": evaluation.loss, spec.metric: evaluation.scores}
+    for kind, by_model in kinds.items():
+        for model, scores in by_model.items():
+            for domain, parts in scores.items():
+                found |= {f"{model}/{kind}/{domain}/{part}": value for part, value in parts.items()}
+    return found
