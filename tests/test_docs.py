@@ -88,7 +88,7 @@ def _cell(value: object) -> str | Fraction:
 def _command_lines(text: str) -> Iterator[str]:
     """Every `fgmix COMMAND …` in a block or within a sentence, one per line."""
     text = text.replace("\\\n", " ")
-    blocks = re.findall(r"^ *```\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^ *```sh\n(.*?)```", text, re.DOTALL | re.MULTILINE)
     lines = [line.split("#")[0] for block in blocks for line in block.splitlines()]
     inline = re.findall(r"(?<!`)`(fgmix [^`]+)`", re.sub(r"^ *```.*?```", "", text, flags=re.DOTALL | re.MULTILINE))
     for line in [*lines, *inline]:

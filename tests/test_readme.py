@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from fgmix import algorithms
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -18,6 +20,18 @@ def test_every_example_is_run() -> None:
 def test_the_readme_shows_the_loop_that_runs() -> None:
     loop = (ROOT / "examples" / "plain_loop.py").read_text().split("\n", 2)[2].strip()
     assert f"```python\n{loop}\n```" in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 200
+
+
+def test_the_readme_lists_every_method() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rows = [row for row in algorithms.overview() if not row.name.startswith("fgmix_")]
+    labels = {row.name: "FGMix and its variants A to F" if row.name == "fgmix" else row.label for row in rows}
+    assert not [r.name for r in rows if f"[{labels[r.name]}]({r.paper}) {r.year}, {r.cost}" not in readme]
+    assert f"| {len(rows)}; SAM and SAGM" in readme
 
 
 def test_links_lead_somewhere() -> None:

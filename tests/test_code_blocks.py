@@ -1,0 +1,119 @@
+"""Every block of the README and the docs is code that runs, commands that the parser accepts, or marked as output."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from fgmix import RunRecord, RunSpec, train
+from fgmix.cli import app
+from fgmix.deploy import estimator
+from fgmix.results.selection import select
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LANGUAGES = {"python", "sh", "text", "toml"}  # text: output, or a format
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for name, code in _fences(page) if name == language]
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _fences(page: Path) -> list[tuple[str, str]]:
+    found = re.findall(r"^( *)```([^\n]*)\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [(name, textwrap.dedent(code)) for _, name, code in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    unmarked = [code for name, code in _fences(page) if not name.startswith("{") and name not in LANGUAGES]
+    assert not unmarked
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=page_id)
+def test_the_parser_accepts_every_command(page: Path) -> None:
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            for command in " ".join(shlex.quote(word) for word in shlex.split(line, comments=True)).split(" '&&' "):
+                _parse(shlex.split(command))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=page_id)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the page, in one namespace, with what the page assumes to exist."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    shorter = estimator.with_steps
+    monkeypatch.setattr(estimator, "with_steps", lambda spec, data: replace(shorter(spec, data), steps=2))
+    module = ModuleType("example")  # dataclasses look up theirs
+    monkeypatch.setitem(sys.modules, "example", module)
+    vars(module).update(_assumed(page_id(page), tmp_path))
+    examples = [path.read_text() for path in (ROOT / "examples").glob("*.py")]  # run by test_examples.py
+    for block in blocks(page, "python"):
+        if not any(block in example for example in examples):
+            exec(compile(block, page_id(page), "exec"), vars(module))
+
+
+def _parse(words: list[str]) -> None:
+    if words[:1] != ["fgmix"]:
+        return
+    words = words[1 : words.index(">") if ">" in words else None]
+    command = get_command(app)
+    while isinstance(command, TyperGroup):
+        name, *words = words
+        command = command.commands[name]
+    command.make_context(command.name, words)  # raises on an unknown option, a value of the wrong type, what is missing
+
+
+def _assumed(page: str, folder: Path) -> dict[str, Any]:
+    """What the code of a page takes as given."""
+    match page:
+        case "docs/averaging.md":
+            return {"named_tensors": {"weight": torch.ones(2)}, "val_loss": 0.5}
+        case "docs/estimator.md":
+            return _arrays(folder)
+        case "docs/figures.md":
+            return {"ERM": _run(folder, "erm").folder, "FGMIX": _run(folder, "fgmix").folder}
+        case "docs/selection.md" | "docs/statistics.md":
+            records = [_run(folder, algorithm, trial) for algorithm in ("fgmix", "erm") for trial in range(2)]
+            return {"record": records[0], "records": records, "selection": select(records, "training_domain")}
+    return {}
+
+
+def _arrays(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    y, scanner = np.arange(60) % 3, np.arange(60) // 20
+    X = np.eye(3)[y] + rng.normal(size=(60, 3))
+    (folder / "shared" / "data").mkdir(parents=True)
+    names = {"classes": np.array(["a", "b", "c"]), "domains": np.array(["A", "B", "C"])}
+    np.savez(folder / "shared" / "data" / "pacs_resnet50_features.npz", X=X, y=y, domain=scanner, **names)
+    pipeline = make_pipeline(StandardScaler(), estimator.DomainGeneralizer("erm"))
+    return {"X": X, "y": y, "scanner": scanner, "X_new": X[:5], "y_new": y[:5], "pipeline": pipeline}
+
+
+def _run(folder: Path, algorithm: str, trial_seed: int = 0) -> RunRecord:
+    """A run on something small that is called PACS, with `sketch` held out."""
+    y, domain = np.arange(90) % 3, np.array(["art_painting", "photo", "sketch"])[np.arange(90) // 30]
+    np.savez(folder / "PACS.npz", X=np.random.default_rng(0).normal(size=(90, 4)), y=y, domain=domain)
+    length = {"steps": 4, "eval_every": 2, "averaging_start": 1, "trial_seed": trial_seed}
+    spec = RunSpec(dataset=str(folder / "PACS.npz"), algorithm=algorithm, test_domains="sketch", **length)
+    return train(spec, folder / "runs", progress=False)
