@@ -70,7 +70,7 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
         "tsne": ["tsne", *fgmix_runs, "--samples", "60", "--mixed", "150"],
         "flatness": ["flatness", *every, "--directions", "20", "--samples", "100"],
         "flatness-network": ["flatness", *every[-3:], "--scope", "network", "--directions", "10", "--samples", "20"],
-        "surface": ["surface", *two, "--resolution", "9", "--samples", "40"],
+        "surface": ["surface", *two, "--resolution", "13", "--samples", "60"],
         "scores": ["scores", fgmix_runs[-1]],
         "shift": ["shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
         "cd": ["cd", str(sweep)],

@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import fgmix.report
 from fgmix.analysis import arrays as kinds
+from fgmix.plots.looks import EXTRAPOLATED, INTERPOLATED, MARKERS
 from fgmix.report.charts import Band, Cells, Chart, Line, Points, Words, as_data
 from fgmix.report.figures import chart, differences
 from fgmix.report.figures.tsne import PICTURES_PER_ROW, pictures
@@ -57,6 +61,14 @@ def test_points_of_a_panel_are_the_arrays_with_their_domains_and_samples() -> No
     assert drawn.panels[1].title == "FGMix (25.0 % extrapolated)"
     (names,) = (mark for mark in drawn.panels[0].marks if isinstance(mark, Words))
     assert names.text == ["cat"]
+
+
+def test_every_marker_is_known_to_the_page() -> None:
+    """An unknown one would be drawn as a circle."""
+    source = (Path(fgmix.report.__file__).parent / "assets" / "charts.js").read_text()
+    block = source[source.index("const MARKERS") : source.index("const DRAWN")]
+    known = re.findall(r'^  "?(.)"?: "M', block, re.MULTILINE)
+    assert {*MARKERS, INTERPOLATED.marker, EXTRAPOLATED.marker} <= set(known)
 
 
 def test_pictures_lie_where_their_keys_say() -> None:

@@ -29,7 +29,7 @@ from fgmix.results.formats import render
 from fgmix.results.grids import Grid
 from fgmix.results.origins import collect_all
 from fgmix.results.report import all_tables
-from fgmix.results.selection import select
+from fgmix.results.selection import Selected, select
 from fgmix.results.statistics import rank_methods
 from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
@@ -343,6 +343,15 @@ def test_the_list_of_runs_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fgmix.report.runs.CURVES", 0)
     sizes = [len(page(Results(random_sweep(1, 2, 2, draws)))) for draws in (2, 12)]
     assert (sizes[1] - sizes[0]) / 160 < 250
+
+
+def test_of_very_many_runs_those_behind_the_numbers_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = random_sweep(1, 2, 1, 3)
+    monkeypatch.setattr("fgmix.report.runs.MANY", len(records) - 1)
+    text = page(Results(records))
+    reported = {id(found.record) for found in select(records).cells.values() if isinstance(found, Selected)}
+    assert len(block(text, "run-rows")) == len(reported) < len(records)
+    assert f"{len(records)} finished. Listed are the {len(reported)} behind the numbers above" in Seen(text).text
 
 
 def test_without_torch_and_without_matplotlib() -> None:

@@ -181,6 +181,15 @@ class WeightEffect:
     update_algorithms: Texts
 
 
+def in_words(count: int) -> str:
+    """A small number as titles print it.
+
+    >>> in_words(4), in_words(12)
+    ('four', '12')
+    """
+    return {2: "two", 3: "three", 4: "four", 5: "five"}.get(count, str(count))
+
+
 @dataclass(frozen=True, eq=False)
 class Curves:
     """A run over its steps.

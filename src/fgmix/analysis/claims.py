@@ -232,11 +232,17 @@ def _rises(arrays: Scores) -> str:
     return f"A_ω rises with the cosine of {arrays.inputs}: Spearman's ρ is above 0 (95 % interval in brackets)."
 
 
+def rising_pairs(arrays: Scores) -> str:
+    """In how many pairs of domains A_ω rises with the cosine, in words."""
+    lows = [rho_interval(float(rho), arrays.score.shape[1])[0] for rho in arrays.rho]
+    return f"it does in {sum(low > 0 for low in lows)} of {len(lows)} pairs of domains"
+
+
 def _correlations(arrays: Scores) -> str:
     intervals = [rho_interval(float(rho), arrays.score.shape[1]) for rho in arrays.rho]
     shown = [f"{rho:.2f} [{low:.2f}, {high:.2f}]" for rho, (low, high) in zip(arrays.rho, intervals)]
     found = ", ".join(f"{pair} {each}" for pair, each in zip(arrays.pairs, shown))
-    return f"it does in {sum(low > 0 for low, _ in intervals)} of {len(intervals)} pairs of domains; {found}."
+    return f"{rising_pairs(arrays)}; {found}."
 
 
 # What each kind claims, once for a figure, and what decides it, for each test domain

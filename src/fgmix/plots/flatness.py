@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fgmix.analysis.arrays import Flatness
+from fgmix.analysis.claims import area_ratios
 from fgmix.analysis.limits import flatness_note, flatness_top, standard_error
 from fgmix.plots.looks import GREY, method_looks
 from fgmix.plots.style import label_row, note, panels, styled
@@ -57,8 +58,12 @@ def _row(axes: Sequence[Axes], arrays: Flatness, *, first: bool, last: bool) -> 
     for ax in axes[len(arrays.methods) + 1 :]:
         ax.set_axis_off()
     if first:
-        together.set_title("All means\n")
+        together.set_title("All means\n(ratio of areas to the first)")
         together.legend(loc="upper left", handlelength=1.4)
+    for place, (look, ratio) in enumerate(zip(look_of[1:], area_ratios(arrays))):
+        text = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+        below = 0.94 - 0.1 * place - (0.13 * len(look_of) if first else 0)  # the legend
+        together.text(0.04, below, text, color=look.colour, fontsize=6.5, va="top", transform=together.transAxes)
     axes[0].set_ylabel("(L(φ*) − L(φ′))²" + (rf"  ($\times 10^{{{power}}}$)" if power else ""))
 
 

@@ -7,11 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fgmix.analysis.arrays import Floats, WeightEffect
+from fgmix.analysis.arrays import Floats, WeightEffect, in_words
 from fgmix.plots.looks import GREY, domain_looks, method_looks
 from fgmix.plots.style import panels, styled
-
-COUNTS = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
 @styled
@@ -47,7 +45,7 @@ def _surfaces(ax: Axes, minima: Floats) -> None:
         ax.text(x_g, y_g, f"$-g_{i + 1}$", color=look.colour, ha="center", va="center", fontsize=7)
     ax.plot(0, 0, "o", color="black", markersize=3)
     ax.text(0, -0.12, "φ", ha="center", va="top")
-    count = COUNTS.get(len(minima), str(len(minima)))
+    count = in_words(len(minima))
     ax.spines[:].set_visible(False)
     ax.set(xticks=[], yticks=[], aspect="equal", title=f"Losses of {count} samples and their gradients")
 
@@ -85,7 +83,7 @@ def _toy(ax: Axes, arrays: WeightEffect) -> None:
         _arrow(ax, arrays.updates[place], colours[place])
     ax.axhline(0, color=GREY, linewidth=0.4)
     ax.axvline(0, color=GREY, linewidth=0.4)
-    count = COUNTS.get(len(arrays.gradients), str(len(arrays.gradients)))
+    count = in_words(len(arrays.gradients))
     ax.set(xlim=(-2.6, 3.6), ylim=(-2.0, 2.2), aspect="equal", title=f"Toy example: {count} gradients, three updates")
     ax.legend(loc="upper right", handlelength=1.2)
 

@@ -183,7 +183,7 @@ class Chart:
     Args:
         id: for links to it.
         title: a few words.
-        caption: what a reader must know.
+        caption: what a reader must know; a line is a paragraph.
         panels: side by side where there is room.
         columns: panels in a row on a wide screen; 0 for as many as fit.
         pictures: what points show when hovered over, by their keys.

@@ -390,7 +390,7 @@ def _figure(drawn: Chart) -> Html:
         "figure",
         element("h3", drawn.title),
         element("div", element("noscript", "This figure needs JavaScript."), class_="drawing"),
-        element("figcaption", element("p", drawn.caption, class_="caption"), how),
+        element("figcaption", [_note(paragraph) for paragraph in drawn.caption.split("\n")], how),
         id=f"figure-{drawn.id}",
         class_="chart",
     )

@@ -56,7 +56,7 @@ const extent = (panel, axis) => {
   for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
   if (low > high) [low, high] = [0, 1];
   const cells = panel.marks.find((mark) => mark.kind === "Cells" && mark[axis].length > 1);
-  const margin = cells ? Math.abs(cells[axis][1] - cells[axis][0]) / 2 : 0.05 * (high - low) || 0.5;
+  const margin = cells ? Math.abs(cells[axis][1] - cells[axis][0]) / 2 : 0.05 * (high - low) || 0.1 * Math.abs(high) || 0.5;
   const { low: from, high: to } = panel[axis];
   return [from ?? low - margin, to ?? high + margin];
 };
@@ -87,6 +87,7 @@ const MARKERS = {
   P: "M-.4,-1.1h.8v.7h.7v.8h-.7v.7h-.8v-.7h-.7v-.8h.7z",
   X: "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0z",
   x: "M-1,-.8L-.8,-1L0,-.2L.8,-1L1,-.8L.2,0L1,.8L.8,1L0,.2L-.8,1L-1,.8L-.2,0z",
+  "+": "M-.2,-1.2h.4v1h1v.4h-1v1h-.4v-1h-1v-.4h1z",
   "*": "M0,-1.2L.3,-.4L1.15,-.37L.48,.15L.7,.97L0,.5L-.7,.97L-.48,.15L-1.15,-.37L-.3,-.4z",
 };
 

@@ -19,7 +19,7 @@ def flatness(id: str, rows: Sequence[kinds.Flatness], command: str) -> Chart:
     panels = [panel for arrays in rows for panel in _row(arrays, several=len(rows) > 1)]
     caption = [flatness_note(rows), *claims(kinds.Rows.of(rows))]
     columns = len(rows[0].methods) + 1
-    return Chart(id, row_title("Flatness", rows), " ".join(caption), panels, None, command, columns)
+    return Chart(id, row_title("Flatness", rows), "\n".join(caption), panels, None, command, columns)
 
 
 def _row(arrays: kinds.Flatness, several: bool) -> list[Panel]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fgmix.analysis import arrays as kinds
-from fgmix.analysis.claims import claims, rho_interval
+from fgmix.analysis.claims import claims, rho_interval, rising_pairs
 from fgmix.analysis.limits import common_range
 from fgmix.plots.looks import method_look
 from fgmix.report.charts import Axis, Chart, Panel, Points
@@ -26,7 +26,8 @@ def scores(id: str, arrays: kinds.Scores, command: str) -> Chart:
     caption = [
         "Learned compatibility and cosine, for pairs of samples of two source domains; ρ: Spearman's correlation with "
         "its 95 % interval.",
-        *claims(arrays),
+        claims(arrays)[0],
+        f"Test domain {arrays.test_domains}: {rising_pairs(arrays)}.",  # the numbers are the titles of the panels
     ]
     title = f"Compatibility and cosine, test domain {arrays.test_domains}"
-    return Chart(id, title, " ".join(caption), panels, None, command, columns=min(3, len(panels)))
+    return Chart(id, title, "\n".join(caption), panels, None, command, columns=min(3, len(panels)))

@@ -21,7 +21,7 @@ def surface(id: str, rows: Sequence[kinds.Surface], command: str) -> Chart:
         "lines: averaged weights. Star: highest test accuracy, by a quadratic fit around the highest grid point.",
         *claims(kinds.Rows.of(rows)),
     ]
-    return Chart(id, row_title("Loss surface", rows), " ".join(caption), panels, None, command, len(rows[0].panels))
+    return Chart(id, row_title("Loss surface", rows), "\n".join(caption), panels, None, command, len(rows[0].panels))
 
 
 def _row(arrays: kinds.Surface, several: bool) -> list[Panel]:

@@ -62,4 +62,6 @@ def _toy(arrays: kinds.WeightEffect) -> Panel:
     for name, key, update in zip(map(str, arrays.update_names), arrays.update_algorithms.tolist(), arrays.updates):
         colour = ink(looks[key].colour)
         arrow(name, update, colour, f"{name}: ({update[0]:.2f}, {update[1]:.2f})", 2.5)
-    return Panel(f"Toy example: {len(arrays.gradients)} gradients, three updates", Axis(""), Axis(""), marks)
+    return Panel(
+        f"Toy example: {kinds.in_words(len(arrays.gradients))} gradients, three updates", Axis(""), Axis(""), marks
+    )
