@@ -66,9 +66,11 @@ def open_entry(data: bytes, name: str, key: str) -> Any:
     """One entry of a sealed JSON text, a text or a number, without reading the others; None if there is none."""
     check_json(data, name)
     start = f'\n "{key}": '.encode()  # only a line of the first level begins so: texts hold no line breaks
-    _, found, rest = data.partition(start)
+    place = data.rfind(start)
+    if place < 0:
+        return None
     try:
-        return json.loads(rest.partition(b"\n")[0].rstrip(b",")) if found else None
+        return json.loads(data[place + len(start) :].partition(b"\n")[0].rstrip(b","))
     except ValueError as error:
         raise damaged(name) from error
 

@@ -19,7 +19,7 @@ from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import Outcome, is_locked, read_plans, state_of
+from fgmix.sweeps.folder import Outcome, Plan, is_locked, read_plans, state_of, write_plan
 from fgmix.sweeps.presets import preset
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
@@ -318,6 +318,7 @@ def test_half_a_line_of_a_session_is_passed_over(data: str, tmp_path: Path) -> N
     (name,) = run(tmp_path, toy_sweep(data, test_domains=("ct",)))
     torn = b'{"seconds": 30}\n{"seconds": 12}\n\0\0\xff\n3\n{"first_step": 4}\n{"seconds": 9'
     (tmp_path / name / "sessions.jsonl").write_bytes(torn)
+    write_plan(tmp_path, Plan(("another",), {}), {})  # the time is read where a run is left that will take as long
     assert read_status(tmp_path).worked == {name: 42}
 
 

@@ -120,17 +120,20 @@ def _collector_paused() -> Iterator[None]:
 
 def _record_files(folder: Path, notes: list[str]) -> list[Path]:
     """Every record, without a look into the folders of finished runs, which hold none below."""
-    found = []
-
-    def skip(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
+    found, left = [], [folder]
+    while left:
+        place = left.pop()
+        if os.path.lexists(file := place / RECORD):
+            found.append(file)
+            continue
+        try:
+            with os.scandir(place) as entries:
+                inner = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            left += (place / name for name in sorted(inner, reverse=True))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
             notes.append(
-                f"Skipped the folder {error.filename}. It cannot be opened ({reason_of(error)}). Check its permissions."
+                f"Skipped the folder {place}. It cannot be opened ({reason_of(error)}). Check its permissions."
             )
-
-    for place, folders, files in os.walk(folder, onerror=skip):
-        if RECORD in files:
-            found.append(Path(place, RECORD))
-            folders.clear()
-        folders.sort()  # the walk continues in this order
     return found

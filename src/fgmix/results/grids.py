@@ -75,6 +75,8 @@ def split_grids(
         records: finished runs.
         plans: what the sweeps on each folder wanted.
     """
+    if not any(plan.grid for on_folder in plans.values() for plan in on_folder):
+        return list(records), []
     plain: set[Path] = set()
     members: dict[tuple[tuple[str, tuple[Any, ...]], ...], set[Path]] = {}
     for folder, on_folder in plans.items():

@@ -307,7 +307,7 @@ def _oracle(runs: _Runs, domain: str, model: Model) -> list[Selected]:
     candidates = []
     for record in runs.ended(domain, model):
         last = record.evaluations[-1]
-        value = last.scores[model][domain]["holdout"]
+        value = last.score(model, domain, "holdout")
         candidates.append(Selected(record, last.step, value, _reported(last, domain, model)))
     return candidates
 
@@ -346,7 +346,7 @@ def _cross_validated(runs: _Runs, record: RunRecord, domain: str, sample: int, m
         Selected(
             record,
             evaluation.step,
-            _mean(found[v][evaluation.step].scores[model][v]["train"] for v in others),
+            _mean(found[v][evaluation.step].score(model, v, "train") for v in others),
             _reported(evaluation, domain, model),
             tuple(pairs.values()),
         )
@@ -369,7 +369,7 @@ _CANDIDATES: dict[Rule, Callable[[_Runs, str, Model], list[Selected]]] = {
 
 
 def _reported(evaluation: Evaluation, domain: str, model: Model) -> float:
-    return evaluation.scores[model][domain]["train"]
+    return evaluation.score(model, domain, "train")
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -29,6 +29,16 @@ class RunBusy(UserError):
     """Another process works on the run."""
 
 
+class _File:
+    """A file of a run; its path is made when it is asked for: `status` looks at two files of each of 20,000 runs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: RunFolder, kind: type) -> Path:
+        return run.path / self.name
+
+
 class RunFolder:
     """The files of one run: their names stand here and nowhere else.
 
@@ -49,19 +59,20 @@ class RunFolder:
         .lock, .claim: held by the process that works on the run, see `fgmix.claims`.
     """
 
+    spec = _File("spec.json")
+    metrics = _File("metrics.jsonl")
+    checkpoint = _File("checkpoint.pt")
+    checkpoint_before = _File("checkpoint_before.pt")
+    record = _File(RECORD)
+    sessions = _File("sessions.jsonl")
+    attempts = _File("attempts.jsonl")
+    error = _File("error.json")
+    lock = _File(".lock")
+    claim = _File(".claim")
+    attempt_lock = _File(".attempt")
+
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.spec = self.path / "spec.json"
-        self.metrics = self.path / "metrics.jsonl"
-        self.checkpoint = self.path / "checkpoint.pt"
-        self.checkpoint_before = self.path / "checkpoint_before.pt"
-        self.record = self.path / RECORD
-        self.sessions = self.path / "sessions.jsonl"
-        self.attempts = self.path / "attempts.jsonl"
-        self.error = self.path / "error.json"
-        self.lock = self.path / ".lock"
-        self.claim = self.path / ".claim"
-        self.attempt_lock = self.path / ".attempt"
         self._held: Claim | None = None
 
     # Weights

@@ -13,30 +13,48 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
+
 from fgmix.errors import UserError
 from fgmix.files import read_bytes
-from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, as_record, check_evaluation, read_record
+from fgmix.runs.record import (
+    CompactEvaluations,
+    Evaluation,
+    Model,
+    RunRecord,
+    Scores,
+    as_record,
+    check_evaluation,
+    read_record,
+)
 from fgmix.seals import check_json
 
-_START, _END = '\n "evaluations": [\n', "\n ],\n"  # as `seals.seal_json` lays a record out
-_LATER = re.compile(r'\n   "(?:loss|metrics)": [^\n]*')  # entries of an evaluation, read when they are looked at
-_ENTRIES = 2  # of these in each evaluation
+# As `seals.seal_json` lays a record out. Losses and metrics are read when they are looked at.
+_START, _NEXT, _END = b'\n "evaluations": [\n', b",\n", b'\n ],\n "fgmix": '
+_EVALUATION = re.compile(
+    rb'  {\n   ("accuracy": .*(?:,\n   "headline": .*)?),\n   "loss": (.*),\n   "metrics": (.*),\n   "step": (\d+)\n  }'
+    rb"(?:,\n|\Z)"
+)
+_AROUND = len('  {\n   ,\n   "loss": ,\n   "metrics": ,\n   "step": \n  },\n')  # bytes around what the groups match
+_NUMBER = re.compile(rb'": ([0-9]\.[0-9e-]*)')  # as an accuracy is written; others are part of the text between
+_ODD = re.compile(rb'": [^{\d]')  # a loss that is neither a number from 0 on nor holds some
 _REMEMBERED = 100_000  # numbers: 15 MB
 _SEAL = 48  # bytes of a sealed file's first line, at most
-_NUMBER = re.compile(r'": ([0-9]\.[0-9e-]*)')  # as an accuracy is written; others are part of the text between
-_ODD = re.compile(r'\n   "loss": [^\n]*": [^{\d]')  # a loss that is neither a number from 0 on nor holds some
 
 
-class _Floats(dict[str, float]):
-    """Numbers by their text: accuracies are fractions of few samples, so that most of them were read before."""
+class _Floats(dict[bytes, float]):
+    """Accuracies by their text: they are fractions of few samples, so that most of them were read before."""
 
-    def __missing__(self, text: str) -> float:
+    def __missing__(self, text: bytes) -> float:
         if len(self) >= _REMEMBERED:
             self.clear()
         found = self[text] = float(text)
+        if found > 1:
+            raise ValueError("an accuracy out of range")
         return found
 
 
@@ -52,13 +70,26 @@ class _Layout:
 
     Args:
         text: JSON without the numbers, a NUL character in the place of each.
+        steps: of the evaluations, as text.
     """
 
-    def __init__(self, text: str) -> None:
-        first, *others = text.split("\0")
+    def __init__(self, text: bytes, steps: tuple[bytes, ...]) -> None:
+        first, *others = text.decode().split("\0")
         filled = first + "".join(f'": {place}e0{other}' for place, other in enumerate(others))
-        self.evaluations: list[dict[str, Any]] = json.loads(f"[{filled}]", parse_float=lambda text: _Place(text[:-2]))
+        self.evaluations: list[dict[str, Any]] = json.loads(filled, parse_float=lambda text: _Place(text[:-2]))
+        self.steps = [int(step) for step in steps]
         self.sound: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()  # domains and test domains that it fits
+        self._holdouts: dict[tuple[tuple[str, ...], Model], tuple[list[int], np.ndarray[Any, Any]]] = {}
+
+    def holdouts(self, sources: tuple[str, ...], model: Model) -> tuple[list[int], np.ndarray[Any, Any]]:
+        """The evaluations that have a model, and the places of its scores on the holdout parts of domains."""
+        found = self._holdouts.get((sources, model))
+        if found is None:
+            with_model = [i for i, places in enumerate(self.evaluations) if model in places["accuracy"]]
+            scores = [_scores(self.evaluations[i])[model] for i in with_model]
+            places = np.array([[parts[name]["holdout"] for name in sources] for parts in scores], dtype=np.intp)
+            found = self._holdouts[sources, model] = with_model, places
+        return found
 
     def check(self, record: RunRecord) -> None:
         """Raise what is wrong with the evaluations of a record of this layout, whatever its numbers are."""
@@ -82,13 +113,12 @@ class _Stored(Evaluation):
     _places: dict[str, Any]
 
     def __init__(self, run: _Evaluations, number: int) -> None:
-        own = self.__dict__  # its attributes are frozen; made a million times for a report
+        own = self.__dict__  # its attributes are frozen
         own["_run"], own["_number"], own["_places"] = run, number, run.layout.evaluations[number]
 
     @property
     def step(self) -> int:
-        found: int = self._places["step"]
-        return found
+        return self._run.layout.steps[self._number]
 
     @property
     def accuracy(self) -> dict[str, Scores]:
@@ -109,10 +139,8 @@ class _Stored(Evaluation):
     def has(self, model: Model) -> bool:
         return model in self._places["accuracy"]
 
-    def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
-        scores, numbers = (self._places.get("headline") or self._places["accuracy"])[model], self._run.numbers
-        total: float = sum([numbers[scores[name]["holdout"]] for name in sources])
-        return total / len(sources)
+    def score(self, model: Model, domain: str, split: str) -> float:
+        return self._run.numbers[_scores(self._places)[model][domain][split]]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Evaluation) and self.as_dict() == other.as_dict()
@@ -120,7 +148,7 @@ class _Stored(Evaluation):
     __hash__ = None  # type: ignore[assignment]  # as of any evaluation: it holds dictionaries
 
 
-class _Evaluations(Sequence[Evaluation]):
+class _Evaluations(CompactEvaluations):
     """The evaluations of one record.
 
     Args:
@@ -134,6 +162,11 @@ class _Evaluations(Sequence[Evaluation]):
 
     def __init__(self, layout: _Layout, numbers: array[float], file: Path, seal: bytes) -> None:
         self.layout, self.numbers, self.file, self.seal = layout, numbers, file, seal
+
+    def validations(self, sources: tuple[str, ...], model: Model) -> dict[int, float]:
+        with_model, places = self.layout.holdouts(sources, model)
+        scores: list[list[float]] = np.asarray(self.numbers)[places].tolist()
+        return {i: sum(row) / len(sources) for i, row in zip(with_model, scores)}  # summed as by `Evaluation`
 
     def __len__(self) -> int:
         return len(self.layout.evaluations)
@@ -166,25 +199,30 @@ def read_lean_record(file: Path) -> RunRecord:
 def _read(file: Path) -> RunRecord:
     data = read_bytes(file)
     check_json(data, str(file))
-    head, _, rest = data.decode().partition(_START)
-    evaluations, _, tail = rest.partition(_END)
-    first, later = _LATER.subn("", evaluations)
-    between, numbers = _parted(first)
-    layout = _layout(between)
-    if later != _ENTRIES * len(layout.evaluations) or _ODD.search(evaluations):
-        raise ValueError("an evaluation without its losses, or with others than numbers")
-    if numbers and max(numbers) > 1:
-        raise ValueError("an accuracy out of range")
-    content = json.loads(f"{head}\n{tail}")
+    start, end = data.index(_START), data.rindex(_END)
+    found = _EVALUATION.findall(data, start + len(_START), end)
+    if start + len(_START) + sum(map(len, chain.from_iterable(found))) + len(found) * _AROUND != end + len(_NEXT):
+        raise ValueError("an evaluation with other entries")
+    scores, losses, _, steps = zip(*found)
+    if _ODD.search(b"".join(losses)):
+        raise ValueError("a loss out of range")
+    between, numbers = _parted(b"[{" + b"}, {".join(scores) + b"}]")
+    layout = _layout(between, steps)
+    content = json.loads(data[:start] + data[end + 4 :])
     record = as_record(content, str(file), file.parent, _Evaluations(layout, numbers, file, data[:_SEAL]))
     layout.check(record)
     return record
 
 
-def _parted(text: str) -> tuple[str, array[float]]:
+def _parted(text: bytes) -> tuple[bytes, array[float]]:
     """The text between the numbers of a JSON text, and the numbers."""
     parts = _NUMBER.split(text)
-    return "\0".join(parts[::2]), array("d", map(_FLOATS.__getitem__, parts[1::2]))
+    return b"\0".join(parts[::2]), array("d", map(_FLOATS.__getitem__, parts[1::2]))
+
+
+def _scores(places: Mapping[str, Any]) -> Any:
+    """As `Evaluation.scores`."""
+    return places.get("headline") or places["accuracy"]
 
 
 def _filled(places: Mapping[str, Any], numbers: array[float]) -> dict[str, Any]:

@@ -55,14 +55,25 @@ class Evaluation:
         """Whether a model was evaluated."""
         return model in self.accuracy
 
+    def score(self, model: Model, domain: str, split: str) -> float:
+        """One of `scores`."""
+        return self.scores[model][domain][split]
+
     def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
         """Training-domain validation: mean holdout accuracy (or other metric of the run) of the source domains."""
-        scores = self.scores[model]
-        return sum(scores[name]["holdout"] for name in sources) / len(sources)
+        return sum(self.score(model, name, "holdout") for name in sources) / len(sources)
 
     def as_dict(self) -> dict[str, Any]:
         found = {"step": self.step, "accuracy": self.accuracy, "loss": self.loss, "metrics": self.metrics}
         return {**found, "headline": self.headline} if self.headline else found
+
+
+class CompactEvaluations(Sequence[Evaluation]):
+    """Evaluations that are put together when they are looked at; selection asks thousands of runs for these numbers."""
+
+    def validations(self, sources: tuple[str, ...], model: Model) -> dict[int, float]:
+        """Training-domain validation of those that have the model, by their place in the sequence."""
+        raise NotImplementedError
 
 
 def keeps(spec: ResolvedSpec, which: Which, model: Model) -> bool:
@@ -153,6 +164,12 @@ class RunRecord:
 
     def candidates(self, model: Model = "raw") -> tuple[Evaluation, ...]:
         """The evaluations of a model among which a selection rule chooses; at least one."""
+        self._require(model)
+        found = tuple(e for e in self.evaluations if e.has(model))
+        return found if selected_weights(model) == "best" else found[-1:]
+
+    def _require(self, model: Model) -> None:
+        """Refuse a model that was not evaluated."""
         if not self.evaluations:
             raise UserError(
                 f"Expected a run with evaluations. Found one that diverged at step {self.diverged_at}, before the "
@@ -163,13 +180,19 @@ class RunRecord:
                 f"Expected a model that the run evaluated: {', '.join(self.models)}. Found {model!r}. "
                 "Train with --averaging swa or swad to have an averaged one."
             )
-        found = tuple(e for e in self.evaluations if e.has(model))
-        return found if selected_weights(model) == "best" else found[-1:]
+
+    def validations(self, model: Model = "raw") -> dict[int, float]:
+        """Training-domain validation of a model at each evaluation that has it, by the evaluation's place."""
+        if isinstance(self.evaluations, CompactEvaluations):
+            return self.evaluations.validations(self.sources, model)
+        return {i: e.validation(self.sources, model) for i, e in enumerate(self.evaluations) if e.has(model)}
 
     def selected(self, model: Model = "raw") -> Evaluation:
         """The evaluation that training-domain validation selects; the earliest of equals."""
-        sources = self.sources
-        return max(self.candidates(model), key=lambda e: (e.validation(sources, model), -e.step))
+        self._require(model)
+        values = self.validations(model)
+        best = max(values, key=values.__getitem__) if selected_weights(model) == "best" else max(values)
+        return self.evaluations[best]
 
     @property
     def still_improving(self) -> bool:
@@ -179,7 +202,7 @@ class RunRecord:
         first three quarters of the steps, and than every other one.
         """
         model = self.models[-1] if self.models else "raw"
-        values = {e.step: e.validation(self.sources, model) for e in self.evaluations if e.has(model)}
+        values = {self.evaluations[i].step: value for i, value in self.validations(model).items()}
         early = [value for step, value in values.items() if step <= 0.75 * self.spec.steps]
         last = values.pop(self.spec.steps, 0.0)
         return bool(early) and last >= max(early) + GAIN and last > max(values.values())

@@ -204,7 +204,11 @@ class RunSpec:
         if missing:
             needed = ", ".join(required)
             raise UserError(f"Expected the options {needed}. Found no {', '.join(missing)}. Add what is missing.")
-        return cls(**values)
+        # Not `cls(**values)`: that sets fields one by one, past the frozen class, for each of thousands of records.
+        spec = cls.__new__(cls)
+        vars(spec).update({**_defaults(cls), **values})  # type: ignore[arg-type]
+        spec.__post_init__()
+        return spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,9 +247,9 @@ class ResolvedSpec(RunSpec):
         super().__post_init__()
         for name in ("input_shape", "mean", "std"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name, value in vars(self).items():
-            if value is None:
-                raise bad_value(name, "decided in a resolved spec", value)
+        if None in vars(self).values():
+            open_field = next(name for name, value in vars(self).items() if value is None)
+            raise bad_value(open_field, "decided in a resolved spec", None)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -270,6 +274,13 @@ def _required(cls: type) -> tuple[str, ...]:
     """The fields without a default."""
     fields = dataclasses.fields(cls)
     return tuple(f.name for f in fields if f.default is MISSING and f.default_factory is MISSING)
+
+
+@cache
+def _defaults(cls: type) -> dict[str, Any]:
+    """The defaults of the fields that have one."""
+    fields = [f for f in dataclasses.fields(cls) if f.name not in _required(cls)]
+    return {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields}
 
 
 def options(omit: Iterable[str] = ()) -> dict[str, Field]:

@@ -24,7 +24,7 @@ class Status:
 
     Args:
         states: of every run that a sweep on the folder wanted, by name.
-        worked: seconds that processes spent on each finished run.
+        worked: seconds that processes spent on each finished run; empty where no run is left to estimate.
         errors: why runs failed, by name.
         attempts: why the machine failed runs that wait, by name.
         progress: the last evaluation of each run that is being worked on, in words, by name.
@@ -87,20 +87,21 @@ def read_status(out: Path, before: Status | None = None) -> Status:
     """
     out, names = _wanted(out)
     states: dict[str, State] = {}
-    worked: dict[str, float] = {}
     errors: dict[str, str] = {}
     for name in names:
         if before and before.states.get(name) in FINISHED:
-            states[name], worked[name] = before.states[name], before.worked[name]
+            states[name] = before.states[name]
             continue
         try:
             states[name] = state_of(out / name)
-            if states[name] in FINISHED:
-                worked[name] = _worked(out / name)
-            elif states[name] == "failed":
+            if states[name] == "failed":
                 errors[name] = read_error(out / name)
         except UserError as error:  # a file that is damaged: the others are shown all the same
             states[name], errors[name] = "failed", str(error)
+    finished = [name for name, state in states.items() if state in FINISHED]
+    are_left = len(finished) + len(errors) < len(states)
+    known = before.worked if before else {}
+    worked = {name: known[name] if name in known else _worked(out / name) for name in finished if are_left}
     attempts = {name: last_attempt(out / name) for name, state in states.items() if state == "waiting"}
     progress = {name: _progress(out / name) for name, state in states.items() if state == "running"}
     return Status(
@@ -141,6 +142,9 @@ def _progress(folder: Path) -> str:
 
 
 def _worked(folder: Path) -> float:
-    """Seconds of all sessions; none where a power cut left half a line."""
-    noted = (line.get("seconds") for line in read_lines(RunFolder(folder).sessions))
+    """Seconds of all sessions; none where a power cut left half a line, or where the notes cannot be read."""
+    try:
+        noted = [line.get("seconds") for line in read_lines(RunFolder(folder).sessions)]
+    except UserError:
+        return 0.0
     return sum(float(seconds) for seconds in noted if isinstance(seconds, int | float))
