@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fgmix.demo import ALGORITHMS, run_demo
+from fgmix import demo
+from fgmix.demo import ALGORITHMS, TRY_OUT, run_demo
 
 
 @pytest.mark.long
 def test_the_demo_compares_three_methods_on_four_domains_and_can_be_started_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = run_demo(tmp_path, steps=5)
+    monkeypatch.setattr(demo, "FAST", {"steps": 5, "averaging_start": 3})
+    path = run_demo(tmp_path, fast=True)
     assert path == tmp_path / "report.html"
     page = path.read_text()
     for figure in ("tsne-photo", "shift-photo", "flatness-photo"):
@@ -23,11 +25,12 @@ def test_the_demo_compares_three_methods_on_four_domains_and_can_be_started_agai
     for label in ("ERM", "FGMix-A", "FGMix", "ERM + SWA", "FGMix-A + SWA", "FGMix + SWA"):
         assert f"| {label} |" in text
     assert "| Method | fonts | mnist | optdigits | photo | Avg |" in text
+    assert TRY_OUT in text
     out = capsys.readouterr().out
     assert text in out
     assert f"Report: {path}" in out
     runs = sorted(p for p in (tmp_path / "runs").iterdir() if (p / "record.json").exists())
     assert len(runs) == 4 * len(ALGORITHMS)
     before = {p: (p / "record.json").stat().st_mtime_ns for p in runs}
-    assert run_demo(tmp_path, steps=5).read_text() == page
+    assert run_demo(tmp_path, fast=True).read_text() == page
     assert {p: (p / "record.json").stat().st_mtime_ns for p in runs} == before

@@ -30,7 +30,7 @@ ROOMS = [
     {"deploy"},
     {"timing"},
     {"testing"},
-    {"demo", "doctor"},
+    {"demo", "doctor", "torchvision_hook"},
     {"cli"},
 ]
 RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = ("ray", "slurm", "export", "tensorboard", "wandb", "mlflow")  # those whose packages the source imports
-DISTRIBUTION = {"PIL": "pillow", "mlflow": "mlflow-skinny", "sklearn": "scikit-learn"}  # where it is not called as it is imported
+DISTRIBUTION = {
+    "PIL": "pillow",
+    "mlflow": "mlflow-skinny",
+    "sklearn": "scikit-learn",
+}  # imported by another name
 NOT_AT_LOWEST = {"torch", "torchvision"}  # constraints-lowest.txt says why
 
 
@@ -65,3 +75,32 @@ def test_one_version_everywhere() -> None:
     assert fgmix.__version__ == PROJECT["version"]
     assert f"\nversion: {fgmix.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"\n## {fgmix.__version__} " in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.long
+def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
+    """Its dependencies are those of this environment; its own files are the wheel's, and no checkout is near."""
+    source, elsewhere = tmp_path / "source", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+
+    def run(*words: object) -> str:
+        done = subprocess.run([*map(str, words)], cwd=elsewhere, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source)
+    (wheel,) = tmp_path.glob("*.whl")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel)
+    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # not its .pth files
+    names = "import fgmix; print(fgmix.__file__, *(getattr(fgmix, name) for name in fgmix.__all__))"
+    assert run(python, "-c", names).startswith(str(packages))
+    assert "A try-out" in run(python.with_name("fgmix"), "demo", "--fast")
+    assert (elsewhere / "demo-fast" / "report.html").exists()
+    run(python, "-m", "fgmix.torchvision_hook")
+    run(python, "-c", "import torchvision, timm; torchvision.transforms.Resize(8)")

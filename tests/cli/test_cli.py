@@ -186,3 +186,14 @@ def test_every_option_of_a_run_is_a_flag_of_train_and_most_of_fit(
         for name, field in options(omit=omitted).items():
             assert flag_of(name) in shown
             assert field.help.split("`")[0].split(";")[0][:30] in shown
+
+
+def test_a_shell_completes_commands_and_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the script of `fgmix --install-completion` asks for it."""
+    monkeypatch.setenv("_FGMIX_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "fgmix train --test-d")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert call(monkeypatch) == 0
+    assert capsys.readouterr().out.split() == ["--test-domain"]

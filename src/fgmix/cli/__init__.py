@@ -23,7 +23,6 @@ app = typer.Typer(
     help="Domain generalization: train on several domains, work on one never seen.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
@@ -75,7 +74,7 @@ def main() -> None:
 def _exit_code() -> int:
     """Run the command."""
     try:
-        app()
+        app(prog_name="fgmix")  # the name by which a shell completes it
     except SystemExit as stop:  # typer's end of every command
         if stop.code == INTERRUPTED:
             print("fgmix: Interrupted. Rerun the same command to resume.", file=sys.stderr)

@@ -9,8 +9,13 @@ import typer
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="folder for the runs and the report")] = Path("demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the runs and the report; demo, or demo-fast with --fast")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="optimisation steps of each run")] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="a try-out of a minute, with too few steps to compare methods")
+    ] = False,
 ) -> None:
     """Hold out every domain of `digits` in turn, compare the methods and write a report.
 
@@ -18,4 +23,4 @@ def demo(
     """
     from fgmix.demo import run_demo
 
-    run_demo(out, steps=steps)
+    run_demo(out or Path("demo-fast" if fast else "demo"), steps=steps, fast=fast)

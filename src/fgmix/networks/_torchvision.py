@@ -2,12 +2,14 @@
 
 The registry's torchvision is built against CUDA: beside a CPU build of torch its compiled operators do not load and
 the import dies on the missing `torchvision::nms`. timm imports torchvision but calls neither of the two operators
-declared here, and neither do we.
+declared here, and neither do we. `fgmix.torchvision_hook` does the same for every program of an environment.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -15,16 +17,22 @@ _declared: list[torch.library.Library] = []  # a Library that is collected takes
 
 
 def ensure_torchvision() -> None:
-    """Import torchvision, declaring its two missing operators only when the plain import fails."""
+    """Import torchvision."""
+    declare_missing_operators()
+    import torchvision  # noqa: F401
+
+
+def declare_missing_operators() -> None:
+    """Before torchvision is imported: declare two operators, only where its compiled part does not load."""
+    if "torchvision" in sys.modules or _declared:
+        return
+    found = find_spec("torchvision")
+    if found is None or found.origin is None:
+        return  # the import says so
     try:
-        import torchvision
-    except RuntimeError as error:
-        if "torchvision::nms" not in str(error):
-            raise
-        for name in [m for m in sys.modules if m.split(".")[0] == "torchvision"]:
-            del sys.modules[name]  # half-imported modules of the failed attempt
+        torch.ops.load_library(Path(found.origin).with_name("_C.so"))
+    except OSError:
         library = torch.library.Library("torchvision", "DEF")
         for operator in ("nms", "qnms"):
             library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         _declared.append(library)
-        import torchvision  # noqa: F401
