@@ -189,6 +189,14 @@ def test_runs_that_cannot_be_averaged_are_refused(
     assert not (tmp_path / "soup").exists()
 
 
+@pytest.mark.parametrize("kind", ["uniform", "ensemble"])
+def test_networks_with_the_same_tensors_that_compute_something_else_are_refused(kind: str, tmp_path: Path) -> None:
+    """The members of a saved model are rebuilt alike: one of them would predict by another network."""
+    make(tmp_path / "runs", *({"algorithm": "urm", "settings": {"activation": each}} for each in ("tanh", "relu")))
+    with pytest.raises(UserError, match=r"compute the same with the same weights.*such as URM's `activation`"):
+        soup([tmp_path / "runs"], tmp_path / "soup", kind=kind, **WHERE)
+
+
 def test_an_ensemble_may_start_anywhere(runs: list[RunRecord], tmp_path: Path) -> None:
     (other,) = make(tmp_path, {"seed": 1})
     assert (

@@ -165,15 +165,27 @@ class _Pot:
         return run.algorithm(selected_weights(self.weights), self.weights)
 
     def tensors(self, name: str) -> Tensors:
-        """What a run's predictions depend on; UserError if its network has other tensors than the first one's."""
-        found = predictor_tensors(self.algorithm(name))
-        expected = predictor_tensors(self.algorithm(next(iter(self.records))))
+        """What a run's predictions depend on; UserError if its network is another than the first one's."""
+        own, first = self.algorithm(name), self.algorithm(next(iter(self.records)))
+        found, expected = predictor_tensors(own), predictor_tensors(first)
         if {key: t.shape for key, t in found.items()} != {key: t.shape for key, t in expected.items()}:
             raise UserError(
                 f"Expected runs whose networks have the same tensors. Found others in {name}. Use runs of one method "
                 "and one backbone."
             )
+        if not self._alike(own.predict, with_tensors(first, found)):
+            raise UserError(
+                "Expected runs whose networks compute the same with the same weights. Found another network in "
+                f"{name}, by a setting such as URM's `activation`. Use runs with the same one."
+            )
         return found
+
+    @torch.inference_mode()
+    def _alike(self, one: Predict, other: Predict) -> bool:
+        """Whether two networks give the same logits for noise."""
+        noise = torch.randn(4, *self.first.prepared.dataset.input_shape, generator=torch.Generator().manual_seed(0))
+        x = noise.to(self.first.device)
+        return torch.allclose(one(x), other(x), rtol=1e-3, atol=1e-4)
 
     def validation(self, name: str) -> float:
         """A run's own validation accuracy, of the weights that are used."""
