@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fgmix import fit
+from fgmix.algorithms._registry import _REGISTRY
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -30,6 +31,39 @@ def test_rotated_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert [line.split()[0] for line in lines] == 5 * ["10°", "30°", "50°", "60°", "70°", "80°"]
     assert len(list(tmp_path.glob("*/record.json"))) == 2 * 6
     assert (tmp_path / "rotated-digits.png").stat().st_size > 10_000
+
+
+def test_new_method(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        found = runpy.run_path(str(EXAMPLES / "new_method.py"))["found"]
+    finally:
+        _REGISTRY.pop("variance_of_risks", None)
+    assert all(accuracy > 0.4 for accuracy in found.values())  # better than guessing one of three classes
+    assert capsys.readouterr().out.count("on the domain that was held out") == len(found) == 2
+
+
+def test_beside_domainbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = str(EXAMPLES / "beside_domainbed.py")
+    monkeypatch.setattr("sys.argv", [script])
+    found = runpy.run_path(script)
+    for row in ("| ERM (ours) |", "| CORAL (ours) |", "| ERM (DomainBed: theirs) |"):
+        assert row in found["table"]
+    assert len(found["written"]) == 6
+    monkeypatch.setattr("sys.argv", [script, str(found["theirs"]), str(found["ours"])])
+    assert runpy.run_path(script)["table"] == found["table"]
+
+
+def test_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    found = runpy.run_path(str(EXAMPLES / "figures.py"))
+    assert [path.suffix for path in found["files"]] == [".png", ".pdf", ".npz"]
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(found["again"].axes) == len(found["figure"].axes)
+
+
+def test_examples_are_short() -> None:
+    measurement = "novelty_scores.py"  # behind a table of the docs, not to be read first
+    lengths = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES.glob("*.py")}
+    assert max(length for name, length in lengths.items() if name != measurement) < 80, lengths
 
 
 def test_estimator(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,5 +103,5 @@ def test_novelty_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     np.savez(tmp_path / "data.npz", X=rng.normal(size=(120, 4)) + y[:, None], y=y, domain=d)
     fit(str(tmp_path / "data.npz"), tmp_path / "model", algorithm="erm", steps=10, device="cpu", progress=False)
     found = runpy.run_path(str(EXAMPLES / "novelty_scores.py"))["main"](tmp_path / "model", tmp_path / "data.npz")
-    assert len(found) == len(capsys.readouterr().out.splitlines()) - 2 == 7
+    assert len(found) == len(capsys.readouterr().out.splitlines()) - 2 == 8
     assert all(0 <= value <= 1 for values in found.values() for value in values)
