@@ -355,6 +355,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "PACS": "Pass --data-root",
         "PACS --data-root {arrays}": "Choose another --data-root",
         "PACS --data-root {new} --url http://[bad": "Expected an address",
+        "VLCS --data-root {new} --hub": "Expected a benchmark with a mirror",
         "PACS --data-root {new} --url file:///etc/passwd": "use --archive",
         "PACS --data-root {new} --archive {odd}/pipe": "Found a named pipe",
         "PACS --data-root {new} --archive {odd}/endless": "Found a device",

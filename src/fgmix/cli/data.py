@@ -82,6 +82,7 @@ def download(
     archive: Annotated[list[Path] | None, typer.Option(help="a file that you have; repeatable")] = None,
     sha256: Annotated[list[str] | None, typer.Option(help="digest of each file, in their order")] = None,
     max_gb: Annotated[float | None, typer.Option(help="refuse what unpacks to more")] = None,
+    hub: Annotated[bool, typer.Option("--hub", help="from a mirror on the Hugging Face hub")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Download a benchmark to the data root. Interrupted, it resumes when the same command is given again.
@@ -100,6 +101,7 @@ def download(
         sha256=sha256 or [],
         max_gb=max_gb,
         progress=not quiet,
+        from_hub=hub,
     )
     print("\n".join(done.lines()))
 

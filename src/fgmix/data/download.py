@@ -20,6 +20,7 @@ from fgmix.data._opening import what_is
 from fgmix.data.benchmarks import BENCHMARKS, Benchmark, differences
 from fgmix.data.fetch import Retry, fetch, require_space, sha256_of
 from fgmix.data.folders import scan_folder
+from fgmix.data.hub import arrange, check_mirror, fetch_mirror
 from fgmix.data.sources import PLAIN, SOURCES, Part, Source
 from fgmix.data.unpack import BadArchive, Limits, unpack
 from fgmix.errors import UserError, bad_value, unknown
@@ -77,6 +78,7 @@ def download(
     max_gb: float | None = None,
     retry: Retry | None = None,
     progress: bool = True,
+    from_hub: bool = False,
 ) -> Downloaded:
     """Put a benchmark under `root`; one that is there already is left as it is.
 
@@ -89,13 +91,17 @@ def download(
         max_gb: bound on what is unpacked, instead of the benchmark's.
         retry: how to resume after a fault of the network.
         progress: show bars.
+        from_hub: from its mirror on the Hugging Face hub, see `data.hub`.
     """
     if name not in SOURCES:
         _refuse(name)
     if max_gb is not None and not 0 < max_gb <= MOST_GB:
         raise bad_value("max_gb", f"a positive number of gigabytes, {MOST_GB:,} at most", max_gb)
     benchmark, source = BENCHMARKS[name], SOURCES[name]
-    parts = _parts(source, urls, archives, sha256)
+    if from_hub and (urls or archives or sha256):
+        raise UserError("Expected --hub, or --url or --archive with their --sha256. Found both. Drop one of them.")
+    mirror = check_mirror(name) if from_hub else ""
+    parts = () if mirror else _parts(source, urls, archives, sha256)
     digests: Sequence[str | None] = sha256 or [None] * len(archives)
     limits = Limits(int((max_gb or source.max_gb) * GB))
     root = root.expanduser()
@@ -111,14 +117,17 @@ def download(
         _require_space(work, parts)
         fetched = [_fetched(part, work, limits, retry, progress) for part in parts]
         try:
-            arranged = _arranged(benchmark, source, given + fetched, work, limits, progress)
-            done = _described(benchmark, arranged, is_new=True)
+            if mirror:
+                done = _mirrored(benchmark, mirror, work, limits)
+            else:
+                arranged = _arranged(benchmark, source, given + fetched, work, limits, progress)
+                done = _described(benchmark, arranged, is_new=True)
         except UserError:
             _clear(work)
             raise
         target = root / benchmark.folder
         try:
-            os.rename(arranged, target)  # replaces an empty folder, fails on any other
+            os.rename(done.folder, target)  # replaces an empty folder, fails on any other
         except OSError as error:
             raise UserError(
                 f"Expected nothing at {target}. Found something by now ({error.strerror}). Move it away, then rerun."
@@ -261,6 +270,17 @@ def _arranged(
             raise _spoilt(archive, str(error)) from error
     source.arrange(benchmark, unpacked, arranged)
     return arranged
+
+
+def _mirrored(benchmark: Benchmark, mirror: str, work: Path, limits: Limits) -> Downloaded:
+    """The benchmark from the hub, with what is to be said of the mirror."""
+    files = fetch_mirror(mirror, work)
+    _clear(work)
+    arranged = work / "arranged"
+    arranged.mkdir()
+    note = arrange(benchmark, files, arranged, limits.bytes)
+    done = _described(benchmark, arranged, is_new=True)
+    return replace(done, notes=(*done.notes, note))
 
 
 def _clear(work: Path) -> None:

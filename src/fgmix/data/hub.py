@@ -1,0 +1,209 @@
+"""A second address of a benchmark: mirrors on the Hugging Face hub, which hold images in parquet files.
+
+A row holds an image as a file of bytes, its domain, its class and, in some mirrors, its file name. DomainBed's splits
+follow the sorted names of the files in each class folder. So the names are restored; where a mirror has none, its own
+order must be that of the names, which `orders.csv` tells for benchmarks that we had in the original. What cannot be
+restored is refused. The hub's address is HF_ENDPOINT, as everywhere.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fgmix.data.benchmarks import Benchmark
+from fgmix.data.folders import listed
+from fgmix.errors import MachineError, UserError
+
+MIRRORS = {"DomainNet": "wltjr1007/DomainNet", "OfficeHome": "flwrlabs/office-home", "PACS": "flwrlabs/pacs"}
+SAFE = re.compile(r"\w[\w .()+-]*")  # names of files and classes that are harmless on any disk
+AT_ONCE = 64  # images in memory
+
+Place = tuple[str, str]  # a domain and a class
+
+
+@dataclass(frozen=True)
+class Row:
+    """An image of a mirror.
+
+    Args:
+        domain: of the image, as the mirror spells it.
+        label: name of its class.
+        name: of its file; empty where the mirror does not say.
+        content: the file.
+    """
+
+    domain: str
+    label: str
+    name: str
+    content: bytes
+
+
+def check_mirror(name: str) -> str:
+    """The repository that mirrors a benchmark; UserError where there is none, or where it could not be read."""
+    if name not in MIRRORS:
+        raise UserError(
+            f"Expected a benchmark with a mirror on the hub: {', '.join(MIRRORS)}. Found {name}. Omit --hub, or pass "
+            "--url or --archive."
+        )
+    if find_spec("pyarrow") is None:
+        raise UserError(
+            "Expected the library pyarrow, which reads the hub's files. It is not installed. Run "
+            "`pip install 'fgmix[hub]'`."
+        )
+    return MIRRORS[name]
+
+
+def fetch_mirror(repository: str, work: Path) -> list[Path]:
+    """Download the parquet files of a dataset on the hub; files that are there are not downloaded again."""
+    from huggingface_hub import HfApi, hf_hub_download
+
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    try:
+        names = HfApi(endpoint=endpoint).list_repo_files(repository, repo_type="dataset")
+        files = sorted(name for name in names if name.endswith(".parquet"))
+        found = [
+            hf_hub_download(repository, name, repo_type="dataset", local_dir=work / "hub", endpoint=endpoint)
+            for name in files
+        ]
+    except Exception as error:  # the library's own, those of its network library, and OSError
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise MachineError(
+            f"Expected to download {repository} from the hub. It failed ({reason}). Check the network, then rerun."
+        ) from error
+    if not found:
+        raise UserError(f"Expected parquet files in {repository} on the hub. Found none. Pass --url or --archive.")
+    return [Path(path) for path in found]
+
+
+def read_rows(file: Path, *, contents: bool = True) -> Iterator[Row]:
+    """The rows of a parquet file, in their order; without the images' bytes where only names are asked for."""
+    from pyarrow.parquet import ParquetFile
+
+    opened = ParquetFile(file)
+    names = _class_names(opened.schema_arrow.metadata)
+    columns = ["image.path", "domain", "label", *(["image.bytes"] if contents else [])]
+    for batch in opened.iter_batches(batch_size=AT_ONCE, columns=columns):
+        for row in batch.to_pylist():
+            domain, label = (_named(names, column, row[column]) for column in ("domain", "label"))
+            yield Row(domain, label, Path(row["image"]["path"] or "").name, row["image"].get("bytes") or b"")
+
+
+def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
+    """Names of the values of columns that hold numbers, which the hub's library keeps beside the schema."""
+    features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    return {column: feature["names"] for column, feature in features.items() if "names" in feature}
+
+
+def _named(names: dict[str, list[str]], column: str, value: Any) -> str:
+    return names[column][value] if isinstance(value, int) else str(value)
+
+
+def arrange(benchmark: Benchmark, files: Sequence[Path], arranged: Path, most: int) -> str:
+    """Write a mirror's images as domain/class/file, in DomainBed's order; returns what remains to be said about it.
+
+    Args:
+        benchmark: what the mirror should hold.
+        files: parquet files.
+        arranged: the folder to fill.
+        most: bound on the bytes of all images.
+    """
+    are_named = _are_named(row for file in files for row in read_rows(file, contents=False))
+    known = _known_orders().get(benchmark.name, {})
+    if not are_named and not known:
+        raise UserError(
+            f"Expected file names in the mirror of {benchmark.name}, by which DomainBed orders images. Found none: its "
+            "splits cannot be restored. Pass --url or --archive with the original."
+        )
+    written = 0
+    digests: dict[Place, dict[str, bytes]] = defaultdict(dict)
+    for row in (row for file in files for row in read_rows(file)):
+        place = _domain_of(benchmark, row.domain), _safe(row.label)
+        name = _safe(row.name) if are_named else f"{len(digests[place]):06d}{_ending(row.content)}"
+        written += len(row.content)
+        if written > most:
+            raise UserError(f"Expected at most {most / 1e9:g} GB of images. Found more. Raise --max-gb.")
+        folder = arranged.joinpath(*place)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(row.content)
+        digests[place][name] = hashlib.sha256(row.content).digest()
+    if not known:
+        return f"The file names are the mirror's ({MIRRORS[benchmark.name]}): their order could not be verified."
+    _check_order(benchmark, known, digests)
+    return "Every image and the order of files, which DomainBed's splits depend on, are those of the original."
+
+
+def _are_named(rows: Iterable[Row]) -> bool:
+    """Whether every image has a file name, and no two of a class have the same."""
+    counts = Counter((row.domain, row.label, row.name) for row in rows)
+    return all(name and count == 1 for (_, _, name), count in counts.items())
+
+
+def _domain_of(benchmark: Benchmark, found: str) -> str:
+    """The benchmark's spelling of a domain."""
+    plain = {re.sub(r"[\s_-]", "", name).lower(): name for name in benchmark.domains}
+    spelled = re.sub(r"[\s_-]", "", found).lower()
+    if spelled not in plain:
+        raise UserError(
+            f"Expected the domains {', '.join(benchmark.domains)} in the mirror of {benchmark.name}. Found {found!r}. "
+            "Pass --url or --archive."
+        )
+    return plain[spelled]
+
+
+def _safe(name: str) -> str:
+    if not SAFE.fullmatch(name):
+        raise UserError(f"Expected a plain name of a file or class in the mirror. Found {name!r}. Do not trust it.")
+    return name
+
+
+def _ending(content: bytes) -> str:
+    return ".png" if content.startswith(b"\x89PNG") else ".jpg"
+
+
+def order_digest(contents: Iterable[bytes]) -> str:
+    """Digest of files in an order, from the SHA-256 of each."""
+    return hashlib.blake2b(b"".join(contents), digest_size=8).hexdigest()
+
+
+@cache
+def _known_orders() -> dict[str, dict[Place, tuple[str, str]]]:
+    """By benchmark, domain and class: digests of its files in DomainBed's order, and in the order of their content."""
+    found: dict[str, dict[Place, tuple[str, str]]] = defaultdict(dict)
+    with open(Path(__file__).with_name("orders.csv"), newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found[row["benchmark"]][row["domain"], row["class"]] = row["in_order"], row["of_content"]
+    return dict(found)
+
+
+def _check_order(
+    benchmark: Benchmark, known: dict[Place, tuple[str, str]], digests: dict[Place, dict[str, bytes]]
+) -> None:
+    """Refuse a mirror whose images, or whose order of files, is another than the original's."""
+    other_files, other_order = [], []
+    for place, (in_order, of_content) in known.items():
+        files = digests.get(place, {})
+        if order_digest(sorted(files.values())) != of_content:
+            other_files.append("/".join(place))
+        elif order_digest(files[name] for name in sorted(files)) != in_order:
+            other_order.append("/".join(place))
+    differences = [
+        f"{what} in {listed(places)}"
+        for what, places in (("other files", other_files), ("the same files in another order", other_order))
+        if places
+    ]
+    if differences:
+        raise UserError(
+            f"Expected the images of {benchmark.name} in DomainBed's order. Found {' and '.join(differences)}: splits, "
+            "and so results, would differ. Pass --url or --archive with the original."
+        )
