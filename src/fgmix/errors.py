@@ -53,7 +53,7 @@ def machine_error(error: OSError, path: object, size: int | None = None) -> Mach
     >>> print(machine_error(OSError(28, "No space left on device"), "run/best.pt", 2_000_000))
     Expected to write run/best.pt (2.0 MB). The disk is full. Free space and rerun the same command: it resumes.
     """
-    needed = "" if size is None else f" ({_size(size)})"
+    needed = "" if size is None else f" ({readable_size(size)})"
     if error.errno in _FULL:
         return MachineError(
             f"Expected to write {path}{needed}. The disk is full. Free space and rerun the same command: it resumes."
@@ -62,8 +62,16 @@ def machine_error(error: OSError, path: object, size: int | None = None) -> Mach
     return MachineError(f"Expected to write {path}{needed}. It failed ({reason_of(error)}). {advice}, then rerun.")
 
 
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB" if count >= 1e3 else f"{count} bytes"
+def readable_size(count: float) -> str:
+    """Bytes in words.
+
+    >>> readable_size(12), readable_size(4_300), readable_size(2_000_000), readable_size(3.21e9)
+    ('12 bytes', '4 kB', '2.0 MB', '3.2 GB')
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count / 1e3:.0f} kB" if count >= 1e3 else f"{count:.0f} bytes"
 
 
 def failure_of_machine(error: BaseException) -> MachineError | None:

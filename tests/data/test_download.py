@@ -372,7 +372,7 @@ def test_a_class_named_like_a_domain_is_not_taken_for_one(tmp_path: Path) -> Non
 def test_room_for_everything_is_asked_for_before_the_first_request(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=30 * 10**9))
     monkeypatch.setattr(module, "fetch", lambda *_, **__: pytest.fail("it fetched"))
-    with pytest.raises(UserError, match=r"Expected 36,\d{3} MB of free disk"):  # twice DomainNet's 18.4 GB
+    with pytest.raises(UserError, match=r"Expected 36\.\d GB of free disk"):  # twice DomainNet's 18.4 GB
         get("DomainNet", root)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from fgmix.data.prefetch import default_workers, in_order
+from fgmix.data.prefetch import default_workers, in_order, share_cores
 from fgmix.errors import UserError
 
 
@@ -91,5 +92,10 @@ def test_bad_numbers_are_named_at_once() -> None:
         in_order(len, [], 0)
 
 
-def test_the_default_is_a_few_threads() -> None:
-    assert 1 <= default_workers() <= 4
+@pytest.mark.parametrize(("processes", "threads"), [(1, 4), (2, 3), (3, 2), (8, 1)])
+def test_processes_side_by_side_share_the_cores(processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that was given 6 cores of its node; one process takes 4 of them at most."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    monkeypatch.setattr("fgmix.data.prefetch._processes", 1)
+    share_cores(processes)
+    assert default_workers() == threads

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from fgmix import algorithms
-from fgmix.runs import checkpoint, loop
+from fgmix.runs import checkpoint, loop, precision
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.loop import train
 from fgmix.runs.record import RunRecord
@@ -46,12 +47,32 @@ def test_erm_and_the_mixing_methods_declare_their_trunks() -> None:
     assert ["erm", "fgmix", *(f"fgmix_{variant}" for variant in "abcdef")] == SHARING
 
 
-@pytest.mark.parametrize("averaging", ["swa", "swad", "none"])
-@pytest.mark.parametrize("algorithm", SHARING)
+@pytest.mark.parametrize(
+    ("algorithm", "averaging"), [*((name, "swa") for name in SHARING), *product(("erm", "fgmix"), ("swad", "none"))]
+)
 def test_a_run_from_a_trunk_equals_one_without(algorithm: str, averaging: str, tmp_path: Path) -> None:
     alone = run(algorithm, tmp_path / "alone", averaging=averaging)
     run("fgmix_b", tmp_path / "shared", TRUNK, averaging=averaging)  # leaves the trunk
     assert_equal_folders(run(algorithm, tmp_path / "shared", TRUNK, averaging=averaging), alone)
+
+
+@pytest.mark.parametrize("half", ["bf16", "fp16"])
+def test_half_precision_passes_through_a_trunk(half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the scale of the loss, which doubles here after four steps without an overflow."""
+    scales = []
+    finish = loop._Loop._finish
+
+    def noted(self: Any, diverged_at: int | None) -> RunRecord:
+        scales.append(self.scaler and {name: value.item() for name, value in self.scaler.state_dict().items()})
+        return finish(self, diverged_at)
+
+    monkeypatch.setattr(loop._Loop, "_finish", noted)
+    monkeypatch.setattr(precision, "GROWTH_STEPS", 4)
+    alone = run("fgmix", tmp_path / "alone", precision=half)
+    run("erm", tmp_path / "shared", TRUNK, precision=half)  # leaves the trunk
+    assert_equal_folders(run("fgmix", tmp_path / "shared", TRUNK, precision=half), alone)
+    assert scales[2] == scales[0]
+    assert half == "bf16" or scales[0]["scale"] != precision.FIRST_SCALE
 
 
 def test_a_trunk_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

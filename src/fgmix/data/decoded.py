@@ -42,7 +42,7 @@ from fgmix.data._registry import cache_dir
 from fgmix.data._threads import in_threads
 from fgmix.data.contents import contents_of
 from fgmix.data.images import BACKGROUND, Change, Unreadable, colour_of, quiet_decoding, size_of, try_decode
-from fgmix.errors import MachineError, UserError, bad_value
+from fgmix.errors import MachineError, UserError, bad_value, readable_size
 from fgmix.progress import Progress
 from fgmix.seals import Damaged
 
@@ -410,8 +410,8 @@ def _require_space(files: Sequence[Path], recipe: Recipe, folder: Path) -> None:
     needed, free = _estimated(files, recipe), shutil.disk_usage(folder).free
     if needed > free:
         raise MachineError(
-            f"Expected about {needed / GB:.1f} GB for decoded images under {folder.parent}. Found {free / GB:.1f} GB "
-            "free. Set FGMIX_CACHE to a folder with more space, or use a smaller image size."
+            f"Expected about {readable_size(needed)} for decoded images under {folder.parent}. Found "
+            f"{readable_size(free)} free. Set FGMIX_CACHE to a folder with more space, or use a smaller image size."
         )
 
 

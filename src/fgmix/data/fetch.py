@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from fgmix.errors import MachineError, UserError, machine_error
+from fgmix.errors import MachineError, UserError, machine_error, readable_size
 from fgmix.files import read_json, write_json
 from fgmix.progress import Progress
 
@@ -132,7 +132,7 @@ def require_space(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise MachineError(
-            f"Expected {needed / MB:,.0f} MB of free disk for {what}. Found {free / MB:,.0f} MB at {folder}. Free "
+            f"Expected {readable_size(needed)} of free disk for {what}. Found {readable_size(free)} at {folder}. Free "
             "space, or choose another --data-root."
         )
 

@@ -17,9 +17,23 @@ T = TypeVar("T")
 MOST_WORKERS = 4  # a core resizes more than 2,000 images per second to 224 px, and one GPU trains on 1,000 to 2,500
 
 
+_processes = 1  # that share the cores
+
+
+def share_cores(processes: int) -> None:
+    """Tell this process that it is one of several that train side by side on the same cores."""
+    global _processes
+    _processes = max(1, processes)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: a job of a cluster often has a part of its node's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def default_workers() -> int:
     """Threads that prepare batches, unless the user says how many."""
-    return min(MOST_WORKERS, os.cpu_count() or 1)
+    return max(1, min(MOST_WORKERS, usable_cores() // _processes))
 
 
 def in_order(make: Callable[[S], T], items: Iterable[S], workers: int) -> Iterator[T]:

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from fgmix.data.prefetch import share_cores
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.runs.devices import pick_device
 from fgmix.runs.stopping import stop_on_signal
@@ -120,7 +121,8 @@ class LocalPool(Pool[Worker]):
     def start(self, place: str) -> Worker:
         context = multiprocessing.get_context("spawn")  # forking a process that has run torch's threads may hang
         mine, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, str(self.out), place, self.threads), daemon=True)
+        arguments = theirs, str(self.out), place, self.threads, len(self.slots)
+        process = context.Process(target=_work, args=arguments, daemon=True)
         with _deaf_to_slurm():
             process.start()
         theirs.close()  # so that the worker's death is an end of file here
@@ -161,7 +163,7 @@ def _deaf_to_slurm() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _work(pipe: Connection, out: str, device: str, threads: int) -> None:
+def _work(pipe: Connection, out: str, device: str, threads: int, workers: int) -> None:
     """A worker's life: a run, its outcome, the next run; it ends where the machine fails, or when it is asked to."""
     import torch
 
@@ -169,6 +171,7 @@ def _work(pipe: Connection, out: str, device: str, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    share_cores(workers)
     with suppress(EOFError, BrokenPipeError), stop_on_signal() as stop:
         status = ""
         while status != "waiting" and not stop.reason:

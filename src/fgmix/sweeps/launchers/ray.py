@@ -20,6 +20,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fgmix.data import names as dataset_names
+from fgmix.data.prefetch import share_cores, usable_cores
 from fgmix.errors import UserError, bad_value
 from fgmix.runs.spec import RunSpec
 from fgmix.sweeps.attempts import Health
@@ -120,6 +121,7 @@ class Actor:
         import torch
 
         torch.set_num_threads(threads)
+        share_cores(usable_cores() // threads)  # as many actors as have room beside each other
         self.out, self.device = out, device
 
     def ready(self) -> None:
