@@ -11,7 +11,7 @@ X = classes[finding] + looks[scanner] + 2 * rng.normal(size=(1000, 16))
 y = np.array(["none", "benign", "malignant"])[finding]
 seen = scanner < 4
 
-model = DomainGeneralizer("fgmix", steps=300)
+model = DomainGeneralizer("fgmix", steps=100)
 expected = model.leave_one_domain_out(X[seen], y[seen], scanner[seen])
 print(expected)
 
