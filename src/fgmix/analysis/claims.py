@@ -111,7 +111,8 @@ def path_ends(arrays: Surface) -> Ends:
 
 def optimum(arrays: Surface) -> Floats:
     """The point (2,) of the plane with the highest test accuracy, see `optima`."""
-    return optima(arrays.u, arrays.v, arrays.values[-1][None])[0]
+    (found,) = optima(arrays.u, arrays.v, arrays.values[-1][None])
+    return np.asarray(found, dtype=np.float64)
 
 
 def optima(u: Floats, v: Floats, accuracies: Floats) -> Floats:
@@ -158,8 +159,8 @@ def _closer_interval(arrays: Surface, ends: Floats) -> tuple[float, float] | Non
     if n == 0:
         return None
     drawn = numpy_generator("surface", n).multinomial(n, np.full(n, 1 / n), SURFACE_RESAMPLES)  # (r, n)
-    accuracies = (drawn @ arrays.correct.reshape(-1, n).T.astype(np.float64)).reshape(-1, rows, columns)
-    found = optima(arrays.u, arrays.v, accuracies)  # (r, 2)
+    accuracies: Floats = drawn.astype(np.float64) @ arrays.correct.reshape(-1, n).T.astype(np.float64)
+    found = optima(arrays.u, arrays.v, accuracies.reshape(-1, rows, columns))  # (r, 2)
     first, second = np.linalg.norm(found - ends[:, None], axis=2)
     low, high = np.quantile(first - second, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

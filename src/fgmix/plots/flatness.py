@@ -58,7 +58,8 @@ def _row(axes: Sequence[Axes], arrays: Flatness, *, first: bool, last: bool) -> 
     for ax in axes[len(arrays.methods) + 1 :]:
         ax.set_axis_off()
     if first:
-        together.set_title("All means\n(ratio of areas to the first)")
+        others = f"(area ÷ {arrays.methods[0]}'s, 95 % interval)" if len(arrays.methods) > 1 else ""
+        together.set_title(f"All means\n{others}")
         together.legend(loc="upper left", handlelength=1.4)
     for place, (look, ratio) in enumerate(zip(look_of[1:], area_ratios(arrays))):
         text = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"

@@ -403,8 +403,9 @@ def _runs(finished: int, listed: int, rule: Rule) -> Html:
         "those that were not selected, too."
     )
     about = (
-        f"{finished:,} finished.{shorter if listed < finished else ''} Open a run for its spec, its curves and the command that makes it again. Accuracy is on "
-        f"the test domain. Model selection: {RULES[rule]}{others}. A printout contains only the rows that are shown."
+        f"{finished:,} finished.{shorter if listed < finished else ''} Open a run for its spec, its curves and the "
+        f"command that makes it again. Accuracy is on the test domain. Model selection: {RULES[rule]}{others}. A "
+        "printout contains only the rows that are shown."
     )
     return element(
         "section",

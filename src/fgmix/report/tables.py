@@ -7,6 +7,8 @@ from fgmix.results.formats import footnotes
 from fgmix.results.published import AVERAGE
 from fgmix.results.tables import Entry, Row, Table
 
+LONG = 16  # characters of a row's name from which on it is wrapped on a phone
+
 
 def table_html(table: Table) -> Html:
     """A table with its caption and footnotes; numbers of runs link to the runs behind them.
@@ -19,7 +21,7 @@ def table_html(table: Table) -> Html:
     body = [
         element(
             "tr",
-            element("th", table.label(row), scope="row"),
+            element("th", table.label(row), scope="row", class_="long" if len(table.label(row)) > LONG else None),
             [_cell(table, row, i, notes) for i in range(len(row.entries))],
         )
         for row in table.rows

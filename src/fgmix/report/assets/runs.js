@@ -1,6 +1,7 @@
 // The list of runs: sorted, filtered, a page at a time; each opens to its spec, command and curves.
 
 const PAGE = 50;
+const LONG = 16; // characters of a method's name from which on it is wrapped on a phone
 // Name, value to sort by, class, text where it is not the value: accuracies are rounded once, by fgmix.
 const COLUMNS = [
   ["Method", (run) => (run.origin ? `${run.method} (${run.origin})` : run.method)],
@@ -40,7 +41,7 @@ const chosenRuns = () => {
 const runRow = (run) => {
   const cells = COLUMNS.map((column) =>
     column[0] === "Method"
-      ? make("th", { scope: "row" }, make("button", { type: "button", "aria-expanded": "false", class: "open" }, textOf(run, column)))
+      ? make("th", { scope: "row", class: textOf(run, column).length > LONG ? "long" : null }, make("button", { type: "button", "aria-expanded": "false", class: "open" }, textOf(run, column)))
       : make("td", { class: column[2] ?? null }, textOf(run, column)),
   );
   const row = make("tr", {}, ...cells);
