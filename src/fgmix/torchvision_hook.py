@@ -23,7 +23,7 @@ class Finder:
 
     def find_spec(self, name: str, *_: Any) -> None:
         if name == "torchvision":
-            sys.meta_path.remove(self)  # type: ignore[arg-type]  # typeshed asks for an unused method, too
+            sys.meta_path.remove(self)
             from fgmix.networks._torchvision import declare_missing_operators
 
             declare_missing_operators()
@@ -39,4 +39,4 @@ def install(folder: Path) -> Path:
 if __name__ == "__main__":
     print(install(Path(sysconfig.get_path("purelib"))))
 else:
-    sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder())

@@ -34,7 +34,7 @@ class WandB:
 
     def has(self, tag: str, step: int) -> bool:  # noqa: ARG002
         """A run that is resumed begins behind its last step. One that is offline begins at 0 and is whole by itself."""
-        return step < self.run.starting_step
+        return bool(step < self.run.starting_step)
 
     def write(self, step: int, points: dict[str, float]) -> None:
         self.run.log(points, step=step, commit=True)
