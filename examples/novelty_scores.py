@@ -68,6 +68,7 @@ def scores(seen: Floats, y: NDArray[np.int64], new: Floats, z: Floats, o: Floats
     means = np.stack([seen[y == c].mean(0) for c in np.unique(y)])
     around = np.cov((seen - means[np.searchsorted(np.unique(y), y)]).T) + 1e-6 * seen.var() * np.eye(seen.shape[1])
     white = np.linalg.inv(np.linalg.cholesky(around)).T
+    familiar = fit_familiar(seen, y, new)
 
     def nearest(codes: Floats, to: Floats) -> Floats:
         return squared_distances(codes, to).min(1)
@@ -79,7 +80,8 @@ def scores(seen: Floats, y: NDArray[np.int64], new: Floats, z: Floats, o: Floats
         "standardised codes, nearest neighbour": nearest((z - center) / spread, (seen - center) / spread),
         "directions, nearest neighbour": nearest(unit(z), unit(seen)),
         "Mahalanobis distance of codes": nearest(z @ white, means @ white),
-        "Mahalanobis distance of directions (ours)": fit_familiar(seen, y, new).novelty(z),
+        "Mahalanobis distance of directions": replace(familiar, usual=0.0, reach=np.inf).novelty(z),
+        "the same, with the factor for lengths (ours)": familiar.novelty(z),
     }
 
 

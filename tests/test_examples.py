@@ -105,3 +105,10 @@ def test_novelty_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     found = runpy.run_path(str(EXAMPLES / "novelty_scores.py"))["main"](tmp_path / "model", tmp_path / "data.npz")
     assert len(found) == len(capsys.readouterr().out.splitlines()) - 2 == 8
     assert all(0 <= value <= 1 for values in found.values() for value in values)
+
+
+@pytest.mark.long
+def test_unseen_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    inside = runpy.run_path(str(EXAMPLES / "unseen_interval.py"))["main"](held_out=["plain"], steps=30)
+    assert inside == 1
+    assert capsys.readouterr().out.endswith("1 of 1 inside\n")

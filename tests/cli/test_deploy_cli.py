@@ -5,12 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from cli.test_cli import call
+from fgmix import load_model
 from fgmix.results.collect import NothingFinished, collect
 
 
@@ -42,6 +49,27 @@ def test_fit_prints_the_card(
     printed = capsys.readouterr().out
     assert "Accuracy on an unseen domain: **" in printed
     assert printed.endswith(f"Model: {model}\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("load", "feature"), [(load_wine, "malic_acid"), (load_breast_cancer, "mean texture")])
+def test_fit_is_within_a_point_of_a_scaled_mlp(
+    load: Callable[[], Any], feature: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Domains are the thirds of a feature; each is predicted by what learns from the other two."""
+    data = load()
+    x, y = data.data, data.target
+    domain = np.argsort(np.argsort(x[:, list(data.feature_names).index(feature)])) * 3 // len(x)
+    np.savez(tmp_path / "data.npz", X=x, y=y, domain=domain)
+    arguments = ["--out", str(tmp_path / "model"), "--algorithm", "erm", "--device", "cpu", "--quiet"]
+    assert call(monkeypatch, "fit", str(tmp_path / "data.npz"), *arguments) == 0
+    found = load_model(tmp_path / "model").info.estimate
+    assert found is not None
+    mlps = [make_pipeline(StandardScaler(), MLPClassifier(max_iter=1000, random_state=seed)) for seed in range(3)]
+    others = [
+        mlp.fit(x[domain != d], y[domain != d]).score(x[domain == d], y[domain == d]) for mlp in mlps for d in range(3)
+    ]
+    assert found.accuracy > np.mean(others) - 0.01
 
 
 def test_predict_prints_a_line_each(

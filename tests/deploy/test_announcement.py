@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deploy.made import QUICK, vectors
 from fgmix import fit
+from fgmix.data import from_arrays
 from fgmix.deploy.announcement import advice
 from fgmix.runs.spec import RunSpec
 
@@ -46,3 +48,12 @@ def test_without_a_gpu_images_are_offered_a_frozen_backbone() -> None:
     assert "No GPU is used: --frozen " in advice(spec, images, "cpu")[0]
     assert advice(replace(spec, frozen=True), images, "cpu") == []
     assert advice(spec, vectors(), "cpu") == []
+
+
+def test_unbalanced_classes_are_named_before_hours_of_training() -> None:
+    y = np.repeat([0, 0, 0, 1], 30)
+    data = from_arrays(np.zeros((120, 2)), y, np.arange(120) % 3)
+    spec = RunSpec(dataset="arrays", algorithm="erm")
+    (note,) = advice(spec, data, "cpu")
+    assert "from 30 to 90 samples): consider --metric balanced_accuracy" in note
+    assert advice(replace(spec, metric="macro_f1"), data, "cpu") == []

@@ -127,6 +127,15 @@ def test_terms_of_use_are_on_the_card(folder: Path) -> None:
     assert "Intended use: sorting \\<scans\\>. Licence: CC-BY-4.0." in card
     assert "; 2026-01-31." in card
     assert "the file resnet18.pt, digest abc, matched by order. **Warning:**" in card
+    packaged = replace(info.spec, weights="", pretrained=True, backbone="lite0.package")
+    assert "published as lite0.package, digest abc, matched by order.\n" in model_card(replace(info, spec=packaged))
+
+
+def test_an_interval_that_excludes_little_is_called_so(folder: Path) -> None:
+    info = load_model(folder).info
+    for interval, wide in (((0.5, 0.7), False), ((0.1, 1.0), True)):
+        card = model_card(replace(info, estimate=replace(info.estimate, interval=interval)))
+        assert ("This one excludes little" in card) == wide
 
 
 def test_unbalanced_classes_are_named_and_another_metric_leads(folder: Path, tmp_path: Path) -> None:

@@ -72,12 +72,16 @@ def test_novelty_is_mahalanobis_distance_of_directions_over_the_limit() -> None:
     centers = [unit(z)[y == c].mean(0) for c in (0, 1)]
     precision = np.linalg.inv(np.cov((unit(z) - np.array(centers)[y]).T))
     points = 4 * RNG.normal(size=(50, 4)) + means[0]
-    lengths = np.linalg.norm(points, axis=1) / np.quantile(np.linalg.norm(held_out, axis=1), 0.99)
-    naive = [min((u - m) @ precision @ (u - m) for m in centers) for u in unit(points)] * np.maximum(1, lengths) ** 2
+    lengths, known = (np.linalg.norm(codes, axis=1) for codes in (points, held_out))
+    short, long = np.median(known) / lengths, lengths / np.quantile(known, 0.99)
+    factor = np.maximum(1, np.maximum(short, long))
+    naive = [min((u - m) @ precision @ (u - m) for m in centers) for u in unit(points)] * factor**2
     np.testing.assert_allclose(familiar.novelty(points) * familiar.limit, naive, rtol=0.15)  # shrunk a little
-    assert (lengths > 1).any()
+    assert (long > 1).any()
+    assert (short > 1).any()
     assert (familiar.novelty(held_out) <= 1).mean() == pytest.approx(0.99, abs=0.002)
-    assert (familiar.novelty(20 * held_out) > 1).mean() > 0.9  # the same directions, but far outside
+    for scale in (20, 1 / 20):  # the same directions, but far outside, or next to nothing
+        assert (familiar.novelty(scale * held_out) > 1).mean() > 0.9
 
 
 def test_single_precision_keeps_the_novelty_of_classes_that_lie_far_apart() -> None:

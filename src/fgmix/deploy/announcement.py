@@ -6,7 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from fgmix.data import DomainDataset
+from fgmix.metrics import unbalanced
 from fgmix.runs.devices import pick_device
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.resolve import resolve
@@ -43,7 +46,16 @@ def _cost(left: Sequence[RunSpec], runs: int, dataset: DomainDataset, device: st
 
 
 def advice(spec: RunSpec, dataset: DomainDataset, device: str) -> list[str]:
-    """What would be faster here."""
-    if spec.frozen or dataset.kind != "images" or pick_device(device).type != "cpu":
-        return []
-    return ["No GPU is used: --frozen trains only a small network on features of the backbone, which takes minutes."]
+    """What would be faster here, and which metric tells more."""
+    found = []
+    if not spec.frozen and dataset.kind == "images" and pick_device(device).type == "cpu":
+        found.append(
+            "No GPU is used: --frozen trains only a small network on features of the backbone, which takes minutes."
+        )
+    counts = np.bincount(np.concatenate([domain.y for domain in dataset.domains]))
+    if spec.metric == "accuracy" and unbalanced(counts):
+        found.append(
+            f"The classes are unbalanced (from {counts[counts > 0].min()} to {counts.max()} samples): consider "
+            "--metric balanced_accuracy, and --class-weight balanced."
+        )
+    return found

@@ -30,6 +30,7 @@ from fgmix.runs.spec import ResolvedSpec
 
 CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
 DPI = 150  # of its figures, for screens
+WIDE = 0.8  # width of an interval that excludes little
 
 
 def model_card(info: ModelInfo) -> str:
@@ -128,9 +129,15 @@ def _expectation(info: ModelInfo) -> list[str]:
 def _meaning(found: Estimate) -> list[str]:
     if found.interval is None:
         return []
+    low, high = found.interval
+    wide = (
+        " This one excludes little: domains that are so few and differ so much do not determine another one."
+        if high - low > WIDE
+        else ""
+    )
     return [
         f"The interval is where the {NAMES[found.metric]} on one more domain lies in 95 of 100 cases, if that domain "
-        "differs from these as much as they differ from each other; it says nothing about single predictions."
+        f"differs from these as much as they differ from each other; it says nothing about single predictions.{wide}"
     ]
 
 
@@ -307,16 +314,18 @@ def _frozen(spec: ResolvedSpec) -> str:
 
 def _initial(info: ModelInfo) -> str:
     spec = info.spec
+    if not spec.weights and not spec.pretrained:
+        return "random."
+    origin = f"the file {_plain(Path(spec.weights).name)}" if spec.weights else f"published as {_plain(spec.backbone)}"
     digest = f", digest {spec.weights_digest}" if spec.weights_digest else ""
-    if spec.weights:
-        matched = f", matched {info.weights_matched}" if info.weights_matched else ""
-        warning = (
-            " **Warning:** tensors that are matched by order may be in the wrong place; check the accuracy."
-            if info.weights_matched == "by order"
-            else ""
-        )
-        return f"the file {_plain(Path(spec.weights).name)}{digest}{matched}.{warning}"
-    return f"published as {_plain(spec.backbone)}{digest}." if spec.pretrained else "random."
+    matched = f", matched {info.weights_matched}" if info.weights_matched else ""
+    # Of the packages that we name ourselves the order is known.
+    warning = (
+        " **Warning:** tensors that are matched by order may be in the wrong place; check the accuracy."
+        if spec.weights and info.weights_matched == "by order"
+        else ""
+    )
+    return f"{origin}{digest}{matched}.{warning}"
 
 
 def _preprocessing(info: ModelInfo) -> str:

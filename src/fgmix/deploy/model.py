@@ -34,7 +34,7 @@ from fgmix.seals import Damaged, damaged, digest_of
 
 Dtype = Literal["uint8", "float32"]
 
-SCHEMA = 2
+SCHEMA = 3
 MIN_CONFIDENCE: float | None = None  # without held-out domains nothing is trusted: what confidence is worth is unknown
 NEVER = 2.0  # a confidence that no prediction has
 INFO, WEIGHTS = "model.json", "weights.safetensors"
@@ -58,13 +58,14 @@ class Standardise(nn.Module):
 class Network(nn.Module):
     """Inputs as evaluation sees them → calibrated probabilities (n, C) and novelty (n,).
 
-        z = g(x),    p = softmax(h(z) / T),    novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, ‖z‖/r)² / limit
+        z = g(x),    p = softmax(h(z) / T)
+        novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, q/‖z‖, ‖z‖/r)² / limit
 
     Args:
         featurizer: g.
         classifier: h.
         temperature: T.
-        familiar: center, m_c, W, r and the limit; see `trust`.
+        familiar: center, m_c, W, q, r and the limit; see `trust`.
         standard: what features are standardised by before g; None for images, and where they are taken as they are.
         backbone: frozen network whose features of images g takes; None where g takes the inputs.
     """
@@ -73,6 +74,7 @@ class Network(nn.Module):
     center: Tensor
     means: Tensor
     whitening: Tensor
+    usual: Tensor
     reach: Tensor
     limit: Tensor
 
@@ -91,7 +93,7 @@ class Network(nn.Module):
         self.featurizer = featurizer
         self.classifier = classifier
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
-        for name in ("center", "means", "whitening", "reach", "limit"):
+        for name in ("center", "means", "whitening", "usual", "reach", "limit"):
             self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,12 +103,12 @@ class Network(nn.Module):
     def logits_and_novelty(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """h(g(x)) (n, C) and novelty (n,)."""
         z = self.featurizer(self.standardise(self.backbone(x)))
-        length = torch.linalg.vector_norm(z, dim=1)
-        white = (z / length.clamp(min=SHORTEST)[:, None] - self.center) @ self.whitening.T
+        length = torch.linalg.vector_norm(z, dim=1).clamp(min=SHORTEST)
+        white = (z / length[:, None] - self.center) @ self.whitening.T
         nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
         # Of differences: where classes lie far apart, the squares above leave no digit of single precision for them.
         novelty = (white - self.means[nearest]).square().sum(1) / self.limit
-        return self.classifier(z), novelty * (length / self.reach).clamp(min=1).square()
+        return self.classifier(z), novelty * torch.maximum(self.usual / length, length / self.reach).clamp(min=1) ** 2
 
 
 class Ensemble(nn.Module):
@@ -342,7 +344,8 @@ def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
         backbone = frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
-    familiar = Familiar(center, means, whitening, float(tensors["reach"]), float(tensors["limit"]))
+    usual, reach, limit = (float(tensors[name]) for name in ("usual", "reach", "limit"))
+    familiar = Familiar(center, means, whitening, usual, reach, limit)
     standard = None
     if "standardise.mean" in tensors:
         standard = Standardisation(tensors["standardise.mean"].numpy(), tensors["standardise.scale"].numpy())

@@ -3,13 +3,14 @@
     p = softmax(h(z) / T)                    T: the temperature at which held-out domains' labels are likeliest
     u = z / ‖z‖                              the code's direction: lengths differ too much for one covariance
     m(u) = min_c (u − μ_c)ᵀ Σ⁻¹ (u − μ_c)    μ_c: mean direction of class c, Σ: covariance around their class's mean
-    novelty = m(u) · max(1, ‖z‖/r)² / limit  r: what 99 % of known domains' held-out codes are shorter than, so that
-                                             inputs far outside are novel in any direction; limit: novelty's own 99 %
+    novelty = m(u) · ℓ(z)² / limit           limit: what 99 % of known domains' held-out samples stay below
+    ℓ(z) = max(1, q/‖z‖, ‖z‖/r)              q, r: median and 99 % quantile of their codes' lengths. Codes of inputs
+                                             without content are short; those of inputs far outside are long.
 
 Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599; Lee et al., "A Simple
 Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
 https://arxiv.org/abs/1807.03888; Müller and Hein, "Mahalanobis++", 2025, https://arxiv.org/abs/2505.18032 (directions
-in place of codes; the factor for long codes is ours). Unlike there, T is fitted on domains that the network never saw,
+in place of codes; the factor ℓ is ours). Unlike there, T is fitted on domains that the network never saw,
 each weighing the same: confidence on known domains is no guide to that on a new one. docs/your-data.md compares scores.
 """
 
@@ -93,22 +94,24 @@ class Familiar:
         center: mean of all directions, (d,); distances do not depend on it, but single precision likes small numbers.
         means: W (μ_c − center) of the classes that occur, (C', d).
         whitening: W with WᵀW = Σ⁻¹, (d, d).
-        reach: length r, from which codes are novel for their length.
+        usual: length q, below which codes are the more novel the shorter they are.
+        reach: length r, above which codes are the more novel the longer they are.
         limit: squared distance that counts as novel.
     """
 
     center: Floats
     means: Floats
     whitening: Floats
+    usual: float
     reach: float
     limit: float
 
     def novelty(self, z: Floats) -> Floats:
         """Squared distance of codes (n, d) to the nearest mean, over the limit: above 1 is novel."""
-        length = np.linalg.norm(z, axis=1)
-        directions = z / np.maximum(length, SHORTEST)[:, None]
+        length = np.maximum(np.linalg.norm(z, axis=1), SHORTEST)
+        directions = z / length[:, None]
         nearest = squared_distances((directions - self.center) @ self.whitening.T, self.means).min(axis=1)
-        found: Floats = nearest * np.maximum(1, length / self.reach) ** 2 / self.limit
+        found: Floats = nearest * np.maximum(1, np.maximum(self.usual / length, length / self.reach)) ** 2 / self.limit
         return found
 
 
@@ -123,7 +126,7 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
     """
     from sklearn.covariance import LedoitWolf
 
-    reach = max(float(np.quantile(np.linalg.norm(held_out, axis=1), KNOWN)), SHORTEST)
+    usual, reach = np.maximum(np.quantile(np.linalg.norm(held_out, axis=1), (0.5, KNOWN)), SHORTEST).tolist()
     z = z / np.maximum(np.linalg.norm(z, axis=1), SHORTEST)[:, None]
     present = np.unique(y)
     means = np.stack([z[y == c].mean(axis=0) for c in present])
@@ -133,7 +136,7 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
     floor = 1e-6 * max(float(np.trace(covariance)) / len(covariance), 1e-12)
     whitening = np.linalg.inv(np.linalg.cholesky(covariance + floor * np.eye(len(covariance))))
     center = z.mean(axis=0)
-    bare = Familiar(center, (means - center) @ whitening.T, whitening, reach, 1.0)
+    bare = Familiar(center, (means - center) @ whitening.T, whitening, usual, reach, 1.0)
     limit = float(np.quantile(bare.novelty(held_out), KNOWN))
     return replace(bare, limit=max(limit, 1e-30))  # 0 where all codes are one
 
