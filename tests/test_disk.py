@@ -36,6 +36,8 @@ COMMANDS = {
     "domainbed": "report {sweep} --to-domainbed {new}",
     "predict": "predict {model} {arrays} --quiet --out {new}/p.csv",
     "export": "export {model} --format pt2 --out {new}/m.pt2",
+    "pack": "report {sweep} --pack {new}/all.records.xz",
+    "soup": "soup {erm} {fgmix} --device cpu --quiet --out {new}/soup",
     "plot": "plot curves {erm} --out {new}",
     "plot in rows": "plot shift {erm} --permutations 2 --out {new}",
 }
@@ -91,7 +93,22 @@ def test_a_disk_that_is_full_from_the_start(
     assert fgmix(*words) == 0
 
 
-@pytest.mark.parametrize("free", [0, 8_000, 300_000, 1_200_000, 1_900_000])
+def test_other_commands_on_a_small_disk(bench: Workbench, small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Really full, unlike above: for the first write, or for a large one after small ones."""
+    full = {"domainbed": 0, "pack": 0, "predict": 0, "report": 20_000, "export": 20_000, "soup": 20_000, "plot": 20_000}
+    for name, free in full.items():
+        new = small_disk / "new"
+        new.mkdir()
+        filler = fill(small_disk, free)
+        assert fgmix(*words_of(COMMANDS[name], bench, new=new)) == 2, name
+        (sentence,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("fgmix: "))
+        assert re.match(FULL.format(path=re.escape(str(new))), sentence)
+        assert whole_files(small_disk)
+        shutil.rmtree(new)
+        filler.unlink()
+
+
+@pytest.mark.parametrize("free", [0, 300_000, 1_200_000, 1_900_000])
 def test_training_on_a_small_disk_resumes_once_there_is_space(
     free: int, bench: Workbench, small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
