@@ -24,6 +24,7 @@ METHODS = {  # label → algorithm, settings
     "FGMix": ("fgmix", {}),
     "FGMix (scale = rms)": ("fgmix", {"scale": "rms"}),
     "FGMix (γ = 10)": ("fgmix", {"gamma": 10.0}),
+    "FGMix (η₂ = 0.01)": ("fgmix", {"eta2": 1e-2}),
 }
 
 

@@ -28,8 +28,8 @@ def test_rotated_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr("sys.argv", [str(script), "--seeds", "2", "--steps", "25", "--out", str(tmp_path)])
     runpy.run_path(str(script), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == 5 * ["10°", "30°", "50°", "60°", "70°", "80°"]
-    assert len(list(tmp_path.glob("*/record.json"))) == 2 * 6
+    assert [line.split()[0] for line in lines] == 6 * ["10°", "30°", "50°", "60°", "70°", "80°"]
+    assert len(list(tmp_path.glob("*/record.json"))) == 2 * 7
     assert (tmp_path / "rotated-digits.png").stat().st_size > 10_000
 
 

@@ -1,0 +1,60 @@
+"""Every number of docs/replication.md comes from records that the repository keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fgmix.results.packed import unpack
+from fgmix.results.statistics import bootstrap_interval
+from fgmix.runs.record import RunRecord
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "replication.md").read_text()
+RECORDS = ROOT / "docs" / "records"
+ANGLES = ("10°", "30°", "50°", "60°", "70°", "80°")
+DIGITS = {  # method of examples/rotated_digits.py → algorithm and what is not its default
+    "A": ("fgmix_a", {"lam": 1.0}),
+    "A (λ = 3)": ("fgmix_a", {"lam": 3.0}),
+    "FGMix": ("fgmix", {"scale": "raw", "gamma": None, "eta2": 1e-3}),
+    "FGMix (scale = rms)": ("fgmix", {"scale": "rms", "gamma": None}),
+    "FGMix (γ = 10)": ("fgmix", {"scale": "raw", "gamma": 10.0}),
+    "FGMix (η₂ = 0.01)": ("fgmix", {"eta2": 1e-2}),
+}
+
+
+def test_the_table_of_rotated_digits() -> None:
+    records = unpack(RECORDS / "rotated-digits.records.xz")
+    erm = _by_seed(records, "erm", {})
+    differences = {name: _by_seed(records, *method) - erm for name, method in DIGITS.items()}
+    assert erm.shape == (24, len(ANGLES))
+    assert f"| test angle | ERM | {' | '.join(DIGITS)} |" in PAGE
+    for i, angle in enumerate(ANGLES):
+        cells = " | ".join(_difference(d[:, i]) for d in differences.values())
+        assert f"| {angle} | {erm[:, i].mean():.1f} | {cells} |" in PAGE
+
+
+def test_the_shares_of_rotated_digits() -> None:
+    records = unpack(RECORDS / "rotated-digits.records.xz")
+    for name, (algorithm, settings) in DIGITS.items():
+        runs = [r for r in records if _is(r, algorithm, settings)]
+        share = 100 * np.mean([e.metrics["extrapolated"] for r in runs for e in r.evaluations if e.step >= 360])
+        entropy = np.mean([e.metrics["entropy"] for r in runs for e in r.evaluations if e.step >= 360])
+        assert f"| {name} | {share:.1f} % | {entropy:.3f} |" in PAGE
+
+
+def _by_seed(records: list[RunRecord], algorithm: str, settings: dict[str, object]) -> np.ndarray:
+    """Accuracy in percent (seeds, test angles): mean over the last five evaluations."""
+    runs = sorted((r for r in records if _is(r, algorithm, settings)), key=lambda r: r.spec.trial_seed)
+    accuracies = [[[e.accuracy["raw"][a]["train"] for a in ANGLES] for e in r.evaluations[-5:]] for r in runs]
+    return 100 * np.array(accuracies).mean(axis=1)
+
+
+def _is(record: RunRecord, algorithm: str, settings: dict[str, object]) -> bool:
+    return record.spec.algorithm == algorithm and settings.items() <= dict(record.spec.settings).items()
+
+
+def _difference(d: np.ndarray) -> str:
+    low, high = bootstrap_interval(d)
+    return f"{d.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
