@@ -99,7 +99,7 @@ def _flags(words: list[str]) -> set[str]:
     """The flags of the command that the first words name."""
     command = get_command(app)
     for word in words:
-        if not isinstance(command, TyperGroup):
+        if not isinstance(command, TyperGroup) or word.startswith("-"):
             break
         assert word in command.commands, f"no command {word} in: fgmix {' '.join(words)}"
         command = command.commands[word]
