@@ -338,6 +338,13 @@ def test_folders_without_a_dataset_in_common(tmp_path: Path) -> None:
     assert "--dataset toy --selection training_domain" in seen
 
 
+def test_figures_of_several_datasets_name_theirs() -> None:
+    both = [*folders.records(), *(finished(t, 0.5, dataset="other", trial=r) for t in "abc" for r in range(4))]
+    both += [finished(t, 0.6, dataset="other", trial=r, algorithm="fgmix") for t in "abc" for r in range(4)]
+    titles = [str(chart["title"]) for chart in block(page(Results(both)), "charts")]
+    assert titles[:3] == [f"Differences from ERM, {name}" for name in ("other", "toy", "all datasets")]
+
+
 def test_the_list_of_runs_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 runs stay below 5 MB: 250 bytes a run beyond those whose curves the page contains."""
     monkeypatch.setattr("fgmix.report.runs.CURVES", 0)

@@ -59,6 +59,12 @@ def test_without_erm_and_with_one_method_and_without_a_result() -> None:
     assert found(sweep({"mixup": [[0.5, 0.5]]}, domains="a b"))[0].endswith("on average. It is the only method.")
 
 
+def test_erm_alone_has_nothing_to_be_compared_with() -> None:
+    averaged = {20: {"a": (0.6, 0.6), "b": (0.6, 0.6)}}
+    both = [finished(test, 0.5, domains="a b", swa=averaged) for test in "ab"]
+    assert found(both)[0].endswith("the highest of 2 results. There is no other method to compare it with.")
+
+
 def test_a_single_run_has_its_accuracy_in_the_headline() -> None:
     assert found([finished("a", 0.5)])[0] == ("ERM reaches 50.0 % on a. The other test domains have no result yet.")
     many = [finished("a", 0.5, algorithm=name) for name in ("erm", "coral", "mixup", "fgmix")]

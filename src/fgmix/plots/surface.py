@@ -58,7 +58,14 @@ def _row(figure: Figure, axes: Sequence[Axes], arrays: Surface, *, first: bool, 
         ax.tick_params(labelleft=i == 0)
     axes[0].set_ylabel("v̂")
     x, y = optimum(arrays)
-    star = {"marker": "*", "s": 60, "color": OPTIMUM, "edgecolor": "black", "linewidth": 0.7, "zorder": 6}
+    star: dict[str, Any] = {
+        "marker": "*",
+        "s": 60,
+        "color": OPTIMUM,
+        "edgecolor": "black",
+        "linewidth": 0.7,
+        "zorder": 6,
+    }
     axes[-1].scatter(x, y, **star, clip_on=False, label="Highest test accuracy")
 
 

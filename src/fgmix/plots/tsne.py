@@ -79,5 +79,5 @@ def _regions(ax: Axes, arrays: Embedding, i: int) -> None:
     """The outline and the name of each class."""
     for corners in source_regions(arrays, i).values():
         ax.plot(*corners.T, color=GREY, linewidth=0.7)
-    for name, place in name_places(arrays, i).items():
-        ax.text(*place, name, fontsize=6.5, fontweight="bold", ha="center", va="center")
+    for name, (x, y) in name_places(arrays, i).items():
+        ax.text(x, y, name, fontsize=6.5, fontweight="bold", ha="center", va="center")

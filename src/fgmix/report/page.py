@@ -177,7 +177,10 @@ def _result_charts(
             if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
         }
         kept = {id(each) for each in _new([*drawn.values()], ())}  # those over all datasets may be those of one
-        yield from ((title, each) for title, each in drawn.items() if id(each) in kept)
+        for title, each in drawn.items():
+            if id(each) in kept:
+                where = "all datasets" if title == OVERALL else title
+                yield title, replace(each, title=f"{each.title}, {where}") if len(kept) > 1 else each
         with suppress(UserError):  # too few methods or trials in common to rank
             for title, ranking in rankings(selection).items():
                 of = () if title == RANKS else ("--dataset", title.removeprefix(f"{RANKS}, "))

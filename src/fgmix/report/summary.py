@@ -74,15 +74,17 @@ def finding(table: Table, comparisons: Sequence[Comparison]) -> str:
     best = max(known, key=lambda method: known[method])
     reached = f"{names[best]} reaches {accuracy_text(known[best])} % on average"
     if len(known) == 1:
-        others = "No other method has a result for every test domain." if len(names) > 1 else "It is the only method."
-        return f"{reached}. {others}"
+        alone = "It is the only method." if len(names) == 1 else "No other method has a result for every test domain."
+        return f"{reached}. {alone}"
     sentence = f"{reached}, the highest of {len(known)} results"
     compared = {c.method: c for c in comparisons if c.difference is not None}
     if best in compared:
         return f"{sentence}: {_difference(compared[best], names)}."
     others = [method for method in known if method in compared]
-    if split_origin(best.algorithm)[0] != BASELINE or not others:
+    if split_origin(best.algorithm)[0] != BASELINE:
         return f"{sentence}. There is no ERM to compare it with."
+    if not others:
+        return f"{sentence}. There is no other method to compare it with."
     second = max(others, key=lambda method: known[method])
     return f"{sentence}. The best other method is {names[second]}: {_difference(compared[second], names)}."
 

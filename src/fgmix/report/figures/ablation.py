@@ -17,11 +17,11 @@ def ablation(id: str, arrays: kinds.Ablation, command: str) -> Chart:
     panels = [
         Panel(
             str(column),
-            Axis("Accuracy (%)", None, *map(float, limits)),
+            Axis("Accuracy (%)", low=float(low), high=float(high)),
             names_axis(names, flipped=True),
             _marks(arrays, c),
         )
-        for c, (column, limits) in enumerate(zip(arrays.columns, same_span(arrays.value, arrays.spread)))
+        for c, (column, (low, high)) in enumerate(zip(arrays.columns, same_span(arrays.value, arrays.spread)))
     ]
     paper = "Pale: the paper." if arrays.published.any() else ""
     caption = " ".join(filter(None, (arrays.about, "All axes have the same length in points.", paper)))
