@@ -117,7 +117,8 @@ def shrink(picture: Path, to: Path) -> None:
     with Image.open(picture) as image:
         small = image.convert("RGB")
         small.thumbnail((WIDTH, 2 * WIDTH), Image.Resampling.LANCZOS)
-        small.quantize(COLOURS).save(to, optimize=True)
+        # Maximum coverage keeps a colour that few pixels have, such as that of a single mark.
+        small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(to, optimize=True)
     print(f"{to} ({to.stat().st_size // 1000} kB)")
 
 
