@@ -193,7 +193,7 @@ def test_a_shell_completes_commands_and_options(
 ) -> None:
     """As the script of `fgmix --install-completion` asks for it."""
     monkeypatch.setenv("_FGMIX_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "fgmix train --test-d")
-    monkeypatch.setenv("COMP_CWORD", "2")
+    monkeypatch.setenv("COMP_WORDS", "fgmix train --algorithm ERM --test-domain photo --test-d")
+    monkeypatch.setenv("COMP_CWORD", "6")
     assert call(monkeypatch) == 0
     assert capsys.readouterr().out.split() == ["--test-domain"]

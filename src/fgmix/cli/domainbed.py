@@ -100,6 +100,8 @@ class FromDomainBed(JoinsLists):
     """A command that understands DomainBed's spellings of its options and of their values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # click's context, which typer keeps to itself
+        if ctx.resilient_parsing:  # a shell completes words
+            return super().parse_args(ctx, args)
         hints: list[str] = []
         rest = super().parse_args(ctx, list(in_our_options(ctx.info_name or "", args, hints)))
         ctx.params |= in_our_names(ctx.params, hints)
