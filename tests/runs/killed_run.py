@@ -93,9 +93,9 @@ def arm(moment: str, count: int) -> None:
                 kill()
                 return len(data)
 
-        def torn_open(path: Path, mode: str) -> Any:
+        def torn_open(path: Path, mode: str, **how: Any) -> Any:
             is_torn = mode == "xb" and path.name.startswith(f".{moment}.") and due()
-            return Torn(io.FileIO(path, "x")) if is_torn else open(path, mode)
+            return Torn(io.FileIO(path, "x")) if is_torn else open(path, mode, **how)
 
         files.open = torn_open  # type: ignore[attr-defined]
 
