@@ -31,9 +31,9 @@ def spec(**options: Any) -> RunSpec:
     ("n", "options", "steps"),
     [
         (400, {}, None),  # the default, 1,000
-        (8_000, {}, None),  # 16 · 2,000 / 32 = 1,000
-        (50_000, {}, 6300),  # 6,250, rounded up
-        (50_000, {"batch_size": 64}, 3200),
+        (6_400, {}, None),  # 20 · 1,600 / 32 = 1,000
+        (50_000, {}, 7900),  # 7,812.5, rounded up
+        (50_000, {"batch_size": 64}, 4000),
         (200_000, {}, 10_000),  # ten times the default at most
         (50_000, {"steps": 500}, 500),
         (50_000, {"protocol": "domainbed-2020"}, None),
@@ -49,7 +49,7 @@ def test_steps(n: int, options: dict[str, Any], steps: int | None) -> None:
 
 
 def test_the_largest_domain_is_seen_as_often_as_equal_ones() -> None:
-    assert with_steps(spec(), unequal(12_500, 100, 100)).steps == with_steps(spec(), rows(50_000)).steps == 6300
+    assert with_steps(spec(), unequal(12_500, 100, 100)).steps == with_steps(spec(), rows(50_000)).steps == 7900
 
 
 def test_a_domain_held_out_changes_nothing() -> None:
@@ -58,12 +58,12 @@ def test_a_domain_held_out_changes_nothing() -> None:
     assert replace(found, test_domains=()) == with_steps(spec(), data)
 
 
-def test_longer_runs_average_their_second_half_unless_another_start_is_given() -> None:
-    assert with_steps(spec(), rows(50_000)).averaging_start == 3150
+def test_much_longer_runs_begin_to_average_later_unless_another_start_is_given() -> None:
+    assert with_steps(spec(), rows(50_000)).averaging_start == 7900 // 2 - 1000
     assert with_steps(spec(averaging_start=500), rows(50_000)).averaging_start == 500
-    assert with_steps(spec(), rows(400)).averaging_start == 100
+    assert with_steps(spec(), rows(12_800)).averaging_start == with_steps(spec(), rows(400)).averaging_start == 100
 
 
 def test_longer_runs_are_evaluated_less_often() -> None:
-    assert with_steps(spec(), rows(50_000)).eval_every == 315
+    assert with_steps(spec(), rows(50_000)).eval_every == 395
     assert with_steps(spec(eval_every=50), rows(50_000)).eval_every == 50

@@ -6,8 +6,9 @@ for n samples in the largest domain and batches of b samples per domain: its sam
 those of other domains more often. The default is that of the kind of data (docs/protocol.md). `fgmix train`, sweeps,
 presets and DomainBed's protocols keep it.
 
-A run that is longer than the default averages the weights of its second half. A mean that begins at step 100 lags
-behind the weights for as long as they improve, which is most of a run on much data.
+A mean of the weights that begins at step 100 lags behind for as long as they improve, which is most of a run on much
+data: there it begins at step steps/2 − default. Up to twice the default it begins where it always does, because on
+unseen domains a wide average is better than a late one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fgmix.data import DomainDataset
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 
-PASSES = 16  # over the largest domain, its held-out fifth included
+PASSES = 20  # over the largest domain, its held-out fifth included
 MOST = 10  # times the default
 EVALUATIONS = 20  # of a run that is longer than the default
 
@@ -40,7 +41,7 @@ def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
         >>> y, domain = np.arange(24_000) % 2, np.arange(24_000) % 3
         >>> data = from_arrays(np.zeros((24_000, 1)), y, domain)
         >>> with_steps(RunSpec(dataset="arrays", algorithm="erm"), data).steps
-        4000
+        5000
     """
     if spec.steps is not None or spec.protocol != "clean":
         return spec
@@ -53,8 +54,13 @@ def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
         spec,
         steps=steps,
         eval_every=spec.eval_every or max(default.eval_every, steps // EVALUATIONS),
-        averaging_start=steps // 2 if spec.averaging_start == RunSpec.averaging_start else spec.averaging_start,
+        averaging_start=_averaging_start(spec, steps // 2 - default.steps),
     )
+
+
+def _averaging_start(spec: RunSpec, least: int) -> int:
+    usual = RunSpec.averaging_start
+    return max(usual, least) if spec.averaging_start == usual else spec.averaging_start
 
 
 def note_of(said: RunSpec, scaled: RunSpec) -> list[str]:
