@@ -286,8 +286,7 @@ def _outcome(rule: Rule, runs: _Runs, domain: str, model: Model) -> Selected | M
 def _training_domain(runs: _Runs, domain: str, model: Model) -> list[Selected]:
     candidates = []
     for record in runs.evaluated(domain, model).values():
-        best = record.selected(model)
-        value = best.validation(record.sources, model)
+        best, value = record.best(model)
         candidates.append(Selected(record, best.step, value, _reported(best, domain, model)))
     return candidates
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fgmix.errors import UserError
 from fgmix.files import read_bytes
@@ -43,6 +43,7 @@ _AROUND = len('  {\n   ,\n   "loss": ,\n   "metrics": ,\n   "step": \n  },\n')  
 _NUMBER = re.compile(rb'": ([0-9]\.[0-9e-]*)')  # as an accuracy is written; others are part of the text between
 _ODD = re.compile(rb'": [^{\d]')  # a loss that is neither a number from 0 on nor holds some
 _REMEMBERED = 100_000  # numbers: 15 MB
+Numbers = NDArray[np.float64]
 _SEAL = 48  # bytes of a sealed file's first line, at most
 
 
@@ -79,9 +80,9 @@ class _Layout:
         self.evaluations: list[dict[str, Any]] = json.loads(filled, parse_float=lambda text: _Place(text[:-2]))
         self.steps = [int(step) for step in steps]
         self.sound: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()  # domains and test domains that it fits
-        self._holdouts: dict[tuple[tuple[str, ...], Model], tuple[list[int], np.ndarray[Any, Any]]] = {}
+        self._holdouts: dict[tuple[tuple[str, ...], Model], tuple[list[int], NDArray[np.intp]]] = {}
 
-    def holdouts(self, sources: tuple[str, ...], model: Model) -> tuple[list[int], np.ndarray[Any, Any]]:
+    def holdouts(self, sources: tuple[str, ...], model: Model) -> tuple[list[int], NDArray[np.intp]]:
         """The evaluations that have a model, and the places of its scores on the holdout parts of domains."""
         found = self._holdouts.get((sources, model))
         if found is None:
@@ -140,7 +141,7 @@ class _Stored(Evaluation):
         return model in self._places["accuracy"]
 
     def score(self, model: Model, domain: str, split: str) -> float:
-        return self._run.numbers[_scores(self._places)[model][domain][split]]
+        return self._run.numbers.item(_scores(self._places)[model][domain][split])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Evaluation) and self.as_dict() == other.as_dict()
@@ -160,12 +161,12 @@ class _Evaluations(CompactEvaluations):
 
     __slots__ = ("file", "layout", "numbers", "seal")
 
-    def __init__(self, layout: _Layout, numbers: array[float], file: Path, seal: bytes) -> None:
+    def __init__(self, layout: _Layout, numbers: Numbers, file: Path, seal: bytes) -> None:
         self.layout, self.numbers, self.file, self.seal = layout, numbers, file, seal
 
     def validations(self, sources: tuple[str, ...], model: Model) -> dict[int, float]:
         with_model, places = self.layout.holdouts(sources, model)
-        scores: list[list[float]] = np.asarray(self.numbers)[places].tolist()
+        scores: list[list[float]] = self.numbers[places].tolist()
         return {i: sum(row) / len(sources) for i, row in zip(with_model, scores)}  # summed as by `Evaluation`
 
     def __len__(self) -> int:
@@ -214,10 +215,10 @@ def _read(file: Path) -> RunRecord:
     return record
 
 
-def _parted(text: bytes) -> tuple[bytes, array[float]]:
+def _parted(text: bytes) -> tuple[bytes, Numbers]:
     """The text between the numbers of a JSON text, and the numbers."""
     parts = _NUMBER.split(text)
-    return b"\0".join(parts[::2]), array("d", map(_FLOATS.__getitem__, parts[1::2]))
+    return b"\0".join(parts[::2]), np.fromiter(map(_FLOATS.__getitem__, parts[1::2]), np.float64, len(parts) // 2)
 
 
 def _scores(places: Mapping[str, Any]) -> Any:
@@ -225,9 +226,10 @@ def _scores(places: Mapping[str, Any]) -> Any:
     return places.get("headline") or places["accuracy"]
 
 
-def _filled(places: Mapping[str, Any], numbers: array[float]) -> dict[str, Any]:
+def _filled(places: Mapping[str, Any], numbers: Numbers) -> dict[str, Any]:
     return {
-        name: numbers[inner] if isinstance(inner, _Place) else _filled(inner, numbers) for name, inner in places.items()
+        name: numbers.item(inner) if isinstance(inner, _Place) else _filled(inner, numbers)
+        for name, inner in places.items()
     }
 
 

@@ -187,12 +187,16 @@ class RunRecord:
             return self.evaluations.validations(self.sources, model)
         return {i: e.validation(self.sources, model) for i, e in enumerate(self.evaluations) if e.has(model)}
 
-    def selected(self, model: Model = "raw") -> Evaluation:
-        """The evaluation that training-domain validation selects; the earliest of equals."""
+    def best(self, model: Model = "raw") -> tuple[Evaluation, float]:
+        """The evaluation that training-domain validation selects, the earliest of equals, and its validation."""
         self._require(model)
         values = self.validations(model)
         best = max(values, key=values.__getitem__) if selected_weights(model) == "best" else max(values)
-        return self.evaluations[best]
+        return self.evaluations[best], values[best]
+
+    def selected(self, model: Model = "raw") -> Evaluation:
+        """The evaluation that training-domain validation selects; the earliest of equals."""
+        return self.best(model)[0]
 
     @property
     def still_improving(self) -> bool:
