@@ -18,6 +18,11 @@ from fgmix.runs.spec import RunSpec
 SHOWN = {**QUICK, "progress": True}
 
 
+@pytest.fixture(autouse=True)
+def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fgmix.deploy.announcement.BUDGET", 0.01)
+
+
 def test_the_whole_is_announced_and_counted_by_one_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fit(vectors(), tmp_path / "model", **SHOWN)
     first, *lines = capsys.readouterr().err.splitlines()

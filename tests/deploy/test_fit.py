@@ -18,6 +18,7 @@ from fgmix import DomainGeneralizer, Model, fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.deploy.card import model_card
+from fgmix.deploy.estimate import TrustLevel
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError
 from fgmix.files import write_json
@@ -129,6 +130,17 @@ def test_terms_of_use_are_on_the_card(folder: Path) -> None:
     assert "the file resnet18.pt, digest abc, matched by order. **Warning:**" in card
     packaged = replace(info.spec, weights="", pretrained=True, backbone="lite0.package")
     assert "published as lite0.package, digest abc, matched by order.\n" in model_card(replace(info, spec=packaged))
+
+
+def test_a_target_that_all_predictions_reach_is_called_so(folder: Path) -> None:
+    info = load_model(folder).info
+    found = info.estimate
+    assert found is not None
+    for accuracy, easy in ((0.8, False), (0.97, True)):
+        levels = (TrustLevel(0.0, 1.0, accuracy), *found.levels[1:])
+        known = replace(found, levels=levels, trust=replace(found.trust, target=0.9))
+        card = model_card(replace(info, estimate=known, min_confidence=0.4))
+        assert ("Predictions of any confidence reach it here (97.0 %)" in card) == easy
 
 
 def test_an_interval_that_excludes_little_is_called_so(folder: Path) -> None:

@@ -175,6 +175,7 @@ def _trust(info: ModelInfo, found: Estimate) -> list[str]:
         means = (
             f"A prediction is marked as trusted if {least}{familiar}. The confidence was chosen on the held-out "
             f"domains as the lowest at which {percent(rule.target)} of the trusted predictions are correct."
+            f"{_easily_reached(found, rule.target)}"
         )
     return [
         "## When not to trust a prediction",
@@ -185,6 +186,17 @@ def _trust(info: ModelInfo, found: Estimate) -> list[str]:
         "domains together, each with equal weight:",
         _level_table(found),
     ]
+
+
+def _easily_reached(found: Estimate, target: float) -> str:
+    """A rule that lets everything pass should not look like one that was strict."""
+    everything = found.levels[0]
+    if everything.confidence or everything.accuracy is None or everything.accuracy < target:
+        return ""
+    return (
+        f" Predictions of any confidence reach it here ({percent(everything.accuracy)}): raise `--target-accuracy` for "
+        "a stricter rule."
+    )
 
 
 def _novelty(found: Estimate) -> str:
