@@ -18,13 +18,9 @@ from fgmix.runs.spec import RunSpec
 SHOWN = {**QUICK, "progress": True}
 
 
-@pytest.fixture(autouse=True)
-def _short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fgmix.deploy.announcement.BUDGET", 0.01)
-
-
-def test_the_whole_is_announced_and_counted_by_one_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fit(vectors(), tmp_path / "model", **SHOWN)
+def test_what_is_left_is_announced_and_counted_by_one_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model"
+    fit(vectors(), model, **SHOWN)
     first, *lines = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"fit: 4 runs of 30 steps, about \d+ s on cpu", first)
     assert all(line.startswith("fit: ") for line in lines)
@@ -32,18 +28,16 @@ def test_the_whole_is_announced_and_counted_by_one_bar(tmp_path: Path, capsys: p
     assert any(line.startswith("fit: 120/120") for line in lines)
     assert lines[-1] == "fit: predicting the domains that were held out"
 
-
-def test_what_is_done_is_not_announced_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fit(vectors(), tmp_path / "model", **QUICK)
-    (tmp_path / "model" / "model.json").unlink()
-    (record,) = (tmp_path / "model" / "runs").glob("*-all-*/record.json")
+    (model / "model.json").unlink()
+    (record,) = (model / "runs").glob("*-all-*/record.json")
     record.unlink()
-    fit(vectors(), tmp_path / "model", **SHOWN)
+    fit(vectors(), model, **SHOWN)
     said = capsys.readouterr().err
     assert said.startswith("fit: 1 of 4 runs of 30 steps, ")
     assert "fit: 120/120" in said
-    (tmp_path / "model" / "model.json").unlink()
-    fit(vectors(), tmp_path / "model", **SHOWN)
+
+    (model / "model.json").unlink()
+    fit(vectors(), model, **SHOWN)
     assert capsys.readouterr().err == "fit: predicting the domains that were held out\n"
 
 
