@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from fgmix.sweeps.folder import Outcome
 
 
-def dies_at_mr(pipe: Connection, out: str, device: str, threads: int) -> None:  # noqa: ARG001
+def dies_at_mr(pipe: Connection, out: str, device: str, threads: int, workers: int) -> None:  # noqa: ARG001
     """Ends every run at once, but is killed by those that hold out `mr`."""
     while True:
         try:
@@ -21,8 +21,8 @@ def dies_at_mr(pipe: Connection, out: str, device: str, threads: int) -> None:  
         pipe.send(Outcome(name, "done"))
 
 
-def dies_after_each(pipe: Connection, out: str, device: str, threads: int) -> None:  # noqa: ARG001
-    """Ends one run and is killed before it can take the next."""
+def dies_after_each(pipe: Connection, out: str, device: str, threads: int, workers: int) -> None:  # noqa: ARG001
+    """Ends one run and is killed before it can take the next; knows that it is one of two, which share the cores."""
     name = pipe.recv().name
-    pipe.send(Outcome(name, "done"))
+    pipe.send(Outcome(name, "done" if workers == 2 else "failed"))
     os.kill(os.getpid(), signal.SIGKILL)
