@@ -53,8 +53,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UserError(f"Expected a file at {path}. Found something else. Check the path.")
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"Expected a file at {path}. Found none. Check the path.") from error
     except OSError as error:
