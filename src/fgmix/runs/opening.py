@@ -197,8 +197,8 @@ def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reaso
         values = [getattr(run.record.spec, name) for run in (first, second)]
         if values[0] != values[1]:
             raise UserError(
-                f"Expected runs with the same {name}, which {reason}. Found {values[0]} and {values[1]}. Name runs that "
-                "agree in it."
+                f"Expected runs with the same {name}, which {reason}. Found {values[0]} and {values[1]}. Name runs "
+                "that agree in it."
             )
     if first.record.data_fingerprint != second.record.data_fingerprint:
         raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")
