@@ -10,7 +10,8 @@ import pytest
 
 import fgmix
 
-OPTIONAL = {"ray", "submitit", "onnx", "onnxruntime", "selenium"}  # packages of extras
+# packages of extras
+OPTIONAL = {"ray", "submitit", "onnx", "onnxruntime", "selenium", "tensorboard", "wandb", "mlflow", "pyarrow"}
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(fgmix.__path__, "fgmix.") if not module.name.endswith("__main__")
 )

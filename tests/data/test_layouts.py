@@ -163,7 +163,7 @@ def test_patches_that_are_missing_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["WILDSFMoW", "SpawriousO2O_easy", "PACS-OOP"])
 def test_what_we_do_not_download_says_where_to_get_it(tmp_path: Path, name: str) -> None:
-    with pytest.raises(MachineError, match=f"or get it from {BENCHMARKS[name].home}"):
+    with pytest.raises(MachineError, match=f"or get {name} from {BENCHMARKS[name].home}"):
         load(name, LoadOptions(root=tmp_path))
     with pytest.raises(UserError, match=f"Found {name}. Get it from {BENCHMARKS[name].home}"):
         download(name, tmp_path)

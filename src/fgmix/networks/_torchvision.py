@@ -24,7 +24,7 @@ def ensure_torchvision() -> None:
 
 def declare_missing_operators() -> None:
     """Before torchvision is imported: declare two operators, only where its compiled part does not load."""
-    if "torchvision" in sys.modules or _declared:
+    if "torchvision" in sys.modules or hasattr(torch.ops.torchvision, "nms"):
         return
     found = find_spec("torchvision")
     if found is None or found.origin is None:

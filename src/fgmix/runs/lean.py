@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -77,7 +77,10 @@ class _Layout:
     def __init__(self, text: bytes, steps: tuple[bytes, ...]) -> None:
         first, *others = text.decode().split("\0")
         filled = first + "".join(f'": {place}e0{other}' for place, other in enumerate(others))
-        self.evaluations: list[dict[str, Any]] = json.loads(filled, parse_float=lambda text: _Place(text[:-2]))
+        places: list[_Place] = []
+        self.evaluations: list[dict[str, Any]] = json.loads(filled, parse_float=partial(_place, places))
+        if places != list(range(len(others))):
+            raise ValueError("a number that is out of range")
         self.steps = [int(step) for step in steps]
         self.sound: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()  # domains and test domains that it fits
         self._holdouts: dict[tuple[tuple[str, ...], Model], tuple[list[int], NDArray[np.intp]]] = {}
@@ -219,6 +222,11 @@ def _parted(text: bytes) -> tuple[bytes, Numbers]:
     """The text between the numbers of a JSON text, and the numbers."""
     parts = _NUMBER.split(text)
     return b"\0".join(parts[::2]), np.fromiter(map(_FLOATS.__getitem__, parts[1::2]), np.float64, len(parts) // 2)
+
+
+def _place(found: list[_Place], text: str) -> _Place:
+    found.append(_Place(text.removesuffix("e0")))
+    return found[-1]
 
 
 def _scores(places: Mapping[str, Any]) -> Any:
