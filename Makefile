@@ -12,8 +12,8 @@ venv: $(STAMP)
 # torch first and pinned: a range would pull the newest build with gigabytes of CUDA.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --no-compile -c constraints.txt torch
-	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[dev,export,weights]'
+	$(BIN)/pip install -q -c constraints.txt torch
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev,export,weights]'
 	$(BIN)/python -m fgmix.torchvision_hook  # without it, `import torchvision` fails beside a CPU build of torch
 	touch $@
 
@@ -34,6 +34,9 @@ lint: venv
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/mypy
 
+# Two processes for two cores: their children must not start threads, either.
+test test-long test-lowest coverage: export OMP_NUM_THREADS = 1
+
 test: lint
 	$(BIN)/pytest -n 2
 
@@ -48,8 +51,8 @@ coverage: venv
 # a warning is no error.
 test-lowest:
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/pip install -q --no-compile -c constraints-lowest.txt torch
-	$(LOWEST)/bin/pip install -q --no-compile -c constraints-lowest.txt -e '.[dev,export]'
+	$(LOWEST)/bin/pip install -q -c constraints-lowest.txt torch
+	$(LOWEST)/bin/pip install -q -c constraints-lowest.txt -e '.[dev,export]'
 	$(LOWEST)/bin/pytest -n 2 -W default
 
 clean:

@@ -21,7 +21,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # see fgmix.seeding.seed_torch
 
 
 @pytest.fixture(scope="session")

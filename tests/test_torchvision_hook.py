@@ -19,3 +19,15 @@ def test_the_hook_waits_until_torchvision_is_imported(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["fgmix.torchvision_hook False", "8 False"]
+
+
+def test_fgmix_imports_torchvision_where_the_hook_is_installed(tmp_path: Path) -> None:
+    """The hook is asked while fgmix looks for torchvision: the operators are declared once."""
+    install(tmp_path)
+    code = (
+        f"import site; site.addsitedir({str(tmp_path)!r})\n"
+        "from fgmix.networks._torchvision import ensure_torchvision\n"
+        "ensure_torchvision()\n"
+        "import timm; print(len(timm.list_models('resnet18')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"

@@ -24,11 +24,11 @@ def ensure_torchvision() -> None:
 
 def declare_missing_operators() -> None:
     """Before torchvision is imported: declare two operators, only where its compiled part does not load."""
-    if "torchvision" in sys.modules or hasattr(torch.ops.torchvision, "nms"):
-        return
-    found = find_spec("torchvision")
+    found = find_spec("torchvision")  # where the hook is installed, it comes here first
     if found is None or found.origin is None:
         return  # the import says so
+    if "torchvision" in sys.modules or hasattr(torch.ops.torchvision, "nms"):
+        return
     try:
         torch.ops.load_library(Path(found.origin).with_name("_C.so"))
     except OSError:
