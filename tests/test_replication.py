@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fgmix.results.formats import markdown
 from fgmix.results.packed import unpack
-from fgmix.results.statistics import bootstrap_interval
+from fgmix.results.selection import select
+from fgmix.results.statistics import accuracies_by_method, bootstrap_interval
+from fgmix.results.tables import dataset_table
 from fgmix.runs.record import RunRecord
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +25,16 @@ DIGITS = {  # method of examples/rotated_digits.py → algorithm and what is not
     "FGMix (γ = 10)": ("fgmix", {"scale": "raw", "gamma": 10.0}),
     "FGMix (η₂ = 0.01)": ("fgmix", {"eta2": 1e-2}),
 }
+PAIRS = [  # claim, then its two methods
+    ("FGMix − ERM", "fgmix", "erm"),
+    ("FGMix − A", "fgmix", "fgmix_a"),
+    ("B − A", "fgmix_b", "fgmix_a"),
+    ("C − B", "fgmix_c", "fgmix_b"),
+    ("D − C", "fgmix_d", "fgmix_c"),
+    ("E − D", "fgmix_e", "fgmix_d"),
+    ("FGMix − E", "fgmix", "fgmix_e"),
+    ("FGMix − F", "fgmix", "fgmix_f"),
+]
 
 
 def test_the_table_of_rotated_digits() -> None:
@@ -58,3 +71,17 @@ def _is(record: RunRecord, algorithm: str, settings: dict[str, object]) -> bool:
 def _difference(d: np.ndarray) -> str:
     low, high = bootstrap_interval(d)
     return f"{d.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def test_the_tables_of_frozen_features() -> None:
+    selection = select(unpack(RECORDS / "pacs-features.records.xz"), "training_domain")
+    (dataset,) = selection.domains
+    unmarked = PAGE.replace(" ≈ |", " |")
+    for line in markdown(dataset_table(selection, dataset)).splitlines()[2:51]:
+        assert line in unmarked
+    scores = {method.algorithm: values for method, values in accuracies_by_method(selection, dataset).items()}
+    for claim, better, worse in PAIRS:
+        pairs = sorted(scores[better].keys() & scores[worse].keys())
+        d = np.array([scores[better][pair] - scores[worse][pair] for pair in pairs])
+        assert len(d) == 32
+        assert f"| {claim} | {_difference(d)} |" in PAGE
