@@ -41,17 +41,19 @@ class Site:
 @contextmanager
 def serving(site: Site) -> Iterator[Site]:
     """Run a server for `site` on a free port."""
+    handler = type("Handler", (_Handler,), {"site": site})
+    with running(handler) as site.url:
+        yield site
 
-    class Handler(_Handler):
-        pass
 
-    Handler.site = site
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        site.url = f"http://127.0.0.1:{server.server_port}"
+@contextmanager
+def running(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Answer requests on a free port of 127.0.0.1; gives the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.005})
         thread.start()
         try:
-            yield site
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from data.http_site import running
 
 COMMIT = "0" * 40
 
@@ -27,20 +28,8 @@ class Hub:
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
     """Run the hub on a free port."""
-
-    class Handler(_Handler):
-        pass
-
-    Handler.hub = hub
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        hub.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.005})
-        thread.start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()
+    with running(type("Handler", (_Handler,), {"hub": hub})) as hub.url:
+        yield hub
 
 
 class _Handler(BaseHTTPRequestHandler):
