@@ -8,7 +8,13 @@ from torch import nn
 from torch.nn.functional import conv2d
 
 from fgmix.networks import build_featurizer
-from fgmix.networks.tiny_maps import TinyMapConv2d, patch_product, use_tiny_maps
+from fgmix.networks.tiny_maps import (
+    TinyMapConv2d,
+    TinyMapDepthwiseConv2d,
+    dense_depthwise,
+    patch_product,
+    use_tiny_maps,
+)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -18,6 +24,21 @@ def test_product_of_patches_is_the_convolution(stride: int, side: int, layout: t
     x = torch.randn(3, 5, side, side, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
     w = torch.randn(7, 5, 3, 3, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
     ours, theirs = patch_product(x, w, stride), conv2d(x, w, stride=stride, padding=1)
+    torch.testing.assert_close(ours, theirs)
+    g = torch.randn_like(theirs)
+    for mine, plain in zip(torch.autograd.grad(ours, (x, w), g), torch.autograd.grad(theirs, (x, w), g)):
+        torch.testing.assert_close(mine, plain)
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 2), (2, 3), (4, 4), (6, 5)])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_dense_product_is_the_depthwise_convolution(
+    kernel: int, height: int, width: int, layout: torch.memory_format
+) -> None:
+    x = torch.randn(3, 6, height, width, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+    w = torch.randn(6, 1, kernel, kernel, dtype=torch.float64).contiguous(memory_format=layout).requires_grad_()
+    ours, theirs = dense_depthwise(x, w), conv2d(x, w, padding=kernel // 2, groups=6)
     torch.testing.assert_close(ours, theirs)
     g = torch.randn_like(theirs)
     for mine, plain in zip(torch.autograd.grad(ours, (x, w), g), torch.autograd.grad(theirs, (x, w), g)):
@@ -49,7 +70,14 @@ def test_only_for_few_positions_with_gradients(
 
 @pytest.mark.parametrize(
     "options",
-    [{"groups": 4}, {"dilation": 2, "padding": 1}, {"padding": 0}, {"bias": True}, {"padding_mode": "reflect"}],
+    [
+        {"groups": 2},
+        {"groups": 4, "stride": 2},
+        {"dilation": 2, "padding": 1},
+        {"padding": 0},
+        {"bias": True},
+        {"padding_mode": "reflect"},
+    ],
 )
 def test_other_convolutions_stay(options: dict[str, object]) -> None:
     conv = nn.Conv2d(4, 4, 3, **{"padding": 1, "bias": False, **options})  # type: ignore[arg-type]
@@ -57,13 +85,17 @@ def test_other_convolutions_stay(options: dict[str, object]) -> None:
     assert type(conv) is nn.Conv2d
 
 
-def test_resnet_has_them_and_says_the_same() -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "count"),
+    [("resnet18", TinyMapConv2d, 16), ("tf_efficientnet_lite0", TinyMapDepthwiseConv2d, 12)],
+)
+def test_networks_have_them_and_compute_the_same(name: str, kind: type[nn.Conv2d], count: int) -> None:
     """Same weights, same codes and gradients as timm's own, at 64 px where the last stage has 2×2 positions."""
     x = torch.randn(2, 3, 64, 64)
-    nets = [build_featurizer("resnet18", (3, 64, 64), freeze_bn=True, channels_last=last) for last in (True, False)]
+    nets = [build_featurizer(name, (3, 64, 64), freeze_bn=True, channels_last=last) for last in (True, False)]
     nets[1].load_state_dict(nets[0].state_dict())
-    assert sum(isinstance(m, TinyMapConv2d) for m in nets[0].modules()) == 16
-    assert not any(isinstance(m, TinyMapConv2d) for m in nets[1].modules())
+    assert sum(isinstance(m, kind) for m in nets[0].modules()) == count
+    assert not any(isinstance(m, TinyMapConv2d | TinyMapDepthwiseConv2d) for m in nets[1].modules())
     codes = [net.train()(x) for net in nets]
     torch.testing.assert_close(*codes, rtol=1e-4, atol=1e-4)
     grads = [torch.autograd.grad(z.square().mean(), list(net.parameters())) for z, net in zip(codes, nets)]
