@@ -40,26 +40,11 @@ _EVALUATION = re.compile(
     rb"(?:,\n|\Z)"
 )
 _AROUND = len('  {\n   ,\n   "loss": ,\n   "metrics": ,\n   "step": \n  },\n')  # bytes around what the groups match
-_NUMBER = re.compile(rb'": ([0-9]\.[0-9e-]*)')  # as an accuracy is written; others are part of the text between
+# As an accuracy is written; other numbers are part of the text between.
+_NUMBER = re.compile(rb'": ([01]\.[0-9]+(?:e-[0-9]+)?)')
 _ODD = re.compile(rb'": [^{\d]')  # a loss that is neither a number from 0 on nor holds some
-_REMEMBERED = 100_000  # numbers: 15 MB
 Numbers = NDArray[np.float64]
 _SEAL = 48  # bytes of a sealed file's first line, at most
-
-
-class _Floats(dict[bytes, float]):
-    """Accuracies by their text: they are fractions of few samples, so that most of them were read before."""
-
-    def __missing__(self, text: bytes) -> float:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        found = self[text] = float(text)
-        if found > 1:
-            raise ValueError("an accuracy out of range")
-        return found
-
-
-_FLOATS = _Floats()
 
 
 class _Place(int):
@@ -221,7 +206,10 @@ def _read(file: Path) -> RunRecord:
 def _parted(text: bytes) -> tuple[bytes, Numbers]:
     """The text between the numbers of a JSON text, and the numbers."""
     parts = _NUMBER.split(text)
-    return b"\0".join(parts[::2]), np.fromiter(map(_FLOATS.__getitem__, parts[1::2]), np.float64, len(parts) // 2)
+    numbers = np.fromstring(b" ".join(parts[1::2]), sep=" ")  # a fifth of the time of float() on each
+    if (numbers > 1).any():
+        raise ValueError("an accuracy out of range")
+    return b"\0".join(parts[::2]), numbers
 
 
 def _place(found: list[_Place], text: str) -> _Place:
