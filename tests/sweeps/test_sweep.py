@@ -13,6 +13,8 @@ import pytest
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.files import exclusive, write_json
+from fgmix.results.collect import collect
+from fgmix.results.packed import pack, unpack
 from fgmix.runs.folder import RunBusy
 from fgmix.runs.record import read_record
 from fgmix.runs.resolve import resolve
@@ -102,6 +104,17 @@ def test_mistakes_are_told_before_anything_runs(
 
 
 # What is run
+
+
+def test_records_of_another_machine_are_not_trained_again(data: str, tmp_path: Path) -> None:
+    """A packed file takes the place of the folders; runs that the sweep does not have are left in it."""
+    run(tmp_path / "there", toy_sweep(data, "erm", "coral"))
+    pack(collect(tmp_path / "there").records, packed := tmp_path / "study.records.xz")
+    ran = run(out := tmp_path / "here", toy_sweep(data, "erm", trials=2), finished=unpack(packed))
+    before, after = records(tmp_path / "there"), records(out)
+    assert len(ran) == 3  # the second trial alone
+    assert {name for name in after if name not in ran} == {name for name in before if "erm" in name}
+    assert all(after[name] == before[name] for name in after if name not in ran)
 
 
 def test_started_twice_runs_once_and_an_algorithm_added_later_runs_alone(data: str, tmp_path: Path) -> None:

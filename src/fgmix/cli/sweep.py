@@ -59,11 +59,15 @@ def sweep(
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun runs that failed before")] = False,
     log: Targets = None,
+    records: Annotated[
+        Path | None, typer.Option(help="finished runs, as `fgmix report --pack` wrote them, not to train again")
+    ] = None,
 ) -> None:
     """Train datasets × algorithms × test domains × hyper-parameter samples × trials; rerun to complete what is missing.
 
     Example: fgmix sweep --datasets digits --algorithms erm,fgmix --hparams 1 --out sweep
     """
+    from fgmix.results.packed import unpack
     from fgmix.sweeps.running import run_sweeps
 
     how = Launching(**launching)
@@ -81,7 +85,8 @@ def sweep(
         print(f"Steps measured. Table: fgmix report {out}")
     if launch is None:
         return
-    result = run_sweeps(chosen.sweeps, out, launch, retry_failed=retry_failed, log=log or ())
+    finished = unpack(records) if records is not None else ()
+    result = run_sweeps(chosen.sweeps, out, launch, retry_failed=retry_failed, log=log or (), finished=finished)
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:
         print(f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)")
@@ -136,6 +141,7 @@ _OF_RUNS = (
     "slurm",
     "retry_failed",
     "log",
+    "records",
 )
 
 

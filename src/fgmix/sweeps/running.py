@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from fgmix.files import make_folder
 from fgmix.logs import check
 from fgmix.progress import Progress
 from fgmix.runs.folder import RunFolder
+from fgmix.runs.record import RunRecord
 from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
 from fgmix.runs.trunk import remove_trunks
 from fgmix.sweeps.attempts import forget
@@ -52,6 +53,7 @@ def run_sweeps(
     retry_failed: bool = False,
     progress: bool = True,
     log: Sequence[str] = (),
+    finished: Iterable[RunRecord] = (),
 ) -> SweepResult:
     """Run what is missing; wait for what other processes on the same folder are working on.
 
@@ -64,6 +66,7 @@ def run_sweeps(
         retry_failed: run those again that failed before.
         progress: show a progress bar.
         log: where the runs are logged besides, such as ("tensorboard",): see `fgmix.logs`.
+        finished: records that were made elsewhere: runs of the sweeps among them are not trained again.
     """
     log = check(log)
     runs = [replace(run, log=log) for run in _planned(sweeps, make_folder(out))]
@@ -72,6 +75,7 @@ def run_sweeps(
     if retry_failed:
         for run in runs:
             forget(out / run.name)
+    _take_over(finished, runs, out)
     missing, stopped_by = _missing(out, runs), ""
     with _stopping() as stop, Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
         while missing and not stopped_by:
@@ -82,6 +86,16 @@ def run_sweeps(
     if not stopped_by:
         remove_trunks(out)
     return _result(out, runs, stopped_by)
+
+
+def _take_over(finished: Iterable[RunRecord], runs: Sequence[PlannedRun], out: Path) -> None:
+    """Put the records of planned runs that are not here yet into their folders."""
+    names = {run.name for run in runs}
+    for record in finished:
+        folder = RunFolder(out / record.spec.name)
+        if record.spec.name in names and not folder.is_settled:
+            make_folder(folder.path)
+            record.write(folder.record)
 
 
 @contextmanager
