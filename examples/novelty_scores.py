@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 from fgmix.algorithms import Algorithm
-from fgmix.deploy.estimate import selected
+from fgmix.deploy.hold_out import selected
 from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.trust import fit_familiar, squared_distances
 from fgmix.metrics import auroc

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from fgmix.deploy.estimate import Estimate, HeldOut, estimate, prediction_interval
+from fgmix.deploy.estimate import Estimate, estimate, prediction_interval
+from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.trust import fit_temperature
 
 

@@ -22,7 +22,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fgmix.deploy.estimator
 from fgmix import DomainGeneralizer, RunSpec, UserError
 from fgmix.data import from_arrays
-from fgmix.deploy.estimate import prediction_interval, selected
+from fgmix.deploy.estimate import prediction_interval
+from fgmix.deploy.hold_out import selected
 from fgmix.runs.opening import open_run
 from fgmix.runs.prepared import prepare
 

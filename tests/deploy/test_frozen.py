@@ -15,8 +15,8 @@ from fgmix import fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import LoadOptions, load
 from fgmix.data.frozen import ViewInputs
-from fgmix.deploy.estimate import hold_out
 from fgmix.deploy.export import example_inputs, export_model
+from fgmix.deploy.hold_out import hold_out
 from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError

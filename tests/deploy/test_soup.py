@@ -16,7 +16,8 @@ from fgmix import load_model
 from fgmix.data import from_arrays
 from fgmix.deploy.export import export_model
 from fgmix.deploy.model import Model
-from fgmix.deploy.soup import find_runs, soup
+from fgmix.deploy.soup import soup
+from fgmix.deploy.soup_runs import find_runs
 from fgmix.errors import UserError
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text

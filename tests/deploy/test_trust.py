@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fgmix.deploy.model import Network
+from fgmix.deploy.network import Network
 from fgmix.deploy.trust import (
     Floats,
     Judged,

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
-from fgmix.deploy.model import ModelInfo
+from fgmix.deploy.info import ModelInfo
 from fgmix.files import write_bytes
 from fgmix.metrics import NAMES, unbalanced
 from fgmix.plots.confusion import confusion

@@ -27,8 +27,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fgmix.algorithms import get
 from fgmix.data import ArrayInputs
 from fgmix.data.standardisation import Standardisation
-from fgmix.deploy.estimate import HeldOut, estimate, hold_out, selected
+from fgmix.deploy.estimate import estimate
 from fgmix.deploy.estimator_inputs import OtherParameters, Samples, explained, numbered, prepared, scales_bytes
+from fgmix.deploy.hold_out import HeldOut, hold_out, selected
 from fgmix.deploy.steps import with_steps
 from fgmix.deploy.unseen_domains import UnseenDomains
 from fgmix.errors import UserError, bad_value, unknown

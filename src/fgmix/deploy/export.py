@@ -24,7 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fgmix.deploy.model import Ensemble, Model, ModelInfo, Network
+from fgmix.deploy.info import ModelInfo
+from fgmix.deploy.model import Model
+from fgmix.deploy.network import Ensemble, Network
 from fgmix.errors import UserError, unknown
 from fgmix.files import new_file, write_bytes
 

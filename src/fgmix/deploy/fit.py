@@ -20,17 +20,11 @@ from fgmix.algorithms import check_domains
 from fgmix.data import ArrayInputs, DomainDataset, split_dataset
 from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
-from fgmix.deploy.estimate import NOISE, Estimate, estimate, familiar_to, hold_out, in_domain_accuracy, selected
-from fgmix.deploy.model import (
-    INFO,
-    WEIGHTS,
-    Dtype,
-    Model,
-    ModelInfo,
-    Network,
-    load_model,
-    read_info,
-)
+from fgmix.deploy.estimate import Estimate, estimate
+from fgmix.deploy.hold_out import NOISE, familiar_to, hold_out, in_domain_accuracy, selected
+from fgmix.deploy.info import INFO, Dtype, ModelInfo, read_info
+from fgmix.deploy.model import WEIGHTS, Model, load_model
+from fgmix.deploy.network import Network
 from fgmix.deploy.noise import noise_features
 from fgmix.deploy.steps import note_of, with_steps
 from fgmix.deploy.terms import Terms

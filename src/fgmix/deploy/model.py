@@ -2,205 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor, nn
+from torch import Tensor
 
 from fgmix.algorithms._base import part_of
-from fgmix.data._dataset import ArrayInputs, Inputs, Kind
+from fgmix.data._dataset import ArrayInputs, Inputs
 from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.data.standardisation import Standardisation
-from fgmix.deploy.composition import Composition
-from fgmix.deploy.estimate import Estimate
-from fgmix.deploy.terms import Terms
-from fgmix.deploy.trust import SHORTEST, Familiar
+from fgmix.deploy.info import INFO, ModelInfo, broken, read_info
+from fgmix.deploy.network import Ensemble, Network
+from fgmix.deploy.trust import Familiar
 from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.runs.devices import pick_device
 from fgmix.runs.prepared import frozen_backbone, new_algorithm
-from fgmix.runs.spec import ResolvedSpec
-from fgmix.seals import Damaged, damaged, digest_of
+from fgmix.seals import damaged, digest_of
 
-Dtype = Literal["uint8", "float32"]
-
-SCHEMA = 3
-MIN_CONFIDENCE: float | None = None  # without held-out domains nothing is trusted: what confidence is worth is unknown
-NEVER = 2.0  # a confidence that no prediction has
-INFO, WEIGHTS = "model.json", "weights.safetensors"
-
-
-class Standardise(nn.Module):
-    """Features as the user gives them → as the network was trained on them: `Standardisation` as a layer."""
-
-    mean: Tensor
-    scale: Tensor
-
-    def __init__(self, standard: Standardisation) -> None:
-        super().__init__()
-        for name in ("mean", "scale"):
-            self.register_buffer(name, torch.tensor(getattr(standard, name)))  # a copy of what ensembles share
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.scale
-
-
-class Network(nn.Module):
-    """Inputs as evaluation sees them → calibrated probabilities (n, C) and novelty (n,).
-
-        z = g(x),    p = softmax(h(z) / T)
-        novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, q/‖z‖, ‖z‖/r)² / limit
-
-    Args:
-        featurizer: g.
-        classifier: h.
-        temperature: T.
-        familiar: center, m_c, W, q, r and the limit; see `trust`.
-        standard: what features are standardised by before g; None for images, and where they are taken as they are.
-        backbone: frozen network whose features of images g takes; None where g takes the inputs.
-    """
-
-    temperature: Tensor
-    center: Tensor
-    means: Tensor
-    whitening: Tensor
-    usual: Tensor
-    reach: Tensor
-    limit: Tensor
-
-    def __init__(
-        self,
-        featurizer: nn.Module,
-        classifier: nn.Module,
-        temperature: float,
-        familiar: Familiar,
-        standard: Standardisation | None = None,
-        backbone: nn.Module | None = None,
-    ) -> None:
-        super().__init__()
-        self.backbone = backbone or nn.Identity()
-        self.standardise = nn.Identity() if standard is None else Standardise(standard)
-        self.featurizer = featurizer
-        self.classifier = classifier
-        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
-        for name in ("center", "means", "whitening", "usual", "reach", "limit"):
-            self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        logits, novelty = self.logits_and_novelty(x)
-        return torch.softmax(logits / self.temperature, dim=1), novelty
-
-    def logits_and_novelty(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """h(g(x)) (n, C) and novelty (n,)."""
-        z = self.featurizer(self.standardise(self.backbone(x)))
-        length = torch.linalg.vector_norm(z, dim=1).clamp(min=SHORTEST)
-        white = (z / length[:, None] - self.center) @ self.whitening.T
-        nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
-        # Of differences: where classes lie far apart, the squares above leave no digit of single precision for them.
-        novelty = (white - self.means[nearest]).square().sum(1) / self.limit
-        return self.classifier(z), novelty * torch.maximum(self.usual / length, length / self.reach).clamp(min=1) ** 2
-
-
-class Ensemble(nn.Module):
-    """Several networks as one: probabilities of the mean of their logits, and the mean of their novelties.
-
-    Args:
-        members: the networks.
-    """
-
-    def __init__(self, members: Sequence[Network]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        logits, novelties = zip(*(member.logits_and_novelty(x) for member in self.members))  # type: ignore[operator]
-        return torch.softmax(torch.stack(logits).mean(0), dim=1), torch.stack(novelties).mean(0)
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What is known about a model; `model.json`.
-
-    Args:
-        spec: the resolved spec of the run that made it.
-        run: that run's name, a digest of its content.
-        dataset: name of its data.
-        data_fingerprint: digest of its data.
-        kind: images, small_images or features.
-        input_shape: what its network sees.
-        dtype: of the samples that it was trained on; uint8 is scaled to [0, 1], other numbers are taken as they are.
-        classes: names, in the order of probabilities.
-        domains: names of the domains that it was trained on.
-        min_confidence: below it a prediction is not trusted; None: none is.
-        estimate: what to expect of an unseen domain; None if it was not asked for.
-        in_domain_accuracy: on held-out samples of its own domains.
-        notes: what was left out of its data, or is missing in them.
-        fgmix_version: the version that made it.
-        composition: the runs that it is made of; None for a model of one run.
-        uses_novelty: whether a novel sample is not trusted, however confident the prediction.
-        date: on which it was trained, such as 2026-01-31.
-        terms: what its maker says of trust and use.
-        counts: samples by domain (row) and class (column).
-        weights_matched: how the initial weights were matched with the backbone's, "by name" or "by order"; None
-            without a file.
-    """
-
-    spec: ResolvedSpec
-    run: str
-    dataset: str
-    data_fingerprint: str
-    kind: Kind
-    input_shape: tuple[int, ...]
-    dtype: Dtype
-    classes: tuple[str, ...]
-    domains: tuple[str, ...]
-    min_confidence: float | None
-    estimate: Estimate | None
-    in_domain_accuracy: float
-    notes: tuple[str, ...]
-    fgmix_version: str
-    composition: Composition | None = None
-    uses_novelty: bool = True
-    date: str = ""
-    terms: Terms = Terms()  # noqa: RUF009 (frozen)
-    counts: tuple[tuple[int, ...], ...] = ()
-    weights_matched: str | None = None
-
-    @property
-    def threshold(self) -> float:
-        """The least confidence of a trusted prediction, as a number that every prediction can be compared with."""
-        return NEVER if self.min_confidence is None else self.min_confidence
-
-    def as_dict(self) -> dict[str, Any]:
-        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name in ("spec", "estimate", "composition"):
-            plain[name] = plain[name].as_dict() if plain[name] else None
-        return {**plain, "terms": vars(self.terms), "schema": SCHEMA}
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> ModelInfo:
-        values = {name: value for name, value in content.items() if name not in ("schema", "weights")}
-        for name in ("input_shape", "classes", "domains", "notes"):
-            values[name] = tuple(values[name])
-        values["terms"] = Terms(**values["terms"])
-        values["counts"] = tuple(tuple(row) for row in values["counts"])
-        if values["min_confidence"] is not None:
-            values["min_confidence"] = float(values["min_confidence"])
-        values["spec"] = ResolvedSpec.from_dict(values["spec"])
-        values["estimate"] = Estimate.from_dict(values["estimate"]) if values["estimate"] else None
-        made_of = values.get("composition")
-        values["composition"] = Composition.from_dict(made_of) if made_of else None
-        return cls(**values)
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -321,13 +149,13 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
     info = read_info(folder)
     data = read_bytes(folder / WEIGHTS)
     if digest_of(data) != read_json(folder / INFO).get("weights"):
-        raise _broken(folder, damaged(str(folder / WEIGHTS)))
+        raise broken(folder, damaged(str(folder / WEIGHTS)))
     try:
         network = _network(info, load(data))
     except UserError:
         raise
     except (RuntimeError, OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise _broken(folder, error) from error
+        raise broken(folder, error) from error
     return Model(info, network.to(pick_device(device)))
 
 
@@ -353,32 +181,6 @@ def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
     network.load_state_dict(tensors)
     return network.eval()
-
-
-def read_info(folder: Path) -> ModelInfo:
-    """What is known about the model in a folder."""
-    if not os.path.isfile(folder / INFO):
-        raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
-    try:
-        content = read_json(folder / INFO)
-    except Damaged as error:
-        raise _broken(folder, error) from error
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if schema != SCHEMA:
-        raise UserError(f"Expected a model of schema {SCHEMA} at {folder}. Found {schema}. Make it again.")
-    try:
-        return ModelInfo.from_dict(content)
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise _broken(folder, error) from error
-
-
-def _broken(folder: Path, error: Exception) -> UserError:
-    reason = str(error).partition("\n")[0].rstrip(".")  # torch goes on for a page
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return Damaged(
-        f"Expected a whole model at {folder}. Found one that is not ({kind}{reason}). "
-        f"Delete its {INFO} and run `fgmix fit` again: its runs are kept."
-    )
 
 
 def _array(x: npt.ArrayLike) -> npt.NDArray[Any]:

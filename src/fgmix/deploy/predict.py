@@ -15,12 +15,13 @@ import numpy as np
 
 from fgmix.data.arrays import finite_rows
 from fgmix.data.augment import ImageInputs
+from fgmix.data.cached_images import DecodedImages
 from fgmix.data.catalogue import is_manifest
-from fgmix.data.decoded import DecodedImages, reduced
 from fgmix.data.folders import EXTENSIONS, listed
 from fgmix.data.images import Unreadable, quiet_decoding
 from fgmix.data.manifest import manifest_paths
 from fgmix.data.npz import open_npz
+from fgmix.data.recipe import reduced
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError, unknown
 from fgmix.progress import Progress

@@ -26,9 +26,12 @@ from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
 from fgmix.deploy.card import write_card
 from fgmix.deploy.composition import Composition, Kind
-from fgmix.deploy.estimate import familiar_to
 from fgmix.deploy.fit import counts_of, date_of, dtype_of
-from fgmix.deploy.model import INFO, MIN_CONFIDENCE, Ensemble, Model, ModelInfo, Network, load_model
+from fgmix.deploy.hold_out import familiar_to
+from fgmix.deploy.info import ModelInfo
+from fgmix.deploy.model import Model, load_model
+from fgmix.deploy.network import Ensemble, Network
+from fgmix.deploy.soup_runs import check_alike, common_weights, find_runs
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.files import checked_path, make_folder
 from fgmix.progress import Progress
@@ -36,27 +39,12 @@ from fgmix.runs.averaging import predictor_tensors
 from fgmix.runs.evaluation import Part, Predict, Score, score_parts, with_tensors
 from fgmix.runs.opening import OpenedRun, open_run
 from fgmix.runs.prepared import frozen_backbone, load_dataset
-from fgmix.runs.record import RECORD, Evaluation, RunRecord, printed, read_record, selected_weights
+from fgmix.runs.record import RECORD, Evaluation, RunRecord, printed, selected_weights
 from fgmix.runs.record import Model as Weights
 from fgmix.runs.spec import ResolvedSpec
 from fgmix.runs.swad import Mean
 
 Tensors = dict[str, Tensor]
-
-# Fields of the runs' specs that must agree, each group with what it means and what to do.
-_DATA = (
-    "test_domains",
-    "trial_seed",
-    "holdout_fraction",
-    "data",
-    "standardize",
-    "mean",
-    "std",
-    "interpolation",
-    "views",
-)
-_NETWORK = ("backbone", "head", "input_shape", "frozen")
-_START = ("pretrained", "weights_digest", "seed", "warmup_head", "freeze")
 
 
 def soup(
@@ -95,8 +83,8 @@ def soup(
         raise UserError(f"Expected a new or an empty folder at {out}. Found something there. Choose another --out.")
     wanted = {"algorithm": algorithm, "test_domains": tuple(test_domains) or None, "trial_seed": trial_seed}
     records = find_runs(runs, **{name: value for name, value in wanted.items() if value is not None})
-    chosen = _chosen(records, weights)
-    _check_alike(records, kind)
+    chosen = common_weights(records, weights)
+    check_alike(records, kind)
     data = _loaded(records[0], dataset, data_root, progress)
     first = open_run(_folder(records[0]), dataset=data, device=device, progress=progress)
     pot = _Pot(first, data, {record.spec.name: record for record in records}, chosen)
@@ -107,33 +95,6 @@ def soup(
     write_card(out, model.info)
     record.write(out / RECORD)
     return load_model(out, device)
-
-
-def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]:
-    """The finished runs at these places or directly below them, without diverged ones and without models.
-
-    Args:
-        places: folders of runs, or folders that contain them.
-        wanted: fields of their specs, with the values that they should have.
-    """
-    found: dict[Path, RunRecord] = {}
-    for place in [checked_path("runs", place) for place in places]:
-        folders = [place] if (place / RECORD).is_file() else sorted(file.parent for file in place.glob(f"*/{RECORD}"))
-        if not folders:
-            raise UserError(
-                f"Expected finished runs at {place}. Found none. Name run folders, or the folder of a sweep."
-            )
-        for folder in folders:
-            if not (folder / INFO).exists():  # the record of a soup is no run's
-                found[folder.resolve()] = read_record(folder)
-    done = [record for record in found.values() if record.status == "done"]
-    records = [r for r in done if all(getattr(r.spec, name) == value for name, value in wanted.items())]
-    if len(records) < 2:
-        of = "".join(f" with {name} {value}" for name, value in wanted.items())
-        raise UserError(
-            f"Expected at least two finished runs{of} that did not diverge. Found {len(records)}. Name more runs."
-        )
-    return records
 
 
 @dataclass(frozen=True)
@@ -310,7 +271,7 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
         dtype=dtype_of(dataset),
         classes=dataset.classes,
         domains=run.sources,
-        min_confidence=MIN_CONFIDENCE,
+        min_confidence=None,  # without held-out domains what confidence is worth is unknown
         estimate=None,
         in_domain_accuracy=sum(scores[name, "holdout"].accuracy for name in run.sources) / len(run.sources),
         notes=dataset.notes,
@@ -365,39 +326,6 @@ def _whole_accuracy(*parts: Score) -> float:
     """Accuracy on several parts of a domain together."""
     samples = [float(score.counts.labelled.sum()) for score in parts]
     return sum(score.accuracy * n for score, n in zip(parts, samples)) / sum(samples)
-
-
-def _chosen(records: Sequence[RunRecord], weights: Weights | None) -> Weights:
-    """The weights that were asked for, or the average that all runs have, or else the raw ones."""
-    if weights is not None:
-        for record in records:
-            record.candidates(weights)  # an error names the models that there are
-        return weights
-    common: list[Weights] = [model for model in get_args(Weights) if all(model in r.models for r in records)]
-    return common[-1]
-
-
-def _check_alike(records: Sequence[RunRecord], kind: Kind) -> None:
-    """Refuse runs that no model can be made of, or none that could be trusted."""
-    _agree(records, _DATA, "Use runs on the same data and split: samples that one is trained on must not judge another")
-    _agree(records, _NETWORK, "Use runs with one backbone and head")
-    if kind != "ensemble":
-        advice = "Train them from the same initial weights (one --seed; in sweeps --with seed=0), or use --how ensemble"
-        _agree(records, _START, advice)
-    if len({record.classes for record in records}) > 1:
-        raise UserError("Expected runs with the same classes. Found different ones. Use runs on one dataset.")
-
-
-def _agree(records: Sequence[RunRecord], fields: Sequence[str], advice: str) -> None:
-    first = records[0]
-    for field in fields:
-        for other in records[1:]:
-            values = [getattr(record.spec, field) for record in (first, other)]
-            if values[0] != values[1]:
-                raise UserError(
-                    f"Expected runs with the same {field}. Found {values[0]} in {first.spec.name} and {values[1]} in "
-                    f"{other.spec.name}. {advice}."
-                )
 
 
 def _loaded(

@@ -1,0 +1,100 @@
+"""Predictions for a domain by a run that has never seen it, with their novelty and that of noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fgmix.algorithms import Algorithm
+from fgmix.data._dataset import Indices
+from fgmix.deploy.noise import noise_for
+from fgmix.deploy.trust import Familiar, Floats, fit_familiar
+from fgmix.runs.opening import OpenedRun, Sample
+from fgmix.runs.record import Model, RunRecord, Which, selected_weights
+
+CODES = 2000  # codes of each domain that say what is familiar: more move the covariance little and take memory
+NOISE, BATCH = 200, 64  # samples of noise that novelty is tested on, and how many at a time
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Predictions for one domain by a network that has never seen it.
+
+    Args:
+        domain: its name.
+        logits: (n, C) of all of its samples.
+        novelty: of its codes, see `trust`.
+        y: its labels.
+        in_domain_accuracy: of the same network on held-out samples of the domains it knows.
+        noise: novelty of noise, (m,).
+    """
+
+    domain: str
+    logits: Floats
+    novelty: Floats
+    y: Indices
+    in_domain_accuracy: float
+    noise: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def correct(self) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = self.logits.argmax(axis=1) == self.y
+        return found
+
+
+def selected(record: RunRecord) -> tuple[Which, Model]:
+    """The weights that a run ends with: the averaged ones where there are any, at the step that validation selects."""
+    model = record.models[-1]
+    return selected_weights(model), model
+
+
+def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
+    """Predict the domain that a finished run has held out.
+
+    Args:
+        run: the run.
+        noise: of a run on a frozen backbone, features of noise images (`noise_features`).
+    """
+    which, model = selected(run.record)
+    algorithm = run.algorithm(which, model)
+    familiar = familiar_to(run, algorithm)
+    (domain,) = run.test_domains
+    parts = [run.sample([domain], part) for part in ("train", "holdout")]
+    found = [_predict(algorithm, familiar, x) for part in parts for x in part.inputs()]
+    return HeldOut(
+        domain=domain,
+        logits=np.concatenate([logits for logits, _ in found]),
+        novelty=np.concatenate([novelty for _, novelty in found]),
+        y=np.concatenate([part.y.numpy() for part in parts]),
+        in_domain_accuracy=in_domain_accuracy(run),
+        noise=np.concatenate([_predict(algorithm, familiar, x)[1] for x in noise_for(run, NOISE, noise).split(BATCH)]),
+    )
+
+
+def in_domain_accuracy(run: OpenedRun) -> float:
+    """Accuracy of a run's selected weights on held-out samples of its source domains, mean over domains."""
+    _, model = selected(run.record)
+    scores = run.record.selected(model).accuracy[model]
+    return float(np.mean([scores[name]["holdout"] for name in run.sources]))
+
+
+def familiar_to(run: OpenedRun, algorithm: Algorithm) -> Familiar:
+    """What the run's source domains look like to its network."""
+    seen, new = (run.sample(run.sources, part, limit=CODES) for part in ("train", "holdout"))
+    return fit_familiar(_codes(seen, algorithm), seen.y.numpy(), _codes(new, algorithm))
+
+
+def _codes(sample: Sample, algorithm: Algorithm) -> Floats:
+    codes: Floats = sample.codes(algorithm).cpu().double().numpy()
+    return codes
+
+
+@torch.no_grad()
+def _predict(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
+    """Logits and novelty of a batch. Codes are not kept: 2,048 numbers of 170,000 images are gigabytes."""
+    z = algorithm.featurizer(x.to(next(algorithm.parameters()).device)).float()
+    return algorithm.classifier(z).cpu().double().numpy(), familiar.novelty(z.cpu().double().numpy())

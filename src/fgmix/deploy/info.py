@@ -1,0 +1,126 @@
+"""What is known about a model: `model.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fgmix.data._dataset import Kind
+from fgmix.deploy.composition import Composition
+from fgmix.deploy.estimate import Estimate
+from fgmix.deploy.terms import Terms
+from fgmix.errors import UserError
+from fgmix.files import read_json
+from fgmix.runs.spec import ResolvedSpec
+from fgmix.seals import Damaged
+
+Dtype = Literal["uint8", "float32"]
+
+SCHEMA = 3
+NEVER = 2.0  # a confidence that no prediction has
+INFO = "model.json"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What is known about a model; `model.json`.
+
+    Args:
+        spec: the resolved spec of the run that made it.
+        run: that run's name, a digest of its content.
+        dataset: name of its data.
+        data_fingerprint: digest of its data.
+        kind: images, small_images or features.
+        input_shape: what its network sees.
+        dtype: of the samples that it was trained on; uint8 is scaled to [0, 1], other numbers are taken as they are.
+        classes: names, in the order of probabilities.
+        domains: names of the domains that it was trained on.
+        min_confidence: below it a prediction is not trusted; None: none is.
+        estimate: what to expect of an unseen domain; None if it was not asked for.
+        in_domain_accuracy: on held-out samples of its own domains.
+        notes: what was left out of its data, or is missing in them.
+        fgmix_version: the version that made it.
+        composition: the runs that it is made of; None for a model of one run.
+        uses_novelty: whether a novel sample is not trusted, however confident the prediction.
+        date: on which it was trained, such as 2026-01-31.
+        terms: what its maker says of trust and use.
+        counts: samples by domain (row) and class (column).
+        weights_matched: how the initial weights were matched with the backbone's, "by name" or "by order"; None
+            without a file.
+    """
+
+    spec: ResolvedSpec
+    run: str
+    dataset: str
+    data_fingerprint: str
+    kind: Kind
+    input_shape: tuple[int, ...]
+    dtype: Dtype
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    min_confidence: float | None
+    estimate: Estimate | None
+    in_domain_accuracy: float
+    notes: tuple[str, ...]
+    fgmix_version: str
+    composition: Composition | None = None
+    uses_novelty: bool = True
+    date: str = ""
+    terms: Terms = Terms()  # noqa: RUF009 (frozen)
+    counts: tuple[tuple[int, ...], ...] = ()
+    weights_matched: str | None = None
+
+    @property
+    def threshold(self) -> float:
+        """The least confidence of a trusted prediction, as a number that every prediction can be compared with."""
+        return NEVER if self.min_confidence is None else self.min_confidence
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name in ("spec", "estimate", "composition"):
+            plain[name] = plain[name].as_dict() if plain[name] else None
+        return {**plain, "terms": vars(self.terms), "schema": SCHEMA}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> ModelInfo:
+        values = {name: value for name, value in content.items() if name not in ("schema", "weights")}
+        for name in ("input_shape", "classes", "domains", "notes"):
+            values[name] = tuple(values[name])
+        values["terms"] = Terms(**values["terms"])
+        values["counts"] = tuple(tuple(row) for row in values["counts"])
+        if values["min_confidence"] is not None:
+            values["min_confidence"] = float(values["min_confidence"])
+        values["spec"] = ResolvedSpec.from_dict(values["spec"])
+        values["estimate"] = Estimate.from_dict(values["estimate"]) if values["estimate"] else None
+        made_of = values.get("composition")
+        values["composition"] = Composition.from_dict(made_of) if made_of else None
+        return cls(**values)
+
+
+def read_info(folder: Path) -> ModelInfo:
+    """What is known about the model in a folder."""
+    if not os.path.isfile(folder / INFO):
+        raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
+    try:
+        content = read_json(folder / INFO)
+    except Damaged as error:
+        raise broken(folder, error) from error
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
+        raise UserError(f"Expected a model of schema {SCHEMA} at {folder}. Found {schema}. Make it again.")
+    try:
+        return ModelInfo.from_dict(content)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise broken(folder, error) from error
+
+
+def broken(folder: Path, error: Exception) -> UserError:
+    reason = str(error).partition("\n")[0].rstrip(".")  # torch goes on for a page
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return Damaged(
+        f"Expected a whole model at {folder}. Found one that is not ({kind}{reason}). "
+        f"Delete its {INFO} and run `fgmix fit` again: its runs are kept."
+    )

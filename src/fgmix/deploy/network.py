@@ -1,0 +1,98 @@
+"""The network of a model: standardisation, features, classifier, calibrated confidence and novelty in one module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fgmix.data.standardisation import Standardisation
+from fgmix.deploy.trust import SHORTEST, Familiar
+
+
+class Standardise(nn.Module):
+    """Features as the user gives them → as the network was trained on them: `Standardisation` as a layer."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, standard: Standardisation) -> None:
+        super().__init__()
+        for name in ("mean", "scale"):
+            self.register_buffer(name, torch.tensor(getattr(standard, name)))  # a copy of what ensembles share
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.scale
+
+
+class Network(nn.Module):
+    """Inputs as evaluation sees them → calibrated probabilities (n, C) and novelty (n,).
+
+        z = g(x),    p = softmax(h(z) / T)
+        novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, q/‖z‖, ‖z‖/r)² / limit
+
+    Args:
+        featurizer: g.
+        classifier: h.
+        temperature: T.
+        familiar: center, m_c, W, q, r and the limit; see `trust`.
+        standard: what features are standardised by before g; None for images, and where they are taken as they are.
+        backbone: frozen network whose features of images g takes; None where g takes the inputs.
+    """
+
+    temperature: Tensor
+    center: Tensor
+    means: Tensor
+    whitening: Tensor
+    usual: Tensor
+    reach: Tensor
+    limit: Tensor
+
+    def __init__(
+        self,
+        featurizer: nn.Module,
+        classifier: nn.Module,
+        temperature: float,
+        familiar: Familiar,
+        standard: Standardisation | None = None,
+        backbone: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone or nn.Identity()
+        self.standardise = nn.Identity() if standard is None else Standardise(standard)
+        self.featurizer = featurizer
+        self.classifier = classifier
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
+        for name in ("center", "means", "whitening", "usual", "reach", "limit"):
+            self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits, novelty = self.logits_and_novelty(x)
+        return torch.softmax(logits / self.temperature, dim=1), novelty
+
+    def logits_and_novelty(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """h(g(x)) (n, C) and novelty (n,)."""
+        z = self.featurizer(self.standardise(self.backbone(x)))
+        length = torch.linalg.vector_norm(z, dim=1).clamp(min=SHORTEST)
+        white = (z / length[:, None] - self.center) @ self.whitening.T
+        nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
+        # Of differences: where classes lie far apart, the squares above leave no digit of single precision for them.
+        novelty = (white - self.means[nearest]).square().sum(1) / self.limit
+        return self.classifier(z), novelty * torch.maximum(self.usual / length, length / self.reach).clamp(min=1) ** 2
+
+
+class Ensemble(nn.Module):
+    """Several networks as one: probabilities of the mean of their logits, and the mean of their novelties.
+
+    Args:
+        members: the networks.
+    """
+
+    def __init__(self, members: Sequence[Network]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits, novelties = zip(*(member.logits_and_novelty(x) for member in self.members))  # type: ignore[operator]
+        return torch.softmax(torch.stack(logits).mean(0), dim=1), torch.stack(novelties).mean(0)
