@@ -1,6 +1,10 @@
 """The documentation site: `make docs` builds it strictly; every warning is an error."""
 
-from fgmix import __version__
+import dataclasses
+import re
+from typing import Any
+
+from fgmix import RunSpec, __version__
 
 project = "fgmix"
 author = "The fgmix authors"
@@ -10,6 +14,11 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"fgmix {version}"
 html_copy_source = False
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+toc_object_entries_show_parents = "hide"
+default_role = "code"  # docstrings write `name`, as the pages do
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4  # links to sections are GitHub's, so that the pages read alike there
@@ -20,3 +29,15 @@ autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+
+
+def list_options(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
+    """Puts the options of a run, which are declared with their help, into the reference."""
+    if obj is RunSpec:
+        others = [field for field in dataclasses.fields(RunSpec) if "help" in field.metadata][2:]  # not dataset, algorithm
+        helps = {field.name: re.sub(r"(?<!`)(--[\w-]+)", r"``\1``", field.metadata["help"]) for field in others}
+        lines += ["", "The other fields:", "", *(f"- ``{name}``: {text}" for name, text in helps.items())]
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", list_options, priority=900)
