@@ -16,7 +16,7 @@ from fgmix.algorithms import BaseConfig
 from fgmix.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 METHOD_PAGES = [page for page in sorted((ROOT / "docs" / "algorithms").glob("*.md")) if page.name != "README.md"]
 SECTIONS = ["Method", "Settings", "Differences from the paper", "Cost", "Tests", "Reference"]
 
@@ -42,8 +42,7 @@ def test_files_of_the_repository_exist(page: Path) -> None:
 def test_links_to_sections_lead_to_a_heading(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
         linked = (page.parent / target) if target else page
-        headings = re.findall(r"^#+ (.*)", linked.read_text(), re.MULTILINE)
-        assert anchor in map(_anchor, headings), f"no section {anchor} in {linked.name}"
+        assert anchor in map(_anchor, _headings(linked)), f"no section {anchor} in {linked.name}"
 
 
 @pytest.mark.parametrize("page", METHOD_PAGES, ids=page_id)
@@ -60,6 +59,14 @@ def test_pages_of_methods_list_their_settings_and_defaults(page: Path) -> None:
         del defaults[name]
     if page.stem != "erm":
         assert _settings_table(page) == {name: _cell(default) for name, default in defaults.items()}
+
+
+def _headings(page: Path) -> list[str]:
+    """Those of the page, or of the page that it includes; a comment in a block of code is no heading."""
+    text = page.read_text()
+    if included := re.search(r"^```\{include\} (.*)", text, re.MULTILINE):
+        return _headings(page.parent / included[1])
+    return re.findall(r"^#+ (.*)", re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
 
 
 def _anchor(heading: str) -> str:
