@@ -16,9 +16,9 @@ from data.test_colours import naively_recoloured
 from fgmix.data import Domain, DomainDataset, augment, from_arrays
 from fgmix.data._dataset import Indices
 from fgmix.data.augment import ImageInputs, PreparedImages
+from fgmix.data.cached_images import DecodedImages
 from fgmix.data.colours import draw
 from fgmix.data.crops import random_boxes
-from fgmix.data.decoded import DecodedImages
 from fgmix.networks.preprocessing import IMAGENET, Normalisation
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)

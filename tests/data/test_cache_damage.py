@@ -12,8 +12,9 @@ import pytest
 
 from data.pictures import picture, two_domains
 from fgmix.data import DomainDataset, LoadOptions, contents
+from fgmix.data.cached_images import CachedImages
 from fgmix.data.checks import check_caches
-from fgmix.data.decoded import CachedImages, decoded_images
+from fgmix.data.decoded import decoded_images
 from fgmix.data.image_dataset import load_images, prepare_images
 from fgmix.errors import UserError
 
@@ -139,7 +140,7 @@ def test_a_cache_that_may_not_be_read_is_an_error_of_its_own(pets: Path, monkeyp
     def forbidden(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("fgmix.data.decoded.read_arrays", forbidden)
+    monkeypatch.setattr("fgmix.data.cached_images.read_arrays", forbidden)
     with pytest.raises(UserError, match=r"Expected to read decoded images.*Permission denied.*FGMIX_CACHE"):
         load_images(pets, OPTIONS)
 
@@ -162,7 +163,7 @@ def test_a_full_check_names_what_it_cannot_repair(pets: Path, monkeypatch: pytes
     """As when another version of Pillow decodes the file to other pixels."""
     images = images_of(load_images(pets, OPTIONS))
     damage(images, 5)
-    monkeypatch.setattr("fgmix.data.decoded._reduced", lambda image, _: image.rotate(180))
+    monkeypatch.setattr("fgmix.data.recipe._reduced", lambda image, _: image.rotate(180))
     (report,) = check_caches(pets, progress=False)
     assert report.damaged == 1
     assert "photo/cat/2.png is no longer the same" in report.line()

@@ -15,10 +15,12 @@ import pytest
 from PIL import Image
 
 from data.pictures import picture, truncate
-from fgmix.data import contents, decoded, images
+from fgmix.data import contents, decoded, decoding, images
 from fgmix.data._dataset import fingerprint_of
-from fgmix.data.decoded import decoded_images, stored_size
+from fgmix.data.cached_images import CachedImages
+from fgmix.data.decoded import decoded_images
 from fgmix.data.images import Picture
+from fgmix.data.recipe import stored_size
 from fgmix.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("image_cache")
@@ -32,7 +34,7 @@ def save(folder: Path, n: int = 4) -> list[Path]:
     return paths
 
 
-def build(files: list[Path], image_size: int = 8, *, skip_unreadable: bool = False) -> decoded.DecodedImages:
+def build(files: list[Path], image_size: int = 8, *, skip_unreadable: bool = False) -> CachedImages:
     return decoded_images(files, image_size, skip_unreadable=skip_unreadable, progress=False)
 
 
@@ -157,7 +159,7 @@ def test_leftovers_of_a_killed_build_are_replaced(tmp_path: Path, image_cache: P
     files = save(tmp_path / "in")
     finished = build(files)
     pixels = finished.pixels.tobytes()
-    left_over(finished.file.parent, decoded._host())
+    left_over(finished.file.parent, decoding._host())
     assert build(files).pixels.tobytes() == pixels
     assert entries(image_cache) == [finished.key]
 
@@ -180,16 +182,16 @@ def test_two_machines_that_build_at_once_agree(
 ) -> None:
     """Without a common lock, the second to finish uses what the first has put in place."""
     files = save(tmp_path / "in")
-    write = decoded.write_arrays
+    write = decoding.write_arrays
 
     def overtaken(path: Path, content: object) -> None:
         monkeypatch.undo()
         monkeypatch.setenv("FGMIX_CACHE", str(image_cache))
         write(path, content)
         shutil.copytree(path.parent, path.parent.with_name(path.parent.name.partition(".")[0]))
-        monkeypatch.setattr(decoded.shutil, "rmtree", lambda *_, **__: None)  # which would clear the way
+        monkeypatch.setattr(decoding.shutil, "rmtree", lambda *_, **__: None)  # which would clear the way
 
-    monkeypatch.setattr(decoded, "write_arrays", overtaken)
+    monkeypatch.setattr(decoding, "write_arrays", overtaken)
     np.testing.assert_array_equal(build(files, image_size=64)[0], np.asarray(picture(0, width=12)))
 
 
@@ -317,7 +319,7 @@ def test_a_full_disk_names_the_way_out_and_leaves_nothing(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(decoded.os, "fsync", full)
+    monkeypatch.setattr(decoding.os, "fsync", full)
     with pytest.raises(UserError, match=r"No space left on device.*FGMIX_CACHE"):
         build(save(tmp_path / "in"))
     assert entries(image_cache) == []
@@ -327,7 +329,7 @@ def test_too_little_room_is_seen_before_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decodings: list[Path]
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    monkeypatch.setattr(decoding.shutil, "disk_usage", lambda _: usage._replace(free=100))
     with pytest.raises(UserError, match=r"Expected about .* for decoded images.*FGMIX_CACHE"):
         build(save(tmp_path / "in"))
     assert decodings == []
@@ -340,6 +342,6 @@ def test_a_finished_cache_serves_even_if_read_only(
     files = save(tmp_path / "in")
     key = build(files).key
     before = {path: path.stat().st_mtime_ns for path in image_cache.rglob("*")}
-    monkeypatch.setattr(decoded, "_turn", lambda *_, **__: pytest.fail("locked"))
+    monkeypatch.setattr(decoded, "turn", lambda *_, **__: pytest.fail("locked"))
     assert build(files).key == key
     assert {path: path.stat().st_mtime_ns for path in image_cache.rglob("*")} == before

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from fgmix.data import colours
 from fgmix.data._dataset import Indices, Inputs, Prepared
+from fgmix.data.cached_images import DecodedImages
 from fgmix.data.colours import Group
 from fgmix.data.crops import random_boxes, resized, whole_boxes
-from fgmix.data.decoded import DecodedImages
 from fgmix.networks.preprocessing import IMAGENET, Normalisation
 
 # Pixels that a CPU finishes at once: few enough for its cache, enough to outweigh the calls.

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from fgmix.data._dataset import Indices
-from fgmix.data.decoded import SMALLEST_CROP
+from fgmix.data.recipe import SMALLEST_CROP
 
 Pixels = npt.NDArray[np.uint8]
 Interpolation = Literal["bilinear", "bicubic"]

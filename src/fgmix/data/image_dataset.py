@@ -11,12 +11,14 @@ import numpy as np
 from fgmix.data._dataset import Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data._registry import LoadOptions, cache_dir
 from fgmix.data.augment import ImageInputs
+from fgmix.data.cached_images import CachedImages
 from fgmix.data.catalogue import Catalogue, scan_images
 from fgmix.data.contents import contents_of
-from fgmix.data.decoded import QUALITY, CachedImages, cached_images, checked_size, decoded_images
+from fgmix.data.decoded import cached_images, decoded_images
 from fgmix.data.folders import class_notes, listed
 from fgmix.data.images import change_notes
 from fgmix.data.preparation import Preparation
+from fgmix.data.recipe import QUALITY, checked_size
 from fgmix.errors import UserError
 
 
