@@ -57,6 +57,7 @@ def test_onnx_needs_no_torch_and_carries_what_its_users_need(vectors_model: Mode
     pytest.importorskip("onnxruntime")
     paths = [export_model(vectors_model, tmp_path / "model.onnx"), tmp_path / "x.npy", tmp_path / "found.npz"]
     x = np.random.default_rng(1).normal(size=(700, 5)).astype(np.float32)
+    x[:100] *= np.float32(10) ** (np.arange(100) % 7)[:, None]  # far from all that training has seen
     np.save(paths[1], x)
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *map(str, paths)], check=True)
     found, info, expected = np.load(paths[2]), vectors_model.info, vectors_model.predict(x)

@@ -1,4 +1,12 @@
-"""Features of one scale: mean 0 and variance 1 over what a run trains on."""
+"""Features of one scale: mean 0 and variance 1 over what a run trains on, with damped tails.
+
+    z = (x − mean) / scale,    z ↦ sign(z) · (min(|z|, c) + log(1 + max(|z| − c, 0))),    c = 5
+
+A feature that hardly varies in training, such as a corner pixel or a rare word, has a tiny scale, and an ordinary value
+of it in a new domain would be hundreds of standard deviations: more than all other features together. Beyond c a value
+therefore grows by its logarithm alone. Each feature is judged by its own spread, so units do not matter, and nothing
+is cut off, so order is kept. docs/your-data.md compares rules.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +20,17 @@ import numpy.typing as npt
 from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices
 
 RESOLVED = 1e-6  # spread of a feature relative to its size, below which single precision sees a constant
+TAIL = 5.0  # standard deviations from which on values are damped: few values of a normal distribution lie beyond
 
 
 @dataclass(frozen=True)
 class Standardisation:
-    """x ↦ (x − mean) / scale, feature by feature.
+    """x ↦ (x − mean) / scale, feature by feature, damped beyond `tail`.
 
     Args:
         mean: of each feature (f,), in single precision as the network's inputs are.
         scale: standard deviation of each feature (f,); 1 for a feature that does not vary.
+        tail: number of standard deviations c beyond which a value grows by its logarithm.
 
     Example:
         >>> Standardisation(np.float32([1, 0]), np.float32([2, 1]))(np.float32([[3, 5]]))
@@ -29,10 +39,15 @@ class Standardisation:
 
     mean: npt.NDArray[np.float32]
     scale: npt.NDArray[np.float32]
+    tail: float = TAIL
 
     def __call__(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        found: npt.NDArray[np.float32] = (as_units(x) - self.mean) / self.scale
-        return found
+        z: npt.NDArray[np.float32] = (as_units(x) - self.mean) / self.scale
+        beyond = np.abs(z) > self.tail
+        if beyond.any():  # rarely: batches of ordinary values cost nothing more
+            far = np.abs(z[beyond])
+            z[beyond] = np.sign(z[beyond]) * (self.tail + np.log1p(far - np.float32(self.tail)))
+        return z
 
 
 def fit_standardisation(parts: Iterable[tuple[Domain, Indices]]) -> Standardisation:

@@ -176,7 +176,8 @@ def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     familiar = Familiar(center, means, whitening, usual, reach, limit)
     standard = None
     if "standardise.mean" in tensors:
-        standard = Standardisation(tensors["standardise.mean"].numpy(), tensors["standardise.scale"].numpy())
+        mean, scale, tail = (tensors[f"standardise.{name}"].numpy() for name in ("mean", "scale", "tail"))
+        standard = Standardisation(mean, scale, float(tail))
     temperature = float(tensors["temperature"])
     network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
     network.load_state_dict(tensors)

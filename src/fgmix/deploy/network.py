@@ -16,14 +16,16 @@ class Standardise(nn.Module):
 
     mean: Tensor
     scale: Tensor
+    tail: Tensor
 
     def __init__(self, standard: Standardisation) -> None:
         super().__init__()
-        for name in ("mean", "scale"):
-            self.register_buffer(name, torch.tensor(getattr(standard, name)))  # a copy of what ensembles share
+        for name in ("mean", "scale", "tail"):  # copies of what ensembles share
+            self.register_buffer(name, torch.tensor(getattr(standard, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.scale
+        z = (x - self.mean) / self.scale
+        return z.sign() * (z.abs().minimum(self.tail) + (z.abs() - self.tail).clamp(min=0).log1p())
 
 
 class Network(nn.Module):

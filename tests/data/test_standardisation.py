@@ -1,0 +1,41 @@
+"""Standardised features: each by its own spread, and no single one louder than all others in a new domain."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from fgmix.data import from_arrays
+from fgmix.data.standardisation import Standardisation, fit_standardisation
+from fgmix.deploy.network import Standardise
+
+RNG = np.random.default_rng(0)
+
+
+def fitted(x: np.ndarray) -> Standardisation:
+    (domain,) = from_arrays(x.astype(np.float32), np.arange(len(x)) % 2, np.zeros(len(x), int)).domains
+    return fit_standardisation([(domain, np.arange(len(x)))])
+
+
+def test_units_do_not_matter() -> None:
+    x, units = RNG.normal(size=(500, 3)), np.array([1e-6, 1.0, 1e6])
+    far = np.concatenate([x, 30 * x]).astype(np.float32)
+    np.testing.assert_allclose(fitted(x * units)(far * units), fitted(x)(far), rtol=1e-4, atol=1e-5)
+
+
+def test_a_feature_that_hardly_varies_in_training_is_damped() -> None:
+    x = RNG.normal(size=(500, 2))
+    x[:, 1] *= 1e-3  # a corner pixel
+    z = fitted(x)(np.array([[1, 0.5], [1, -0.5], [1, 1.0]], np.float32))
+    assert (np.abs(z[:, 1]) < 13).all()  # 500 and 1,000 standard deviations
+    assert z[1, 1] < 0 < z[0, 1] < z[2, 1]  # in order
+
+
+def test_ordinary_values_are_standardised_to_the_bit_and_the_layer_is_the_same() -> None:
+    standard = fitted(RNG.normal(3, 2, size=(500, 4)))
+    x = RNG.normal(3, 2, size=(300, 4)).astype(np.float32)
+    np.testing.assert_array_equal(standard(x), (x - standard.mean) / standard.scale)
+    far = np.concatenate([x, 1e3 * x, 1e30 * x, x * 0])
+    layer = Standardise(standard)(torch.from_numpy(far))
+    np.testing.assert_allclose(layer.numpy(), standard(far), rtol=1e-6)
+    assert np.isfinite(standard(far)).all()
