@@ -63,9 +63,11 @@ def test_its_probabilities_are_the_runs_weights_at_the_fitted_temperature(folder
     model = load_model(folder)
     run = open_run(run_of(folder, "all"), dataset=vectors())
     x = np.random.default_rng(3).normal(size=(9, 5)).astype(np.float32)
+    x[0] = (80, -900, 0, 3e6, 1)  # far beyond five standard deviations
     trained_on = [vectors().domains[i].inputs.x[split.train] for i, split in enumerate(run.prepared.splits.values())]
     rows = np.concatenate(trained_on)
-    standard = ((x - rows.mean(0)) / rows.std(0)).astype(np.float32)
+    z = ((x - rows.mean(0)) / rows.std(0)).astype(np.float32)
+    standard = np.where(np.abs(z) <= 5, z, np.sign(z) * (5 + np.log(np.maximum(np.abs(z), 5) - 4)))
     with torch.no_grad():
         logits = run.algorithm("best", "swa").predict(torch.from_numpy(standard))
     assert model.info.estimate is not None
@@ -109,7 +111,8 @@ def test_the_card_says_what_was_measured(folder: Path) -> None:
         assert f"| {d.domain} | {100 * d.trusted:.1f} % |" in card
     for section in ("Recall of class", "True class", "95 of 100 cases", "## Not tested", "Intended use: not stated"):
         assert section in card
-    assert "Preprocessing: numbers as they are; each feature standardised over the training samples." in card
+    assert "Preprocessing: numbers as they are; each feature standardised over the training samples, and damped" in card
+    assert all(f"| {c} | {p.predicted} | " in card for c, p in zip(vectors().classes, found.predicted, strict=True))
     assert "Initial weights: random." in card
     assert "| north | 20 | 20 | 20 | 60 |" in card
     assert (folder / "confusion.png").read_bytes().startswith(b"\x89PNG")
@@ -269,7 +272,7 @@ def test_a_broken_model_is_told_in_a_sentence(folder: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"weights\.safetensors.*damaged"):
         load_model(tmp_path)
     write_json(tmp_path / "model.json", {"schema": 99})
-    with pytest.raises(UserError, match="schema 3"):
+    with pytest.raises(UserError, match="schema 4"):
         load_model(tmp_path)
     with pytest.raises(UserError, match="fgmix fit"):
         load_model(tmp_path / "nowhere")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from fgmix.data.standardisation import TAIL
 from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.info import ModelInfo
@@ -18,6 +19,7 @@ from fgmix.plots.reliability import reliability
 from fgmix.results.rounding import DASH
 from fgmix.results.unseen import (
     MOST_COLUMNS,
+    MOST_ROWS,
     confusion_table,
     metrics_table,
     percent,
@@ -91,18 +93,18 @@ def _use(info: ModelInfo) -> list[str]:
 
 
 def _expectation(info: ModelInfo) -> list[str]:
-    known = (
-        f"In-domain accuracy, on held-out samples of the training domains (they also selected the step): "
-        f"{percent(info.in_domain_accuracy)}."
-    )
     found = info.estimate
+    name = NAMES[found.metric] if found else "accuracy"
+    known = (
+        f"In-domain {name}, on held-out samples of the training domains (they also selected the step): "
+        f"{percent(info.in_domain_value if found else info.in_domain_accuracy)}."
+    )
     if found is None:
         return [
             "## What to expect",
             f"{known} Accuracy on an unseen domain: **not measured** (fitted with `--no-estimate`). The confidence is "
             f"not calibrated. Do not rely on either for data from a new source. {_without_estimate(info)}",
         ]
-    name = NAMES[found.metric]
     worst = worst_domain(found.metrics, found.metric)
     return [
         "## What to expect",
@@ -174,7 +176,7 @@ def _trust(info: ModelInfo, found: Estimate) -> list[str]:
     else:
         means = (
             f"A prediction is marked as trusted if {least}{familiar}. The confidence was chosen on the held-out "
-            f"domains as the lowest at which {percent(rule.target)} of the trusted predictions are correct."
+            f"domains as the lowest at which at least {percent(rule.target)} of the trusted predictions are correct."
             f"{_easily_reached(found, rule.target)}"
         )
     return [
@@ -182,10 +184,23 @@ def _trust(info: ModelInfo, found: Estimate) -> list[str]:
         means,
         _novelty(found),
         _trust_table(found),
-        "Each row applies what the other held-out domains chose, so the domain itself had no say. On all held-out "
-        "domains together, each with equal weight:",
+        "Each row applies what the other held-out domains chose, so the domain itself had no say. The same by "
+        f"predicted class, samples of all held-out domains together{_doubtful(info, found)}:",
+        _class_table(info, found),
+        "By confidence, each held-out domain with equal weight:",
         _level_table(found),
     ]
+
+
+def _doubtful(info: ModelInfo, found: Estimate) -> str:
+    """Classes on which trusted predictions miss the target although all together reach it."""
+    target = found.trust.target
+    missed = [
+        _plain(name)
+        for name, each in zip(info.classes, found.predicted, strict=True)
+        if target and each.trusted_accuracy is not None and each.trusted_accuracy < target
+    ]
+    return f" (below the target: {_listed(missed)})" if missed else ""
 
 
 def _easily_reached(found: Estimate, target: float) -> str:
@@ -278,6 +293,17 @@ def _trust_table(found: Estimate) -> str:
     return table(head, rows)
 
 
+def _class_table(info: ModelInfo, found: Estimate) -> str:
+    """Trusted predictions by class; of many classes, those with the lowest accuracy."""
+    by_accuracy = sorted(zip(info.classes, found.predicted, strict=True), key=lambda c: c[1].trusted_accuracy or 0.0)
+    shown = by_accuracy[:MOST_ROWS] if len(info.classes) > MOST_ROWS else zip(info.classes, found.predicted)
+    rows = [
+        [_plain(name), str(each.predicted), percent(each.trusted_share), percent(each.trusted_accuracy)]
+        for name, each in shown
+    ]
+    return table(["Predicted class", "predictions", "trusted", "accuracy on trusted"], rows)
+
+
 def _level_table(found: Estimate) -> str:
     rows = [
         [f"≥ {level.confidence:.3g}" if level.confidence else "any", percent(level.coverage), percent(level.accuracy)]
@@ -309,12 +335,16 @@ def _origin(info: ModelInfo) -> list[str]:
     return [
         "## Training",
         f"fgmix {info.fgmix_version}; backbone {spec.backbone}{_frozen(spec)}, {spec.steps} steps of {spec.batch_size} "
-        f"samples per domain, averaging {spec.averaging}, selected by {NAMES[spec.metric]}, seed {spec.seed}; "
-        f"{settings}. Data fingerprint {info.data_fingerprint}. The full spec is in model.json.",
+        f"samples per domain{_balanced(spec)}, averaging {spec.averaging}, selected by {NAMES[spec.metric]}, seed "
+        f"{spec.seed}; {settings}. Data fingerprint {info.data_fingerprint}. The full spec is in model.json.",
         f"Initial weights: {_initial(info)}",
         f"Preprocessing: {_preprocessing(info)}",
         *(() if info.counts else (_plain(note) for note in info.notes)),
     ]
+
+
+def _balanced(spec: ResolvedSpec) -> str:
+    return " (all classes drawn equally often)" if spec.class_weight == "balanced" else ""
 
 
 def _frozen(spec: ResolvedSpec) -> str:
@@ -342,15 +372,20 @@ def _initial(info: ModelInfo) -> str:
 
 def _preprocessing(info: ModelInfo) -> str:
     spec = info.spec
+    standardised = (
+        f"; each feature{' of the backbone' if spec.frozen else ''} standardised over the training samples, and damped "
+        f"beyond {TAIL:g} standard deviations"
+        if spec.standardize
+        else ""
+    )
     if info.kind == "images":
         mean, std = (", ".join(f"{value:g}" for value in values) for values in (spec.mean, spec.std))
         return (
             f"EXIF orientation applied, transparent pixels composited, resized to {info.input_shape[-1]} × "
             f"{info.input_shape[-1]} ({spec.interpolation}), scaled to [0, 1], normalised by mean {mean} and standard "
-            f"deviation {std}."
+            f"deviation {std}{standardised}."
         )
     scaled = "uint8 scaled to [0, 1]" if info.dtype == "uint8" else "numbers as they are"
-    standardised = "; each feature standardised over the training samples" if spec.standardize else ""
     return f"{scaled}{standardised}."
 
 

@@ -88,6 +88,31 @@ class TrustLevel:
 
 
 @dataclass(frozen=True)
+class PredictedClass:
+    """Predictions of one class on unseen domains: a frequent class must not lend its accuracy to a rare one.
+
+    Args:
+        predicted: how many there are.
+        trusted: how many of these are trusted, by rules that the other domains give.
+        correct: how many of the trusted are correct.
+    """
+
+    predicted: int
+    trusted: int
+    correct: int
+
+    @property
+    def trusted_share(self) -> float | None:
+        """Of the predictions; None where there are none."""
+        return self.trusted / self.predicted if self.predicted else None
+
+    @property
+    def trusted_accuracy(self) -> float | None:
+        """On the trusted ones; None where there are none."""
+        return self.correct / self.trusted if self.trusted else None
+
+
+@dataclass(frozen=True)
 class Estimate:
     """What a new domain can be expected to bring.
 
@@ -101,6 +126,7 @@ class Estimate:
         trust: when a prediction is trusted, chosen on all held-out domains.
         levels: coverage and accuracy by confidence.
         reliability: accuracy by confidence, each domain with a temperature of the others.
+        predicted: predictions by class, all domains together.
     """
 
     domains: tuple[UnseenDomain, ...]
@@ -112,6 +138,7 @@ class Estimate:
     trust: TrustRule
     levels: tuple[TrustLevel, ...]
     reliability: tuple[Bin, ...]
+    predicted: tuple[PredictedClass, ...]
 
     @property
     def metrics(self) -> dict[str, Metrics]:
@@ -135,6 +162,7 @@ class Estimate:
             trust=TrustRule(**content["trust"]),
             levels=tuple(TrustLevel(**level) for level in content["levels"]),
             reliability=tuple(Bin(*found) for found in content["reliability"]),
+            predicted=tuple(PredictedClass(**found) for found in content["predicted"]),
         )
 
 
@@ -172,6 +200,7 @@ def estimate(
         trust=trust,
         levels=tuple(_level(level, judged, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
         reliability=reliability(probabilities, [h.y for h in held_out]),
+        predicted=_predicted(held_out, probabilities, rules),
     )
 
 
@@ -254,6 +283,19 @@ def _unseen(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool
         trusted=float(trusted.mean()),
         trusted_accuracy=_accuracy_of(held_out, trusted),
     )
+
+
+def _predicted(
+    held_out: Sequence[HeldOut], probabilities: Sequence[Floats], rules: Sequence[TrustRule]
+) -> tuple[PredictedClass, ...]:
+    guesses = np.concatenate([h.logits.argmax(axis=1) for h in held_out])
+    correct = np.concatenate([h.correct for h in held_out])
+    trusted = np.concatenate(
+        [rule.trusted(p.max(axis=1), h.novelty) for h, p, rule in zip(held_out, probabilities, rules, strict=True)]
+    )
+    which = (guesses, guesses[trusted], guesses[trusted & correct])
+    counts = (np.bincount(found, minlength=held_out[0].logits.shape[1]).tolist() for found in which)
+    return tuple(PredictedClass(*each) for each in zip(*counts, strict=True))
 
 
 def _accuracy_of(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | None:

@@ -318,7 +318,8 @@ def _check_enough(spec: RunSpec, data: Samples) -> None:
     """Holding one domain out must leave enough."""
     needed = get(spec.algorithm).min_domains + 1
     if len(data.domains) < needed:
+        other = ", or choose a method that works on fewer, such as erm" if needed > 2 else ""
         raise UserError(
             f"Holding a domain out leaves {spec.algorithm} too few: expected at least {needed} domains. "
-            f"Found {len(data.domains)}. Add domains, or take a method that works on fewer, such as erm."
+            f"Found {len(data.domains)}. Pass an id for each sample as `domains`, or add domains{other}."
         )

@@ -21,7 +21,7 @@ from fgmix.data import ArrayInputs, DomainDataset, split_dataset
 from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
 from fgmix.deploy.estimate import Estimate, estimate
-from fgmix.deploy.hold_out import NOISE, familiar_to, hold_out, in_domain_accuracy, selected
+from fgmix.deploy.hold_out import NOISE, familiar_to, hold_out, in_domain_accuracy, in_domain_value, selected
 from fgmix.deploy.info import INFO, Dtype, ModelInfo, read_info
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Network
@@ -239,6 +239,7 @@ def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms
         terms=terms,
         counts=counts_of(dataset),
         weights_matched=backbone.weights_matched if backbone else record.weights_matched,
+        in_domain_value=in_domain_value(run) if found else None,
     )
     return Model(info, network)
 

@@ -82,6 +82,12 @@ def in_domain_accuracy(run: OpenedRun) -> float:
     return float(np.mean([scores[name]["holdout"] for name in run.sources]))
 
 
+def in_domain_value(run: OpenedRun) -> float:
+    """The metric that the run is selected by, likewise."""
+    _, model = selected(run.record)
+    return run.record.selected(model).validation(run.sources, model)
+
+
 def familiar_to(run: OpenedRun, algorithm: Algorithm) -> Familiar:
     """What the run's source domains look like to its network."""
     seen, new = (run.sample(run.sources, part, limit=CODES) for part in ("train", "holdout"))

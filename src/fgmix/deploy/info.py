@@ -19,7 +19,7 @@ from fgmix.seals import Damaged
 
 Dtype = Literal["uint8", "float32"]
 
-SCHEMA = 3
+SCHEMA = 4
 NEVER = 2.0  # a confidence that no prediction has
 INFO = "model.json"
 
@@ -50,6 +50,7 @@ class ModelInfo:
         counts: samples by domain (row) and class (column).
         weights_matched: how the initial weights were matched with the backbone's, "by name" or "by order"; None
             without a file.
+        in_domain_value: the metric of its estimate on held-out samples of its own domains; None without an estimate.
     """
 
     spec: ResolvedSpec
@@ -72,6 +73,7 @@ class ModelInfo:
     terms: Terms = Terms()  # noqa: RUF009 (frozen)
     counts: tuple[tuple[int, ...], ...] = ()
     weights_matched: str | None = None
+    in_domain_value: float | None = None
 
     @property
     def threshold(self) -> float:
