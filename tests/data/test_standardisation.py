@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from fgmix.data import from_arrays
+from fgmix import RunSpec
+from fgmix.data import DomainDataset, from_arrays
 from fgmix.data.standardisation import Standardisation, fit_standardisation
 from fgmix.deploy.network import Standardise
+from fgmix.runs.prepared import as_expected
+from fgmix.runs.resolve import resolve
 
 RNG = np.random.default_rng(0)
 
 
+def one_domain(x: np.ndarray) -> DomainDataset:
+    return from_arrays(x.astype(np.float32), np.arange(len(x)) % 2, np.zeros(len(x), int))
+
+
 def fitted(x: np.ndarray) -> Standardisation:
-    (domain,) = from_arrays(x.astype(np.float32), np.arange(len(x)) % 2, np.zeros(len(x), int)).domains
+    (domain,) = one_domain(x).domains
     return fit_standardisation([(domain, np.arange(len(x)))])
 
 
@@ -39,3 +48,21 @@ def test_ordinary_values_are_standardised_to_the_bit_and_the_layer_is_the_same()
     layer = Standardise(standard)(torch.from_numpy(far))
     np.testing.assert_allclose(layer.numpy(), standard(far), rtol=1e-6)
     assert np.isfinite(standard(far)).all()
+
+
+def test_runs_from_before_are_other_runs_and_damp_nothing() -> None:
+    """Their weights were trained on undamped features; runs that never standardise keep their names."""
+    data = one_domain(RNG.normal(size=(50, 2)))
+    spec = resolve(RunSpec(dataset="arrays", algorithm="erm", test_domains=()), data)
+    before = replace(spec, tail=0.0)
+    assert spec.tail == 5
+    assert spec.name != before.name
+    standard = as_expected(before, data).standard
+    assert standard is not None
+    far = standard.mean + 1000 * standard.scale
+    np.testing.assert_allclose(standard(far[None]), 1000, rtol=1e-5)
+    np.testing.assert_allclose(Standardise(standard)(torch.from_numpy(far)), 1000, rtol=1e-5)
+    assert (
+        "tail"
+        not in resolve(RunSpec(dataset="arrays", algorithm="erm", test_domains=(), standardize=False), data).as_dict()
+    )

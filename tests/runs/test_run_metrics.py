@@ -81,13 +81,14 @@ def test_records_from_before_are_read(tmp_path: Path) -> None:
     record = train(replace(SPEC, metric="accuracy"), tmp_path, dataset=rare(), device="cpu", progress=False)
     path = (record.folder or tmp_path) / "record.json"
     content = {k: v for k, v in read_json(path).items() if k not in ("unseen", "classes", "digest")}
-    for name in ("metric", "class_weight", "standardize"):
+    for name in ("metric", "class_weight", "standardize", "tail"):
         del content["spec"][name]
     write_json(path, content)
     old = read_record(path)
     assert old.metrics_of() == {}
     assert old.evaluations == record.evaluations
     assert not old.spec.standardize
+    assert not old.spec.tail
 
 
 def test_logits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

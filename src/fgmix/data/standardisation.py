@@ -30,7 +30,7 @@ class Standardisation:
     Args:
         mean: of each feature (f,), in single precision as the network's inputs are.
         scale: standard deviation of each feature (f,); 1 for a feature that does not vary.
-        tail: number of standard deviations c beyond which a value grows by its logarithm.
+        tail: number of standard deviations c beyond which a value grows by its logarithm; infinity for none.
 
     Example:
         >>> Standardisation(np.float32([1, 0]), np.float32([2, 1]))(np.float32([[3, 5]]))
@@ -50,11 +50,12 @@ class Standardisation:
         return z
 
 
-def fit_standardisation(parts: Iterable[tuple[Domain, Indices]]) -> Standardisation:
+def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = TAIL) -> Standardisation:
     """Mean and standard deviation over samples of several domains, all samples weighing the same.
 
     Args:
         parts: domains of features, and which of their samples.
+        tail: standard deviations beyond which values are damped; 0 for none.
     """
     rows = [as_units(_inputs(domain).x[indices]) for domain, indices in parts]
     n = sum(map(len, rows))
@@ -62,7 +63,7 @@ def fit_standardisation(parts: Iterable[tuple[Domain, Indices]]) -> Standardisat
     scale = np.sqrt(np.sum([np.square(x - mean).sum(axis=0) for x in rows], axis=0) / n)
     largest = np.max([np.abs(x).max(axis=0) for x in rows], axis=0)
     scale[scale <= RESOLVED * largest] = 1
-    return Standardisation(mean.astype(np.float32), scale.astype(np.float32))
+    return Standardisation(mean.astype(np.float32), scale.astype(np.float32), tail or np.inf)
 
 
 def standardised(dataset: DomainDataset, standard: Standardisation) -> DomainDataset:

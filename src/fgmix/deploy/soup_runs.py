@@ -20,6 +20,7 @@ _DATA = (
     "holdout_fraction",
     "data",
     "standardize",
+    "tail",
     "mean",
     "std",
     "interpolation",

@@ -103,7 +103,7 @@ def as_expected(
     if not spec.standardize:
         return PreparedRun(spec, dataset, splits)
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
-    standard = fit_standardisation((domain, splits[domain.name].train) for domain in sources)
+    standard = fit_standardisation(((domain, splits[domain.name].train) for domain in sources), spec.tail)
     return PreparedRun(spec, standardised(dataset, standard), splits, standard)
 
 

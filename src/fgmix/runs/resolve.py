@@ -48,11 +48,13 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         dataset: the dataset that `spec.dataset` names.
     """
     from fgmix.algorithms import check_domains, get
+    from fgmix.data.standardisation import TAIL
 
     algorithm = get(spec.algorithm)
     _check_sizes(spec, dataset)
     check_domains(spec.algorithm, len(_sources(spec, dataset)))
     rules, base = PROTOCOLS[spec.protocol], FROZEN if spec.frozen else DEFAULTS[dataset.kind]
+    standardize = (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize
     steps, eval_every = _length(spec, dataset, rules, base)
     lr = default_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
     config = algorithm.Config.of(**{"lr": lr, **spec.settings, "steps": steps})
@@ -67,7 +69,8 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "eval_every": eval_every,
         "batch_size": batch_size,
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
-        "standardize": (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize,
+        "standardize": standardize,
+        "tail": TAIL if standardize else 0.0,
         **_precision(spec),
         **_averaging(spec, steps, algorithm.first_base_step(config)),
         **network,

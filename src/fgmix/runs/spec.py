@@ -224,6 +224,7 @@ class ResolvedSpec(RunSpec):
         std: per channel, by which they are then divided.
         interpolation: how images are resized; empty where they are not.
         code_size: length of the features of a frozen backbone; 0 where the backbone is trained.
+        tail: standard deviations beyond which standardised features are damped; 0 where they are not.
     """
 
     standardize: bool = False  # as were records made before this option
@@ -242,6 +243,7 @@ class ResolvedSpec(RunSpec):
     std: tuple[float, ...] = ()
     interpolation: str = ""
     code_size: int = 0
+    tail: float = 0.0  # as were records made before
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -250,6 +252,11 @@ class ResolvedSpec(RunSpec):
         if None in vars(self).values():
             open_field = next(name for name, value in vars(self).items() if value is None)
             raise bad_value(open_field, "decided in a resolved spec", None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; runs that damp nothing keep the names they had before there was a `tail`."""
+        values = super().as_dict()
+        return values if self.tail else {name: value for name, value in values.items() if name != "tail"}
 
     @property
     def identity(self) -> dict[str, Any]:
