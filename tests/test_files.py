@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -210,9 +210,9 @@ def test_a_lock_is_seen_through_a_file_that_can_only_be_read(tmp_path: Path, mon
     path.touch()
     modes = []
 
-    def spy(file: Path, mode: str) -> IO[str]:
+    def spy(file: Path, mode: str, **options: Any) -> IO[str]:
         modes.append(mode)
-        return open(file, mode)
+        return open(file, mode, **options)
 
     monkeypatch.setattr(files.os, "access", lambda *_: False)
     monkeypatch.setattr(files, "open", spy, raising=False)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError, machine_error
+from fgmix.files import read_bytes
 from fgmix.seals import open_line, seal_line
 
 BEAT = 15.0  # seconds between a holder's touches
@@ -124,8 +125,8 @@ def machine() -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     """Content of a claim; empty while it is being written, or where there is none."""
-    with suppress(OSError):
-        if line := path.read_bytes():
+    with suppress(OSError, UserError):  # UserError: no file, or none that can be read
+        if line := read_bytes(path):
             try:
                 return open_line(line.rstrip(b"\n"), str(path))
             except UserError:

@@ -62,11 +62,11 @@ def _folders() -> Iterator[str]:
 
 def _folder(what: str, path: Path, variable: str) -> str:
     """A folder with its free space, or that it is not there yet."""
-    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    there = next(each for each in (path, *path.absolute().parents) if os.path.exists(each))
     free = f"{shutil.disk_usage(there).free / 1e9:.0f} GB free"
     if not os.access(there, os.W_OK):
         return f"{what}: {path}, not writable; set {variable} to another folder"
-    return f"{what}: {path}, {free}" if path.exists() else f"{what}: {path}, not made yet, {free}"
+    return f"{what}: {path}, {free}" if there == path else f"{what}: {path}, not made yet, {free}"
 
 
 def _extras() -> Iterator[str]:

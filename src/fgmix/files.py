@@ -61,6 +61,11 @@ def read_bytes(path: Path) -> bytes:
         raise kind(f"Expected a file at {path}. It cannot be read ({reason_of(error)}). Check the path.") from error
 
 
+def at_once(path: str, flags: int) -> int:
+    """For `open(…, opener=at_once)`: a named pipe without a reader is an OSError, where opening it would wait."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects in a .jsonl file of notes, which carry no digest; half a line, left by a power cut, is skipped."""
     if not os.path.isfile(path):
@@ -115,7 +120,7 @@ def new_file(path: Path, option: str = "--out") -> Path:
 def exclusive(path: Path, busy: UserError) -> Iterator[None]:
     """Hold a lock that dies with the process; raise `busy` if another process holds it."""
     try:
-        file = open(path, "a")  # noqa: SIM115 (held until the end of the block)
+        file = open(path, "a", opener=at_once)  # noqa: SIM115 (held until the end of the block)
     except OSError as error:
         if error.errno in FAILURES:
             raise machine_error(error, path) from error
@@ -139,7 +144,7 @@ def is_held(path: Path) -> bool:
     """Whether a living process holds the lock at `path`. A file that can only be read will do."""
     try:
         # NFS locks only what is open for writing.
-        with open(path, "r+" if os.access(path, os.W_OK) else "r") as file:
+        with open(path, "r+" if os.access(path, os.W_OK) else "r", opener=at_once) as file:
             return not _lock(file)
     except OSError:
         return False  # no such file, or one whose lock this user has no way to see

@@ -101,7 +101,10 @@ def open_line(line: bytes, name: str) -> dict[str, Any]:
     match = _LINE.fullmatch(line)
     if match is None or digest_of(match[1]) != match[2].decode():
         raise damaged(name)
-    content: dict[str, Any] = json.loads(match[1] + b"}")
+    try:
+        content: dict[str, Any] = json.loads(match[1] + b"}")
+    except (ValueError, RecursionError) as error:
+        raise damaged(name) from error
     return content
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fgmix.analysis.arrays import Floats
-from fgmix.files import make_folder, write_bytes
+from fgmix.files import make_folder, read_bytes, write_bytes
 from fgmix.progress import Progress
 
 
@@ -60,7 +60,7 @@ def _kept(partial: Path | None, digest: str) -> list[Floats]:
     if partial is None or not partial.exists():
         return []
     try:
-        with np.load(partial, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(read_bytes(partial)), allow_pickle=False) as archive:
             return list(archive["rows"]) if str(archive["key"]) == digest else []
     except Exception:  # damaged, which numpy, zipfile and zlib each say in their own way: the rows are computed again
         return []

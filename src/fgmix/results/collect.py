@@ -66,7 +66,7 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
     if from_domainbed:
         sweep = read_domainbed(folder)
         return Results(sweep.records, partial_trials=True, notes=sweep.notes)
-    if folder.is_file():
+    if os.path.lexists(folder) and not os.path.isdir(folder):
         return Results(unpack(folder))
     notes: list[str] = []
     known = {} if known is None else known

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError
-from fgmix.files import make_folder, write_bytes
+from fgmix.files import make_folder, read_bytes, write_bytes
 from fgmix.results.labels import (
     from_domainbed_dataset,
     from_domainbed_method,
     known_domains,
     to_domainbed_dataset,
 )
-from fgmix.runs.record import Evaluation, Model, RunRecord, printed
+from fgmix.runs.record import Evaluation, Model, RunRecord, check_record, printed
 from fgmix.runs.spec import ResolvedSpec, RunSpec
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
@@ -76,7 +76,13 @@ def from_domainbed(folder: str | Path) -> DomainBedSweep:
             notes.append(
                 f"{run.name}: not done; its {len(lines)} evaluation{'s are' if len(lines) > 1 else ' is'} used"
             )
-        records.append(_record(run, lines))
+        try:
+            record = _record(run, lines)
+            check_record(record)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            notes.append(f"{run.name}: skipped; not what DomainBed writes ({type(error).__name__}: {error})")
+        else:
+            records.append(record)
     if not records:
         raise UserError(
             f"Expected runs of DomainBed in {folder}, each with a results.jsonl. Found none. "
@@ -99,10 +105,10 @@ class _Line:
 def _lines(file: Path) -> tuple[list[_Line], int]:
     """The complete lines of a file in order of steps, and how many are incomplete."""
     lines, broken = [], 0
-    for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for text in read_bytes(file).decode("utf-8", "replace").splitlines():
         try:
             lines.append(_parse(json.loads(text)))
-        except (ValueError, KeyError, TypeError, AttributeError):  # cut off, or not what selection needs
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # cut, or not what selection needs
             broken += 1
     return sorted(lines, key=lambda line: line.step), broken
 

@@ -74,7 +74,9 @@ def _environment(folder: Path | None) -> str:
     file = RunFolder(folder).spec if folder else None
     if file is None or not file.exists():
         return "environment not recorded"
-    environment = read_json(file)["environment"]
+    environment = read_json(file).get("environment")
+    if not isinstance(environment, dict):
+        return "environment not recorded"
     return ", ".join(f"{name} {value}" for name, value in environment.items() if value is not None)
 
 

@@ -41,7 +41,7 @@ def unpack(path: Path) -> list[RunRecord]:
             f"Expected a folder of runs, or a file of `fgmix report --pack`, at {path}. Found another file or a "
             "damaged one. Check the path."
         ) from error
-    if not decompressor.eof:
+    if not decompressor.eof or not text:
         raise damaged(str(path))
     lines = enumerate(text.splitlines(), start=1)
     return [as_record(open_line(line, str(path)), f"line {number} of {path}") for number, line in lines]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+import pickle
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
-from fgmix.errors import UserError
+from fgmix.errors import UserError, as_sentence
 from fgmix.files import read_bytes, write_bytes
 from fgmix.runs.averaging import WeightAverage
 from fgmix.runs.record import Model
-from fgmix.seals import check_zip, seal_zip
+from fgmix.seals import Damaged, check_zip, damaged, seal_zip
 
 MODEL = ("featurizer.", "classifier.")  # names of what a prediction depends on begin so
 
@@ -62,7 +63,17 @@ def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage 
 
 def read(path: Path, device: torch.device | str) -> dict[str, Any]:
     """What `save` wrote, nothing but tensors and plain values; damage is found before anything is used."""
-    return _unpacked(path, device)
+    state = _unpacked(path, device)
+    if state.keys() != {"algorithm", "average", "progress"} or not _is_progress(state["progress"]):
+        raise damaged(str(path))
+    return state
+
+
+def _is_progress(values: object) -> bool:
+    if not isinstance(values, dict) or values.keys() != {each.name for each in fields(Progress)}:
+        return False
+    counts = (values["step"], values["metrics_length"])
+    return all(type(count) is int and count >= 0 for count in counts) and isinstance(values["best"], dict)
 
 
 def restore(state: dict[str, Any], path: Path, algorithm: Algorithm, average: WeightAverage | None) -> Progress:
@@ -96,7 +107,9 @@ def save_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) 
 
 
 def check_weights(path: Path) -> None:
-    """Refuse a file of weights that is damaged."""
+    """Refuse a file of weights that is damaged or gone."""
+    if not path.exists():
+        raise Damaged(f"Expected the file that was written at {path}. Found none.")
     check_zip(read_bytes(path), str(path))
 
 
@@ -131,5 +144,12 @@ def _packed(state: dict[str, Any]) -> bytes:
 def _unpacked(path: Path, device: torch.device | str) -> dict[str, Any]:
     data = read_bytes(path)
     check_zip(data, str(path))
-    state: dict[str, Any] = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    try:
+        state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError, EOFError) as error:
+        if as_sentence(error):  # a device that is gone, too little memory
+            raise
+        raise damaged(str(path)) from error  # sealed as ours, and yet no plain tensors
+    if not isinstance(state, dict):
+        raise damaged(str(path))
     return state

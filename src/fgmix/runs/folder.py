@@ -16,10 +16,10 @@ from typing import Any
 import fgmix
 from fgmix.claims import Claim, claimed
 from fgmix.errors import UserError, machine_error
-from fgmix.files import exclusive, make_folder, read_bytes, read_json, remove_temporaries, write_json
+from fgmix.files import at_once, exclusive, make_folder, read_bytes, read_json, remove_temporaries, write_json
 from fgmix.runs.record import RECORD, Evaluation, Model, RunRecord, Which, read_record
 from fgmix.runs.spec import ResolvedSpec
-from fgmix.seals import damaged, open_line, seal_line
+from fgmix.seals import Damaged, damaged, open_line, seal_line
 
 SNAPSHOTS = "snapshots"
 KEPT = ("none", "best", "all")  # from the fewest weights to the most
@@ -144,7 +144,10 @@ class RunFolder:
             made_by = {"fgmix": fgmix.__version__, "environment": environment()}
             write_json(self.spec, {**made_by, "identity": spec.identity, "spec": spec.as_dict()})
             return spec
-        made = read_json(self.spec)
+        try:
+            made = read_json(self.spec)
+        except Damaged as error:
+            raise Damaged(f"{error} Delete it and rerun the same command: the run resumes.") from error
         if made.get("fgmix") != fgmix.__version__:
             raise UserError(
                 f"The run {self.path} was made by fgmix {made.get('fgmix')}. This is {fgmix.__version__}: results "
@@ -155,7 +158,7 @@ class RunFolder:
                 f"The run {self.path} was made from another spec. Its spec.json was changed, or two specs share a "
                 "digest. Choose another --out."
             )
-        kept = made["spec"]["keep"]
+        kept = made["spec"]["keep"]  # there, as in every spec of this identity
         if KEPT.index(kept) < KEPT.index(spec.keep):
             raise UserError(
                 f"The run {self.path} keeps {kept} of its weights. Found --keep {spec.keep}. Choose another --out, or "
@@ -173,7 +176,7 @@ class RunFolder:
             self._held.check()  # else two machines would write lines by turns
         line = seal_line(evaluation.as_dict())
         try:
-            with open(self.metrics, "ab") as file:
+            with open(self.metrics, "ab", opener=at_once) as file:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
@@ -205,7 +208,8 @@ class RunFolder:
         finally:
             place = {"host": platform.node(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
             line = {**note, **place, "started": started, "seconds": time.monotonic() - clock}
-            with suppress(OSError), open(self.sessions, "a", encoding="utf-8") as file:  # a full disk has been reported
+            # A full disk has been reported.
+            with suppress(OSError), open(self.sessions, "a", encoding="utf-8", opener=at_once) as file:
                 file.write(json.dumps(line) + "\n")
 
 

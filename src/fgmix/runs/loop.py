@@ -37,7 +37,7 @@ from fgmix.runs.spec import ResolvedSpec, RunSpec
 from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
 from fgmix.runs.trunk import build_trunk, start_from, trunk_folder, trunk_of
 from fgmix.runs.warmup import warmed_up
-from fgmix.seals import Damaged
+from fgmix.seals import Damaged, damaged
 from fgmix.seeding import seed_torch
 
 Found = dict[str, dict[str, Score]]  # by domain and part
@@ -140,6 +140,8 @@ class _Loop:
                 for model in state["progress"]["best"]:
                     if keeps(self.spec, "best", model):
                         checkpoint.check_weights(self.folder.weights("best", model))
+                if state["progress"]["step"] > self.spec.steps:
+                    raise damaged(str(path))
             except Damaged as error:
                 print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
                 continue

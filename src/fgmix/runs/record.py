@@ -296,6 +296,8 @@ def read_record(path: str | Path) -> RunRecord:
     try:
         content = read_json(file)
     except Damaged as error:
+        if file.name != RECORD:
+            raise UserError(f"Expected a finished run at {path}. Found another file. Name a run's folder.") from error
         raise Damaged(f"{error} Delete it and train the run again.") from error
     return as_record(content, str(file), file.parent)
 
@@ -323,10 +325,7 @@ def as_record(
     try:
         made = evaluations or tuple(Evaluation(**evaluation) for evaluation in content["evaluations"])
         record = _record(content, folder, made)
-        _check(record)
-        if evaluations is None:
-            for evaluation in made:
-                check_evaluation(evaluation, record.domains, record.spec.test_domains)
+        check_record(record, evaluations is None)
         return record
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
@@ -354,7 +353,7 @@ def _record(content: dict[str, Any], folder: Path | None, evaluations: Sequence[
     )
 
 
-def _check(record: RunRecord) -> None:
+def check_record(record: RunRecord, with_evaluations: bool = True) -> None:
     """Refuse values that no run gives: a record may have been edited, or made by other software."""
     names = record.domains
     if not names or not all(isinstance(name, str) for name in names) or not {*record.spec.test_domains} <= {*names}:
@@ -368,6 +367,8 @@ def _check(record: RunRecord) -> None:
             raise bad_value("label, fgmix, notes and classes", "texts", text)
     for model in record.unseen:
         record.metrics_of(model)  # type: ignore[arg-type]  # an error is one of the record
+    for evaluation in record.evaluations if with_evaluations else ():
+        check_evaluation(evaluation, record.domains, record.spec.test_domains)
 
 
 def check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tuple[str, ...]) -> None:

@@ -51,6 +51,11 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     from fgmix.data.standardisation import TAIL
 
     algorithm = get(spec.algorithm)
+    if len(dataset.classes) < 2:
+        raise UserError(
+            f"Expected at least two classes to tell apart in {dataset.name}. Found {', '.join(dataset.classes)}. Add "
+            "samples of another class."
+        )
     _check_sizes(spec, dataset)
     check_domains(spec.algorithm, len(_sources(spec, dataset)))
     rules, base = PROTOCOLS[spec.protocol], FROZEN if spec.frozen else DEFAULTS[dataset.kind]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import MachineError
-from fgmix.files import make_folder, read_lines
+from fgmix.files import at_once, make_folder, read_lines
 from fgmix.runs.folder import RunFolder
 from fgmix.sweeps.folder import Outcome, failed
 
@@ -84,7 +84,7 @@ def _count_against(folder: Path) -> None:
 def _append(folder: Path, line: dict[str, Any]) -> None:
     with suppress(OSError, MachineError):  # the disk may be what failed
         file = RunFolder(make_folder(folder)).attempts
-        with open(file, "a", encoding="utf-8", errors="backslashreplace") as opened:
+        with open(file, "a", encoding="utf-8", errors="backslashreplace", opener=at_once) as opened:
             opened.write(json.dumps(line) + "\n")
 
 

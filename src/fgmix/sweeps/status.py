@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, as_sentence
 from fgmix.files import read_json, read_lines
 from fgmix.runs.folder import RunFolder
 from fgmix.sweeps.attempts import last_attempt
@@ -96,8 +97,8 @@ def read_status(out: Path, before: Status | None = None) -> Status:
             states[name] = state_of(out / name)
             if states[name] == "failed":
                 errors[name] = read_error(out / name)
-        except UserError as error:  # a file that is damaged: the others are shown all the same
-            states[name], errors[name] = "failed", str(error)
+        except (UserError, OSError) as error:  # damaged, or forbidden: the others are shown all the same
+            states[name], errors[name] = "failed", str(as_sentence(error))
     finished = [name for name, state in states.items() if state in FINISHED]
     are_left = len(finished) + len(errors) < len(states)
     known = before.worked if before else {}
@@ -122,13 +123,18 @@ def _wanted(out: Path) -> tuple[Path, list[str]]:
     spec = RunFolder(out).spec
     if spec.exists():
         return out.resolve().parent, [out.resolve().name]
-    found = sorted(path.parent.name for path in out.glob(f"*/{spec.name}"))
+    found = sorted(path.name for path in out.glob("*") if os.path.isdir(path) and _may_be_run(path))
     if not found:
         raise UserError(
             f"Expected the folder of a sweep or of a run at {out}. Found no plan and no run. Start one with "
             f"`fgmix sweep --out {out}`."
         )
     return out, found
+
+
+def _may_be_run(folder: Path) -> bool:
+    """Whether there is a run in a folder, or nobody can tell because it is closed to this user."""
+    return os.path.lexists(RunFolder(folder).spec) or not os.access(folder, os.X_OK)
 
 
 def _progress(folder: Path) -> str:
