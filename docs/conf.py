@@ -32,10 +32,10 @@ napoleon_numpy_docstring = False
 
 
 def list_options(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    """Puts the options of a run, which are declared with their help, into the reference."""
+    """Puts the options of a run, which are declared with their help, below the two that its docstring describes."""
     if obj is RunSpec:
-        others = [field for field in dataclasses.fields(RunSpec) if "help" in field.metadata][2:]  # not dataset, algorithm
-        helps = {field.name: re.sub(r"(?<!`)(--[\w-]+)", r"``\1``", field.metadata["help"]) for field in others}
+        others = [field for field in dataclasses.fields(RunSpec) if "help" in field.metadata]
+        helps = {field.name: re.sub(r"(?<!`)(--[\w-]+)", r"``\1``", field.metadata["help"]) for field in others[2:]}
         lines += ["", "The other fields:", "", *(f"- ``{name}``: {text}" for name, text in helps.items())]
 
 
