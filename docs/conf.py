@@ -15,6 +15,7 @@ html_theme = "furo"
 html_title = f"fgmix {version}"
 html_copy_source = False
 html_show_copyright = False
+html_use_index = False  # the reference has its own contents
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 toc_object_entries_show_parents = "hide"
