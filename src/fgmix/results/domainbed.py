@@ -66,7 +66,11 @@ def from_domainbed(folder: str | Path) -> DomainBedSweep:
         raise UserError(f"Expected a folder with runs of DomainBed at {folder}. Found none. Check the path.")
     records, notes = [], []
     for run in sorted(path.parent for path in folder.glob("*/results.jsonl")):
-        lines, broken = _lines(run / "results.jsonl")
+        try:
+            lines, broken = _lines(run / "results.jsonl")
+        except UserError as error:
+            notes.append(f"{run.name}: skipped. {error}")
+            continue
         if broken:
             notes.append(f"{run.name}: skipped {broken} unreadable line{'s' if broken > 1 else ''}")
         if not lines:
@@ -79,13 +83,14 @@ def from_domainbed(folder: str | Path) -> DomainBedSweep:
         try:
             record = _record(run, lines)
             check_record(record)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             notes.append(f"{run.name}: skipped; not what DomainBed writes ({type(error).__name__}: {error})")
         else:
             records.append(record)
     if not records:
+        found = f"none that can be used ({notes[0].rstrip('.')})" if notes else "none"
         raise UserError(
-            f"Expected runs of DomainBed in {folder}, each with a results.jsonl. Found none. "
+            f"Expected runs of DomainBed in {folder}, each with a results.jsonl. Found {found}. "
             "Give the --output_dir of the sweep."
         )
     return DomainBedSweep(tuple(records), tuple(notes))
@@ -108,7 +113,8 @@ def _lines(file: Path) -> tuple[list[_Line], int]:
     for text in read_bytes(file).decode("utf-8", "replace").splitlines():
         try:
             lines.append(_parse(json.loads(text)))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # cut, or not what selection needs
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            # It is cut, or not what selection needs.
             broken += 1
     return sorted(lines, key=lambda line: line.step), broken
 

@@ -6,16 +6,17 @@ A packed file holds one sealed line for each record, compressed; `fgmix report F
 from __future__ import annotations
 
 import lzma
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fgmix.errors import UserError
 from fgmix.files import new_file, read_bytes, write_bytes
 from fgmix.runs.record import RunRecord, as_record
-from fgmix.seals import damaged, open_line, seal_line
+from fgmix.seals import Damaged, damaged, open_line, seal_line
 
 SUFFIX = ".records.xz"
-_LARGEST = 2**30  # bytes after decompression, about 50,000 runs: a file that announces more is refused
+_PIECE = 2**24  # bytes that are decompressed at a time
+_LONGEST = 2**28  # bytes of a line; that of a run has some thousands
 
 
 def pack(records: Sequence[RunRecord], path: Path) -> None:
@@ -33,15 +34,32 @@ def pack(records: Sequence[RunRecord], path: Path) -> None:
 
 def unpack(path: Path) -> list[RunRecord]:
     """The records of a file that `pack` wrote; they belong to no folder."""
-    decompressor = lzma.LZMADecompressor()
     try:
-        text = decompressor.decompress(read_bytes(path), max_length=_LARGEST)
+        numbered = enumerate(_lines(path), start=1)
+        found = [as_record(open_line(line, str(path)), f"line {number} of {path}") for number, line in numbered]
     except lzma.LZMAError as error:
         raise UserError(
             f"Expected a folder of runs, or a file of `fgmix report --pack`, at {path}. Found another file or a "
             "damaged one. Check the path."
         ) from error
-    if not decompressor.eof or not text:
+    except Damaged as error:
+        raise Damaged(f"{error} Copy it again, or pack the runs again.") from error
+    if not found:
+        raise UserError(f"Expected records in {path}. Found none. Pack finished runs.")
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a compressed file, a piece at a time: each is checked before memory is taken for the next."""
+    decompressor, data, rest = lzma.LZMADecompressor(), read_bytes(path), b""
+    while not decompressor.eof:
+        piece = decompressor.decompress(data, max_length=_PIECE)
+        if (not piece and decompressor.needs_input) or len(rest) > _LONGEST:
+            raise damaged(str(path))
+        *lines, rest = (rest + piece).split(b"\n")
+        data = b""
+        yield from lines
+    if decompressor.unused_data:  # `cat` of two such files would lose the second
+        raise UserError(f"Expected one packed file at {path}. Found more after its end. Name each file by itself.")
+    if rest:
         raise damaged(str(path))
-    lines = enumerate(text.splitlines(), start=1)
-    return [as_record(open_line(line, str(path)), f"line {number} of {path}") for number, line in lines]

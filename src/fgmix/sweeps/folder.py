@@ -69,7 +69,12 @@ def read_plans(out: Path) -> list[Plan]:
 def _read_plan(file: Path) -> Plan:
     try:
         content = read_json(file)
-        return Plan(tuple(map(str, content["runs"])), {name: tuple(values) for name, values in content["grid"]})
+        plan = Plan(tuple(map(str, content["runs"])), {name: tuple(values) for name, values in content["grid"]})
+        if not all(map(_is_name, plan.runs)) or any(
+            isinstance(v, list | dict) for each in plan.grid.values() for v in each
+        ):
+            raise ValueError("not what a sweep wants")
+        return plan
     except MachineError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -77,6 +82,11 @@ def _read_plan(file: Path) -> Plan:
             f"Expected the plan of a sweep at {file}. Found something else. Delete it and rerun the sweep: it writes "
             "its plan again."
         ) from error
+
+
+def _is_name(run: str) -> bool:
+    """Whether it names a folder in the sweep's own, and none elsewhere."""
+    return "/" not in run and "\0" not in run and run not in ("", ".", "..") and len(run.encode(errors="replace")) < 256
 
 
 def is_settled(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -153,4 +154,4 @@ def _worked(folder: Path) -> float:
         noted = [line.get("seconds") for line in read_lines(RunFolder(folder).sessions)]
     except UserError:
         return 0.0
-    return sum(float(seconds) for seconds in noted if isinstance(seconds, int | float))
+    return sum(float(seconds) for seconds in noted if isinstance(seconds, int | float) and 0 <= seconds < math.inf)
