@@ -94,6 +94,12 @@ class Algorithm(nn.Module):
             raise UserError(
                 f"Expected a list of one batch (x, y) for each of the {self.n_domains} source domains. Found {found}."
             )
+        for domain, batch in enumerate(batches):
+            if not _is_batch(batch):
+                raise UserError(
+                    f"Expected a batch (x, y) of tensors with a sample and its class as an integer each. Found another "
+                    f"one of source domain {domain}. Pass as many labels as samples, at least one."
+                )
         with _uncached_autocast():
             metrics = self.update(batches)
         self.updates += 1
@@ -230,6 +236,14 @@ def check_parts(featurizer: nn.Module, classifier: nn.Module, n_domains: int) ->
         raise UserError("Expected a featurizer or a classifier with parameters to train. Found none.")
     if type(n_domains) is not int or n_domains < 1:
         raise bad_value("n_domains", "a positive integer", n_domains)
+
+
+def _is_batch(batch: object) -> bool:
+    """Whether it is (x, y) with an integer label for each of at least one sample; no look at values, which waits."""
+    if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(t, Tensor) for t in batch):
+        return False
+    x, y = batch
+    return x.ndim > 0 and y.ndim == 1 and len(x) == len(y) > 0 and not y.is_floating_point()
 
 
 @contextmanager

@@ -81,6 +81,8 @@ def wanted_sweeps(wanted: Wanted, set_: list[str], grid: list[str], with_: list[
         "settings": {name: _setting(methods, name, text) for name, text in pairs_of(set_).items()} or None,
         "grid": _grid(methods, grid) or None,
     }
+    if twice := sorted(pairs_of(set_).keys() & pairs_of(grid, "--grid").keys()):
+        raise UserError(f"Expected {twice[0]} in --set or in --grid. Found it in both. Remove one of them.")
     said = {name: value for name, value in changes.items() if value is not None}
     return presets.Preset(base.about, tuple(presets.changed(sweep, said) for sweep in base.sweeps), base.bench)
 
@@ -122,10 +124,12 @@ def _check_backbone(name: str) -> None:
 
 def _grid(methods: set[str], texts: list[str]) -> dict[str, tuple[Any, ...]]:
     """A grid from texts "name=value,value,…"."""
-    values = {name: listed(text) for name, text in pairs_of(texts, "--grid").items()}
+    values = {name: [value.strip() for value in text.split(",")] for name, text in pairs_of(texts, "--grid").items()}
     for name, found in values.items():
-        if not found:
+        if found == [""]:
             raise UserError(f"Expected --grid {name}=value,value,… Found no value. Name at least one.")
+        if "" in found:
+            raise UserError(f"Expected --grid {name}=value,value,… Found an empty value. Remove a comma, or fill it.")
     return {name: tuple(_setting(methods, name, value) for value in found) for name, found in values.items()}
 
 

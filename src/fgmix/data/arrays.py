@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices, Kind, fingerprint_of
 from fgmix.data.folders import listed
 from fgmix.data.npz import open_npz
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 
 KEYS = ("x", "y", "domain", "classes", "domains")
 
@@ -44,6 +44,8 @@ def from_arrays(
         >>> data.classes, data.domain_names, data.input_shape
         (('cat', 'dog'), ('0', '1'), (2,))
     """
+    if not isinstance(name, str) or not name.strip():
+        raise bad_value("name", "a text that is not blank", name)
     x, y, domain = _array("x", x), _array("y", y), _array("domain", domain)
     _check(x, y, domain)
     labels, class_names = _numbered("y", y, "classes", classes)

@@ -11,6 +11,8 @@ from fgmix.errors import UserError, bad_value
 from fgmix.fields import Bounds, Field
 from fgmix.mixing._heads import block_sizes, linear_head, logits_of
 
+MOST_CLASSES = 1_000_000
+
 
 def checked(name: str, kind: Any, value: Any, **bounds: float) -> Any:
     """The value of an argument, which should be of a kind and within bounds, as for a declared setting.
@@ -26,8 +28,8 @@ def check_head(classifier: object) -> None:
     if isinstance(classifier, nn.Module):
         if not block_sizes(classifier):
             raise UserError("Expected a classifier with parameters. Found none. Pass the head that gives the logits.")
-    elif not isinstance(classifier, int) or isinstance(classifier, bool) or classifier < 1:
-        raise bad_value("classifier", "a torch.nn.Module or a positive number of classes", classifier)
+    elif not isinstance(classifier, int) or isinstance(classifier, bool) or not 1 <= classifier <= MOST_CLASSES:
+        raise bad_value("classifier", f"a torch.nn.Module or a number of classes up to {MOST_CLASSES:,}", classifier)
 
 
 def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, code_size: int) -> None:

@@ -27,6 +27,7 @@ Head = Literal["linear", "mlp"]
 Keep = Literal["all", "best", "none"]
 ClassWeight = Literal["none", "balanced"]
 Precision = Literal["fp32", "bf16", "fp16"]
+LONGEST_ARM = 80  # characters
 
 
 def option(
@@ -175,6 +176,10 @@ class RunSpec:
             raise UserError("The number of steps is given as `steps`. Found it among the settings. Drop it there.")
         object.__setattr__(self, "settings", {str(name): value for name, value in self.settings.items()})
         check_fields(self, RunSpec)
+        if self.arm and not (self.arm.isprintable() and self.arm == self.arm.strip() and len(self.arm) <= LONGEST_ARM):
+            raise bad_value(
+                "arm", f"a label for tables: printable, not blank, {LONGEST_ARM} characters at most", self.arm
+            )
 
     @property
     def method(self) -> str:
