@@ -97,8 +97,8 @@ class Algorithm(nn.Module):
         for domain, batch in enumerate(batches):
             if not _is_batch(batch):
                 raise UserError(
-                    f"Expected a batch (x, y) of tensors with a sample and its class as an integer each. Found another "
-                    f"one of source domain {domain}. Pass as many labels as samples, at least one."
+                    f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source domain "
+                    f"{domain}. Pass as many labels as samples, at least one."
                 )
         with _uncached_autocast():
             metrics = self.update(batches)
@@ -239,11 +239,11 @@ def check_parts(featurizer: nn.Module, classifier: nn.Module, n_domains: int) ->
 
 
 def _is_batch(batch: object) -> bool:
-    """Whether it is (x, y) with an integer label for each of at least one sample; no look at values, which waits."""
+    """Whether it is (x, y) with a label for each of at least one sample; values, for which one waits, are not read."""
     if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(t, Tensor) for t in batch):
         return False
     x, y = batch
-    return x.ndim > 0 and y.ndim == 1 and len(x) == len(y) > 0 and not y.is_floating_point()
+    return x.ndim > 0 and y.ndim > 0 and len(x) == len(y) > 0
 
 
 @contextmanager

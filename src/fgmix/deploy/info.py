@@ -12,7 +12,7 @@ from fgmix.data._dataset import Kind
 from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.terms import Terms
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 from fgmix.files import read_json
 from fgmix.runs.spec import ResolvedSpec
 from fgmix.seals import Damaged
@@ -91,6 +91,8 @@ class ModelInfo:
         values = {name: value for name, value in content.items() if name not in ("schema", "weights")}
         for name in ("input_shape", "classes", "domains", "notes"):
             values[name] = tuple(values[name])
+        if not values["input_shape"] or not all(type(n) is int and n > 0 for n in values["input_shape"]):
+            raise bad_value("input_shape", "positive integers", values["input_shape"])
         values["terms"] = Terms(**values["terms"])
         values["counts"] = tuple(tuple(row) for row in values["counts"])
         if values["min_confidence"] is not None:
