@@ -97,8 +97,8 @@ class Algorithm(nn.Module):
         for domain, batch in enumerate(batches):
             if not _is_batch(batch):
                 raise UserError(
-                    f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source domain "
-                    f"{domain}. Pass as many labels as samples, at least one."
+                    f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source "
+                    f"domain {domain}. Pass as many labels as samples, at least one."
                 )
         with _uncached_autocast():
             metrics = self.update(batches)
