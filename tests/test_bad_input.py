@@ -6,6 +6,8 @@ A new command or public name must add its cases to the tables: the last test fai
 from __future__ import annotations
 
 import io
+import json
+import lzma
 import os
 import re
 import shutil
@@ -27,6 +29,7 @@ from fgmix.data import LoadOptions, from_arrays
 from fgmix.deploy.terms import Terms
 from fgmix.files import read_json, write_json
 from fgmix.networks import build_featurizer
+from fgmix.seals import digest_of, seal_line, seal_zip
 from workbench import Workbench, fgmix, save_npz, words_of
 
 LIMIT = 60  # seconds after which a command counts as hanging
@@ -118,6 +121,20 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --log tensorbord": "Did you mean 'tensorboard'?",
         f"{TRAIN} --out /proc/x": "Choose another --out",
         f"{TRAIN} --out {{arrays}}": "Not a directory",
+        f"{TRAIN} --arm {'x' * 81}": "printable, not blank, 80 characters at most",
+        f"{TRAIN} --set lr=1e400": "`lr` should be finite",
+        f"{TRAIN} --checkpoint-minutes inf": "`checkpoint_minutes` should be",
+        f"{TRAIN} --log tensorboard,wandb": "Unknown target of --log 'tensorboard,wandb'",
+        f"{TRAIN} --dataset {{odd}}/one_class.npz": "at least two classes to tell apart",
+        f"{TRAIN} --dataset {{odd}}/blank.csv": "Found no label in line 4",
+        f"{TRAIN} --dataset {{odd}}/twice.csv": "in lines 2 and 4. Remove one",
+        f"{TRAIN} --dataset {{odd}}/short.csv": "Expected 3 cells in line 4",
+        f"{TRAIN} --dataset {{odd}}/open_quote.csv": "Save it again as CSV",
+        f"{TRAIN} --dataset {{odd}}/utf16.csv": "Save it as UTF-8",
+        f"{TRAIN} --dataset {{odd}}/parts.csv": "Expected train or holdout as split",
+        f"{TRAIN} --dataset {{odd}}/semicolons.csv": "separated by commas",
+        f"{TRAIN} --dataset {{odd}}/elsewhere.csv": "Found no 'nowhere.png' (line 4)",
+        f"{TRAIN} --dataset {{odd}}/pipe.csv": "Found a named pipe",
     },
     "fit": {
         "": "Missing argument",
@@ -155,6 +172,10 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{erm} {fgmix} --out {new} --device abacus": "Try auto or cpu",
         "{erm} {fgmix} --out {new} --dataset {images} --quiet": "Found other data",
         "{erm} {odd}/nowhere --out {new}": "Expected finished runs",
+        "{erm} {erm} --out {new}": "Found 1. Name more runs",
+        "{erm} {fgmix} --trial-seed 9 --out {new}": "Found 0. Name more runs",
+        "{odd}/packed/joined.records.xz --out {new}": "Expected finished runs",
+        "{erm} {odd}/records/high --out {new}": "between 0 and 1",
         "{images} --out {new}": "Expected finished runs",
     },
     "predict": {
@@ -165,6 +186,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/deep_model {arrays}": "its runs are kept",
         "{odd}/pipe_model {arrays}": "Found something else",
         "{odd}/half_model {arrays}": "Found none",
+        "{odd}/shape_model {arrays}": "`input_shape` should be positive integers",
+        "{odd}/mean_model {images}": "numbers that images can be normalised by",
         "{model} {odd}/nowhere.npz": "No such file or directory",
         "{model} {odd}/pipe.npz": "It is a named pipe",
         "{model} {odd}/endless.npz": "It is a device",
@@ -233,11 +256,27 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{sweep} --title T": "Expected --title with --format html or --serve",
         "{sweep} {arrays} --serve": "Expected one folder with --serve",
         "{sweep} --to-domainbed {arrays}": "Choose another --to-domainbed",
+        "{sweep} --pack {new}.txt": "ends in .records.xz",
+        "{sweep} --pack {new}/nowhere/a.records.xz": "Make it first",
+        "{odd}/packed/cut.records.xz": "pack the runs again",
+        "{odd}/packed/deep.records.xz": "pack the runs again",
+        "{odd}/packed/empty.records.xz": "Found none. Pack finished runs",
+        "{odd}/packed/foreign.records.xz": "Found schema 99",
+        "{odd}/packed/joined.records.xz": "Found more after its end",
+        "{odd}/pipe": "Found something else",
+        "--from-domainbed {odd}/domainbed/high": "between 0 and 1",
+        "--from-domainbed {odd}/domainbed/infinite": "unreadable line",
+        "--from-domainbed {odd}/domainbed/deep": "unreadable line",
+        "--from-domainbed {odd}/domainbed/number": "unreadable line",
+        "--from-domainbed {odd}/domainbed/far": "unreadable line",
+        "--from-domainbed {odd}/domainbed/pipe": "Found something else",
     },
     "status": {
         "": "Missing argument",
         "{odd}/nowhere": "Start one with",
         "{odd}/plans": "Delete it and rerun the sweep",
+        "{odd}/escape": "Delete it and rerun the sweep",
+        "{odd}/packed/joined.records.xz": "Found no plan and no run",
         "{sweep} --every -1 --watch": "Invalid value for '--every'",
         "{sweep} --every nan --watch": "Invalid value for '--every'",
         "{sweep} --every 3": "--every has no effect without --watch",
@@ -282,6 +321,10 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{SWEEP} --set gama=3": "Unknown setting",
         f"{SWEEP} --set lr=nan": "`lr` should be finite",
         f"{SWEEP} --grid lr=": "Name at least one",
+        f"{SWEEP} --grid lr=1,,2": "Found an empty value",
+        f"{SWEEP} --grid lr=1 --set lr=2": "Found it in both",
+        f"{SWEEP} --with steps=1e3": "Found '1e3'",
+        f"{SWEEP} --log paper": "Unknown target of --log 'paper'",
         f"{SWEEP} --preset paper-cost": "Found both",
         "--preset paper-cost --scale huge --out {new}": "Known: paper, small",
         "--preset paper-cost --trials 3 --out {new}": "--trials has no effect with --preset paper-cost",
@@ -361,6 +404,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "PACS --data-root {new} --archive {odd}/endless": "Found a device",
         "PACS --data-root {new} --archive {odd}/loop": "Too many levels of symbolic links",
         "PACS --data-root {new} --archive {arrays} --sha256 zz": "64 hexadecimal digits",
+        "PACS --data-root {new} --archive {odd}/empty": "Found a folder",
+        "PACS --data-root {new} --archive {odd}/escape.zip": "escape",
         "PACS --data-root {new} --archive {arrays} --max-gb nan": "`max_gb` should be",
         "PACS --data-root {new} --archive {arrays} --max-gb 1e300": "`max_gb` should be",
     },
@@ -369,6 +414,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/nowhere": "Name a run's own folder",
         "{odd}/empty": "Name a run's own folder",
         "{odd}/records/high/run": "between 0 and 1",
+        "{odd}/packed/joined.records.xz": "Found another file",
     },
     "plot cd": {
         "{odd}/nowhere": "Found none",
@@ -401,6 +447,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/empty_run": "it is damaged",
         "{odd}/text_run": "it is damaged",
         "{odd}/pipe_run": "Found something else",
+        "{odd}/pickled_run": "it is damaged",
         "{fgmix} --beside {erm} --mixed 3": "--mixed has no effect with --beside",
     },
     "plot flatness": {
@@ -486,6 +533,11 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: spec(dropout=np.float32(NAN)), "`dropout` should be finite"),
         (lambda _: spec(bf16="yes"), "true or false"),
         (lambda _: spec(averaging=None), "one of swa, swad, none"),
+        (lambda _: spec(arm="a\nb"), "a label for tables"),
+        (lambda _: spec(arm=" "), "a label for tables"),
+        (lambda _: spec(test_domains=[b"2"]), "names of domains"),
+        (lambda _: spec(holdout_fraction="x"), "`holdout_fraction` should be"),
+        (lambda _: spec(weights=b"x"), "`weights` should be"),
         (lambda _: package.RunSpec.from_dict(None), "a dictionary of a run's options"),  # type: ignore[arg-type]
         (lambda _: package.RunSpec.from_dict({"dataset": "x"}), "Found no algorithm"),
         (lambda _: package.RunSpec.from_dict({"nothing": 1}), "Unknown option of a run 'nothing'"),
@@ -500,6 +552,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda b: train(out=b.root / "new", device=None), "`device` should be a name"),
         (lambda b: train(out=b.root / "new", device="meta"), "Found 'meta'"),
         (lambda _: train(test_domains=("2", "9")), "Known: 0, 1, 2"),
+        (lambda _: train(test_domains=["2", "2"]), "Name each one once"),
         (lambda _: train(settings={"gamma": 3}), "Unknown setting 'gamma'"),
         (lambda _: train(settings={"lr": NAN}), "`lr` should be finite"),
         (lambda _: train(settings={1: 2}), "Unknown setting '1'"),
@@ -511,7 +564,8 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: package.read_record("nowhere"), "Name a run's own folder"),
         (lambda _: package.read_record("x" * 5000), "Name a run's own folder"),
         (lambda b: package.read_record(b.sweep), "Name a run's own folder"),
-        (lambda b: package.read_record(b.arrays), "it is damaged"),
+        (lambda b: package.read_record(b.arrays), "Found another file"),
+        (lambda _: package.read_record(3), "`path` should be a path"),  # type: ignore[arg-type]
         (lambda _: package.read_record("/dev/zero"), "Found something else"),
     ],
     "RunRecord": [
@@ -571,6 +625,10 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: estimator().fit(X, Y[:5], domains=D), "inconsistent numbers of samples"),
         (lambda _: estimator().fit(None, Y, domains=D), "Expected 2D array"),
         (lambda _: estimator().predict(X), "not fitted yet"),
+        (lambda _: estimator().fit(X.astype(complex), Y, domains=D), "Complex data not supported"),
+        (lambda _: estimator().fit(X, Y, domains=D, sample_weight=-np.ones(90)), "weight"),
+        (lambda _: estimator(batch_size=0).fit(X, Y, domains=D), "`batch_size` should be"),
+        (lambda _: estimator(holdout_fraction=2).fit(X, Y, domains=D), "`holdout_fraction` should be"),
     ],
     "algorithms": [
         (lambda _: create("ERM"), "Did you mean 'erm'?"),
@@ -588,6 +646,10 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     "Algorithm": [
         (lambda _: create().step([]), "Found 0"),
         (lambda _: create().step(None), "Found a NoneType"),
+        (lambda _: create().step([(torch.randn(0, 4), CLASSES[:0])] * 2), "at least one"),
+        (lambda _: create("mixup").step([(torch.randn(6, 4), CLASSES[:5])] * 2), "as many labels as samples"),
+        (lambda _: create().step([torch.randn(6, 4)] * 2), "Expected a batch (x, y) of tensors"),
+        (lambda _: create().step([(X[:6], Y[:6])] * 2), "Expected a batch (x, y) of tensors"),
         (lambda _: package.Algorithm(None, None, 0, None), "`featurizer` should be"),  # type: ignore[arg-type]
         (lambda _: package.Algorithm(nn.Linear(2, 2), nn.Linear(2, 2), 1, None), "`config` should be"),  # type: ignore[arg-type]
     ],
@@ -609,6 +671,11 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: package.FGMix(8, None), "`classifier` should be"),  # type: ignore[arg-type]
         (lambda _: package.FGMix(8, 3, gamma=float("inf")), "`gamma` should be finite"),
         (lambda _: package.FGMix(8, 3, lam=NAN), "`lam` should be finite"),
+        (lambda _: package.FGMix(8, 10**12), "a number of classes up to 1,000,000"),
+        (lambda _: package.FGMix(8, 3, n=10**12), "`n` should be an integer between 1 and 1,000,000"),
+        (lambda _: package.FGMix(8, 3, directions=10**9), "`directions` should be an integer between"),
+        (lambda _: package.FGMix(8, 3, domains_per_tuple=1), "`domains_per_tuple` should be"),
+        (lambda _: package.FGMix(8, nn.Identity()), "a classifier with parameters"),
         (lambda _: mix(z=Z[:, :3]), "Expected codes of shape (N, 8)"),
         (lambda _: mix(z=Z[:0]), "Expected codes of shape (N, 8)"),
         (lambda _: mix(z=None), "`z` should be a tensor"),
@@ -625,6 +692,9 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: package.data.load("PACS", LoadOptions(root=Path("nowhere"))), "Found nothing there"),
         (lambda _: from_arrays(X, Y[:3], D), "one label and one domain id"),
         (lambda _: from_arrays(X * NAN, Y, D), "Expected finite numbers"),
+        (lambda _: from_arrays(X, Y, D, name=3), "`name` should be a text"),  # type: ignore[arg-type]
+        (lambda _: from_arrays(X[:, :0], Y, D), "Found"),
+        (lambda _: from_arrays(X, Y, D, classes=["a", "a", "b"]), "Found"),
     ],
 }
 
@@ -660,11 +730,19 @@ def odd(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "taken.pt2").touch()
     (folder / "plans" / "sweeps").mkdir(parents=True)
     (folder / "plans" / "sweeps" / "x.json").write_text("[" * 100_000)
+    (folder / "escape" / "sweeps").mkdir(parents=True)
+    write_json(folder / "escape" / "sweeps" / "x.json", {"runs": ["../../etc"], "grid": [], "sweep": {}})
     _announce(folder / "announced.npz", (4 * 10**11,))
     save_npz(folder / "no_x.npz", z=np.zeros((3, 4)))
     save_npz(folder / "wide.npz", X=np.zeros((3, 5)))
     save_npz(folder / "rowless.npz", X=np.zeros((0, 4)))
     save_npz(folder / "text.npz", X=[["a"] * 4])
+    save_npz(folder / "one_class.npz", X=X, y=Y * 0, domain=D)
+    with zipfile.ZipFile(folder / "escape.zip", "w") as archive:
+        archive.writestr("../escape", "x")
+    _make_manifests(folder)
+    _make_packed(bench, folder / "packed")
+    _make_domainbed(folder / "domainbed")
     _make_models(bench, folder)
     _make_runs(bench, folder)
     _make_records(bench, folder / "records")
@@ -679,9 +757,69 @@ def _announce(path: Path, shape: tuple[int, ...]) -> None:
         archive.writestr("X.npy", header.getvalue() + bytes(16))
 
 
+def _make_manifests(folder: Path) -> None:
+    head, lines = "path,label,domain\n", "a.png,cat,art\nb.png,dog,photo\n"
+    for name in ("a.png", "b.png"):
+        (folder / name).touch()
+    texts = {
+        "blank": head + lines + "c.png,,art\n",
+        "twice": head + lines + "a.png,cat,art\n",
+        "short": head + lines + "c.png\n",
+        "open_quote": head + lines + '"c.png,cat,art\n',
+        "parts": "path,label,domain,split\na.png,cat,art,train\nb.png,dog,photo,test\n",
+        "semicolons": (head + lines).replace(",", ";"),
+        "elsewhere": head + lines + "nowhere.png,cat,art\n",
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.csv").write_text(text)
+    (folder / "utf16.csv").write_bytes((head + lines).encode("utf-16"))
+    os.mkfifo(folder / "pipe.csv")
+
+
+def _make_packed(bench: Workbench, folder: Path) -> None:
+    folder.mkdir()
+    whole = lzma.compress(seal_line(read_json(bench.erm / "record.json")))
+    deep = b'{"a": ' + b"[" * 100_000 + b"]" * 100_000
+    contents = {
+        "cut": whole[:-20],
+        "deep": lzma.compress(deep + f', "digest": "{digest_of(deep)}"}}\n'.encode()),
+        "empty": lzma.compress(b""),
+        "foreign": lzma.compress(seal_line({"schema": 99})),
+        "joined": whole + whole,  # a file that xz itself would read to the end
+    }
+    for name, content in contents.items():
+        (folder / f"{name}.records.xz").write_bytes(content)
+
+
+def _make_domainbed(folder: Path) -> None:
+    """Runs of DomainBed with a value that it never writes."""
+    args = {"dataset": "PACS", "algorithm": "ERM", "test_envs": [0], "trial_seed": 0, "hparams_seed": 0}
+    scores = {f"env{i}_{part}_acc": 0.5 for i in range(2) for part in ("in", "out")}
+    line = {"args": args, "hparams": {}, "step": 300, **scores}
+    lines = {
+        "high": {**line, "env1_out_acc": 1.7},
+        "infinite": {**line, "step": float("inf")},
+        "number": {**line, "args": 3},
+        "far": {**line, "args": {**args, "test_envs": [9]}},
+    }
+    texts = {name: json.dumps(content) for name, content in lines.items()} | {"deep": "[" * 100_000}
+    for name in (*texts, "pipe"):
+        (folder / name / "run").mkdir(parents=True)
+        (folder / name / "run" / "done").touch()
+    for name, text in texts.items():
+        (folder / name / "run" / "results.jsonl").write_text(text)
+    os.mkfifo(folder / "pipe" / "run" / "results.jsonl")
+
+
 def _make_models(bench: Workbench, folder: Path) -> None:
     for name in ("cut_model", "deep_model", "pipe_model", "half_model"):
         shutil.copytree(bench.model, folder / name, ignore=shutil.ignore_patterns("runs"))
+    forged = {"shape_model": (bench.model, {"input_shape": [-4]}), "mean_model": (bench.image_model, {"mean": "x"})}
+    for name, (model, change) in forged.items():
+        content = read_json(model / "model.json")
+        (content if name == "shape_model" else content["spec"]).update(change)
+        shutil.copytree(model, folder / name, ignore=shutil.ignore_patterns("runs"))
+        write_json(folder / name / "model.json", content)
     weights = "weights.safetensors"
     (folder / "cut_model" / weights).write_bytes((bench.model / weights).read_bytes()[:100])
     (folder / "deep_model" / "model.json").write_text("[" * 100_000)
@@ -691,7 +829,14 @@ def _make_models(bench: Workbench, folder: Path) -> None:
 
 
 def _make_runs(bench: Workbench, folder: Path) -> None:
-    contents = {"cut_run": (bench.fgmix / "last.pt").read_bytes()[:200], "empty_run": b"", "text_run": b"hello"}
+    pickled = io.BytesIO()
+    torch.save({"weight": Path("code that would run")}, pickled)
+    contents = {
+        "cut_run": (bench.fgmix / "last.pt").read_bytes()[:200],
+        "empty_run": b"",
+        "text_run": b"hello",
+        "pickled_run": seal_zip(pickled.getvalue()),  # sealed as ours, with an object that is no tensor
+    }
     for name, content in contents.items():
         shutil.copytree(bench.fgmix, folder / name)
         (folder / name / "last.pt").write_bytes(content)

@@ -61,6 +61,17 @@ def read_bytes(path: Path) -> bytes:
         raise kind(f"Expected a file at {path}. It cannot be read ({reason_of(error)}). Check the path.") from error
 
 
+def may_exist(path: Path) -> bool:
+    """Whether something is at a path, or nobody can tell because a folder on the way is closed to this user."""
+    try:
+        os.lstat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 def at_once(path: str, flags: int) -> int:
     """For `open(…, opener=at_once)`: a named pipe without a reader is an OSError, where opening it would wait."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
-from fgmix.files import read_json
+from fgmix.files import may_exist, read_json
 from fgmix.runs.spec import ResolvedSpec
 from fgmix.seals import Damaged
 
@@ -106,7 +105,7 @@ class ModelInfo:
 
 def read_info(folder: Path) -> ModelInfo:
     """What is known about the model in a folder."""
-    if not os.path.isfile(folder / INFO):
+    if not may_exist(folder / INFO):
         raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
     try:
         content = read_json(folder / INFO)

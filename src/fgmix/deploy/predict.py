@@ -23,7 +23,7 @@ from fgmix.data.manifest import manifest_paths
 from fgmix.data.npz import open_npz
 from fgmix.data.recipe import reduced
 from fgmix.deploy.model import Model, Predictions
-from fgmix.errors import UserError, unknown
+from fgmix.errors import UserError, reason_of, unknown
 from fgmix.progress import Progress
 from fgmix.spreadsheets import cell
 
@@ -63,15 +63,24 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            below = sorted(p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS and not p.is_dir())
-            if not below:
+            below = [Path(place, name) for place, _, names in os.walk(path, onerror=_refuse) for name in names]
+            images = sorted(file for file in below if file.suffix.lower() in EXTENSIONS)
+            if not images:
                 raise UserError(f"Expected images under {path}. Found none.")
-            found += below
+            found += images
         elif is_manifest(path):
             found += manifest_paths(path)
         else:
             found.append(path)
     return found
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that is closed to this user is named: what is in it must not be left out in silence."""
+    raise UserError(
+        f"Expected a folder that can be read at {error.filename}. It cannot ({reason_of(error)}). Change its "
+        "permissions, or name other folders."
+    ) from error
 
 
 @dataclass

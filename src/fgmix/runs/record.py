@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fgmix.errors import UserError, bad_value
-from fgmix.files import checked_path, read_json, write_json
+from fgmix.files import checked_path, may_exist, read_json, write_json
 from fgmix.metrics import Metrics
 from fgmix.runs.spec import ResolvedSpec
 from fgmix.seals import Damaged
@@ -291,7 +291,7 @@ def read_record(path: str | Path) -> RunRecord:
     """The record in a run's folder (or at a record.json)."""
     path = checked_path("path", path)
     file = path / RECORD if os.path.isdir(path) else path
-    if not os.path.lexists(file):
+    if not may_exist(file):
         raise UserError(f"Expected a finished run at {path}. Found no {RECORD}. Name a run's own folder.")
     try:
         content = read_json(file)
