@@ -1,4 +1,6 @@
-"""Compare scores of novelty on the domains that `fgmix fit` held out: python examples/novelty_scores.py MODEL DATA
+"""Compare scores of novelty on the domains that `fgmix fit` held out.
+
+    python docs/measurements/novelty_scores.py MODEL DATA
 
 Each score is judged by two questions, as AUROC, mean over the held-out domains (0.5 is chance): are wrong predictions
 more novel than correct ones, and is content-free input (noise, plain images) more novel than samples of the domain?
