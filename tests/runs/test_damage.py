@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,6 +112,48 @@ def test_the_checkpoint_before_a_damaged_one_is_resumed_from(
     assert finish(out).as_dict() == done.as_dict()
     assert "checkpoint.pt" in capsys.readouterr().err
     assert f'"first_step": {before_step}' in (the_run(out) / "sessions.jsonl").read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda state: state["progress"].update(step=10**6),
+        lambda state: state["progress"].update(metrics_length="x"),
+        lambda state: state.pop("progress"),
+        lambda state: state.update(average=Path("code that would run")),
+    ],
+)
+def test_a_checkpoint_that_no_run_wrote_is_not_resumed_from_although_it_is_sealed(
+    forge: Callable[[dict[str, Any]], object],
+    unfinished: Path,
+    done: RunRecord,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shutil.copytree(unfinished, tmp_path / "runs")
+    newest, _ = RunFolder(the_run(out)).checkpoints
+    state = checkpoint.read(newest, "cpu")
+    forge(state)
+    newest.write_bytes(checkpoint._packed(state))
+    assert finish(out).as_dict() == done.as_dict()
+    assert "checkpoint.pt. Found other bytes" in capsys.readouterr().err
+
+
+def test_weights_that_are_gone_are_made_again(
+    unfinished: Path, done: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(unfinished, tmp_path / "runs")
+    (the_run(out) / "best.pt").unlink()
+    assert finish(out).as_dict() == done.as_dict()
+    assert "best.pt. Found none. The run resumes from what is whole" in capsys.readouterr().err
+    assert (the_run(out) / "best.pt").exists()
+
+
+def test_a_pipe_among_the_notes_does_not_make_a_run_wait(unfinished: Path, done: RunRecord, tmp_path: Path) -> None:
+    out = shutil.copytree(unfinished, tmp_path / "runs")
+    RunFolder(the_run(out)).sessions.unlink(missing_ok=True)
+    os.mkfifo(RunFolder(the_run(out)).sessions)
+    assert finish(out).as_dict() == done.as_dict()
 
 
 def test_a_damaged_record_is_not_read(done: RunRecord, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fgmix.data._opening import open_file
 from fgmix.files import write_bytes
-from fgmix.seals import check_zip, seal_zip
+from fgmix.seals import check_zip, damaged, seal_zip
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -29,5 +29,8 @@ def read_arrays(path: Path) -> Arrays:
     with open_file(path) as file:
         data = file.read()
     check_zip(data, str(path))
-    with np.load(io.BytesIO(data), allow_pickle=False) as packed:
-        return dict(packed)
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as packed:
+            return dict(packed)
+    except Exception as error:  # sealed as ours, and yet none of ours: numpy, zipfile and zlib each say it differently
+        raise damaged(str(path)) from error

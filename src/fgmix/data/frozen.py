@@ -8,8 +8,8 @@ with the first block that is missing, and a folder that moved keeps its features
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -27,7 +27,7 @@ from fgmix.data.loading import CPU, HostBatch, deliver
 from fgmix.errors import UserError
 from fgmix.files import make_folder
 from fgmix.progress import Progress
-from fgmix.seals import Damaged
+from fgmix.seals import Damaged, damaged
 from fgmix.seeding import torch_generator
 
 Codes = npt.NDArray[np.float32]
@@ -146,9 +146,13 @@ class _Part:
     def _block(self, indices: Indices, backbone: nn.Module, device: torch.device, bar: Progress) -> Codes:
         path = self._path(indices)
         if path.exists():
-            with suppress(Damaged, OSError):  # computed again
-                found: Codes = read_arrays(path)["z"]
+            try:
+                found: Codes | None = read_arrays(path).get("z")
+                if found is None or len(found) != len(indices):
+                    raise damaged(str(path))
                 return found
+            except (Damaged, OSError) as error:
+                print(f"note: {error} The features in it are computed again.", file=sys.stderr)
         codes = np.concatenate(list(self._computed(indices, backbone, device, bar)))
         write_arrays(path, {"z": codes})
         return codes
