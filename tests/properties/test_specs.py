@@ -18,6 +18,7 @@ TEXTS = st.text(max_size=20) | st.sampled_from(
     ["", "none", "true", "1", "-1", "1e999", "nan", "0x1", "٣", "1_0", "[1]"]
 )
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=10)
+LABELS = NAMES.filter(lambda text: text.isprintable() and text == text.strip())
 
 
 def values_of(field: Field) -> st.SearchStrategy[Any]:
@@ -28,7 +29,7 @@ def values_of(field: Field) -> st.SearchStrategy[Any]:
         bool: st.booleans(),
         int: st.integers(-5, 10**8),
         float: st.floats(-1, 2),
-        str: NAMES,
+        str: LABELS if field.name == "arm" else NAMES,
         type(None): st.none(),
     }
     return st.one_of([by_type[kind] for kind in field.types]).filter(lambda value: is_allowed(field, value))
