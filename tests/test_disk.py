@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,35 @@ def test_other_commands_on_a_small_disk(bench: Workbench, small_disk: Path, caps
         assert whole_files(small_disk)
         shutil.rmtree(new)
         filler.unlink()
+
+
+def test_images_on_a_small_disk(
+    bench: Workbench,
+    small_disk: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is decoded or unpacked is named with the space that it needs before anything is written."""
+    archive = tmp_path / "pacs.zip"
+    with zipfile.ZipFile(archive, "w") as pictures:
+        for domain in ("art_painting", "cartoon", "photo", "sketch"):
+            pictures.writestr(f"{domain}/dog/1.png", bytes(100_000))
+    monkeypatch.setenv("FGMIX_CACHE", str(small_disk / "cache"))
+    options = "--algorithms erm --trials 1 --hparams 1 --with steps=2 --device cpu --out {new}"
+    small = "--with backbone=small_cnn --with image_size=8"
+    commands = {
+        "data prepare {images} --image-size 8 --quiet": r"kB for decoded images under .*cache.*Set FGMIX_CACHE",
+        f"plan --datasets {{images}} {small} {options}": r"kB for decoded images under .*cache.*Set FGMIX_CACHE",
+        f"data download PACS --archive {archive} --data-root {{new}} --quiet": r"400 kB of free disk.*Found 0 bytes",
+    }
+    fill(small_disk, 0)
+    for words, sentence in commands.items():
+        assert fgmix(*words_of(words, bench, new=small_disk / "new")) == 2, words
+        assert re.search(sentence, capsys.readouterr().err), words
+        assert whole_files(small_disk)
+    assert fgmix(*words_of(f"plan --datasets {{arrays}} {options}", bench, new=small_disk / "sweep")) == 0
+    assert not (small_disk / "sweep").exists()  # a plan writes nothing
 
 
 @pytest.mark.parametrize("free", [0, 300_000, 1_200_000, 1_900_000])
