@@ -85,6 +85,11 @@ class Field:
         return frozenset({bool, type(None), *(() if self.choices else (str,))} & {*self.types})
 
     @cached_property
+    def sound(self) -> set[tuple[type, Any]]:
+        """Values that were checked before, with their types, since True == 1."""
+        return set()
+
+    @cached_property
     def optional(self) -> bool:
         return type(None) in _parts(self.kind)
 
@@ -148,6 +153,8 @@ class Field:
         raise UserError(f"Parameter `{self.name}` should be {self.expected}. Found {text!r}.")
 
 
+_REMEMBERED = 100  # values of a field, at most: seeds and learning rates have no end
+
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
 _POSITIVE = {  # bounds that have a name
     (int, Bounds(ge=1)): "a positive integer",
@@ -203,11 +210,14 @@ def check_fields(instance: Any, cls: type | None = None) -> None:
     values = vars(instance)
     for name, field in fields_of(cls or type(instance)).items():
         value = values[name]
-        if type(value) in field.unbounded:  # most fields of the thousands of specs that a report reads
-            continue
+        kind = type(value)
+        if kind in field.unbounded or (kind in field.types and (kind, value) in field.sound):
+            continue  # as most fields of the thousands of specs that a report reads
         checked = field.checked(value)
         if checked is not value:
             object.__setattr__(instance, name, checked)
+        elif len(field.sound) < _REMEMBERED:
+            field.sound.add((kind, value))
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:

@@ -1,97 +1,90 @@
 """Records as tables need them: 20,000 are read within seconds, into memory that a laptop has.
 
-Almost all of a record are the numbers of its evaluations, and records of one sweep differ in these numbers alone. So
-the text between the numbers is read once for all of them, as a layout that holds each number's place; a record is then
-its layout and a row of numbers. An evaluation is put together when it is looked at. Losses and the method's metrics,
-which no table shows, stay in the file until then.
+Almost all of a record are the numbers of its evaluations. They are read straight into one array, with NaN where nothing
+was measured, and an evaluation is put together when it is looked at. Losses and the method's metrics, which no table
+shows, stay in the file until then.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, overload
+from typing import Annotated, Any, TypedDict, overload
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from fgmix.errors import UserError
 from fgmix.files import read_bytes
-from fgmix.runs.record import (
-    CompactEvaluations,
-    Evaluation,
-    Model,
-    RunRecord,
-    Scores,
-    as_record,
-    check_evaluation,
-    read_record,
-)
+from fgmix.runs.record import MODELS, CompactEvaluations, Evaluation, Model, RunRecord, Scores, as_record, read_record
 from fgmix.seals import check_json
 
-# As `seals.seal_json` lays a record out. Losses and metrics are read when they are looked at.
-_START, _NEXT, _END = b'\n "evaluations": [\n', b",\n", b'\n ],\n "fgmix": '
-_EVALUATION = re.compile(
-    rb'  {\n   ("accuracy": .*(?:,\n   "headline": .*)?),\n   "loss": (.*),\n   "metrics": (.*),\n   "step": (\d+)\n  }'
-    rb"(?:,\n|\Z)"
-)
-_AROUND = len('  {\n   ,\n   "loss": ,\n   "metrics": ,\n   "step": \n  },\n')  # bytes around what the groups match
-# As an accuracy is written; other numbers are part of the text between.
-_NUMBER = re.compile(rb'": ([01]\.[0-9]+(?:e-[0-9]+)?)')
-_ODD = re.compile(rb'": [^{\d]')  # a loss that is neither a number from 0 on nor holds some
-Numbers = NDArray[np.float64]
+SPLITS = ("holdout", "train")
+NOWHERE = float("nan")  # the score of what was not measured
+_HOLDOUT, _TRAIN = range(2)
 _SEAL = 48  # bytes of a sealed file's first line, at most
+Numbers = NDArray[np.float64]  # (evaluations, models, domains, splits)
+_DOMAINS = b'\n "domains": ['
+_OTHERS = (  # entries of a record besides its evaluations
+    *("schema", "fgmix", "status", "diverged_at", "label", "domainbed_name", "spec", "domains"),
+    *("classes", "notes", "weights_matched", "gpu", "unseen"),
+)
+_names = msgspec.json.Decoder(list[str]).decode
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Loss = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class _Place(int):
-    """Where a number stands in a row."""
+class _Parts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """Scores on the parts of a domain."""
+
+    holdout: _Share
+    train: _Share = NOWHERE
 
 
-class _Layout:
-    """The evaluations of a record, with the place of every number instead of the number.
+class _Losses(msgspec.Struct, gc=False):
+    """Losses on the parts of a domain: they are checked, not kept."""
 
-    Args:
-        text: JSON without the numbers, a NUL character in the place of each.
-        steps: of the evaluations, as text.
-    """
-
-    def __init__(self, text: bytes, steps: tuple[bytes, ...]) -> None:
-        first, *others = text.decode().split("\0")
-        filled = first + "".join(f'": {place}e0{other}' for place, other in enumerate(others))
-        places: list[_Place] = []
-        self.evaluations: list[dict[str, Any]] = json.loads(filled, parse_float=partial(_place, places))
-        if places != list(range(len(others))):
-            raise ValueError("a number that is out of range")
-        self.steps = [int(step) for step in steps]
-        self.sound: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()  # domains and test domains that it fits
-        self._holdouts: dict[tuple[tuple[str, ...], Model], tuple[list[int], NDArray[np.intp]]] = {}
-
-    def holdouts(self, sources: tuple[str, ...], model: Model) -> tuple[list[int], NDArray[np.intp]]:
-        """The evaluations that have a model, and the places of its scores on the holdout parts of domains."""
-        found = self._holdouts.get((sources, model))
-        if found is None:
-            with_model = [i for i, places in enumerate(self.evaluations) if model in places["accuracy"]]
-            scores = [_scores(self.evaluations[i])[model] for i in with_model]
-            places = np.array([[parts[name]["holdout"] for name in sources] for parts in scores], dtype=np.intp)
-            found = self._holdouts[sources, model] = with_model, places
-        return found
-
-    def check(self, record: RunRecord) -> None:
-        """Raise what is wrong with the evaluations of a record of this layout, whatever its numbers are."""
-        names = record.domains, record.spec.test_domains
-        if names in self.sound:
-            return
-        for evaluation, places in zip(record.evaluations, self.evaluations):
-            check_evaluation(Evaluation(evaluation.step, evaluation.accuracy, {}, {}, evaluation.headline), *names)
-            _require_places([places["accuracy"], places.get("headline", {})])
-        self.sound.add(names)
+    holdout: _Loss = 0.0
+    train: _Loss = 0.0
 
 
-_layout = lru_cache(maxsize=1000)(_Layout)
+class _Reader:
+    """Reads records with given domains, sorted: a type of their own spares a dictionary for each model and step."""
+
+    def __init__(self, domains: tuple[str, ...]) -> None:
+        keys = [f"domain{number}" for number in range(len(domains))]  # a name may be no identifier
+        parts = [(key, _Parts) for key in keys]
+        scores = msgspec.defstruct(
+            "_Scores", parts, rename=dict(zip(keys, domains)), forbid_unknown_fields=True, gc=False
+        )
+        by_model = dict[Model, scores]  # type: ignore[valid-type]
+        entries: list[Any] = [
+            ("step", Annotated[int, msgspec.Meta(ge=0)]),
+            ("accuracy", by_model),
+            ("loss", dict[str, dict[str, _Losses]]),
+            ("headline", by_model, {}),
+        ]
+        evaluation = msgspec.defstruct("_Evaluation", entries, gc=False)
+        kinds = {**dict.fromkeys(_OTHERS, Any), "evaluations": list[evaluation]}  # type: ignore[valid-type]
+        content = TypedDict("content", kinds, total=False)  # type: ignore[misc]
+        self.content: Callable[[bytes], Any] = msgspec.json.Decoder(content).decode
+        self._numbers_of = attrgetter(*(f"{key}.{split}" for key in keys for split in SPLITS))
+        self._lacking = [NOWHERE] * len(domains) * len(SPLITS)
+        self._shape = -1, len(domains), len(SPLITS)
+
+    def numbers(self, scores: list[dict[Model, Any]], models: tuple[Model, ...]) -> Numbers:
+        """The array of the scores of some evaluations; a model that one of them lacks is NaN there."""
+        flat: list[float] = []
+        for by_model in scores:
+            for model in models:
+                flat += self._numbers_of(by_model[model]) if model in by_model else self._lacking
+        return np.array(flat).reshape(len(scores), *self._shape)
+
+
+_reader = lru_cache(maxsize=100)(_Reader)
 
 
 class _Stored(Evaluation):
@@ -99,23 +92,21 @@ class _Stored(Evaluation):
 
     _run: _Evaluations
     _number: int
-    _places: dict[str, Any]
 
     def __init__(self, run: _Evaluations, number: int) -> None:
-        own = self.__dict__  # its attributes are frozen
-        own["_run"], own["_number"], own["_places"] = run, number, run.layout.evaluations[number]
+        self.__dict__.update(_run=run, _number=number)  # its attributes are frozen
 
     @property
     def step(self) -> int:
-        return self._run.layout.steps[self._number]
+        return self._run.steps[self._number]
 
     @property
     def accuracy(self) -> dict[str, Scores]:
-        return _filled(self._places["accuracy"], self._run.numbers)
+        return self._run.scores_of(self._run.accuracy, self._number)
 
     @property
     def headline(self) -> dict[str, Scores]:
-        return _filled(self._places.get("headline", {}), self._run.numbers)
+        return {} if self._run.headline is None else self._run.scores_of(self._run.headline, self._number)
 
     @property
     def loss(self) -> dict[str, Scores]:
@@ -126,10 +117,12 @@ class _Stored(Evaluation):
         return _whole(self._run.file, self._run.seal)[self._number].metrics
 
     def has(self, model: Model) -> bool:
-        return model in self._places["accuracy"]
+        return self._run.has(self._number, model)
 
     def score(self, model: Model, domain: str, split: str) -> float:
-        return self._run.numbers.item(_scores(self._places)[model][domain][split])
+        run = self._run
+        place = self._number, run.models.index(model), run.domains.index(domain), SPLITS.index(split)
+        return run.selecting.item(place)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Evaluation) and self.as_dict() == other.as_dict()
@@ -141,24 +134,63 @@ class _Evaluations(CompactEvaluations):
     """The evaluations of one record.
 
     Args:
-        layout: shared with other records.
-        numbers: its own.
+        steps: of each of them.
+        models: those that at least one of them has.
+        domains: sorted.
+        accuracy: all accuracies.
+        headline: values of the metric that the run selects by; None where that is accuracy.
         file: where all of it is.
         seal: first bytes of the file, its digest.
     """
 
-    __slots__ = ("file", "layout", "numbers", "seal")
+    __slots__ = ("accuracy", "domains", "file", "headline", "models", "seal", "steps")
 
-    def __init__(self, layout: _Layout, numbers: Numbers, file: Path, seal: bytes) -> None:
-        self.layout, self.numbers, self.file, self.seal = layout, numbers, file, seal
+    def __init__(
+        self,
+        steps: tuple[int, ...],
+        models: tuple[Model, ...],
+        domains: tuple[str, ...],
+        accuracy: Numbers,
+        headline: Numbers | None,
+        file: Path,
+        seal: bytes,
+    ) -> None:
+        self.steps, self.models, self.domains = steps, models, domains
+        self.accuracy, self.headline, self.file, self.seal = accuracy, headline, file, seal
+
+    @property
+    def selecting(self) -> Numbers:
+        """As `Evaluation.scores`."""
+        return self.accuracy if self.headline is None else self.headline
+
+    def has(self, number: int, model: Model) -> bool:
+        """Whether an evaluation has a model."""
+        if model not in self.models:
+            return False
+        first: float = self.accuracy.item(number, self.models.index(model), 0, _HOLDOUT)
+        return first == first  # not NaN
+
+    def scores_of(self, numbers: Numbers, number: int) -> dict[str, Scores]:
+        """The scores of one evaluation, by model, domain and split."""
+        return {
+            model: {
+                domain: {split: score for split, score in zip(SPLITS, scores) if score == score}
+                for domain, scores in zip(self.domains, numbers[number, place].tolist())
+            }
+            for place, model in enumerate(self.models)
+            if self.has(number, model)
+        }
 
     def validations(self, sources: tuple[str, ...], model: Model) -> dict[int, float]:
-        with_model, places = self.layout.holdouts(sources, model)
-        scores: list[list[float]] = self.numbers[places].tolist()
-        return {i: sum(row) / len(sources) for i, row in zip(with_model, scores)}  # summed as by `Evaluation`
+        if model not in self.models:
+            return {}
+        columns = [self.domains.index(name) for name in sources]
+        rows: list[list[float]] = self.selecting[:, self.models.index(model), columns, _HOLDOUT].tolist()
+        means = [sum(row) / len(sources) for row in rows]  # summed as by `Evaluation`
+        return {number: mean for number, mean in enumerate(means) if mean == mean}
 
     def __len__(self) -> int:
-        return len(self.layout.evaluations)
+        return len(self.steps)
 
     @overload
     def __getitem__(self, number: int) -> Evaluation: ...
@@ -181,59 +213,40 @@ def read_lean_record(file: Path) -> RunRecord:
     """The record at a record.json, equal to what `read_record` gives, and checked as there."""
     try:
         return _read(file)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return read_record(file)  # whatever is unusual about it: accepted there, or said
 
 
 def _read(file: Path) -> RunRecord:
     data = read_bytes(file)
     check_json(data, str(file))
-    start, end = data.index(_START), data.rindex(_END)
-    found = _EVALUATION.findall(data, start + len(_START), end)
-    if start + len(_START) + sum(map(len, chain.from_iterable(found))) + len(found) * _AROUND != end + len(_NEXT):
-        raise ValueError("an evaluation with other entries")
-    scores, losses, _, steps = zip(*found)
-    if _ODD.search(b"".join(losses)):
-        raise ValueError("a loss out of range")
-    between, numbers = _parted(b"[{" + b"}, {".join(scores) + b"}]")
-    layout = _layout(between, steps)
-    content = json.loads(data[:start] + data[end + 4 :])
-    record = as_record(content, str(file), file.parent, _Evaluations(layout, numbers, file, data[:_SEAL]))
-    layout.check(record)
+    domains = _domains(data)
+    reader = _reader(domains)
+    content = reader.content(data)
+    evaluations = content["evaluations"]
+    models = tuple([model for model in MODELS if any(model in each.accuracy for each in evaluations)])
+    accuracy = reader.numbers([each.accuracy for each in evaluations], models)
+    by_accuracy = not any(each.headline for each in evaluations)
+    headline = None if by_accuracy else reader.numbers([each.headline for each in evaluations], models)
+    steps = tuple([each.step for each in evaluations])
+    lean = _Evaluations(steps, models, domains, accuracy, headline, file, data[:_SEAL])
+    record = as_record(content, str(file), file.parent, lean)
+    _check_tests(lean, record.spec.test_domains)
     return record
 
 
-def _parted(text: bytes) -> tuple[bytes, Numbers]:
-    """The text between the numbers of a JSON text, and the numbers."""
-    parts = _NUMBER.split(text)
-    numbers = np.fromstring(b" ".join(parts[1::2]), sep=" ")  # a fifth of the time of float() on each
-    if (numbers > 1).any():
-        raise ValueError("an accuracy out of range")
-    return b"\0".join(parts[::2]), numbers
+def _domains(data: bytes) -> tuple[str, ...]:
+    """The domains of a record, sorted, from where `seals.seal_json` lays them out."""
+    start = data.index(_DOMAINS) + len(_DOMAINS) - 1
+    return tuple(sorted(_names(data[start : data.index(b"\n ],", start) + len("\n ]")])))
 
 
-def _place(found: list[_Place], text: str) -> _Place:
-    found.append(_Place(text.removesuffix("e0")))
-    return found[-1]
-
-
-def _scores(places: Mapping[str, Any]) -> Any:
-    """As `Evaluation.scores`."""
-    return places.get("headline") or places["accuracy"]
-
-
-def _filled(places: Mapping[str, Any], numbers: Numbers) -> dict[str, Any]:
-    return {
-        name: numbers.item(inner) if isinstance(inner, _Place) else _filled(inner, numbers)
-        for name, inner in places.items()
-    }
-
-
-def _require_places(found: Any) -> None:
-    """Raise TypeError where something else than a number stands."""
-    if not isinstance(found, _Place):
-        for inner in found.values() if isinstance(found, Mapping) else list(found):
-            _require_places(inner)
+def _check_tests(found: _Evaluations, tests: tuple[str, ...]) -> None:
+    """Refuse evaluations without the accuracy on the training part of a test domain."""
+    for name in tests:
+        on_test = found.accuracy[:, :, found.domains.index(name)]
+        if (np.isnan(on_test[..., _TRAIN]) != np.isnan(on_test[..., _HOLDOUT])).any():
+            raise ValueError(f"no accuracy on {name}")
 
 
 @lru_cache(maxsize=8)

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -227,7 +228,7 @@ class RunRecord:
         """All metrics on each test domain: of the weights that selection chose, on the part that is reported."""
         return {name: Metrics.from_dict(found) for name, found in self.unseen.get(model, {}).items()}
 
-    @property
+    @cached_property  # a report asks thousands of runs, several times each
     def models(self) -> tuple[Model, ...]:
         """The models that were evaluated: the raw one, and the average if there is one."""
         last = self.evaluations[-1] if self.evaluations else None
