@@ -117,13 +117,14 @@ def test_interval_for_one_more_domain() -> None:
 
 
 def test_a_frequent_class_does_not_lend_its_accuracy_to_a_rare_one() -> None:
-    """95 % of each domain are found; half of the predictions of the rare class are wrong, with the same confidence."""
+    """95 % of each domain are found; half of the predictions of the rare class are wrong, so none is trusted."""
     y = np.repeat([0, 1], [95, 5])
     guesses = np.concatenate([np.zeros(90, int), np.ones(10, int)])  # 90 + 5 of 100 are correct
     domains = [HeldOut(name, 4.0 * np.eye(2)[guesses], np.zeros(100), y, in_domain_accuracy=1.0) for name in "xyz"]
     frequent, rare = estimate(domains).predicted
     assert (frequent.predicted, frequent.trusted, frequent.trusted_accuracy) == (270, 270, 1.0)
-    assert (rare.predicted, rare.trusted, rare.trusted_accuracy) == (30, 30, 0.5)
+    assert (rare.predicted, rare.trusted, rare.trusted_accuracy) == (30, 0, None)
+    assert estimate(domains).trust.by_class[1] is None
 
 
 def test_survives_json() -> None:

@@ -112,7 +112,8 @@ def test_the_card_says_what_was_measured(folder: Path) -> None:
     for section in ("Recall of class", "True class", "95 of 100 cases", "## Not tested", "Intended use: not stated"):
         assert section in card
     assert "Preprocessing: numbers as they are; each feature standardised over the training samples, and damped" in card
-    assert all(f"| {c} | {p.predicted} | " in card for c, p in zip(vectors().classes, found.predicted, strict=True))
+    for c, least, p in zip(vectors().classes, found.trust.by_class, found.predicted, strict=True):
+        assert f"| {c} | {'none' if least is None else f'{least:.3g}'} | {p.predicted} | " in card
     assert "Initial weights: random." in card
     assert "| north | 20 | 20 | 20 | 60 |" in card
     assert (folder / "confusion.png").read_bytes().startswith(b"\x89PNG")
@@ -272,7 +273,7 @@ def test_a_broken_model_is_told_in_a_sentence(folder: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"weights\.safetensors.*damaged"):
         load_model(tmp_path)
     write_json(tmp_path / "model.json", {"schema": 99})
-    with pytest.raises(UserError, match="schema 4"):
+    with pytest.raises(UserError, match="schema 5"):
         load_model(tmp_path)
     with pytest.raises(UserError, match="fgmix fit"):
         load_model(tmp_path / "nowhere")

@@ -113,42 +113,64 @@ def test_codes_that_are_all_one_do_not_divide_by_zero() -> None:
 
 
 def judged(correct: np.ndarray, novelty: np.ndarray, confidence: np.ndarray, noise: float = 9.0) -> Judged:
-    return Judged(confidence, correct, novelty, np.full(50, noise))
+    """All of one class."""
+    return Judged(np.zeros(len(correct), int), confidence, correct, novelty, np.full(50, noise))
 
 
 def test_trust_is_the_least_confidence_that_reaches_the_target() -> None:
     """100 samples each; in x all above 0.5 are correct, in y all above 0.75: of both, as low as 90 % allow."""
     p = np.linspace(0.01, 1, 100)
     x, y = (judged(p > least, np.zeros(100), p) for least in (0.5, 0.75))
-    rule = choose_rule([x, y], 0.9)
+    rule = choose_rule([x, y], 1, 0.9)
     assert rule.target == 0.9
     for least in (rule.min_confidence, (rule.min_confidence or 0) - 0.01):
         hits = np.concatenate([j.correct[j.confidence >= least] for j in (x, y)])
         assert (hits.mean() >= 0.9) == (least == rule.min_confidence)
-    assert choose_rule([x], 1.0).min_confidence == pytest.approx(0.51)
-    assert choose_rule([judged(p < 0, np.zeros(100), p)], 0.9).min_confidence is None  # never correct
-    assert choose_rule([x, y], 0.9, min_confidence=0.3).min_confidence == 0.3
-    assert not choose_rule([judged(p < 0, np.zeros(100), p)], 0.9).trusted(p, np.zeros(100)).any()
+    assert choose_rule([x], 1, 1.0).min_confidence == pytest.approx(0.51)
+    assert choose_rule([judged(p < 0, np.zeros(100), p)], 1, 0.9).min_confidence is None  # never correct
+    assert choose_rule([x, y], 1, 0.9, min_confidence=0.3).min_confidence == 0.3
+    assert (
+        not choose_rule([judged(p < 0, np.zeros(100), p)], 1, 0.9).trusted(np.zeros(100, int), p, np.zeros(100)).any()
+    )
 
 
 def test_a_handful_of_correct_predictions_is_no_reason_to_trust() -> None:
     p = np.linspace(0.01, 1, 100)
-    assert choose_rule([judged(p > 0.9, np.zeros(100), p)], 0.95).min_confidence is None
+    assert choose_rule([judged(p > 0.9, np.zeros(100), p)], 1, 0.95).min_confidence is None
+
+
+def test_every_class_reaches_the_target() -> None:
+    """Class 0 is almost always correct, class 1 only above 0.8, class 2 never, class 3 is rare."""
+    rng = np.random.default_rng(1)
+    predicted = rng.choice(4, 3000, p=[0.7, 0.2, 0.095, 0.005])
+    p = rng.uniform(0.3, 1, 3000)
+    correct = rng.uniform(size=3000) < np.choose(predicted, [0.98, np.where(p > 0.8, 0.97, 0.2), 0.0, 1.0])
+    thirds = [np.arange(3000) % 3 == k for k in range(3)]
+    domains = [Judged(predicted[t], p[t], correct[t], np.zeros(t.sum()), np.full(50, 9.0)) for t in thirds]
+    rule = choose_rule(domains, 4, 0.9)
+    trusted = rule.trusted(predicted, p, np.zeros(3000))
+    assert [least is None for least in rule.by_class] == [False, False, True, True]
+    assert not trusted[predicted >= 2].any()
+    for c in (0, 1):  # the lowest confidence that reaches the target for this class and for all, tried one by one
+        own = [least for least in np.sort(p[predicted == c]) if correct[(predicted == c) & (p >= least)].mean() >= 0.9]
+        assert rule.by_class[c] == max(own[0], rule.min_confidence or 2)
+        assert correct[trusted & (predicted == c)].mean() >= 0.9
+    assert correct[trusted].mean() >= 0.9
 
 
 def test_novelty_counts_where_it_carries_information() -> None:
     correct, p = np.arange(200) % 2 == 0, np.full(200, 0.9)
     telling = np.where(correct, RNG.uniform(0, 2, 200), RNG.uniform(1, 3, 200))
     useless = RNG.uniform(0, 2, 200)
-    found = choose_rule([judged(correct, telling, p, noise=0.0)], 0.9)
+    found = choose_rule([judged(correct, telling, p, noise=0.0)], 1, 0.9)
     assert found.uses_novelty
     assert found.wrong_auroc == pytest.approx(0.875, abs=0.06)
     assert found.noise_auroc == 0
     assert found.novel_above == pytest.approx(1.9, abs=0.1)  # 95 % of the correct ones pass
-    assert choose_rule([judged(correct, useless, p, noise=9.0)], 0.9).uses_novelty  # it knows noise
-    blind = choose_rule([judged(correct, useless, p, noise=0.0)], 0.4)
+    assert choose_rule([judged(correct, useless, p, noise=9.0)], 1, 0.9).uses_novelty  # it knows noise
+    blind = choose_rule([judged(correct, useless, p, noise=0.0)], 1, 0.4)
     assert not blind.uses_novelty
-    assert blind.trusted(np.ones(1), np.full(1, 99.0)).all()
+    assert blind.trusted(np.zeros(1, int), np.ones(1), np.full(1, 99.0)).all()
 
 
 def test_reliability_by_hand() -> None:

@@ -12,6 +12,7 @@ from fgmix.data.standardisation import TAIL
 from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.info import ModelInfo
+from fgmix.deploy.trust import FEWEST
 from fgmix.files import write_bytes
 from fgmix.metrics import NAMES, unbalanced
 from fgmix.plots.confusion import confusion
@@ -163,25 +164,9 @@ def _confusion(info: ModelInfo, found: Estimate) -> list[str]:
 
 
 def _trust(info: ModelInfo, found: Estimate) -> list[str]:
-    rule = found.trust
-    least = f"its confidence is at least {info.min_confidence:.3g}" if info.min_confidence is not None else ""
-    familiar = " and the sample is not flagged as novel" if rule.uses_novelty else ""
-    if not least:
-        means = (
-            f"No prediction is marked as trusted: at no confidence do predictions on held-out domains reach the target "
-            f"of {percent(rule.target)} accuracy."
-        )
-    elif rule.target is None:
-        means = f"A prediction is marked as trusted if {least}{familiar}; the confidence was set by the user."
-    else:
-        means = (
-            f"A prediction is marked as trusted if {least}{familiar}. The confidence was chosen on the held-out "
-            f"domains as the lowest at which at least {percent(rule.target)} of the trusted predictions are correct."
-            f"{_easily_reached(found, rule.target)}"
-        )
     return [
         "## When not to trust a prediction",
-        means,
+        _rule(found),
         _novelty(found),
         _trust_table(found),
         "Each row applies what the other held-out domains chose, so the domain itself had no say. The same by "
@@ -192,8 +177,30 @@ def _trust(info: ModelInfo, found: Estimate) -> list[str]:
     ]
 
 
+def _rule(found: Estimate) -> str:
+    rule = found.trust
+    familiar = " and the sample is not flagged as novel" if rule.uses_novelty else ""
+    known = [least for least in rule.by_class if least is not None]
+    if not known:
+        return (
+            f"No prediction is marked as trusted: at no confidence do {FEWEST} predictions of a class on held-out "
+            f"domains reach the target of {percent(rule.target)} accuracy."
+        )
+    if rule.target is None:
+        least = f"its confidence is at least {known[0]:.3g}{familiar}"
+        return f"A prediction is marked as trusted if {least}; the confidence was set by the user."
+    never = " A class without one is never trusted." if len(known) < len(rule.by_class) else ""
+    return (
+        "A prediction is marked as trusted if its confidence is at least what the second table below names for its "
+        f"class{familiar}. It was chosen on the held-out domains as the lowest at which at least "
+        f"{percent(rule.target)} of {FEWEST} or more trusted predictions of the class are correct, and of all classes "
+        f"together.{never}"
+        f"{_easily_reached(found, rule.target)}"
+    )
+
+
 def _doubtful(info: ModelInfo, found: Estimate) -> str:
-    """Classes on which trusted predictions miss the target although all together reach it."""
+    """Classes of which trusted predictions miss the target, since the domain itself had no say in it."""
     target = found.trust.target
     missed = [
         _plain(name)
@@ -227,11 +234,11 @@ def _novelty(found: Estimate) -> str:
 
 
 def _without_estimate(info: ModelInfo) -> str:
-    if info.min_confidence is None:
+    if info.min_confidence[0] is None:
         return "No prediction is marked as trusted."
     return (
-        f"A prediction is marked as trusted if its confidence is at least {info.min_confidence:g}, as the user set it, "
-        "and the sample is not flagged as novel."
+        f"A prediction is marked as trusted if its confidence is at least {info.min_confidence[0]:g}, as the user set "
+        "it, and the sample is not flagged as novel."
     )
 
 
@@ -295,13 +302,20 @@ def _trust_table(found: Estimate) -> str:
 
 def _class_table(info: ModelInfo, found: Estimate) -> str:
     """Trusted predictions by class; of many classes, those with the lowest accuracy."""
-    by_accuracy = sorted(zip(info.classes, found.predicted, strict=True), key=lambda c: c[1].trusted_accuracy or 0.0)
-    shown = by_accuracy[:MOST_ROWS] if len(info.classes) > MOST_ROWS else zip(info.classes, found.predicted)
+    classes = list(zip(info.classes, found.trust.by_class, found.predicted, strict=True))
+    if len(classes) > MOST_ROWS:
+        classes = sorted(classes, key=lambda c: c[2].trusted_accuracy or 0.0)[:MOST_ROWS]
     rows = [
-        [_plain(name), str(each.predicted), percent(each.trusted_share), percent(each.trusted_accuracy)]
-        for name, each in shown
+        [
+            _plain(name),
+            "none" if least is None else f"{least:.3g}",
+            str(each.predicted),
+            percent(each.trusted_share),
+            percent(each.trusted_accuracy),
+        ]
+        for name, least, each in classes
     ]
-    return table(["Predicted class", "predictions", "trusted", "accuracy on trusted"], rows)
+    return table(["Predicted class", "trusted from", "predictions", "trusted", "accuracy on trusted"], rows)
 
 
 def _level_table(found: Estimate) -> str:

@@ -159,7 +159,7 @@ class Estimate:
             value=content["value"],
             interval=None if interval is None else (interval[0], interval[1]),
             temperature=content["temperature"],
-            trust=TrustRule(**content["trust"]),
+            trust=TrustRule(**{**content["trust"], "by_class": tuple(content["trust"]["by_class"])}),
             levels=tuple(TrustLevel(**level) for level in content["levels"]),
             reliability=tuple(Bin(*found) for found in content["reliability"]),
             predicted=tuple(PredictedClass(**found) for found in content["predicted"]),
@@ -182,14 +182,14 @@ def estimate(
         terms: accuracy that the trusted should reach, or their least confidence.
     """
     terms = terms or Terms()
-    target, min_confidence = terms.target_accuracy, terms.min_confidence
+    asked = held_out[0].logits.shape[1], terms.target_accuracy, terms.min_confidence
     known = [_known(held_out, h) for h in held_out]
     probabilities = [confidences(h.logits, _temperature(held_out, known, without=h)) for h in held_out]
     judged = [_judged(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
-    rules = [choose_rule([j for j in judged if j is not own], target, min_confidence) for own in judged]
+    rules = [choose_rule([j for j in judged if j is not own], *asked) for own in judged]
     domains = tuple(map(_unseen, held_out, probabilities, known, rules))
     values = [domain.metrics.value(metric) for domain in domains]
-    trust = choose_rule(judged, target, min_confidence)
+    trust = choose_rule(judged, *asked)
     return Estimate(
         domains=domains,
         accuracy=float(np.mean([domain.accuracy for domain in domains])),
@@ -264,13 +264,13 @@ def _temperature(
 
 
 def _judged(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_]) -> Judged:
-    confidence = probabilities.max(axis=1)
-    return Judged(confidence[known], held_out.correct[known], held_out.novelty[known], held_out.noise)
+    p = probabilities[known]
+    return Judged(p.argmax(axis=1), p.max(axis=1), held_out.correct[known], held_out.novelty[known], held_out.noise)
 
 
 def _unseen(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_], rule: TrustRule) -> UnseenDomain:
     novel = held_out.novelty > rule.novel_above
-    trusted = rule.trusted(probabilities.max(axis=1), held_out.novelty)
+    trusted = _trusted(held_out, probabilities, rule)
     return UnseenDomain(
         domain=held_out.domain,
         metrics=metrics(held_out.y, held_out.logits.argmax(axis=1), probabilities, MOST_CLASSES),
@@ -290,12 +290,14 @@ def _predicted(
 ) -> tuple[PredictedClass, ...]:
     guesses = np.concatenate([h.logits.argmax(axis=1) for h in held_out])
     correct = np.concatenate([h.correct for h in held_out])
-    trusted = np.concatenate(
-        [rule.trusted(p.max(axis=1), h.novelty) for h, p, rule in zip(held_out, probabilities, rules, strict=True)]
-    )
+    trusted = np.concatenate(list(map(_trusted, held_out, probabilities, rules)))
     which = (guesses, guesses[trusted], guesses[trusted & correct])
     counts = (np.bincount(found, minlength=held_out[0].logits.shape[1]).tolist() for found in which)
     return tuple(PredictedClass(*each) for each in zip(*counts, strict=True))
+
+
+def _trusted(held_out: HeldOut, probabilities: Floats, rule: TrustRule) -> npt.NDArray[np.bool_]:
+    return rule.trusted(probabilities.argmax(axis=1), probabilities.max(axis=1), held_out.novelty)
 
 
 def _accuracy_of(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | None:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from fgmix.deploy.info import ModelInfo
 from fgmix.deploy.model import Model
 from fgmix.deploy.network import Ensemble, Network
+from fgmix.deploy.trust import thresholds
 from fgmix.errors import UserError, unknown
 from fgmix.files import new_file, write_bytes
 
@@ -49,11 +50,13 @@ class Exported(nn.Module):
         super().__init__()
         self.network = network
         self.pixels, self.bytes = info.kind == "images", info.dtype == "uint8"
-        self.threshold, self.uses_novelty = info.threshold, info.uses_novelty
+        self.uses_novelty = info.uses_novelty
+        self.register_buffer("least", torch.tensor(thresholds(info.min_confidence), dtype=torch.float64))
         if self.pixels:
             self.register_buffer("mean", torch.tensor(info.spec.mean).view(3, 1, 1))
             self.register_buffer("std", torch.tensor(info.spec.std).view(3, 1, 1))
 
+    least: Tensor
     mean: Tensor
     std: Tensor
 
@@ -63,7 +66,7 @@ class Exported(nn.Module):
         if self.pixels:
             x = (x.permute(0, 3, 1, 2) - self.mean) / self.std
         p, novelty = self.network(x)
-        confident = p.amax(1) >= self.threshold
+        confident = p.amax(1) >= self.least[p.argmax(1)]
         return p, novelty, confident & (novelty <= 1) if self.uses_novelty else confident
 
 
@@ -157,7 +160,7 @@ def _metadata(info: ModelInfo) -> dict[str, str]:
         "fgmix.classes": json.dumps(info.classes, ensure_ascii=False),
         "fgmix.domains": json.dumps(info.domains, ensure_ascii=False),
         "fgmix.data": info.data_fingerprint,
-        "fgmix.min_confidence": "none" if info.min_confidence is None else f"{info.min_confidence:g}",
+        "fgmix.min_confidence": json.dumps(info.min_confidence),
         **expected,
     }
 

@@ -229,7 +229,7 @@ def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms
         dtype=dtype_of(dataset),
         classes=dataset.classes,
         domains=dataset.domain_names,
-        min_confidence=found.trust.min_confidence if found else terms.min_confidence,
+        min_confidence=found.trust.by_class if found else (terms.min_confidence,) * len(dataset.classes),
         estimate=found,
         in_domain_accuracy=in_domain_accuracy(run),
         notes=(*dataset.notes, *notes),

@@ -18,8 +18,7 @@ from fgmix.seals import Damaged
 
 Dtype = Literal["uint8", "float32"]
 
-SCHEMA = 4
-NEVER = 2.0  # a confidence that no prediction has
+SCHEMA = 5
 INFO = "model.json"
 
 
@@ -37,7 +36,7 @@ class ModelInfo:
         dtype: of the samples that it was trained on; uint8 is scaled to [0, 1], other numbers are taken as they are.
         classes: names, in the order of probabilities.
         domains: names of the domains that it was trained on.
-        min_confidence: below it a prediction is not trusted; None: none is.
+        min_confidence: by class, below it a prediction is not trusted; None: none is.
         estimate: what to expect of an unseen domain; None if it was not asked for.
         in_domain_accuracy: on held-out samples of its own domains.
         notes: what was left out of its data, or is missing in them.
@@ -61,7 +60,7 @@ class ModelInfo:
     dtype: Dtype
     classes: tuple[str, ...]
     domains: tuple[str, ...]
-    min_confidence: float | None
+    min_confidence: tuple[float | None, ...]
     estimate: Estimate | None
     in_domain_accuracy: float
     notes: tuple[str, ...]
@@ -73,11 +72,6 @@ class ModelInfo:
     counts: tuple[tuple[int, ...], ...] = ()
     weights_matched: str | None = None
     in_domain_value: float | None = None
-
-    @property
-    def threshold(self) -> float:
-        """The least confidence of a trusted prediction, as a number that every prediction can be compared with."""
-        return NEVER if self.min_confidence is None else self.min_confidence
 
     def as_dict(self) -> dict[str, Any]:
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -94,8 +88,10 @@ class ModelInfo:
             raise bad_value("input_shape", "positive integers", values["input_shape"])
         values["terms"] = Terms(**values["terms"])
         values["counts"] = tuple(tuple(row) for row in values["counts"])
-        if values["min_confidence"] is not None:
-            values["min_confidence"] = float(values["min_confidence"])
+        least = values["min_confidence"]
+        if len(least) != len(values["classes"]):
+            raise bad_value("min_confidence", "a confidence or none for every class", least)
+        values["min_confidence"] = tuple(None if each is None else float(each) for each in least)
         values["spec"] = ResolvedSpec.from_dict(values["spec"])
         values["estimate"] = Estimate.from_dict(values["estimate"]) if values["estimate"] else None
         made_of = values.get("composition")

@@ -20,7 +20,7 @@ from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.info import INFO, ModelInfo, broken, read_info
 from fgmix.deploy.network import Ensemble, Network
-from fgmix.deploy.trust import Familiar
+from fgmix.deploy.trust import Familiar, thresholds
 from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.networks.preprocessing import Normalisation
@@ -39,14 +39,14 @@ class Predictions:
         classes: names, in the order of `probabilities`.
         probabilities: calibrated, (n, C).
         novelty: (n,), above 1 where a sample looks unlike all that training has seen.
-        threshold: the model's.
+        min_confidence: the model's, by class.
         uses_novelty: whether the model's novelty says anything.
     """
 
     classes: tuple[str, ...]
     probabilities: npt.NDArray[np.float32]
     novelty: npt.NDArray[np.float32]
-    threshold: float
+    min_confidence: tuple[float | None, ...]
     uses_novelty: bool
 
     def __len__(self) -> int:
@@ -66,7 +66,8 @@ class Predictions:
     @property
     def trusted(self) -> npt.NDArray[np.bool_]:
         """Confident, and familiar where novelty says anything."""
-        return (self.confidence >= self.threshold) & ((self.novelty <= 1) | (not self.uses_novelty))
+        least = thresholds(self.min_confidence)[self.probabilities.argmax(axis=1)]
+        return (self.confidence >= least) & ((self.novelty <= 1) | (not self.uses_novelty))
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Model:
         probabilities = torch.cat([p for p, _ in found]) if found else torch.zeros(0, len(self.info.classes))
         novelties = torch.cat([novelty for _, novelty in found]) if found else torch.zeros(0)
         found_by = (probabilities.numpy(), novelties.numpy())
-        return Predictions(self.info.classes, *found_by, self.info.threshold, self.info.uses_novelty)
+        return Predictions(self.info.classes, *found_by, self.info.min_confidence, self.info.uses_novelty)
 
     def save(self, folder: str | Path) -> None:
         """Write weights.safetensors and, last, model.json: its presence means whole."""

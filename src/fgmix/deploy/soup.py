@@ -271,7 +271,7 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
         dtype=dtype_of(dataset),
         classes=dataset.classes,
         domains=run.sources,
-        min_confidence=None,  # without held-out domains what confidence is worth is unknown
+        min_confidence=(None,) * len(dataset.classes),  # without held-out domains what confidence is worth is unknown
         estimate=None,
         in_domain_accuracy=sum(scores[name, "holdout"].accuracy for name in run.sources) / len(run.sources),
         notes=dataset.notes,

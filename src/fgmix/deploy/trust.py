@@ -36,6 +36,7 @@ SHORTEST = 1e-12  # length of a code that has a direction
 BINS = 15  # of the calibration error
 FAMILIAR = 0.95  # share of the correct predictions on unseen domains that novelty lets pass
 INFORMATIVE = 0.6  # AUROC from which novelty counts: 0.5 is a coin
+NEVER = 2.0  # a confidence that no prediction has
 FEWEST = 20  # trusted predictions of held-out domains from which their accuracy means something
 
 
@@ -146,12 +147,14 @@ class Judged:
     """Predictions for a domain that was held out, with what is known of each.
 
     Args:
+        predicted: the classes, (n,).
         confidence: calibrated on other domains, (n,).
         correct: whether the prediction is, (n,).
         novelty: (n,).
         noise: novelty of noise, (m,).
     """
 
+    predicted: Indices
     confidence: Floats
     correct: npt.NDArray[np.bool_]
     novelty: Floats
@@ -164,7 +167,8 @@ class TrustRule:
 
     Args:
         target: accuracy among the trusted that the confidence was chosen for; None if the confidence was given.
-        min_confidence: what a trusted prediction has at least; None: nothing is trusted.
+        min_confidence: what a trusted prediction of any class has at least; None: nothing is trusted.
+        by_class: what a trusted prediction of each class has at least; None: none of the class is trusted.
         uses_novelty: whether novel samples are not trusted.
         novel_above: novelty from which a sample of a new domain counts as novel.
         wrong_auroc: P(a wrong prediction is more novel than a correct one), mean over domains; None if never wrong.
@@ -173,6 +177,7 @@ class TrustRule:
 
     target: float | None
     min_confidence: float | None
+    by_class: tuple[float | None, ...]
     uses_novelty: bool
     novel_above: float
     wrong_auroc: float | None
@@ -182,20 +187,28 @@ class TrustRule:
         """Which samples novelty does not speak against."""
         return (novelty <= self.novel_above) | (not self.uses_novelty)
 
-    def trusted(self, confidence: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
+    def trusted(self, predicted: Indices, confidence: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
         """Which predictions are trusted."""
-        if self.min_confidence is None:
-            return np.zeros(len(confidence), dtype=bool)
-        return (confidence >= self.min_confidence) & self.familiar(novelty)
+        return (confidence >= thresholds(self.by_class)[predicted]) & self.familiar(novelty)
 
 
-def choose_rule(judged: Sequence[Judged], target: float, min_confidence: float | None = None) -> TrustRule:
+def thresholds(by_class: Sequence[float | None]) -> Floats:
+    """Least confidences (C,) as numbers that every prediction can be compared with."""
+    return np.array([NEVER if least is None else least for least in by_class])
+
+
+def choose_rule(
+    judged: Sequence[Judged], classes: int, target: float, min_confidence: float | None = None
+) -> TrustRule:
     """The rule under which as many predictions as possible are trusted with the target accuracy among them.
 
-    Domains weigh the same. Novelty counts where it tells wrong predictions from correct ones, or noise from samples.
+    The target is reached by all trusted predictions together and by those of each class: a frequent class would lend
+    its accuracy to a rare one. Domains weigh the same. Novelty counts where it tells wrong predictions from correct
+    ones, or noise from samples.
 
     Args:
         judged: domains that were held out.
+        classes: their number.
         target: accuracy among the trusted.
         min_confidence: given by the user, in place of the target.
     """
@@ -204,6 +217,7 @@ def choose_rule(judged: Sequence[Judged], target: float, min_confidence: float |
     rule = TrustRule(
         target=target if min_confidence is None else None,
         min_confidence=min_confidence,
+        by_class=(min_confidence,) * classes,
         uses_novelty=max(wrong or 0.0, noise or 0.0) >= INFORMATIVE,
         novel_above=max(1.0, _quantile([j.novelty[j.correct] for j in judged], FAMILIAR)),
         wrong_auroc=wrong,
@@ -212,13 +226,23 @@ def choose_rule(judged: Sequence[Judged], target: float, min_confidence: float |
     if min_confidence is not None:
         return rule
     familiar = [rule.familiar(j.novelty) for j in judged]
-    found = least_confidence(
-        [j.confidence[chosen] for j, chosen in zip(judged, familiar, strict=True)],
-        [j.correct[chosen] for j, chosen in zip(judged, familiar, strict=True)],
+    of_all = _least_confidence(judged, familiar, target)
+    of_each = [
+        _least_confidence(judged, [f & (j.predicted == c) for j, f in zip(judged, familiar)], target)
+        for c in range(classes)
+    ]
+    by_class = tuple(None if own is None or of_all is None else max(own, of_all) for own in of_each)
+    return replace(rule, min_confidence=of_all, by_class=by_class)
+
+
+def _least_confidence(judged: Sequence[Judged], chosen: Sequence[npt.NDArray[np.bool_]], target: float) -> float | None:
+    """`least_confidence` of chosen predictions."""
+    return least_confidence(
+        [j.confidence[which] for j, which in zip(judged, chosen, strict=True)],
+        [j.correct[which] for j, which in zip(judged, chosen, strict=True)],
         [len(j.correct) for j in judged],
         target,
     )
-    return replace(rule, min_confidence=found)
 
 
 def least_confidence(
