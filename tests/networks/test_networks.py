@@ -100,3 +100,16 @@ def test_mistakes() -> None:
         build_featurizer("small_cnn", (7,))
     with pytest.raises(UserError, match="has no pre-trained weights"):
         build_featurizer("mlp", (7,), pretrained=True)
+
+
+def test_many_images_are_evaluated_in_pieces_on_a_cpu() -> None:
+    """What lies between layers then fits into a cache; training and stored gradients see whole batches."""
+    featurizer = build_featurizer("small_cnn", (3, 16, 16), dropout=0.5).eval()
+    sizes: list[int] = []
+    featurizer.net.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    x = torch.randn(70, 3, 16, 16)
+    whole = featurizer(x)
+    with torch.inference_mode():
+        torch.testing.assert_close(featurizer(x), whole.detach())
+        featurizer.train()(x)
+    assert sizes == [70, 32, 32, 6, 70]

@@ -67,7 +67,8 @@ class Predictions:
     def trusted(self) -> npt.NDArray[np.bool_]:
         """Confident, and familiar where novelty says anything."""
         least = thresholds(self.min_confidence)[self.probabilities.argmax(axis=1)]
-        return (self.confidence >= least) & ((self.novelty <= 1) | (not self.uses_novelty))
+        found: npt.NDArray[np.bool_] = (self.confidence >= least) & ((self.novelty <= 1) | (not self.uses_novelty))
+        return found
 
 
 @dataclass(frozen=True)

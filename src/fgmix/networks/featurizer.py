@@ -11,6 +11,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fgmix.networks._weights import Matched
 from fgmix.networks.preprocessing import Normalisation
 
+# Images per forward pass in evaluation on a CPU. Of 256 at 64 px, EfficientNet-Lite0 takes 4.1 ms each in one pass and
+# 2.5 ms in pieces of 32; ResNet-18 at 224 px and small_cnn take as long either way.
+PIECE = 32
+
 
 class Featurizer(nn.Module):
     """z = dropout(net(x)), of normalised x where a normalisation is given.
@@ -55,8 +59,20 @@ class Featurizer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.normalises:
             x = (x - self.mean) / self.std
+        if self._in_pieces(x):
+            return torch.cat([self.net(piece) for piece in x.split(PIECE)])
         z: Tensor = self.dropout(self.net(x))
         return z
+
+    def _in_pieces(self, x: Tensor) -> bool:
+        """Whether images are evaluated a few at a time: on a CPU, whose cache then holds what lies between layers."""
+        return (
+            torch.is_inference_mode_enabled()
+            and not self.training
+            and x.device.type == "cpu"
+            and x.dim() == 4
+            and len(x) > PIECE  # last: an export, which does not come so far, must not depend on it
+        )
 
     def train(self, mode: bool = True) -> Self:
         """Training or evaluation mode; frozen layers stay in the latter."""
