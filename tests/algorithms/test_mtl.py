@@ -1,4 +1,4 @@
-"""MTL against DomainBed's update written out, with its noise and with embeddings in the place of the noise."""
+"""MTL against DomainBed's update written out, with its noise and with embeddings instead of the noise."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Batches = list[tuple[Tensor, Tensor]]
 
 # What the methods are grouped by, in `fgmix list algorithms --family` and in the docs.
 FAMILIES = {
-    "baseline": "the source domains' mean risk, without more",
+    "baseline": "the mean risk of the source domains, and nothing else",
     "mixup": "mixtures of samples or codes and of their labels",
     "style": "styles of images or feature maps exchanged or removed",
     "augmentation": "images made by a generator",

@@ -74,7 +74,7 @@ class CAD(ContrastiveBottleneck):
         L = CE − λ · T/0.07 · mean_i log ( Σ_{j: e_j ≠ e_i} exp(z_i·z_j/T) / Σ_{j≠i} exp(z_i·z_j/T) )
 
     with e_i the domain of sample i; the mean is over samples that have another of their class in the batch. With
-    `flipped=false`, + log of the own domain's share in the place of − log of the others'. With one domain it is ERM.
+    `flipped=false`, + log of the own domain's share instead of − log of the others'. With one domain it is ERM.
 
     Ruan et al., "Optimal Representations for Covariate Shift", 2022, https://arxiv.org/abs/2201.00057. Variant:
     DomainBed's, which is the authors'; the own domain's share counts the sample itself, with similarity 0.

@@ -125,7 +125,7 @@ class DANN(DomainAdversarial):
     with z = g(x), e the sample's domain and l the cross-entropy. D takes n = `d_steps` steps for each step of g and h.
 
     Ganin et al., "Domain-Adversarial Training of Neural Networks", 2016, https://arxiv.org/abs/1505.07818. Variant:
-    DomainBed's, which alternates steps in the place of the paper's gradient reversal.
+    DomainBed's, which alternates steps instead of the paper's gradient reversal.
     """
 
     label = "DANN"

@@ -71,7 +71,7 @@ class MLDG(Algorithm):
         return {"loss": loss}
 
     def risk_and_gradient(self, theta: Mapping[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """L and ∂L/∂θ with the parameters named in θ in the place of the network's own."""
+        """L and ∂L/∂θ with the parameters named in θ instead of the network's own."""
         L = cross_entropy(functional_call(self, dict(theta), (x,)), y)
         return L.detach(), torch.autograd.grad(L, list(theta.values()), materialize_grads=True)
 

@@ -47,7 +47,7 @@ class MTL(Algorithm):
             ge=0,
             le=1,
         )
-        noise: bool = setting(True, help="noise in the place of the embedding, as in DomainBed's code")
+        noise: bool = setting(True, help="noise instead of the embedding, as in DomainBed's code")
 
     config: Config  # narrows the base's type
 
@@ -75,7 +75,7 @@ class WithEmbedding(nn.Module):
     Args:
         head: 2d numbers → logits.
         embeddings: m_e (k, d), a buffer.
-        noise: whether training has noise in the place of the embeddings.
+        noise: whether training has noise instead of the embeddings.
     """
 
     embeddings: Tensor

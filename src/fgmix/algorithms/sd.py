@@ -18,7 +18,7 @@ class SD(Algorithm):
         L = CE(o, y) + λ · mean o²,    o = h(g(x))
 
     Cross-entropy saturates once one feature separates the classes, and the gradients of the other features vanish with
-    it. An L2 penalty on the logits, in the place of one on the weights, lets every feature be learned.
+    it. An L2 penalty on the logits, instead of one on the weights, lets every feature be learned.
 
     Pezeshki et al., "Gradient Starvation: A Learning Proclivity in Neural Networks", 2021, equation 25,
     https://arxiv.org/abs/2011.09468. Variant: DomainBed's, the mean over samples and classes.

@@ -46,7 +46,7 @@ class Transfer(Algorithm):
             10, choice(1, 2, 5), help="number n of the adversary's steps", domainbed="d_steps_per_g", ge=1
         )
         lr_d: float = search(1e-3, log_uniform(10**-4.5, 10**-2.5), help="learning rate of the adversary", gt=0)
-        gda: bool = search(False, choice(True), help="SGD in the place of Adam for g and h")
+        gda: bool = search(False, choice(True), help="SGD instead of Adam for g and h")
 
     config: Config  # narrows the base's type
 
