@@ -107,6 +107,15 @@ def test_novelty_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert all(0 <= value <= 1 for values in found.values() for value in values)
 
 
+def test_feature_scales(capsys: pytest.CaptureFixture[str]) -> None:
+    script = runpy.run_path(str(EXAMPLES.parent / "docs" / "measurements" / "feature_scales.py"))
+    found = script["main"](1, 5, ("wine, thirds by malic acid",))
+    assert all(0 < value < 100 for value in found["wine, thirds by malic acid"])
+    assert capsys.readouterr().out.splitlines()[0].count("|") == len(script["RULES"]) + 2
+    tails = script["Clipped"](np.zeros(2, np.float32), np.ones(2, np.float32), 5.0)(np.float32([[2, -9]]))
+    assert tails.tolist() == [[2, -5]]
+
+
 @pytest.mark.long
 def test_unseen_interval(capsys: pytest.CaptureFixture[str]) -> None:
     inside = runpy.run_path(str(EXAMPLES / "unseen_interval.py"))["main"](held_out=["plain"], steps=30)
