@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+import sys
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -48,13 +50,17 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
         )
         if images is not None:
             return _assembled(name, known.catalogue, images)
-    dataset = _read_in_full(path, options, size, name)[0]
-    if changed:
-        note = (
+    if changed and options.progress:
+        _announce(
             f"Changed since `fgmix data prepare`, so that every file was looked at: {listed(changed)}. Prepare again."
         )
-        return replace(dataset, notes=(*dataset.notes, note))
-    return dataset
+    return _read_in_full(path, options, size, name)[0]
+
+
+@cache  # a sweep loads its data several times
+def _announce(note: str) -> None:
+    """Print a note on this machine's files once: it does not concern the data, whose notes are part of every record."""
+    print(f"note: {note}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
