@@ -13,18 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
 from fgmix.results.packed import unpack
 from fgmix.results.report import compared
 from fgmix.results.rounding import difference_text
 from fgmix.results.selection import Method, Rule, Selection, select
-from fgmix.results.statistics import (
-    Floats,
-    accuracies_by_method,
-    bootstrap_interval,
-    comparison_table,
-    paired_differences,
-)
+from fgmix.results.statistics import Floats, accuracies_by_method, bootstrap_interval, paired_differences
 from fgmix.results.tables import dataset_table
 from fgmix.runs.record import RunRecord
 

@@ -20,8 +20,8 @@ from fgmix.analysis.results import (
 from fgmix.errors import UserError
 from fgmix.results.costs import Costs
 from fgmix.results.grids import Grid
+from fgmix.results.ranks import rank_methods
 from fgmix.results.selection import Method, select
-from fgmix.results.statistics import rank_methods
 from fgmix.runs.opening import OpenedRun
 from results.made import sweep
 

@@ -28,9 +28,9 @@ from fgmix.results.explain import explained
 from fgmix.results.formats import render
 from fgmix.results.grids import Grid
 from fgmix.results.origins import collect_all
+from fgmix.results.ranks import rank_methods
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Selected, select
-from fgmix.results.statistics import rank_methods
 from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
 from report import folders

@@ -12,24 +12,11 @@ from scipy.stats import norm
 
 from fgmix.errors import UserError
 from fgmix.results.beside import beside
+from fgmix.results.differences import comparison_table, marked
 from fgmix.results.formats import latex, markdown
+from fgmix.results.ranks import Ranking, critical_difference, rank_methods, ranking_table, unranked_table
 from fgmix.results.selection import Method, select
-from fgmix.results.statistics import (
-    Comparison,
-    Ranking,
-    bootstrap_interval,
-    compare,
-    comparison_table,
-    copies,
-    critical_difference,
-    holm,
-    marked,
-    paired_differences,
-    rank_methods,
-    ranking_table,
-    unranked_table,
-    wilcoxon,
-)
+from fgmix.results.statistics import Comparison, bootstrap_interval, compare, copies, holm, paired_differences, wilcoxon
 from fgmix.results.tables import dataset_table
 from fgmix.runs.record import Evaluation, RunRecord
 from results.made import finished, run, sweep

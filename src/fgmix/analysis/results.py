@@ -16,8 +16,8 @@ from fgmix.results.costs import ERM, Costs
 from fgmix.results.grids import PAPER_DATASET, Grid, grid_tables
 from fgmix.results.labels import Labels, method_label, split_origin
 from fgmix.results.published import sensitivity, step_milliseconds
+from fgmix.results.ranks import Ranking, not_ranked
 from fgmix.results.selection import Method, Rule, Selection
-from fgmix.results.statistics import Ranking, not_ranked
 from fgmix.results.tables import SPREADS, Spread, Table, dataset_table
 from fgmix.runs.record import RunRecord, Scores
 

@@ -96,7 +96,7 @@ def cd(
     Example: fgmix plot cd sweep --out figures
     """
     from fgmix.analysis.results import method_ranks
-    from fgmix.results.statistics import rank_methods
+    from fgmix.results.ranks import rank_methods
 
     name = f"cd-{_slug(dataset)}" if dataset else "cd"
     found = _selected(folders, selection, from_domainbed)

@@ -31,9 +31,10 @@ from fgmix.report.summary import headlines
 from fgmix.report.tables import table_html
 from fgmix.results.collect import Results
 from fgmix.results.costs import COST, ERM
+from fgmix.results.differences import DIFFERENCES
+from fgmix.results.ranks import RANKS
 from fgmix.results.report import Comparisons, all_compared, all_tables, has_overall, rankings
 from fgmix.results.selection import RULES, Rule, Selection, select
-from fgmix.results.statistics import DIFFERENCES, RANKS
 from fgmix.results.tables import OVERALL, Spread, Table
 from fgmix.runs.record import RECORD
 from fgmix.sweeps.status import ORDER, Status, read_status

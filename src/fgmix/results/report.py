@@ -9,25 +9,14 @@ from fgmix.errors import UserError
 from fgmix.results.beside import beside
 from fgmix.results.collect import Results
 from fgmix.results.costs import cost_table
+from fgmix.results.differences import comparison_table, marked
 from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
 from fgmix.results.labels import split_origin
 from fgmix.results.other_metrics import metrics_tables
+from fgmix.results.ranks import RANKS, Ranking, rank_methods, ranking_table, unranked_table
 from fgmix.results.selection import Method, Rule, Selection, select
-from fgmix.results.statistics import (
-    BASELINE,
-    RANKS,
-    Comparison,
-    Ranking,
-    accuracies_by_method,
-    compare,
-    comparison_table,
-    copies,
-    marked,
-    rank_methods,
-    ranking_table,
-    unranked_table,
-)
+from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_method, compare, copies
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
 Comparisons = Mapping[str | None, Sequence[Comparison]]  # by dataset; None: over all

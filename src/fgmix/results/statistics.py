@@ -1,13 +1,12 @@
 """Significance tests: which differences from ERM are more than chance, paired by dataset, trial and test domain.
 
 A row is compared with ERM of its own kind: raw weights with raw, averaged weights with ERM's average; in a report of
-several folders, with that of its own folder. With x_i and y_i
-the accuracies of a method and of that ERM on pair i, d_i = x_i − y_i:
+several folders, with that of its own folder. With x_i and y_i the accuracies of a method and of that ERM on pair i,
+d_i = x_i − y_i:
 
     interval    bias-corrected and accelerated bootstrap of mean d (Efron, 1987), pairs resampled
     p-value     Wilcoxon's signed-rank test (Wilcoxon, 1945), zeros dropped
     Holm        p-values of all rows corrected together (Holm, 1979): the chance of one false claim stays below α
-    ranks       Friedman's test over complete pairs, and Nemenyi's critical difference (Demšar, 2006)
 
 scipy.stats does the tests. Holm's correction is written out here, because scipy has none. Rows that are copies of
 others (`copies`) are neither tested nor ranked. Pairs of one test domain share that domain, so they are not fully
@@ -16,7 +15,6 @@ independent: the claims are about these domains, not about new ones.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -25,10 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.errors import UserError, bad_value
-from fgmix.results.labels import Labels, method_label, split_origin
-from fgmix.results.rounding import difference_text, p_equation, p_text, rank_text
+from fgmix.results.labels import method_label, split_origin
 from fgmix.results.selection import Cell, Method, Selected, Selection
-from fgmix.results.tables import Entry, Row, Table, ordered_methods
+from fgmix.results.tables import ordered_methods
 from fgmix.seeding import numpy_generator
 
 Floats = npt.NDArray[np.float64]
@@ -39,9 +36,6 @@ BASELINE = "erm"
 DIGITS = 9  # accuracies are shares of counts: percentages that differ by less are equal
 RESAMPLES = 10_000
 EXACT = 13  # pairs of which all signs are tried where differences are tied, as in scipy
-DIFFERENCES = "Differences from ERM"  # titles of tables
-RANKS, AVERAGE_RANK = "Ranks", "average rank"  # and the column of this one
-MARKS: dict[Verdict, str] = {"not significant": "≈", "too few pairs": "†", "not tested": "‡"}  # in tables
 
 
 @dataclass(frozen=True)
@@ -84,41 +78,6 @@ class Comparison:
     @property
     def significant(self) -> bool:
         return self.verdict == "different"
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Friedman's test and what a critical-difference diagram shows.
-
-    Args:
-        ranks: average rank of each method, best (lowest) first.
-        pairs: number of trials and test domains that all methods have.
-        statistic: Friedman's χ², corrected for ties.
-        p: its p-value.
-        critical_difference: average ranks that differ by less are not significantly different (Nemenyi).
-        alpha: level of the critical difference.
-        copies: methods that are not ranked, each with the one that it is a copy of.
-    """
-
-    ranks: Mapping[Method, float]
-    pairs: int
-    statistic: float
-    p: float
-    critical_difference: float
-    alpha: float
-    copies: Mapping[Method, Method]
-
-    def cliques(self) -> list[tuple[Method, ...]]:
-        """The largest groups of neighbours without a significant difference: the bars of the diagram."""
-        methods = list(self.ranks)
-        bars: list[tuple[Method, ...]] = []
-        reached = 0
-        for start, first in enumerate(methods):
-            close = [m for m in methods[start:] if self.ranks[m] - self.ranks[first] < self.critical_difference]
-            if len(close) > 1 and start + len(close) > reached:
-                bars.append(tuple(close))
-            reached = max(reached, start + len(close))
-        return bars
 
 
 def accuracies_by_method(selection: Selection, dataset: str | None = None) -> dict[Method, dict[Pair, float]]:
@@ -313,145 +272,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
         corrected[index] = highest
     return corrected
-
-
-def rank_methods(selection: Selection, *, dataset: str | None = None, alpha: float = 0.05) -> Ranking:
-    """Friedman's test over the pairs that all methods have, copies left out.
-
-    Args:
-        selection: what was selected.
-        dataset: one dataset; None for all.
-        alpha: level of the critical difference.
-    """
-    from scipy.stats import friedmanchisquare, rankdata
-
-    twins = copies(selection, dataset)
-    scores = {m: of_m for m, of_m in accuracies_by_method(selection, dataset).items() if m not in twins}
-    methods = list(scores)
-    pairs = sorted(set.intersection(*(set(of_m) for of_m in scores.values()))) if scores else []
-    k, n = len(methods), len(pairs)
-    if k < 3 or n < 2:
-        raise UserError(
-            f"Expected at least 3 methods with 2 trials or test domains in common to rank. Found {k} methods with {n} "
-            "in common. Run what is missing, or compare two methods by their differences."
-        )
-    x = np.round([[scores[m][pair] for m in methods] for pair in pairs], DIGITS)  # (n, k)
-    r = rankdata(-x, axis=1)  # rank 1 is the best: the highest accuracy
-    all_tied = bool((r == r[:, :1]).all())  # χ² is then 0/0
-    statistic, p = (0.0, 1.0) if all_tied else friedmanchisquare(*x.T)
-    mean = r.mean(axis=0)
-    return Ranking(
-        ranks={methods[j]: float(mean[j]) for j in np.argsort(mean, kind="stable")},
-        pairs=n,
-        statistic=float(statistic),
-        p=float(p),
-        critical_difference=critical_difference(k, n, alpha),
-        alpha=alpha,
-        copies=twins,
-    )
-
-
-def critical_difference(methods: int, pairs: int, alpha: float = 0.05) -> float:
-    """Nemenyi's: q_α √(k(k+1) / 6N), with q_α the quantile of the studentised range over √2.
-
-    >>> round(critical_difference(4, 14), 2)
-    1.25
-    """
-    from scipy.stats import studentized_range
-
-    q = float(studentized_range.ppf(1 - alpha, methods, np.inf)) / math.sqrt(2)
-    return q * math.sqrt(methods * (methods + 1) / (6 * pairs))
-
-
-def marked(table: Table, comparisons: Sequence[Comparison]) -> Table:
-    """The table with a mark after every row that has no significant difference from ERM; the caption explains it."""
-    marks = {c.method: MARKS[c.verdict] for c in comparisons if c.verdict in MARKS}
-    rows = tuple(
-        replace(row, mark=marks[row.method]) if row.method in marks and not row.source else row for row in table.rows
-    )
-    level = f"Holm, α = {comparisons[0].alpha:g}" if comparisons else ""
-    meanings: dict[Verdict, str] = {
-        "not significant": f"no significant difference from ERM (Wilcoxon over trials and test domains, {level})",
-        "too few pairs": f"too few trials and test domains for a significant difference from ERM (Wilcoxon, {level})",
-        "not tested": "not tested against ERM (a copy of another row, or no trial and test domain in common)",
-    }
-    used = {row.mark for row in rows}
-    legend = [f"{MARKS[verdict]}: {meaning}." for verdict, meaning in meanings.items() if MARKS[verdict] in used]
-    return replace(table, rows=rows, caption=" ".join([table.caption, *legend]))
-
-
-def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table:
-    """Differences from ERM with their intervals and p-values."""
-    rows = tuple(
-        Row(
-            c.method,
-            (
-                Entry(c.difference, text="" if c.difference is None else difference_text(c.difference, c.interval)),
-                Entry(c.p, text="" if c.p is None else p_text(c.p)),
-                Entry(c.p_holm, text="" if c.p_holm is None else p_text(c.p_holm)),
-                Entry(c.pairs, text=str(c.pairs)),
-                Entry(text=_verdict_text(c, labels), note=_note(c, labels)),
-            ),
-        )
-        for c in comparisons
-    )
-    coverage = f"{100 * (1 - comparisons[0].alpha):g} %" if comparisons else ""
-    caption = (
-        f"Difference from ERM in percentage points, paired by trial and test domain, with its {coverage} bootstrap "
-        "interval (BCa). Raw weights are compared with raw ERM, averaged weights with averaged ERM. p: Wilcoxon's "
-        "signed-rank test. Holm: p corrected for all rows that are tested."
-    )
-    columns = ("difference", "p", "p (Holm)", "pairs", "result")
-    return Table(DIFFERENCES, caption, columns, rows, labels, best=False)
-
-
-def _verdict_text(comparison: Comparison, labels: Labels) -> str:
-    name = method_label(labels, *comparison.baseline)
-    return {
-        "different": f"significant difference from {name}",
-        "not significant": f"no significant difference from {name}",
-        "too few pairs": "too few pairs",
-        "not tested": "not tested",
-    }[comparison.verdict]
-
-
-def _note(comparison: Comparison, labels: Labels) -> str:
-    """Why there is no verdict."""
-    if comparison.copy_of is not None:
-        twin = method_label(labels, *comparison.copy_of)
-        return f"identical to {twin} at every evaluation of every run: not tested, and not counted by Holm"
-    if comparison.pairs == 0:
-        return f"has no trial and test domain in common with {method_label(labels, *comparison.baseline)}"
-    if comparison.verdict == "too few pairs":
-        return (
-            f"too few pairs: with {comparison.pairs} the smallest p-value possible is {comparison.smallest:.3g} after "
-            f"Holm's correction, above α = {comparison.alpha:g}; run more trials"
-        )
-    return ""
-
-
-def ranking_table(ranking: Ranking, labels: Labels, title: str = RANKS) -> Table:
-    """Average ranks, best first, and which differences between them are significant."""
-    rows = tuple(Row(method, (Entry(rank, text=rank_text(rank)),)) for method, rank in ranking.ranks.items())
-    caption = (
-        f"Average rank over {ranking.pairs} trials and test domains; 1 is the best. Friedman: χ² = "
-        f"{ranking.statistic:.2f}, {p_equation(ranking.p)}. Ranks that differ by less than "
-        f"{rank_text(ranking.critical_difference)} are not significantly different (Nemenyi, α = {ranking.alpha:g})."
-    )
-    caption = " ".join(filter(None, (caption, not_ranked(ranking, labels))))
-    return Table(title, caption, (AVERAGE_RANK,), rows, labels, best=False)
-
-
-def not_ranked(ranking: Ranking, labels: Labels) -> str:
-    """Which rows have no rank, and why; empty where all have one."""
-    found = [
-        f"{method_label(labels, *method)} (identical to {method_label(labels, *twin)})"
-        for method, twin in ranking.copies.items()
-    ]
-    return f"Not ranked: {', '.join(found)}." if found else ""
-
-
-def unranked_table(methods: Sequence[Method], reason: str, labels: Labels) -> Table:
-    """The same table where nothing could be ranked: every method, and the reason as a footnote."""
-    rows = tuple(Row(method, (Entry(note=reason),)) for method in methods)
-    return Table(RANKS, "Average rank over trials and test domains.", (AVERAGE_RANK,), rows, labels, best=False)
