@@ -88,7 +88,7 @@ def test_surface_of_two_runs(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) 
     np.testing.assert_allclose(found.path_points[found.path == 3][-1], found.anchor_points[2], atol=1e-9)
 
     # One point of the grid, made by hand: w = w₁ + a û + b v̂, parameter by parameter.
-    models = [erm.at(erm.snapshots()[0]), erm.algorithm("last", "swa"), mixing.algorithm("last", "swa")]
+    models = [erm.initial(), erm.algorithm("last", "swa"), mixing.algorithm("last", "swa")]
     plane = Plane.through(*map(vector, models))
     w = (plane.origin + found.u[2] * plane.u_hat + found.v[1] * plane.v_hat).float()
     network = models[1]
@@ -101,6 +101,20 @@ def test_surface_of_two_runs(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) 
     assert found.values[2, 1, 2] == pytest.approx(100 * float(right.float().mean()))
     assert found.correct[1, 2].tolist() == right.tolist()
     assert not np.allclose(found.values[0], found.values[1])  # the second loss has mixed codes in it
+
+
+def test_without_snapshots_a_path_is_its_ends(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
+    """The weights that a run started from are made again: they are those of the first snapshot."""
+    bare = []
+    for run in (erm, mixing):
+        folder = shutil.copytree(run.folder, tmp_path / run.folder.name)
+        shutil.rmtree(folder / "snapshots")
+        bare.append(replace(run, folder=folder))
+    assert torch.equal(vector(bare[0].initial()), vector(erm.initial()))
+    found = surface(*bare, resolution=2, samples=5, progress=False)
+    whole = surface(erm, mixing, resolution=2, samples=5, progress=False)
+    np.testing.assert_allclose(found.anchor_points, whole.anchor_points)
+    assert found.path_steps.tolist() == [0, 30] * 4
 
 
 def test_rows_of_the_grid_are_kept(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:

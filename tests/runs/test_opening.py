@@ -28,14 +28,16 @@ def test_the_best_weights_score_what_the_record_says(erm: OpenedRun, model: Mode
 
 
 def test_snapshots_start_at_the_initial_weights(erm: OpenedRun) -> None:
-    assert list(erm.snapshots()) == list(erm.snapshots("swa")) == [0, 10, 20, 30]
+    models: tuple[Model, ...] = ("raw", "swa")
+    for model in models:
+        assert [step for step, _ in erm.path(model)] == [0, 10, 20, 30]
     initial = build_algorithm(erm.prepared).state_dict()
-    found = erm.at(erm.snapshots()[0]).state_dict()
+    found = erm.initial().state_dict()
     assert torch.equal(found["classifier.weight"], initial["classifier.weight"])
 
 
 def test_both_runs_start_from_the_same_weights(erm: OpenedRun, mixing: OpenedRun) -> None:
-    first, second = (run.at(run.snapshots()[0]) for run in (erm, mixing))
+    first, second = erm.initial(), mixing.initial()
     for p, q in zip(first.featurizer.parameters(), second.featurizer.parameters()):
         assert torch.equal(p, q)
 
@@ -62,5 +64,3 @@ def test_what_is_not_there_is_said(erm: OpenedRun, tmp_path: Path) -> None:
         open_run(tmp_path)
     with pytest.raises(UserError, match=r"last_swad.*last_swa"):
         erm.algorithm("last", "swad")
-    with pytest.raises(UserError, match="--snapshots"):
-        erm.snapshots("swad")

@@ -110,7 +110,8 @@ def surface(
 
     Args:
         first: ERM, say.
-        second: FGMix with the same network, seed and test domain. Both need snapshots and averaged weights.
+        second: FGMix with the same network, seed and test domain. Both need averaged weights; without snapshots their
+            paths have a first and a last point alone.
         resolution: points on each side of the grid.
         samples: number of samples of each domain, at most, from the training parts; for loss and accuracy.
         seed: of samples and mixed codes.
@@ -120,7 +121,7 @@ def surface(
     alike = ("backbone", "head", "test_domains", "seed", "trial_seed")
     check_alike(first, second, alike, "start from the same weights")
     averages = [_averaged(run) for run in (first, second)]
-    initial, other = (run.at(run.snapshots()[0]) for run in (first, second))
+    initial, other = first.initial(), second.initial()
     if not torch.equal(vector(initial), vector(other)):
         raise UserError(
             "Expected two runs with the same initial weights. Found different ones. Train both with the same --seed."
@@ -242,15 +243,14 @@ def _paths(
 ) -> tuple[list[str], np.typing.NDArray[np.int64], np.typing.NDArray[np.int64], Floats]:
     """Labels of the four paths (raw and averaged of both runs), and their points: which path, step, coordinates."""
     wanted = [(run, model) for run, average in zip((first, second), averages) for model in (RAW, average)]
-    found = [run.snapshots(model) for run, model in wanted]
     path, steps, points = [], [], []
-    with Progress("paths", sum(map(len, found)), show=progress) as bar:
-        for i, ((run, _), files) in enumerate(zip(wanted, found)):
-            for step, file in files.items():
+    with Progress("paths", len(wanted), show=progress) as bar:
+        for i, (run, model) in enumerate(wanted):
+            for step, algorithm in run.path(model):
                 path.append(i)
                 steps.append(step)
-                points.append(plane.coordinates(vector(run.at(file))))
-                bar.advance()
+                points.append(plane.coordinates(vector(algorithm)))
+            bar.advance()
     return [run.label(model) for run, model in wanted], np.array(path), np.array(steps), np.array(points)
 
 

@@ -246,9 +246,7 @@ def flatness(
 @flags(Opening, "opening")
 def surface(
     opening: dict[str, Any],
-    runs: Annotated[
-        list[Path], typer.Argument(help="a run of ERM and one of FGMix, with snapshots, for each test domain")
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="a run of ERM and one of FGMix for each test domain")],
     resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
     seed: Annotated[int, typer.Option(help="seed of every random draw", min=0, max=LARGEST_SEED)] = 0,

@@ -121,15 +121,22 @@ class OpenedRun:
             raise Damaged(f"{error} Delete {self.folder} and train the run again.") from error
         return algorithm.to(self.device).eval()
 
-    def snapshots(self, model: Model = "raw") -> dict[int, Path]:
-        """Weights kept on the way, by step."""
-        found = self.files.snapshots(model)
-        if not found:
-            raise UserError(
-                f"Expected snapshots of the weights in {self.folder}. Found none. Train it with --snapshots 20 (and "
-                "with averaging, for the averaged path)."
-            )
-        return found
+    def initial(self) -> Algorithm:
+        """The method with the weights it started from, in evaluation mode: its first snapshot, or made again."""
+        snapshots = self.files.snapshots("raw")
+        if snapshots:
+            return self.at(snapshots[min(snapshots)])
+        run = self.prepared
+        return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources)).to(self.device).eval()
+
+    def path(self, model: Model = "raw") -> Iterator[tuple[int, Algorithm]]:
+        """The method at the steps whose weights were kept; without snapshots, before the first and after the last."""
+        snapshots = self.files.snapshots(model)
+        for step, file in snapshots.items():
+            yield step, self.at(file)
+        if not snapshots:
+            yield 0, self.initial()
+            yield self.record.spec.steps, self.algorithm("last", model)
 
     def sample(self, names: Sequence[str], part: Part = "train", limit: int | None = None, seed: int = 0) -> Sample:
         """Instances of the named domains.
