@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -14,6 +15,9 @@ from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from fgmix.report.page import Choices
+    from fgmix.results.collect import Results
+
+K = TypeVar("K", bound=str)
 
 
 def report(
@@ -54,23 +58,10 @@ def report(
     from fgmix.results.selection import RULES
     from fgmix.results.tables import SPREADS
 
-    if selection not in RULES:
-        raise unknown("selection rule", selection, RULES)
-    if spread not in SPREADS:
-        raise unknown("spread", spread, SPREADS)
-    if format not in (*FORMATS, "html"):
-        raise unknown("format", format, (*FORMATS, "html"))
-    if out is not None and format != "html":
-        raise UserError(f"Expected --out with --format html. Found --format {format}. Redirect its output with >.")
-    if title and format != "html" and not serve:
-        raise UserError(f"Expected --title with --format html or --serve. Found --format {format}. Leave it out.")
-    if serve:
-        refuse(context, ("format", "out", "from_domainbed", "to_domainbed", "pack", "explain"), "with --serve")
-    else:
-        refuse(context, ("port",), "without --serve")
-    if explain is not None:
-        refuse(context, ("format", "out", "spread", "published"), "with --explain")
-    choices = Choices(selection, spread, published)
+    rule = _known("selection rule", selection, RULES)
+    choices = Choices(rule, _known("spread", spread, SPREADS), published)
+    format = _known("format", format, (*FORMATS, "html"))
+    _check(context)
     if serve:
         _serve(folders or [], choices, port, title)
         return
@@ -78,26 +69,58 @@ def report(
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)
     if to_domainbed is not None:
-        from fgmix.results.domainbed import to_domainbed as write
-
-        for apart, records in results.groups():
-            write(records, to_domainbed, apart)
+        _to_domainbed(results, to_domainbed)
     if pack is not None:
-        from fgmix.results.packed import pack as write_packed
-
-        if results.grids:
-            raise UserError(
-                "Expected runs without a grid to pack. Found runs of a grid, which only the plan of their sweep tells "
-                "apart. Pack folders without a grid, or give each setting an --arm."
-            )
-        write_packed(results.records, pack)
+        _pack(results, pack)
     if explain is not None:
-        print("\n".join(explained(results, *explain, rule=selection)))
-        return
-    if format == "html":
+        print("\n".join(explained(results, *explain, rule=rule)))
+    elif format == "html":
         print(write_report(folders or [], results, choices, out, title, from_domainbed or []))
-        return
-    print(report_text(results, rule=selection, format=format, spread=spread, published=published), end="")
+    else:
+        print(report_text(results, rule=rule, format=format, spread=choices.spread, published=published), end="")
+
+
+def _known(kind: str, value: str, known: Collection[K]) -> K:
+    """The value, if it is one of those that there are."""
+    for each in known:
+        if each == value:
+            return each
+    raise unknown(kind, value, known)
+
+
+def _check(context: typer.Context) -> None:
+    """Refuse options that do not go together."""
+    given, format = context.params, context.params["format"]
+    if given["out"] is not None and format != "html":
+        raise UserError(f"Expected --out with --format html. Found --format {format}. Redirect its output with >.")
+    if given["title"] and format != "html" and not given["serve"]:
+        raise UserError(f"Expected --title with --format html or --serve. Found --format {format}. Leave it out.")
+    if given["serve"]:
+        refuse(context, ("format", "out", "from_domainbed", "to_domainbed", "pack", "explain"), "with --serve")
+    else:
+        refuse(context, ("port",), "without --serve")
+    if given["explain"] is not None:
+        refuse(context, ("format", "out", "spread", "published"), "with --explain")
+
+
+def _to_domainbed(results: Results, folder: Path) -> None:
+    """Write all records as sweeps of DomainBed."""
+    from fgmix.results.domainbed import to_domainbed
+
+    for apart, records in results.groups():
+        to_domainbed(records, folder, apart)
+
+
+def _pack(results: Results, file: Path) -> None:
+    """Write all records to one file."""
+    from fgmix.results.packed import pack
+
+    if results.grids:
+        raise UserError(
+            "Expected runs without a grid to pack. Found runs of a grid, which only the plan of their sweep tells "
+            "apart. Pack folders without a grid, or give each setting an --arm."
+        )
+    pack(results.records, file)
 
 
 def _serve(folders: list[Path], choices: Choices, port: int, title: str) -> None:
