@@ -1,0 +1,127 @@
+"""What a model's card says about trust: the rule, and what it does on held-out domains."""
+
+from __future__ import annotations
+
+from fgmix.deploy.card_words import listed, plain
+from fgmix.deploy.estimate import Estimate
+from fgmix.deploy.info import ModelInfo
+from fgmix.deploy.trust import FEWEST
+from fgmix.results.rounding import DASH
+from fgmix.results.unseen import MOST_ROWS, percent, table
+
+
+def trust_section(info: ModelInfo, found: Estimate) -> list[str]:
+    """When not to trust a prediction of a model that has an estimate."""
+    return [
+        "## When not to trust a prediction",
+        _rule(found),
+        _novelty(found),
+        _trust_table(found),
+        "Each row applies what the other held-out domains chose, so the domain itself had no say. The same by "
+        f"predicted class, samples of all held-out domains together{_doubtful(info, found)}:",
+        _class_table(info, found),
+        "By confidence, each held-out domain with equal weight:",
+        _level_table(found),
+    ]
+
+
+def _rule(found: Estimate) -> str:
+    rule = found.trust
+    familiar = " and the sample is not flagged as novel" if rule.uses_novelty else ""
+    known = [least for least in rule.by_class if least is not None]
+    if not known:
+        return (
+            f"No prediction is marked as trusted: at no confidence do {FEWEST} predictions of a class on held-out "
+            f"domains reach the target of {percent(rule.target)} accuracy."
+        )
+    if rule.target is None:
+        least = f"its confidence is at least {known[0]:.3g}{familiar}"
+        return f"A prediction is marked as trusted if {least}; the confidence was set by the user."
+    never = " A class without one is never trusted." if len(known) < len(rule.by_class) else ""
+    return (
+        "A prediction is marked as trusted if its confidence is at least what the second table below names for its "
+        f"class{familiar}. It was chosen on the held-out domains as the lowest at which at least "
+        f"{percent(rule.target)} of {FEWEST} or more trusted predictions of the class are correct, and of all classes "
+        f"together.{never}"
+        f"{_easily_reached(found, rule.target)}"
+    )
+
+
+def _doubtful(info: ModelInfo, found: Estimate) -> str:
+    """Classes of which trusted predictions miss the target, since the domain itself had no say in it."""
+    target = found.trust.target
+    missed = [
+        plain(name)
+        for name, each in zip(info.classes, found.predicted, strict=True)
+        if target and each.trusted_accuracy is not None and each.trusted_accuracy < target
+    ]
+    return f" (below the target: {listed(missed)})" if missed else ""
+
+
+def _easily_reached(found: Estimate, target: float) -> str:
+    """A rule that lets everything pass should not look like one that was strict."""
+    everything = found.levels[0]
+    if everything.confidence or everything.accuracy is None or everything.accuracy < target:
+        return ""
+    return (
+        f" Predictions of any confidence reach it here ({percent(everything.accuracy)}): raise `--target-accuracy` for "
+        "a stricter rule."
+    )
+
+
+def _novelty(found: Estimate) -> str:
+    rule = found.trust
+    wrong, noise = (DASH if v is None else f"{v:.2f}" for v in (rule.wrong_auroc, rule.noise_auroc))
+    measured = (
+        f"Novelty, measured on the held-out domains: AUROC {wrong} for wrong against correct predictions, {noise} for "
+        "noise against samples (0.5 is chance)"
+    )
+    if rule.uses_novelty:
+        return f"{measured}. A sample is flagged as novel if it is less familiar than 95 % of the correct predictions."
+    return f"{measured}: it carries no information here, and `trusted` does not use it."
+
+
+def without_estimate(info: ModelInfo) -> str:
+    """The same in a sentence, for a model that has none."""
+    if info.min_confidence[0] is None:
+        return "No prediction is marked as trusted."
+    return (
+        f"A prediction is marked as trusted if its confidence is at least {info.min_confidence[0]:g}, as the user set "
+        "it, and the sample is not flagged as novel."
+    )
+
+
+def _trust_table(found: Estimate) -> str:
+    rows = [
+        [plain(d.domain), *map(percent, (d.trusted, d.trusted_accuracy, d.novel, d.novel_accuracy))]
+        for d in found.domains
+    ]
+    head = ["Held-out domain", "trusted", "accuracy on trusted", "flagged as novel", "accuracy on flagged"]
+    return table(head, rows)
+
+
+def _class_table(info: ModelInfo, found: Estimate) -> str:
+    """Trusted predictions by class; of many classes, those with the lowest accuracy."""
+    classes = list(zip(info.classes, found.trust.by_class, found.predicted, strict=True))
+    if len(classes) > MOST_ROWS:
+        classes = sorted(classes, key=lambda c: c[2].trusted_accuracy or 0.0)[:MOST_ROWS]
+    rows = [
+        [
+            plain(name),
+            "none" if least is None else f"{least:.3g}",
+            str(each.predicted),
+            percent(each.trusted_share),
+            percent(each.trusted_accuracy),
+        ]
+        for name, least, each in classes
+    ]
+    return table(["Predicted class", "trusted from", "predictions", "trusted", "accuracy on trusted"], rows)
+
+
+def _level_table(found: Estimate) -> str:
+    rows = [
+        [f"≥ {level.confidence:.3g}" if level.confidence else "any", percent(level.coverage), percent(level.accuracy)]
+        for level in found.levels
+    ]
+    first = "Confidence, not flagged as novel" if found.trust.uses_novelty else "Confidence"
+    return table([first, "share of samples", "accuracy"], rows)
