@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -85,3 +86,12 @@ def test_the_tables_of_frozen_features() -> None:
         d = np.array([scores[better][pair] - scores[worse][pair] for pair in pairs])
         assert len(d) == 32
         assert f"| {claim} | {_difference(d)} |" in PAGE
+
+
+def test_the_tables_of_pacs() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "measurements" / "pacs_study.py"))
+    records = script["complete"](unpack(RECORDS / "pacs.records.xz"))
+    assert len(records) == 44 * len({record.spec.trial_seed for record in records}) > 0
+    rows = [line for line in script["tables"](records) if line.startswith("| ")]
+    assert len(rows) == 2 * (1 + 22 + 1 + 20 + 2) + 1 + 11 + 1 + 10 + 2  # with the lines below heads
+    assert [row for row in rows if row not in PAGE] == []
