@@ -372,6 +372,20 @@ def test_an_ablation_costs_at_most_half_and_its_records_are_the_same(data: str, 
     assert list((tmp_path / "shared" / "trunks").iterdir()) == [], "a sweep that is done needs no trunk"
 
 
+def test_a_sweep_that_is_done_keeps_the_trunks_of_others(data: str, tmp_path: Path) -> None:
+    """Two sweeps on one folder: one has runs left when the other ends, and need not train its trunk again."""
+    methods, common = ("erm", "fgmix_a"), {**QUICK, "steps": 20}
+    first, second = (toy_sweep(data, *methods, test_domains=(name,), common=common) for name in ("us", "mr"))
+    waiting = plan(second)
+    write_plan(tmp_path / "out", Plan(tuple(planned.name for planned in waiting), {}), {})
+    execute(waiting[0], str(tmp_path / "out"), "cpu")
+    (trunk,) = (tmp_path / "out" / "trunks").iterdir()
+    run(tmp_path / "out", first)
+    assert trunk.is_dir()
+    run(tmp_path / "out", second)
+    assert list((tmp_path / "out" / "trunks").iterdir()) == []
+
+
 @pytest.mark.parametrize(("preset_name", "runs"), [("paper-ablation", 8), ("paper-sensitivity", 16)])
 def test_the_papers_designs_cost_at_most_half(preset_name: str, runs: int) -> None:
     """By steps, for one trial and test domain; ERM stands beside the seven variants."""

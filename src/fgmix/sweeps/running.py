@@ -18,7 +18,7 @@ from fgmix.runs.record import RunRecord
 from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
 from fgmix.runs.trunk import remove_trunks
 from fgmix.sweeps.attempts import forget
-from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, write_plan
+from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, read_plans, write_plan
 from fgmix.sweeps.sweep import PlannedRun, Sweep, plan_all
 
 Report = Callable[[Outcome], None]
@@ -83,9 +83,17 @@ def run_sweeps(
                 stopped_by = _worked_on(launch, missing, out, bar)
             missing = _missing(out, runs)
             bar.advance(len(runs) - len(missing) - bar.done)  # what other sweeps have finished meanwhile
-    if not stopped_by:
+    if not stopped_by and _all_settled(out):
         remove_trunks(out)
     return _result(out, runs, stopped_by)
+
+
+def _all_settled(out: Path) -> bool:
+    """Whether no sweep on a folder has runs left, which may start from a trunk."""
+    try:
+        return all(is_settled(out / name) for plan in read_plans(out) for name in plan.runs)
+    except UserError:  # a plan that cannot be read says nothing about its runs
+        return False
 
 
 def _take_over(finished: Iterable[RunRecord], runs: Sequence[PlannedRun], out: Path) -> None:
