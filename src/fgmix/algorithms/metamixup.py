@@ -21,14 +21,15 @@ Weights = dict[str, Tensor]
 
 @register("metamixup")
 class MetaMixup(Algorithm):
-    """Mixup whose λ is learned, from the loss on a held-out source domain after a virtual step.
+    """Mixup whose λ is learned from the loss on a held-out source domain after a virtual step.
 
         L_mix(θ, φ, λ) = λ·CE(h_φ(g_θ(x̃)), y) + (1 − λ)·CE(h_φ(g_θ(x̃)), y[π]),   x̃ = λ·x + (1 − λ)·x[π]
         φ'(λ) = φ − η·∇_φ L_mix(θ, φ, λ)                 virtual step on k − 1 domains, η the model's learning rate
         λ ← Adam(dL_val(θ, φ'(λ))/dλ), clipped to [0, 1]      L_val: cross-entropy on the domain left out
         θ, φ ← Adam(∇ L_mix(θ, φ, λ))                    real step on all k domains, in DomainBed's pairs
 
-    The domain left out is drawn in every step.
+    λ is one number, kept from step to step. Every step draws the domain left out and π, a permutation of the samples of
+    the other domains. "DomainBed's pairs" are neighbours in a random ring of the domains.
 
     Mai et al., "MetaMixUp: Learning Adaptive Interpolation Policy of MixUp with Meta-Learning", 2019,
     https://arxiv.org/abs/1908.10059. Variant: the authors' code is not public. The scheme is that of Meta-Weight-Net
@@ -51,9 +52,7 @@ class MetaMixup(Algorithm):
     min_domains = 2
 
     class Config(BaseConfig):
-        lam: float = setting(
-            0.7, help="initial λ; at 0.5 the two sides of a pair are alike and the gradient vanishes", ge=0, le=1
-        )
+        lam: float = setting(0.7, help="initial λ; at 0.5 its gradient is zero on average over the pairs", ge=0, le=1)
         lam_lr: float = setting(1e-3, help="learning rate of λ (Adam)", gt=0)
         look_ahead: Literal["classifier", "network"] = setting(
             "classifier", help="what the virtual step moves: h alone, or g and h (exact, second order, costlier)"
@@ -78,7 +77,7 @@ class MetaMixup(Algorithm):
         return {"loss": mixup_loss(self.predict, pairs, self.lam.detach().expand(len(pairs)))}
 
     def meta_gradient(self, batches: Batches) -> tuple[Tensor, Tensor]:
-        """L_val after the virtual step, and its derivative by λ; draws the domain to validate on, then π."""
+        """L_val after the virtual step, and dL_val/dλ; draws the domain t to validate on, then π."""
         t = int(torch.randint(len(batches), ()))
         x_val, y_val = batches[t]
         x, y = batch_of(batches[:t] + batches[t + 1 :])

@@ -21,13 +21,14 @@ LEAST_VARIANCE = 1e-5
 
 @register("miro")
 class MIRO(Algorithm):
-    """Mutual-information regularisation: features that still tell those of the network that training started from.
+    """Mutual-information regularisation: keep the features close to those of the network that training started from.
 
         L = CE + λ Σ_l ½ mean( (f_l − f⁰_l)²/σ²_l + log σ²_l )
 
-    with f_l the features of layer l (what leaves the stem and each section of the network), f⁰_l those of a frozen copy
-    of the network before the first step, and σ²_l = softplus(b_l) + 10⁻⁵ a learned variance of each channel. It bounds
-    the mutual information of the two from below, with f_l as the mean of f⁰_l given f_l.
+    with f_l the features of layer l (the output of the stem and of each section of the network), f⁰_l those of a frozen
+    copy of the network before the first step, and σ²_l = softplus(b_l) + 10⁻⁵ a learned variance of each channel. Up to
+    scale and a constant the sum is minus a lower bound on the mutual information of f and f⁰, with f_l as the mean of
+    f⁰_l given f_l.
 
     Cha et al., "Domain Generalization by Mutual-Information Regularization with Pre-trained Models", 2022, algorithm 1,
     https://arxiv.org/abs/2203.10789. Variant: the authors' code, whose mean encoder is the identity and whose variance
@@ -43,7 +44,9 @@ class MIRO(Algorithm):
 
     class Config(BaseConfig):
         lam: float = search(0.1, None, paper=choice(0.001, 0.01, 0.1, 1.0), help="weight λ of the regularisation", ge=0)
-        lr_mult: float = setting(10.0, help="learning rate of the variances b, in learning rates of the network", gt=0)
+        lr_mult: float = setting(
+            10.0, help="learning rate of the variances, as a multiple of the network's", gt=0
+        )
 
     config: Config  # narrows the base's type
 
@@ -71,7 +74,13 @@ class MIRO(Algorithm):
 
 
 def features(network: nn.Module, places: tuple[Section, ...], x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Codes (n, d), and what leaves the stem and each of `places`; the codes alone where there are no places."""
+    """Codes (n, d), and the outputs of the stem and of each of `places`; without places the codes alone.
+
+    Args:
+        network: g, or its frozen copy.
+        places: sections of the network.
+        x: inputs (n, …).
+    """
     with recording(network, places) as found:
         z: Tensor = network(x)
     return z, found or [z]
@@ -82,9 +91,9 @@ def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
 
     Args:
         f: features, of any shape with c channels.
-        f0: those of the frozen copy.
-        b: (c,).
-        axis: of the channels.
+        f0: f⁰, those of the frozen copy, of the same shape.
+        b: (c,), one number for each channel.
+        axis: axis of the channels.
 
     Example:
         >>> b = torch.tensor([math.log(math.e - 1)])  # σ² = 1

@@ -22,13 +22,14 @@ EPS = 1e-6  # the authors' ε
 
 @register("mixstyle")
 class MixStyle(Algorithm):
-    """Mix the style statistics of feature maps between samples, after the first residual stages.
+    """Mix the style statistics of feature maps between samples, after the first stages of the network.
 
         h ← (λσ + (1 − λ)σ[π]) · (h − μ)/σ + λμ + (1 − λ)μ[π],   λ_i ~ Beta(α, α), one per sample
 
-    μ, σ are the mean and deviation of each (sample, channel) and carry no gradient. Labels are not mixed. After each of
-    these stages the whole batch is mixed with probability p, with a λ and a permutation π of its own. Nothing is added
-    to the network, which predicts as it is.
+    h are the feature maps after a stage; μ and σ = √(var + ε) are the mean and deviation of each (sample, channel),
+    without gradient. Labels are not mixed. After each of the first `first_stages` stages the whole batch is mixed with
+    probability p; each stage draws its own λ and permutation π. Nothing is added to the network: predictions are those
+    of the plain network.
 
     Zhou et al., "Domain Generalization with MixStyle", 2021, https://arxiv.org/abs/2104.02008. Variant: the authors'
     code; after stages 1 and 2, as in the FGMix paper (the authors: 1–3 for PACS, 1–2 for OfficeHome).
@@ -83,7 +84,13 @@ class MixStyle(Algorithm):
 
 
 def mix_style(h: Tensor, lam: Tensor, pi: Tensor) -> Tensor:
-    """Maps h (n, c, h, w) in the style λ·(own) + (1 − λ)·(π's); λ (n, 1, 1, 1)."""
+    """Maps with the statistics λ·(own) + (1 − λ)·(partner's).
+
+    Args:
+        h: feature maps (n, c, height, width).
+        lam: λ (n, 1, 1, 1).
+        pi: π (n,), the partner of each sample.
+    """
     with torch.no_grad():
         mu, sigma = instance_statistics(h, EPS)
         mixed = lam * mu + (1 - lam) * mu[pi], lam * sigma + (1 - lam) * sigma[pi]

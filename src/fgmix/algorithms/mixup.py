@@ -16,9 +16,11 @@ class Mixup(Algorithm):
 
         L = mean_(i,j) [ λ·CE(h(g(x̃)), y_i) + (1 − λ)·CE(h(g(x̃)), y_j) ],   x̃ = λ·x_i + (1 − λ)·x_j,   λ ~ Beta(α, α)
 
+    with x_i, y_i the batch of domain i and a λ for each pair.
+
     Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, https://arxiv.org/abs/1710.09412; between domains:
     Xu et al., 2020, https://arxiv.org/abs/1912.01805, and Yan et al., 2020, https://arxiv.org/abs/2001.00677. Variant:
-    DomainBed's, whose k pairs (i, j) are the neighbours in a random ring of the domains, each with a λ of its own.
+    DomainBed's, whose k pairs (i, j) are the neighbours in a random ring of the domains.
 
     Example:
         >>> import torch

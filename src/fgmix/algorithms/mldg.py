@@ -26,8 +26,9 @@ class MLDG(Algorithm):
 
         g_i = ∂L_i(θ)/∂θ,    θ_i = θ − α g_i / (|g_i| + ε),    g_j = ∂L_j(θ_i)/∂θ_i,      ∇ = 1/k Σ_(i,j) (g_i + β g_j)
 
-    θ_i is the first step of a fresh Adam with learning rate α (that of the model), written out: its bias-corrected
-    moments are g_i and g_i². First order: θ_i's own dependence on θ is left out of g_j.
+    θ are all parameters, L_e is the cross-entropy of domain e, and the division is elementwise. θ_i is the first step
+    of a new Adam with the model's learning rate α: its bias-corrected moments are g_i and g_i². First order: g_j
+    ignores the dependence of θ_i on θ.
 
     Li et al., "Learning to Generalize: Meta-Learning for Domain Generalization", 2018,
     https://arxiv.org/abs/1710.03463. Variant: DomainBed's.
@@ -71,13 +72,13 @@ class MLDG(Algorithm):
         return {"loss": loss}
 
     def risk_and_gradient(self, theta: Mapping[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """L and ∂L/∂θ with the parameters named in θ instead of the network's own."""
+        """L and ∂L/∂θ on a batch (x, y), with the tensors of θ, by name, in place of the network's parameters."""
         L = cross_entropy(functional_call(self, dict(theta), (x,)), y)
         return L.detach(), torch.autograd.grad(L, list(theta.values()), materialize_grads=True)
 
     @torch.no_grad()
     def adam_step(self, theta: list[Tensor], g: tuple[Tensor, ...]) -> list[Tensor]:
-        """First step of a fresh Adam from θ along g: new leaves θ − α g / (|g| + ε), weight decay added to g first."""
+        """First step of a new Adam from θ with gradient g: θ − α g / (|g| + ε), weight decay added to g first."""
         g = torch._foreach_add(g, theta, alpha=self.config.weight_decay)
         scale = torch._foreach_add(torch._foreach_abs(g), EPS)
         moved = torch._foreach_addcdiv(theta, g, scale, value=-self.config.lr)
@@ -85,9 +86,11 @@ class MLDG(Algorithm):
 
 
 def meta_pairs(k: int, meta_test: int) -> list[tuple[int, int]]:
-    """Pairs (meta-train, meta-test) of a random split of k domains; meta-test domains are used in turn.
+    """Pairs (i, j) of a meta-train and a meta-test domain, of a random split; meta-test domains are used in turn.
 
-    At least one domain is left for meta-train.
+    Args:
+        k: number of domains, at least 2.
+        meta_test: number of meta-test domains; at least one domain is left for meta-train.
 
     Example:
         >>> sorted(meta_pairs(2, meta_test=2)) in ([(0, 1)], [(1, 0)])

@@ -13,19 +13,19 @@ from fgmix.algorithms._registry import register
 
 @register("mtl")
 class MTL(Algorithm):
-    """Marginal transfer learning: a classifier that also reads an embedding of the sample's domain.
+    """Marginal transfer learning: a classifier whose input includes an embedding of the sample's domain.
 
         L = Σ_e CE(h([z_e, m_e]), y_e),    m_e ← β · mean_i z_{e,i} + (1 − β) · m_e
 
-    with z_e = g(x_e) the codes and m_e the embedding of domain e, whose old value is constant; h reads 2d numbers. A
-    sample of an unknown domain, one image or many, is predicted with the mean of the source domains' embeddings.
+    with z_e = g(x_e) the codes and m_e the embedding of domain e, whose old value is constant; h is a linear layer on
+    2d numbers. A sample of an unknown domain is predicted with the mean of the source domains' embeddings.
 
-    DomainBed's code then overwrites the embedding by noise, n ~ N(0, 1) for each sample and number, in training and in
-    prediction. This is the default here (`noise`), with the noise's mean, 0, in prediction: without it a prediction
-    would be random.
+    DomainBed's code then overwrites the embedding with noise from N(0, 1), one number for each sample and entry, in
+    training and in prediction. Training with noise is the default here too (`noise`). Predictions then use the mean of
+    the noise, 0: with new noise they would be random.
 
     Blanchard et al., "Domain Generalization by Marginal Transfer Learning", 2021, https://arxiv.org/abs/1711.07910.
-    Variant: DomainBed's, a network for the paper's kernels; `noise=false` is what its code sets out to do.
+    Variant: DomainBed's, a network in place of the paper's kernels; `noise=false` uses the embeddings.
     """
 
     label = "MTL"
@@ -65,17 +65,17 @@ class MTL(Algorithm):
         return {"loss": torch.stack(L).sum()}
 
     def embedding(self, z_e: Tensor, old: Tensor) -> Tensor:
-        """m_e (d,) from a domain's codes (b, d) and its last embedding."""
+        """m_e (d,) = β · mean_i z_{e,i} + (1 − β) · m_e, from a domain's codes z_e (b, d) and its old embedding."""
         return self.config.ema * z_e.mean(0) + (1 - self.config.ema) * old
 
 
 class WithEmbedding(nn.Module):
-    """h: logits of [z, m], with m the mean of the domains' embeddings, or 0 where training has noise in its place.
+    """h: logits of [z, m], with m the mean of the domains' embeddings, or 0 if training uses noise instead of them.
 
     Args:
         head: 2d numbers → logits.
         embeddings: m_e (k, d), a buffer.
-        noise: whether training has noise instead of the embeddings.
+        noise: whether training uses noise instead of the embeddings.
     """
 
     embeddings: Tensor

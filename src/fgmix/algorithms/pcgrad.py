@@ -17,15 +17,16 @@ class PCGrad(Algorithm):
         v_i ← g_i;   for j ≠ i in random order:   if v_i·g_j < 0:   v_i ← v_i − (v_i·g_j / ‖g_j‖²) g_j
         ∇ = mean_i v_i
 
-    with g_e = ∂L_e/∂θ over all parameters as one vector. The target is always the domain's own gradient g_j, never its
-    projected v_j. With one domain it is ERM. No setting of its own.
+    with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy in all parameters θ, as one vector. Projections use
+    the original g_j, never the projected v_j. With one domain the method is ERM. It has no settings of its own.
 
-    Every v_i is a combination Σ_j C_ij g_j, and v_i·g_j = Σ_m C_im G_mj with G_mj = g_m·g_j. So the surgery runs on the
-    k×k matrices C and G, and the long vectors are read twice: for G, and for the result Σ_j (mean_i C_ij) g_j.
+    Every v_i is a combination Σ_j C_ij g_j, and v_i·g_j = Σ_m C_im G_mj with G_mj = g_m·g_j. So the projections are
+    computed on the k×k matrices C and G, and the gradients are read twice: for G, and for the result
+    Σ_j (mean_i C_ij) g_j.
 
     Yu et al., "Gradient Surgery for Multi-Task Learning", 2020, algorithm 1, https://arxiv.org/abs/2001.06782.
-    Variant: domains for tasks, and the mean of the v_i where the paper has their sum, so that without conflict the step
-    is that of the mean loss.
+    Variant: the tasks are the domains, and the mean of the v_i replaces the paper's sum, so that without conflicts the
+    step is that of the mean loss.
     """
 
     label = "PCGrad"
@@ -108,7 +109,7 @@ def surgery(G: Tensor, orders: Tensor) -> Tensor:
 
     Args:
         G: products G_ij = g_i·g_j of the domains' gradients (k, k).
-        orders: row i lists the domains j ≠ i in the order in which v_i meets them (k, k − 1).
+        orders: row i lists the domains j ≠ i in the order in which v_i is compared with them (k, k − 1).
 
     Example:
         >>> G = torch.tensor([[1.0, -1.0], [-1.0, 2.0]])  # g_1 = (1, 0), g_2 = (−1, 1)
@@ -118,7 +119,7 @@ def surgery(G: Tensor, orders: Tensor) -> Tensor:
     C = torch.eye(len(G), dtype=G.dtype, device=G.device)
     rows = torch.arange(len(G), device=G.device)
     smallest = torch.finfo(G.dtype).tiny  # a domain without gradient has all its products 0: nothing to remove
-    for j in orders.to(G.device, non_blocking=True).T:  # row i meets domain j[i]
+    for j in orders.to(G.device, non_blocking=True).T:  # v_i is compared with the gradient of domain j[i]
         products = (C * G[j]).sum(1)  # v_i·g_j
         C[rows, j] -= products.clamp(max=0) / G[j, j].clamp(min=smallest)
     return C

@@ -20,13 +20,14 @@ GAMMAS = (1e-4, *BANDWIDTHS)  # DomainBed's for RDM: one more than for MMD
 
 @register("rdm")
 class RDM(Algorithm):
-    """Risk distribution matching: the samples' risks in the worst source domain are distributed as those of all.
+    """Risk distribution matching: match the samples' risks in the worst source domain to those in all of them.
 
         L = mean_e L_e + λ_t · MMD²(r_w, r) + ν_t · (var r + var r_w),    w = argmax_e L_e
 
-    with r_{e,i} the cross-entropy of sample i of domain e, L_e their mean, r those of all domains together and MMD² of
-    the kernel Σ_s exp(−s (·)²), s = 1e-4 … 1e3. λ_t and ν_t are 0 before step `anneal`, λ and ν from then on; at that
-    step Adam restarts, with learning rate `lr_after`.
+    with r_{e,i} the cross-entropy of sample i of domain e, L_e their mean, r those of all domains together, var the
+    unbiased variance and MMD² the squared maximum mean discrepancy of the kernel Σ_s exp(−s (·)²), s = 1e-4, …, 1e3.
+    λ_t and ν_t are 0 before step `anneal`, λ and ν from then on; at that step Adam is reset and gets the learning rate
+    `lr_after`.
 
     Nguyen et al., "Domain Generalisation via Risk Distribution Matching", 2024, https://arxiv.org/abs/2310.18598.
     Variant: DomainBed's, which is the authors'.
@@ -92,7 +93,7 @@ class RDM(Algorithm):
 
 
 def matching_and_variance(r: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """MMD²(r_w, r) and var r + var r_w, w the domain of the highest mean.
+    """MMD²(r_w, r) and var r + var r_w, with w the domain of the highest mean risk.
 
     Args:
         r: risks of the samples of each domain, k tensors (b_e,); longer ones are cut to the shortest.

@@ -18,10 +18,11 @@ class RIDG(Algorithm):
 
         R_i = W ∘ z_i  (C, d),  whose rows sum up to the logits (without bias)
         R̄_c ← (1 − m) R̄_c + m · mean_{i: y_i = c} R_i,  begun with the first such mean
-        L = CE + α Σ_c mean_{i: y_i = c} 1/C Σ_k ‖R_{i,k} − R̄_{c,k}‖²
+        L = CE + α Σ_c mean_{i: y_i = c} 1/C Σ_j ‖R_{i,j} − R̄_{c,j}‖²
 
-    with W the weight of the linear classifier, R_i the rationale of sample i and R̄_c, constant in the loss, that of
-    class c. The sum goes over the classes in the batch.
+    with W the weight of the linear classifier, R_i the rationale of sample i (each row of W times z_i, elementwise) and
+    R̄_c the mean rationale of class c, updated before the loss is computed and constant in it. The sum over c is over
+    the classes in the batch, the sum over j over the rows of a rationale.
 
     Chen et al., "Domain Generalization via Rationale Invariance", 2023, equations 2 to 5,
     https://arxiv.org/abs/2308.11158. Variant: the authors' code, which sums over classes and takes the mean over the
@@ -73,7 +74,7 @@ class RIDG(Algorithm):
         return {"loss": risk + self.config.alpha * variance, "risk": risk, "variance": variance}
 
     def _remember(self, R: Tensor, y: Tensor, n_c: Tensor) -> None:
-        """Move the mean rationales of the batch's classes."""
+        """Update R̄_c of the classes in the batch, from R (n, C, d), labels y (n,) and samples per class n_c (C,)."""
         means = torch.zeros_like(self.rationales).index_add_(0, y, R) / n_c.clamp_min(1)[:, None, None]
         m = torch.where(self.seen, self.config.momentum, 1.0).to(R.dtype) * (n_c > 0)
         self.rationales = torch.lerp(self.rationales, means, m[:, None, None])

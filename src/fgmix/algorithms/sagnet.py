@@ -24,23 +24,23 @@ from fgmix.networks.split import network_from
 
 @register("sagnet")
 class SagNet(Algorithm):
-    """Style-agnostic network: train on content with a random style, against a network that sees style alone.
+    """Style-agnostic network: train on content with a random style, against a network that sees only the style.
 
         style randomisation    SR(z) = σ' (z − μ)/σ + μ',   μ' = α μ + (1 − α) μ_π,   σ'² = α σ² + (1 − α) σ_π²
         content randomisation  CR(z) = σ (z_π − μ_π)/σ_π + μ,   with (z_π − μ_π)/σ_π constant
 
-        content    L_c   = CE(h(SR(z)), y)                         moves g and h
-        style      L_s   = CE(s(CR(z)), y)                         moves s
-        adversary  L_adv = w · mean_c −log softmax(s(CR(z)))_c     moves g
+        content    L_c   = CE(h(SR(z)), y)                         updates g and h
+        style      L_s   = CE(s(CR(z)), y)                         updates s
+        adversary  L_adv = w · mean_c −log softmax(s(CR(z)))_c     updates g
 
-    μ and σ are the statistics of one sample, π a permutation of the batch, α ~ U(0, 1) for each sample, s the style
-    network.
+    μ and σ are the mean and deviation of one sample, π is a permutation of the batch (the index π marks the values of a
+    sample's partner), α ~ U(0, 1) is drawn for each sample, and s is the style network.
 
     Nam et al., "Reducing Domain Gap by Reducing Style Bias", 2021, https://arxiv.org/abs/1910.11645. Variant: level
     `vector`, the default, is DomainBed's, on the final code (one μ and σ over its d numbers), s a classifier, three
     updates in turn. Level `maps` is the authors', on the maps that enter a stage (μ and σ of every channel), s a copy
-    of the rest of the network, all gradients from one forward pass, and an adversary that moves only the scales and
-    shifts of the normalisation layers before that stage.
+    of the rest of the network, all gradients from one forward pass, and an adversarial loss that updates only the
+    scales and shifts of the normalisation layers before that stage.
     """
 
     label = "SagNet"
@@ -81,13 +81,13 @@ class SagNet(Algorithm):
         content = cross_entropy(h(randomise_style(g(x), shares(x), partners(x))), y)
         descend(self.optimizer, content)
 
-        # DomainBed encodes x twice more. Between the two only s moves, so that one pass gives the codes of both.
+        # DomainBed encodes x twice more. Only s changes between the two, so one pass gives the codes of both.
         z = g(x)
         style = cross_entropy(s(randomise_content(z.detach(), partners(x))), y)
         descend(self.style_optimizer, style)
 
         adversary = self.config.w_adv * distance_to_uniform(s(randomise_content(z, partners(x))))
-        descend(self.optimizer, adversary)  # moves g alone: without a gradient, Adam passes over h
+        descend(self.optimizer, adversary)  # updates g alone: Adam skips h, which has no gradient
         return {"loss": content, "style": style, "adversary": adversary}
 
 

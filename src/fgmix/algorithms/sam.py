@@ -12,16 +12,16 @@ from fgmix.algorithms._sharpness import descend, two_gradients
 
 @register_wrapper("sam")
 class SAM(Algorithm):
-    """Sharpness-aware minimization: descend by the gradient at the worst point nearby.
+    """Sharpness-aware minimization: descend along the gradient at the nearby point of highest loss.
 
         ε̂ = ρ g/‖g‖,  g = ∇L(w);    w ← Adam(w, ∇L(w + ε̂))
 
-    with L the objective of the method that it is wrapped around: `sam` is ERM's, `sam+coral` CORAL's. Takes two
-    forward and backward passes.
+    with w the weights and L the objective of the wrapped method: that of ERM in `sam`, that of CORAL in `sam+coral`. A
+    step needs two forward and two backward passes.
 
     Foret et al., "Sharpness-Aware Minimization for Efficiently Improving Generalization", 2021,
     https://arxiv.org/abs/2010.01412. Variant: Adam instead of SGD; both passes see the same random draws, and buffers
-    keep what the first one makes of them.
+    keep the values of the first pass.
     """
 
     label = "SAM"

@@ -13,16 +13,16 @@ from fgmix.functional.gradients import domain_gradients, masked_mean_, share_pas
 
 @register("sandmask")
 class SANDMask(Algorithm):
-    """AND-Mask with a soft mask that also requires the domains' gradients to be of one size.
+    """AND-Mask with a soft mask that also requires the domains' gradients to be of similar size.
 
         s = |mean_e sign g_e|,    m = max(0, tanh(κ (s − τ) / var_e g_e)),    ∇ = m ⊙ mean_e g_e / (mean(m) + 1e-10)
 
-    elementwise, with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy, var_e its unbiased variance over the
-    domains, and mean(m) taken over one parameter tensor. A mask that is 0/0 (s = τ, no variance) counts as 1e-17.
+    elementwise, with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy, var_e the unbiased variance over the
+    domains, and mean(m) taken over one parameter tensor. Where m is 0/0 (s = τ, zero variance), it is set to 1e-17.
 
     Shahtalebi et al., "SAND-mask: An Enhanced Gradient Masking Strategy for the Discovery of Invariances in Domain
-    Generalization", 2021, https://arxiv.org/abs/2106.02266. Variant: DomainBed's, but τ = 0.5: at its default τ = 1 no
-    mask is open, for s never exceeds 1.
+    Generalization", 2021, https://arxiv.org/abs/2106.02266. Variant: DomainBed's, but τ = 0.5: at its default τ = 1 the
+    mask is zero, because s never exceeds 1.
     """
 
     label = "SAND-Mask"

@@ -13,15 +13,16 @@ from fgmix.functional.precision import widened
 
 @register("sd")
 class SD(Algorithm):
-    """Spectral decoupling: penalise large logits, so that a feature that is learned first does not starve the others.
+    """Spectral decoupling: penalise large logits, so that a feature learned early does not suppress the others.
 
         L = CE(o, y) + λ · mean o²,    o = h(g(x))
 
-    Cross-entropy saturates once one feature separates the classes, and the gradients of the other features vanish with
-    it. An L2 penalty on the logits, instead of one on the weights, lets every feature be learned.
+    with o the logits and the mean over samples and classes. Cross-entropy saturates once one feature separates the
+    classes, and the gradients of the other features vanish too. With an L2 penalty on the logits, instead of one on the
+    weights, the other features are still learned.
 
     Pezeshki et al., "Gradient Starvation: A Learning Proclivity in Neural Networks", 2021, equation 25,
-    https://arxiv.org/abs/2011.09468. Variant: DomainBed's, the mean over samples and classes.
+    https://arxiv.org/abs/2011.09468. Variant: DomainBed's, the mean over classes instead of the sum.
     """
 
     label = "SD"

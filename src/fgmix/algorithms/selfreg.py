@@ -23,12 +23,13 @@ class SelfReg(Algorithm):
         R_hdl = MSE(o, λ o_s + (1 − λ) o_r) + 0.3 MSE(z, λ q_s + (1 − λ) q_r)
         L = CE + min(CE, 1) · (λ R_ind + (1 − λ) R_hdl),  the factor min(CE, 1) constant
 
-    P is a projection of the partner's code only: Linear, BatchNorm, ReLU, twice, then Linear, BatchNorm. MSE is the
-    mean over samples and entries. A step takes one pass through the featurizer.
+    o_s, q_s are the logits and projections of the partners under s. P projects the code of the partner only: Linear,
+    BatchNorm, ReLU, twice, then Linear, BatchNorm. MSE is the mean over samples and entries. λ is drawn once per step.
+    In the code R_ind is `individual` and R_hdl `hybrid`. A step needs one forward pass of the featurizer.
 
     Kim et al., "SelfReg: Self-supervised Contrastive Regularization for Domain Generalization", 2021,
-    https://arxiv.org/abs/2104.09841. Variant: DomainBed's, where P keeps its random weights; `train_projection` is the
-    authors' own. Their curriculum over domains is left out.
+    https://arxiv.org/abs/2104.09841. Variant: DomainBed's, where P keeps its random weights; `train_projection` trains
+    P, as in the authors' code. Their curriculum over domains is left out.
     """
 
     label = "SelfReg"

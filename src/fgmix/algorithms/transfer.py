@@ -18,18 +18,18 @@ from fgmix.functional.domains import domain_risks
 
 @register("transfer")
 class Transfer(Algorithm):
-    """Transferable features: no classifier near the own one does much better on one source domain than on another.
+    """Transferable features: no classifier near the trained one does much better on one source domain than on another.
 
         1.  g, h:  a step on CE(h(z), y)
         2.  g:     a step on λ · gap(h'),    gap(h') = max_e L_e(h') − min_e L_e(h')
         3.  h' ← h, then n steps of ascent on λ · gap(h'), each projected to ‖h' − h‖ ≤ δ
 
-    with L_e(h') the cross-entropy of domain e under the adversary h', which the next step's second line uses. Steps 1
-    and 2 are taken by one Adam.
+    with L_e(h') the cross-entropy of domain e under the adversary h'. Step 2 uses the h' of the previous update, or a
+    copy of the initial h. n is `d_steps`. Steps 1 and 2 are taken by one Adam, step 3 by SGD.
 
     Zhang et al., "Quantifying and Improving Transferability in Domain Generalization", 2021, algorithm 1,
-    https://arxiv.org/abs/2106.03632. Variant: DomainBed's, which is the authors'. With `gda` theirs gives the
-    adversary's parameters to the optimiser of steps 1 and 2, so that g and h never learn; here it is SGD for g and h.
+    https://arxiv.org/abs/2106.03632. Variant: DomainBed's, which is the authors'. With `gda` it gives the
+    adversary's parameters to the optimiser of steps 1 and 2, so g and h are never trained; here SGD trains g and h.
     """
 
     label = "Transfer"
@@ -61,11 +61,11 @@ class Transfer(Algorithm):
         x, y = batch_of(batches)
         risk = cross_entropy(self.predict(x), y)
         descend(self.optimizer, risk)
-        descend(self.optimizer, self.weighted_gap(self.encode(batches), batches))  # without a gradient, h stays
+        descend(self.optimizer, self.weighted_gap(self.encode(batches), batches))  # h has no gradient and stays
 
         self.adversary.load_state_dict(self.classifier.state_dict())
         with torch.no_grad():
-            z = self.encode(batches)  # g stands still from here on
+            z = self.encode(batches)  # g does not change from here on
         for _ in range(self.config.d_steps):
             gap = self.weighted_gap(z, batches)
             descend(self.adversary_optimizer, -gap)
@@ -80,7 +80,12 @@ class Transfer(Algorithm):
 
 @torch.no_grad()
 def project_(moved: nn.Module, centre: nn.Module, delta: float) -> None:
-    """Pull the parameters of `moved` back to the ball of radius δ around those of `centre`, of the same layers.
+    """Project the parameters of `moved` to the ball of radius δ around those of `centre`, in place.
+
+    Args:
+        moved: h'.
+        centre: h, with the same layers.
+        delta: δ, a bound on the distance of all parameters together.
 
     Example:
         >>> a, b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)

@@ -16,20 +16,20 @@ NEUMANN_TERMS, NEUMANN_LIMIT = 10, 10.0
 
 @register("trm")
 class TRM(Algorithm):
-    """Transfer risk minimization: the best classifier of one source domain should serve the others.
+    """Transfer risk minimization: the best classifier of one source domain should have a low risk on the others.
 
-    A linear head h_e for each domain follows the codes by 30 steps of gradient descent on its own domain. Then
+    A linear head h_q for each domain q is trained on the codes of its domain by 30 steps of gradient descent. Then
 
         L = CE + 1/k Σ_q ( Σ_{e≠q} α_{qe} L_e(h_q) − λ · vᵀ ∂L_q(h_q)/∂W_q ),   v ≈ H_q⁻¹ Σ_{e≠q} α_{qe} ∂L_e(h_q)/∂W_q
 
-    with L_e(h_q) the cross-entropy of domain e under the head of domain q, W_q its weights, H_q the Hessian of L_q in
-    them, and v constant: the second term is how h_q would answer a change of the codes. The weights α of the pairs grow
-    with their risks, α_{qe} ← α_{qe} exp(η α_{qe} L_e(h_q)), each row normalised before. It is ERM before step
-    `anneal`.
+    with L_e(h_q) the cross-entropy of domain e under the head of domain q, W_q its weights, H_q the Hessian of L_q(h_q)
+    in them, and v constant: the term with λ accounts for the change of the best W_q when the codes change. Each row of
+    the weights α of the pairs is normalised to sum 1 before the loss, and then α_{qe} ← α_{qe} exp(η α_{qe} L_e(h_q)).
+    Before step `anneal` the method is ERM.
 
-    v is a Neumann series, v_{n+1} = v_n − H_q v_n, summed as 2v₁ + v₂ + … + v₁₀ and cut where an entry of the sum
-    exceeds 10. For a linear head under cross-entropy, with codes Z (n, d) and p = softmax, all derivatives have closed
-    forms, ∂L/∂W = (p − onehot)ᵀ Z/n and H v = Sᵀ Z/n with S = p ∘ (Z vᵀ − Σ_c p_c (Z vᵀ)_c).
+    v is a Neumann series, v_{n+1} = v_n − H_q v_n, summed as 2v₁ + v₂ + … + v₁₀; no term is added once an entry of the
+    sum exceeds 10 in absolute value. For a linear head under cross-entropy, with codes Z (n, d) and p = softmax, all
+    derivatives have closed forms, ∂L/∂W = (p − onehot)ᵀ Z/n and H v = Sᵀ Z/n with S = p ∘ (Z vᵀ − Σ_c p_c (Z vᵀ)_c).
 
     Xu and Jaakkola, "Learning Representations that Support Robust Transfer of Predictors", 2021,
     https://arxiv.org/abs/2110.09940. Variant: DomainBed's, which is the authors'; a Neumann series would begin with v₀.
@@ -49,7 +49,7 @@ class TRM(Algorithm):
 
     class Config(BaseConfig):
         lam: float = search(
-            1e-4, log_uniform(1e-5, 1), help="weight λ of the heads' answer", domainbed="cos_lambda", ge=0
+            1e-4, log_uniform(1e-5, 1), help="weight λ of the term with v", domainbed="cos_lambda", ge=0
         )
         anneal: int = search(
             200, log_uniform(1, 1e4, integer=True), help="step from which it is more than ERM", domainbed="iters", ge=0
@@ -63,7 +63,7 @@ class TRM(Algorithm):
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.heads = nn.ModuleList(nn.Linear(self.code_size, self.n_classes) for _ in range(n_domains))
-        self.heads.requires_grad_(False)  # they follow by steps of their own
+        self.heads.requires_grad_(False)  # trained by `follow`, not by the optimiser
         self.register_buffer("alpha", torch.ones(n_domains, n_domains) - torch.eye(n_domains))
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
@@ -76,7 +76,7 @@ class TRM(Algorithm):
         return {"loss": risk + transfer, "risk": risk, "transfer": transfer}
 
     def transfer_risk(self, z: list[Tensor], y: list[Tensor]) -> Tensor:
-        """The mean over q, after the heads have followed; moves α."""
+        """The mean over q, of codes z and labels y of each domain; trains the heads before and updates α after."""
         alpha = self.alpha / self.alpha.sum(1, keepdim=True)
         terms, risks = [], []
         for q, head in enumerate(self.heads):
@@ -95,7 +95,7 @@ class TRM(Algorithm):
 
 @torch.no_grad()
 def follow(head: nn.Linear, Z: Tensor, y: Tensor) -> None:
-    """Steps of gradient descent on the cross-entropy of a linear head.
+    """Train a linear head by `HEAD_STEPS` steps of gradient descent on its cross-entropy.
 
     Args:
         head: changed in place.
@@ -122,7 +122,7 @@ def weight_gradient(Z: Tensor, o: Tensor, y: Tensor) -> Tensor:
 def neumann(v: Tensor, Z: Tensor, o: Tensor) -> Tensor:
     """2v₁ + v₂ + … ≈ H⁻¹ v of a linear head's Hessian H at codes Z and logits o, with v_{n+1} = v_n − H v_n.
 
-    Cut where an entry exceeds the limit, without a look at the numbers: no wait for a GPU.
+    No term is added once an entry exceeds the limit. `where` instead of `if`: the host does not wait for a GPU.
 
     Args:
         v: v₀ (C, d).

@@ -19,13 +19,13 @@ HIDDEN = 100  # width of DomainBed's discriminator
 
 @register("urm")
 class URM(Algorithm):
-    """Uniform risk minimization: codes that an adversary cannot tell from uniform noise.
+    """Uniform risk minimization: codes that a discriminator cannot tell from uniform noise.
 
         g, h:  min  CE(h(z), y) + λ · l₁(D(z)),    z = σ(g(x))
         D:     min  l₁(D(u)) + λ · l₀(D(z)),       u ~ U[−1, 1)^d for σ = tanh, U[0, 1)^d for σ = ReLU
 
-    in turn, with l₁ and l₀ the mean binary cross-entropies against the labels 1 (noise) and 0 (codes), and z the codes
-    of the first line in both. The activation σ, which bounds the codes, is part of the featurizer from then on.
+    in turn, with D the discriminator, l₁ and l₀ the mean binary cross-entropies against the labels 1 (noise) and 0
+    (codes), and z in both lines the codes from before the step. The activation σ becomes part of the featurizer.
 
     Krishnamachari et al., "Uniformly Distributed Feature Representations for Fair and Robust Learning", 2024,
     https://openreview.net/forum?id=PgLbS5yp8n. Variant: DomainBed's, which is the authors'.
@@ -84,13 +84,13 @@ class URM(Algorithm):
         return binary_cross_entropy_with_logits(o, torch.full_like(o, label))
 
     def noise(self, z: Tensor) -> Tensor:
-        """u, uniform over the range of σ, of the shape of the codes z."""
+        """u, uniform over [−1, 1) for tanh and [0, 1) for ReLU, of the shape of the codes z."""
         u = torch.rand_like(z)
         return 2 * u - 1 if self.config.activation == "tanh" else u
 
 
 def noise_discriminator(d: int, hidden_layers: int) -> nn.Module:
-    """D: codes (n, d) → one logit (n, 1), through 1 + `hidden_layers` layers of 100 with LeakyReLU.
+    """D: codes (n, d) → one logit (n, 1), through 1 + `hidden_layers` layers of 100, LeakyReLU after each.
 
     Example:
         >>> noise_discriminator(4, 1)(torch.zeros(2, 4)).shape

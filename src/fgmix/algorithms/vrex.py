@@ -14,10 +14,11 @@ from fgmix.functional.domains import domain_risks
 class VREx(Algorithm):
     """Penalise the variance of the source domains' risks.
 
-        L = mean_e L_e + λ_t · 1/k Σ_e (L_e − mean L)²
+        L = L̄ + λ_t · 1/k Σ_e (L_e − L̄)²,    L̄ = mean_e L_e
 
-    with L_e the cross-entropy of domain e. λ_t = 1 before step `anneal`, λ from then on; Adam restarts at that step,
-    because the gradient's size jumps. With one domain the variance is zero, and it is ERM.
+    with L_e the cross-entropy of domain e. λ_t is 1 before step `anneal` and λ from then on; at that step Adam is
+    reset, because the magnitude of the gradients changes abruptly. With one domain the variance is zero, and the loss
+    is that of ERM.
 
     Krueger et al., "Out-of-Distribution Generalization via Risk Extrapolation (REx)", 2021,
     https://arxiv.org/abs/2003.00688. Variant: DomainBed's, whose first term is the mean of the risks (the paper's is
