@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fgmix.errors import UserError
 from fgmix.files import read_json, write_json
 from fgmix.results.collect import collect
 from fgmix.runs import lean
@@ -56,13 +57,13 @@ def test_metrics_that_are_no_numbers_are_kept(sweep: list[RunRecord]) -> None:
 
 
 @pytest.mark.parametrize("loss", [-0.5, float("inf"), "low", None])
-def test_a_loss_that_no_run_has_is_refused(sweep: list[RunRecord], loss: object) -> None:
+def test_a_loss_that_no_run_has_is_refused_at_the_latest_when_it_is_looked_at(sweep: list[RunRecord], loss: object) -> None:
     assert sweep[0].folder is not None
     content = read_json(sweep[0].folder / RECORD)
     content["evaluations"][2]["loss"]["raw"]["d0"]["holdout"] = loss
     write_json(sweep[0].folder / RECORD, content)
-    with pytest.raises(ValueError, match=r"loss on d0|not whole"):
-        lean.read_lean_record(sweep[0].folder / RECORD)
+    with pytest.raises(UserError, match=r"loss on d0|not whole"):
+        lean.read_lean_record(sweep[0].folder / RECORD).as_dict()
 
 
 @pytest.mark.parametrize("name", ['x": 0.5', "a\\", "loss", "0.5", 'q": {"', "é"])

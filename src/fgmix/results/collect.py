@@ -83,12 +83,13 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
 
 
 def _read_once(path: Path, known: dict[Path, RunRecord], notes: list[str]) -> RunRecord | None:
-    if path not in known:
+    record = known.get(path)
+    if record is None:
         try:
-            known[path] = read_lean_record(path)
+            known[path] = record = read_lean_record(path)
         except UserError as error:
             notes.append(f"Skipped a record. {error}")
-    return known.get(path)
+    return record
 
 
 def _plans(out: Path, notes: list[str]) -> list[Plan]:

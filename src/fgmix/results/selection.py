@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
@@ -59,10 +60,6 @@ class Cell(NamedTuple):
     @property
     def method(self) -> Method:
         return Method(self.algorithm, self.model)
-
-    def is_of(self, origin: str | None) -> bool:
-        """Whether it is about runs of an origin; None for any."""
-        return origin is None or split_origin(self.algorithm)[1] == origin
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,16 @@ class Selection:
 
     def trials(self, dataset: str, origin: str | None = None) -> list[int]:
         """Trial seeds of a dataset; of one origin, or of all."""
-        return sorted({cell.trial_seed for cell in self.cells if cell.dataset == dataset and cell.is_of(origin)})
+        origins = self._trials[dataset] if origin is None else [origin]
+        return sorted({trial for each in origins for trial in self._trials[dataset][each]})
+
+    @cached_property  # every row of every table asks
+    def _trials(self) -> Mapping[str, Mapping[str, set[int]]]:
+        """Trial seeds by dataset and origin."""
+        found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for cell in self.cells:
+            found[cell.dataset][split_origin(cell.algorithm)[1]].add(cell.trial_seed)
+        return found
 
     def accuracies(self) -> dict[Cell, float]:
         """The numbers alone."""

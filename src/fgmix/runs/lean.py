@@ -2,7 +2,7 @@
 
 Almost all of a record are the numbers of its evaluations. They are read straight into one array, with NaN where nothing
 was measured, and an evaluation is put together when it is looked at. Losses and the method's metrics, which no table
-shows, stay in the file until then.
+shows, stay in the file until then: the digest of the file is checked, their ranges are when they are read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypedDict, overload
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from fgmix.errors import UserError
@@ -34,7 +35,6 @@ _OTHERS = (  # entries of a record besides its evaluations
 )
 _names = msgspec.json.Decoder(list[str]).decode
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-_Loss = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class _Parts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -44,44 +44,45 @@ class _Parts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     train: _Share = NOWHERE
 
 
-class _Losses(msgspec.Struct, gc=False):
-    """Losses on the parts of a domain: they are checked, not kept."""
-
-    holdout: _Loss = 0.0
-    train: _Loss = 0.0
-
-
 class _Reader:
-    """Reads records with given domains, sorted: a type of their own spares a dictionary for each model and step."""
+    """Reads records with given domains: types of their own spare a dictionary for each model and step.
 
-    def __init__(self, domains: tuple[str, ...]) -> None:
-        keys = [f"domain{number}" for number in range(len(domains))]  # a name may be no identifier
-        parts = [(key, _Parts) for key in keys]
-        scores = msgspec.defstruct(
-            "_Scores", parts, rename=dict(zip(keys, domains)), forbid_unknown_fields=True, gc=False
-        )
-        by_model = dict[Model, scores]  # type: ignore[valid-type]
+    Args:
+        names: the list of domains, as it is written in a record.
+    """
+
+    def __init__(self, names: bytes) -> None:
+        self.domains: tuple[str, ...] = tuple(sorted(_names(names)))
+        keys = [f"domain{number}" for number in range(len(self.domains))]  # a name may be no identifier
+        by_model = _struct(MODELS, MODELS, _struct(keys, self.domains, _Parts) | UnsetType, UNSET)
         entries: list[Any] = [
             ("step", Annotated[int, msgspec.Meta(ge=0)]),
             ("accuracy", by_model),
-            ("loss", dict[str, dict[str, _Losses]]),
-            ("headline", by_model, {}),
+            ("headline", by_model | UnsetType, UNSET),
         ]
         evaluation = msgspec.defstruct("_Evaluation", entries, gc=False)
         kinds = {**dict.fromkeys(_OTHERS, Any), "evaluations": list[evaluation]}  # type: ignore[valid-type]
         content = TypedDict("content", kinds, total=False)  # type: ignore[misc]
         self.content: Callable[[bytes], Any] = msgspec.json.Decoder(content).decode
         self._numbers_of = attrgetter(*(f"{key}.{split}" for key in keys for split in SPLITS))
-        self._lacking = [NOWHERE] * len(domains) * len(SPLITS)
-        self._shape = -1, len(domains), len(SPLITS)
+        self._lacking = [NOWHERE] * len(self.domains) * len(SPLITS)
+        self._shape = -1, len(self.domains), len(SPLITS)
 
-    def numbers(self, scores: list[dict[Model, Any]], models: tuple[Model, ...]) -> Numbers:
+    def numbers(self, scores: list[Any], models: tuple[Model, ...]) -> Numbers:
         """The array of the scores of some evaluations; a model that one of them lacks is NaN there."""
         flat: list[float] = []
         for by_model in scores:
             for model in models:
-                flat += self._numbers_of(by_model[model]) if model in by_model else self._lacking
+                found = getattr(by_model, model)
+                flat += self._lacking if found is UNSET else self._numbers_of(found)
         return np.array(flat).reshape(len(scores), *self._shape)
+
+
+def _struct(keys: Sequence[str], names: Sequence[str], kind: Any, *default: Any) -> Any:
+    """A type with an entry for each name."""
+    entries = [(key, kind, *default) for key in keys]
+    rename = dict(zip(keys, names))
+    return msgspec.defstruct("_Struct", entries, rename=rename, forbid_unknown_fields=True, gc=False)
 
 
 _reader = lru_cache(maxsize=100)(_Reader)
@@ -212,7 +213,7 @@ class _Evaluations(CompactEvaluations):
 
 
 def read_lean_record(file: Path) -> RunRecord:
-    """The record at a record.json, equal to what `read_record` gives, and checked as there."""
+    """The record at a record.json, equal to what `read_record` gives, and checked as there but for losses."""
     try:
         return _read(file)
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
@@ -222,33 +223,34 @@ def read_lean_record(file: Path) -> RunRecord:
 def _read(file: Path) -> RunRecord:
     data = read_bytes(file)
     check_json(data, str(file))
-    domains = _domains(data)
-    reader = _reader(domains)
+    reader = _reader(_domains(data))
     content = reader.content(data)
     evaluations = content["evaluations"]
-    models = tuple([model for model in MODELS if any(model in each.accuracy for each in evaluations)])
-    accuracy = reader.numbers([each.accuracy for each in evaluations], models)
-    by_accuracy = not any(each.headline for each in evaluations)
-    headline = None if by_accuracy else reader.numbers([each.headline for each in evaluations], models)
+    scores = [each.accuracy for each in evaluations]
+    models = tuple([model for model in MODELS if any(getattr(each, model) is not UNSET for each in scores)])
+    accuracy, headline = reader.numbers(scores, models), None
+    if any(each.headline is not UNSET for each in evaluations):
+        headline = reader.numbers([each.headline for each in evaluations], models)
+        _check_equal(np.isnan(accuracy), np.isnan(headline), "a metric where accuracy is")
     steps = tuple([each.step for each in evaluations])
-    lean = _Evaluations(steps, models, domains, accuracy, headline, file, data[:_SEAL])
+    lean = _Evaluations(steps, models, reader.domains, accuracy, headline, file, data[:_SEAL])
     record = as_record(content, str(file), file.parent, lean)
-    _check_tests(lean, record.spec.test_domains)
+    for name in record.spec.test_domains:
+        lacking = np.isnan(accuracy[:, :, reader.domains.index(name)])
+        _check_equal(lacking[..., _HOLDOUT], lacking[..., _TRAIN], f"accuracy on all of {name}")
     return record
 
 
-def _domains(data: bytes) -> tuple[str, ...]:
-    """The domains of a record, sorted, from where `seals.seal_json` lays them out."""
+def _domains(data: bytes) -> bytes:
+    """The domains of a record, from where `seals.seal_json` lays them out."""
     start = data.index(_DOMAINS) + len(_DOMAINS) - 1
-    return tuple(sorted(_names(data[start : data.index(b"\n ],", start) + len("\n ]")])))
+    return data[start : data.index(b"\n ],", start) + len("\n ]")]
 
 
-def _check_tests(found: _Evaluations, tests: tuple[str, ...]) -> None:
-    """Refuse evaluations without the accuracy on the training part of a test domain."""
-    for name in tests:
-        on_test = found.accuracy[:, :, found.domains.index(name)]
-        if (np.isnan(on_test[..., _TRAIN]) != np.isnan(on_test[..., _HOLDOUT])).any():
-            raise ValueError(f"no accuracy on {name}")
+def _check_equal(one: NDArray[np.bool_], other: NDArray[np.bool_], expected: str) -> None:
+    """Refuse evaluations that lack numbers of the one kind where they have the other."""
+    if (one != other).any():
+        raise ValueError(f"Expected {expected}.")
 
 
 @lru_cache(maxsize=8)

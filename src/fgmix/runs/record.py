@@ -158,7 +158,7 @@ class RunRecord:
         """Digest of the dataset."""
         return self.spec.data
 
-    @property
+    @cached_property  # a report asks thousands of runs, once for each model
     def sources(self) -> tuple[str, ...]:
         """Names of the source domains."""
         return tuple(name for name in self.domains if name not in self.spec.test_domains)
@@ -228,7 +228,7 @@ class RunRecord:
         """All metrics on each test domain: of the weights that selection chose, on the part that is reported."""
         return {name: Metrics.from_dict(found) for name, found in self.unseen.get(model, {}).items()}
 
-    @cached_property  # a report asks thousands of runs, several times each
+    @cached_property  # as above
     def models(self) -> tuple[Model, ...]:
         """The models that were evaluated: the raw one, and the average if there is one."""
         last = self.evaluations[-1] if self.evaluations else None
