@@ -57,7 +57,7 @@ def test_metrics_that_are_no_numbers_are_kept(sweep: list[RunRecord]) -> None:
 
 
 @pytest.mark.parametrize("loss", [-0.5, float("inf"), "low", None])
-def test_a_loss_that_no_run_has_is_refused_at_the_latest_when_it_is_looked_at(sweep: list[RunRecord], loss: object) -> None:
+def test_a_loss_that_no_run_has_is_refused_when_it_is_looked_at(sweep: list[RunRecord], loss: object) -> None:
     assert sweep[0].folder is not None
     content = read_json(sweep[0].folder / RECORD)
     content["evaluations"][2]["loss"]["raw"]["d0"]["holdout"] = loss

@@ -44,9 +44,7 @@ class MIRO(Algorithm):
 
     class Config(BaseConfig):
         lam: float = search(0.1, None, paper=choice(0.001, 0.01, 0.1, 1.0), help="weight λ of the regularisation", ge=0)
-        lr_mult: float = setting(
-            10.0, help="learning rate of the variances, as a multiple of the network's", gt=0
-        )
+        lr_mult: float = setting(10.0, help="learning rate of the variances, as a multiple of the network's", gt=0)
 
     config: Config  # narrows the base's type
 
