@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_every_example_is_run() -> None:
-    tests = (ROOT / "tests" / "test_examples.py").read_text()
+    tests = "".join((ROOT / "tests" / name).read_text() for name in ("test_examples.py", "deploy/test_export.py"))
     examples = [path.name for path in (ROOT / "examples").glob("*.py")]
     assert examples
     assert not [name for name in examples if f'"{name}"' not in tests]

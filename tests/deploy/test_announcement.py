@@ -46,6 +46,7 @@ def test_without_a_gpu_images_are_offered_a_frozen_backbone() -> None:
     images = replace(vectors(), kind="images")
     assert "No GPU is used: --frozen " in advice(spec, images, "cpu")[0]
     assert advice(replace(spec, frozen=True), images, "cpu") == []
+    assert advice(replace(spec, backbone="small_cnn"), images, "cpu") == []  # it has no weights that could be frozen
     assert advice(spec, vectors(), "cpu") == []
 
 

@@ -18,7 +18,9 @@ def held_out(domain: str, right: int, n: int, *, novel: int = 0, seed: int = 0) 
     y = rng.integers(0, 2, n)
     margin = rng.uniform(0.1, 4, n) * np.where(np.arange(n) < n - right, -1, 1)  # the first ones are wrong
     logits = np.stack([np.where(y == c, margin, 0.0) for c in (0, 1)], axis=1)
-    return HeldOut(domain, logits, np.where(np.arange(n) < novel, 2.0, 0.5), y, in_domain_accuracy=0.9)
+    novelty = np.stack([np.where(np.arange(n) < novel, 2.0, 0.5), np.zeros(n)], axis=1)
+    noise = np.array([[9.0, 0.0]] * 5)  # recognised
+    return HeldOut(domain, logits, novelty, y, in_domain_accuracy=0.9, noise=noise)
 
 
 THREE = [held_out("x", 6, 10, novel=4), held_out("y", 16, 20, seed=1), held_out("z", 30, 30, novel=1, seed=2)]
@@ -69,7 +71,7 @@ def test_levels_as_asked() -> None:
 
 def test_instances_of_classes_that_no_other_domain_has() -> None:
     three = [
-        HeldOut(name, np.eye(3)[y], np.zeros(4), np.array(y), in_domain_accuracy=1.0)
+        HeldOut(name, np.eye(3)[y], np.zeros((4, 2)), np.array(y), in_domain_accuracy=1.0)
         for name, y in (("x", [0, 1, 2, 2]), ("y", [0, 1, 0, 1]), ("z", [0, 0, 0, 0]))
     ]
     assert [d.unknown for d in estimate(three).domains] == [0.5, 0.0, 0.0]
@@ -81,7 +83,7 @@ def test_classes_that_a_network_never_saw_do_not_enter_the_temperature() -> None
     y = rng.integers(0, 2, 200)
     logits = np.column_stack([3 * (y == 0), 3 * (y == 1), np.zeros(200)]) + rng.normal(size=(200, 3))
     own = np.where(np.arange(200) < 60, 2, y)
-    with_own = [HeldOut(n, logits, np.zeros(200), c, in_domain_accuracy=1.0) for n, c in (("x", own), ("z", y))]
+    with_own = [HeldOut(n, logits, np.zeros((200, 2)), c, in_domain_accuracy=1.0) for n, c in (("x", own), ("z", y))]
     found = estimate(with_own)
     assert found.temperature == pytest.approx(fit_temperature([logits[60:], logits], [y[60:], y]))
     assert found.domains[0].unknown == pytest.approx(0.3)
@@ -91,7 +93,7 @@ def test_the_metric_that_is_asked_for_leads() -> None:
     rng = np.random.default_rng(0)
     y = (np.arange(300) % 10 == 0).astype(np.int64)
     always = np.tile([2.0, 0.0], (300, 1)) + 0.1 * rng.normal(size=(300, 2))
-    three = [HeldOut(name, always, np.zeros(300), y, in_domain_accuracy=1.0) for name in "xyz"]
+    three = [HeldOut(name, always, np.zeros((300, 2)), y, in_domain_accuracy=1.0) for name in "xyz"]
     plain, balanced = estimate(three), estimate(three, metric="balanced_accuracy")
     assert (plain.value, balanced.value) == (pytest.approx(0.9), pytest.approx(0.5))
     assert balanced.accuracy == pytest.approx(0.9)
@@ -120,7 +122,7 @@ def test_a_frequent_class_does_not_lend_its_accuracy_to_a_rare_one() -> None:
     """95 % of each domain are found; half of the predictions of the rare class are wrong, so none is trusted."""
     y = np.repeat([0, 1], [95, 5])
     guesses = np.concatenate([np.zeros(90, int), np.ones(10, int)])  # 90 + 5 of 100 are correct
-    domains = [HeldOut(name, 4.0 * np.eye(2)[guesses], np.zeros(100), y, in_domain_accuracy=1.0) for name in "xyz"]
+    domains = [HeldOut(name, 4.0 * np.eye(2)[guesses], np.zeros((100, 2)), y, in_domain_accuracy=1.0) for name in "xyz"]
     frequent, rare = estimate(domains).predicted
     assert (frequent.predicted, frequent.trusted, frequent.trusted_accuracy) == (270, 270, 1.0)
     assert (rare.predicted, rare.trusted, rare.trusted_accuracy) == (30, 0, None)

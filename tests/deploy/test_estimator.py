@@ -213,6 +213,13 @@ def test_kinds_of_labels(labels: list[Any]) -> None:
     assert model.score(X, y) > 0.95
 
 
+def test_a_label_that_is_missing_is_named() -> None:
+    x, labels = np.random.default_rng(0).normal(size=(8, 3)), np.array(["a", "b"] * 4, dtype=object)
+    labels[5] = None
+    with pytest.raises(ValueError, match=r"a label for each sample. Found None for sample 5"):
+        DomainGeneralizer("erm", steps=2).fit(x, labels, domains=[0, 1] * 4)
+
+
 def test_without_domains_it_is_erm_and_says_so() -> None:
     with pytest.warns(UserWarning, match="training ERM instead") as caught:
         model = quick(settings={"gamma": 3.0, "lr": 2e-3}).fit(X, Y)

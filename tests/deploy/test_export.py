@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ from fgmix.deploy.export import export_model
 from fgmix.deploy.model import Model
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,28 @@ def test_onnx_of_images_takes_pixels_and_decides(image_model: Model, tmp_path: P
     np.testing.assert_allclose(p.max(1), [float(row["confidence"]) for row in rows], atol=1e-3)
     np.testing.assert_allclose(novelty, [float(row["novelty"]) for row in rows], rtol=1e-2, atol=1e-3)
     assert ["yes" if t else "no" for t in trusted] == [row["trusted"] for row in rows]
+
+
+def test_the_example_without_torch(image_model: Model, tmp_path: Path) -> None:
+    """It prepares images as `fgmix predict` does, to a grey level: large, turned, transparent, in print colours."""
+    pytest.importorskip("onnxruntime")
+    example = runpy.run_path(str(EXAMPLES / "onnx_without_torch.py"))
+    rng = np.random.default_rng(0)
+    smooth = Image.fromarray(rng.integers(0, 256, (6, 9, 4), dtype=np.uint8)).resize((90, 60))
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    paths = [tmp_path / name for name in ("large.png", "turned.jpg", "clear.png", "print.jpg")]
+    smooth.convert("RGB").save(paths[0])
+    smooth.convert("RGB").save(paths[1], exif=turned)
+    smooth.save(paths[2])
+    smooth.convert("RGB").convert("CMYK").save(paths[3])
+    found = example["predict"](str(export_model(image_model, tmp_path / "model.onnx")), paths)
+    rows = list(predict_paths(image_model, paths, progress=False))
+    assert [label for label, *_ in found] == [row["label"] for row in rows]
+    expected = [float(row["confidence"]) for row in rows]
+    np.testing.assert_allclose([confidence for _, confidence, *_ in found], expected, atol=5e-3)
+    assert np.ptp(expected[:3]) > 0.1  # to leave out a step of the preparation would show
+    assert ["yes" if trusted else "no" for *_, trusted in found] == [row["trusted"] for row in rows]
 
 
 WITHOUT_TORCH = """

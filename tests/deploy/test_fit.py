@@ -273,7 +273,7 @@ def test_a_broken_model_is_told_in_a_sentence(folder: Path, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"weights\.safetensors.*damaged"):
         load_model(tmp_path)
     write_json(tmp_path / "model.json", {"schema": 99})
-    with pytest.raises(UserError, match="schema 5"):
+    with pytest.raises(UserError, match="schema 6"):
         load_model(tmp_path)
     with pytest.raises(UserError, match="fgmix fit"):
         load_model(tmp_path / "nowhere")

@@ -113,8 +113,13 @@ def test_codes_that_are_all_one_do_not_divide_by_zero() -> None:
 
 
 def judged(correct: np.ndarray, novelty: np.ndarray, confidence: np.ndarray, noise: float = 9.0) -> Judged:
-    """All of one class."""
-    return Judged(np.zeros(len(correct), int), confidence, correct, novelty, np.full(50, noise))
+    """All of one class, novel by their codes alone."""
+    return Judged(np.zeros(len(correct), int), confidence, correct, of_codes(novelty), of_codes(np.full(50, noise)))
+
+
+def of_codes(novelty: np.ndarray) -> np.ndarray:
+    """Both parts of novelty, of features that lie where they should."""
+    return np.stack([novelty, np.zeros_like(novelty)], axis=1)
 
 
 def test_trust_is_the_least_confidence_that_reaches_the_target() -> None:
@@ -129,9 +134,8 @@ def test_trust_is_the_least_confidence_that_reaches_the_target() -> None:
     assert choose_rule([x], 1, 1.0).min_confidence == pytest.approx(0.51)
     assert choose_rule([judged(p < 0, np.zeros(100), p)], 1, 0.9).min_confidence is None  # never correct
     assert choose_rule([x, y], 1, 0.9, min_confidence=0.3).min_confidence == 0.3
-    assert (
-        not choose_rule([judged(p < 0, np.zeros(100), p)], 1, 0.9).trusted(np.zeros(100, int), p, np.zeros(100)).any()
-    )
+    never = choose_rule([judged(p < 0, np.zeros(100), p)], 1, 0.9)
+    assert not never.trusted(np.zeros(100, int), p, np.zeros((100, 2))).any()
 
 
 def test_a_handful_of_correct_predictions_is_no_reason_to_trust() -> None:
@@ -146,14 +150,15 @@ def test_every_class_reaches_the_target() -> None:
     p = rng.uniform(0.3, 1, 3000)
     correct = rng.uniform(size=3000) < np.choose(predicted, [0.98, np.where(p > 0.8, 0.97, 0.2), 0.0, 1.0])
     thirds = [np.arange(3000) % 3 == k for k in range(3)]
-    domains = [Judged(predicted[t], p[t], correct[t], np.zeros(t.sum()), np.full(50, 9.0)) for t in thirds]
+    domains = [Judged(predicted[t], p[t], correct[t], np.zeros((t.sum(), 2)), np.full((50, 2), 9.0)) for t in thirds]
     rule = choose_rule(domains, 4, 0.9)
-    trusted = rule.trusted(predicted, p, np.zeros(3000))
+    trusted = rule.trusted(predicted, p, np.zeros((3000, 2)))
     assert [least is None for least in rule.by_class] == [False, False, True, True]
     assert not trusted[predicted >= 2].any()
     for c in (0, 1):  # the lowest confidence that reaches the target for this class and for all, tried one by one
-        own = [least for least in np.sort(p[predicted == c]) if correct[(predicted == c) & (p >= least)].mean() >= 0.9]
-        assert rule.by_class[c] == max(own[0], rule.min_confidence or 2)
+        own = np.sort(p[(predicted == c) & (p >= (rule.min_confidence or 2))])
+        reached = [least for least in own if correct[(predicted == c) & (p >= least)].mean() >= 0.9]
+        assert rule.by_class[c] == reached[0]
         assert correct[trusted & (predicted == c)].mean() >= 0.9
     assert correct[trusted].mean() >= 0.9
 
@@ -166,11 +171,40 @@ def test_novelty_counts_where_it_carries_information() -> None:
     assert found.uses_novelty
     assert found.wrong_auroc == pytest.approx(0.875, abs=0.06)
     assert found.noise_auroc == 0
-    assert found.novel_above == pytest.approx(1.9, abs=0.1)  # 95 % of the correct ones pass
+    assert found.novel_above == pytest.approx((1.9, 1), abs=0.1)  # 95 % of the correct ones pass
     assert choose_rule([judged(correct, useless, p, noise=9.0)], 1, 0.9).uses_novelty  # it knows noise
     blind = choose_rule([judged(correct, useless, p, noise=0.0)], 1, 0.4)
     assert not blind.uses_novelty
-    assert blind.trusted(np.zeros(1, int), np.ones(1), np.full(1, 99.0)).all()
+    one = np.zeros(1, int), np.ones(1)
+    assert blind.trusted(*one, np.array([[99.0, 0.0]])).all()
+    assert not blind.trusted(*one, np.array([[99.0, 1.1]])).any()  # features far outside are novel in any case
+
+
+def test_a_class_is_trusted_for_enough_predictions_of_its_own() -> None:
+    """All 25 of class 1 are correct, but fewer than 20 are as confident as all predictions must be for the target."""
+    predicted = np.repeat([0, 1], [200, 25])
+    p = np.concatenate([np.linspace(0.3, 1, 200), np.linspace(0.5, 0.99, 25)])
+    correct = (predicted == 1) | (p > 0.75)
+    rule = choose_rule([Judged(predicted, p, correct, np.zeros((225, 2)), np.zeros((50, 2)))], 2, 0.95)
+    assert rule.min_confidence is not None
+    assert (p[predicted == 1] >= rule.min_confidence).sum() < 20
+    assert rule.by_class[1] is None
+    assert rule.by_class[0] is not None
+
+
+def test_features_far_outside_are_novel_whatever_their_codes() -> None:
+    """In other units, say: a network may give them the code of a class."""
+    x, held_out = RNG.normal(size=(500, 8)), RNG.normal(size=(200, 8))
+    familiar = fit_familiar(np.tanh(x), np.arange(500) % 2, np.tanh(held_out), held_out)
+    assert familiar.size == pytest.approx(np.quantile((held_out**2).sum(1), 0.99))
+    for far in (10, 1e6):
+        assert (familiar.parts(np.tanh(held_out), far * held_out)[:, 1] > 1).mean() > 0.95
+    network = Network(nn.Tanh(), nn.Linear(8, 2), 1.0, familiar).eval()
+    with torch.no_grad():
+        _, novelty = network(torch.from_numpy(2 * held_out).float())
+    code, size = familiar.parts(np.tanh(2 * held_out), 2 * held_out).T
+    assert 0.5 < (size > 1).mean() < 1
+    np.testing.assert_allclose(novelty.numpy(), [max(c, s) if s > 1 else c for c, s in zip(code, size)], rtol=1e-4)
 
 
 def test_reliability_by_hand() -> None:

@@ -31,6 +31,21 @@ def test_a_row_for_each_method_and_model_that_kept_them() -> None:
     assert "| ERM | 75.0 | 87.5 |" in markdown(table)
 
 
+def test_the_worst_domain_is_that_of_the_runs_metric() -> None:
+    """By accuracy b is worse than a (70 against 75 %), by balanced accuracy a (50 against 70 %)."""
+    y, guesses = np.repeat([0, 1], 10), np.repeat([0, 1, 1, 0], [7, 3, 7, 3])
+    seventy = metrics(y, guesses, np.eye(2)[guesses])
+    for metric, shown in (("accuracy", "b 70.0"), ("balanced_accuracy", "a 50.0")):
+        records = [
+            replace(finished(name, 0.7, domains="a b"), unseen={"raw": {name: found.as_dict()}})
+            for name, found in (("a", ALWAYS), ("b", seventy))
+        ]
+        chosen = [replace(record, spec=replace(record.spec, metric=metric)) for record in records]
+        (table,) = metrics_tables(select(chosen))
+        assert table.rows[0].entries[-1].shown == shown
+        assert f"that of the lowest {metric.replace('_', ' ')}." in table.caption
+
+
 def test_other_rules_report_other_weights() -> None:
     record = replace(finished("a", 0.75), unseen={"raw": {"a": ALWAYS.as_dict()}})
     assert metrics_tables(select([record], "oracle")) == []

@@ -112,7 +112,7 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     path = as_path(dataset)
     ending = path.suffix.lower()
     if not dataset or not (os.sep in dataset or ending in (".npz", ".csv") or os.path.lexists(path)):
-        raise unknown("dataset", dataset, names())
+        raise UserError(f"{unknown('dataset', dataset, names())} There is no file or folder of this name either.")
     if ending == ".npz" and os.path.isfile(path):
         return load_npz(path)
     if os.path.isdir(path) or (ending == ".csv" and os.path.isfile(path)):

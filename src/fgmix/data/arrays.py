@@ -76,7 +76,7 @@ def load_npz(path: Path) -> DomainDataset:
     found = open_npz(path, KEYS)
     arrays = found.arrays
     if any(key not in arrays for key in ("x", "y", "domain")):
-        names = listed([*arrays, *found.others]) or "none"
+        names = listed(found.names) or "none"
         raise UserError(
             f"Expected the arrays X, y and domain in {path}. Found {names}. Rename or add arrays, and save with "
             "numpy.savez."

@@ -144,7 +144,7 @@ def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Pat
             missing.append(f"{cells['path']!r} (line {number})")
     if missing:
         raise UserError(
-            f"Expected the {len(files)} files that {path} names, relative to {path.parent}. Found no "
+            f"Expected the {len(files)} files that {path} names, relative to {path.parent.absolute()}. Found no "
             f"{listed(missing)}. Correct the paths, or remove the lines."
         )
     return tuple(times.items())

@@ -25,10 +25,17 @@ GB = 1_000_000_000
 
 @dataclass(frozen=True)
 class Npz:
-    """What was read from an .npz file: the arrays asked for, under lower-case names, and the names of the others."""
+    """What was read from an .npz file.
+
+    Args:
+        arrays: those asked for, under lower-case names.
+        others: names of the others.
+        names: of all, as the file has them.
+    """
 
     arrays: dict[str, npt.NDArray[Any]]
     others: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 def open_npz(path: Path, keys: Sequence[str]) -> Npz:
@@ -39,43 +46,47 @@ def open_npz(path: Path, keys: Sequence[str]) -> Npz:
             members = _named(archive, path)
             wanted = {key: members[key] for key in members if key in keys}
             on_disk = os.fstat(file.fileno()).st_size
-            for key, info in wanted.items():
-                _require_plain(archive, info, key, on_disk, path)
+            for info in wanted.values():
+                _require_plain(archive, info, on_disk, path)
             _require_memory(sum(info.file_size for info in wanted.values()), path)
             arrays = {key: _read(archive, info) for key, info in wanted.items()}
-    others = tuple(info.filename.removesuffix(".npy") for key, info in members.items() if key not in keys)
-    return Npz(arrays, others)
+    names = {key: _name(info) for key, info in members.items()}
+    return Npz(arrays, tuple(name for key, name in names.items() if key not in keys), tuple(names.values()))
+
+
+def _name(info: zipfile.ZipInfo) -> str:
+    return info.filename.removesuffix(".npy")
 
 
 def _named(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
     """The archive's members by lower-case name; UserError where two differ in case alone."""
     members: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
-        key = info.filename.removesuffix(".npy").lower()
+        key = _name(info).lower()
         if key in members:
-            names = [each.filename.removesuffix(".npy") for each in (members[key], info)]
+            names = [_name(each) for each in (members[key], info)]
             raise UserError(f"Expected one array {key!r} in {path}. Found {' and '.join(names)}. Remove one of them.")
         members[key] = info
     return members
 
 
-def _require_plain(archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str, on_disk: int, path: Path) -> None:
+def _require_plain(archive: zipfile.ZipFile, info: zipfile.ZipInfo, on_disk: int, path: Path) -> None:
     """Read an array's header alone: it must hold plain values, as many as the file can."""
     with archive.open(info) as stream:
         shape, dtype = _header(stream)
         header = stream.tell()
     if dtype.hasobject:
         raise UserError(
-            f"Expected numbers or texts in the array {key!r} of {path}. Found Python objects (dtype object). Convert "
-            "it before saving: texts with .astype(str), numbers with .astype(float)."
+            f"Expected numbers or texts in the array {_name(info)!r} of {path}. Found Python objects (dtype object). "
+            "Convert it before saving: texts with .astype(str), numbers with .astype(float)."
         )
     most = on_disk * (DEFLATE if info.compress_type == zipfile.ZIP_DEFLATED else 1)
     is_known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     size = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or header + size != info.file_size or (is_known and info.file_size > most):
         raise UserError(
-            f"Expected as many values in the array {key!r} of {path} as it announces, {shape} of {dtype}. Found "
-            "another number: it is damaged. Save it again."
+            f"Expected as many values in the array {_name(info)!r} of {path} as it announces, {shape} of {dtype}. "
+            "Found another number: it is damaged. Save it again."
         )
 
 

@@ -32,23 +32,31 @@ def announce(specs: Sequence[RunSpec], dataset: DomainDataset, folder: Path, dev
     """
     for note in (*notes, *advice(specs[-1], dataset, device)):
         print(f"note: {note}", file=sys.stderr)
-    if left := [spec for spec in specs if not RunFolder(folder / resolve(spec, dataset).name).is_done]:
-        print(f"fit: {_cost(left, len(specs), dataset, device)}", file=sys.stderr)
+    places = [(spec, RunFolder(folder / resolve(spec, dataset).name)) for spec in specs]
+    if left := [spec for spec, run in places if not run.is_done]:
+        begun = sum(run.checkpoint.exists() and not run.is_done for _, run in places)
+        print(f"fit: {_cost(left, len(specs), dataset, device)}{_resumed(begun)}", file=sys.stderr)
 
 
 def _cost(left: Sequence[RunSpec], runs: int, dataset: DomainDataset, device: str) -> str:
-    """The runs that are left and their time, from a few steps of the last one."""
+    """The runs that are left and their time from their first step on, from a few steps of the last one."""
     found = calibrate(left[-1], dataset, device=device, budget=BUDGET)
     seconds = sum(estimate(spec, dataset, found).seconds for spec in left)
-    count = f"{runs} runs" if len(left) == runs else f"{len(left)} of {runs} runs"
+    count = f"{runs} run{'s' if runs > 1 else ''}" if len(left) == runs else f"{len(left)} of {runs} runs"
     steps = resolve(left[-1], dataset).steps
     return f"{count} of {steps:,} steps, about {readable_duration(seconds)} on {pick_device(device)}"
+
+
+def _resumed(begun: int) -> str:
+    """Less time is needed where runs were interrupted."""
+    return f"; {begun} of them resumed from a checkpoint, which takes less" if begun else ""
 
 
 def advice(spec: RunSpec, dataset: DomainDataset, device: str) -> list[str]:
     """What would be faster here, and which metric tells more."""
     found = []
-    if not spec.frozen and dataset.kind == "images" and pick_device(device).type == "cpu":
+    on_cpu = dataset.kind == "images" and pick_device(device).type == "cpu"
+    if on_cpu and not spec.frozen and _is_trained(spec, dataset):
         found.append(
             "No GPU is used: --frozen trains only a small network on features of the backbone, which takes minutes."
         )
@@ -59,3 +67,9 @@ def advice(spec: RunSpec, dataset: DomainDataset, device: str) -> list[str]:
             "--metric balanced_accuracy, and --class-weight balanced."
         )
     return found
+
+
+def _is_trained(spec: RunSpec, dataset: DomainDataset) -> bool:
+    """Whether the backbone has pre-trained weights, without which `--frozen` makes no sense."""
+    found = resolve(spec, dataset)
+    return bool(found.pretrained or found.weights)

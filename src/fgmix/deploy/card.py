@@ -223,7 +223,7 @@ def _data(info: ModelInfo) -> list[str]:
     ]
     left_out = len(info.classes) - len(shown)
     more = [f"The table shows the {len(shown)} largest of {len(info.classes)} classes."] if left_out else []
-    return ["## Data", table(head, rows), *more, *(plain(note) for note in info.notes)]
+    return ["## Data and notes", table(head, rows), *more, *(plain(note) for note in info.notes)]
 
 
 def _origin(info: ModelInfo) -> list[str]:

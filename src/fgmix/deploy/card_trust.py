@@ -5,7 +5,7 @@ from __future__ import annotations
 from fgmix.deploy.card_words import listed, plain
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.info import ModelInfo
-from fgmix.deploy.trust import FEWEST
+from fgmix.deploy.trust import FEWEST, INFORMATIVE, TrustRule
 from fgmix.results.rounding import DASH
 from fgmix.results.unseen import MOST_ROWS, percent, table
 
@@ -14,22 +14,23 @@ def trust_section(info: ModelInfo, found: Estimate) -> list[str]:
     """When not to trust a prediction of a model that has an estimate."""
     return [
         "## When not to trust a prediction",
-        _rule(found),
-        _novelty(found),
+        _rule(info, found),
+        _novelty(info, found),
         _trust_table(found),
         "Each row applies what the other held-out domains chose, so the domain itself had no say. The same by "
-        f"predicted class, samples of all held-out domains together{_doubtful(info, found)}:",
+        f"predicted class, samples of all held-out domains together{_doubtful(info, found)}; only `trusted from` is "
+        "the model's own rule, which all held-out domains chose:",
         _class_table(info, found),
         "By confidence, each held-out domain with equal weight:",
         _level_table(found),
     ]
 
 
-def _rule(found: Estimate) -> str:
+def _rule(info: ModelInfo, found: Estimate) -> str:
     rule = found.trust
-    familiar = " and the sample is not flagged as novel" if rule.uses_novelty else ""
+    familiar = " and the sample is not flagged as novel" if rule.uses_novelty or _on_features(info) else ""
     known = [least for least in rule.by_class if least is not None]
-    if not known:
+    if not known or rule.min_confidence is None:
         return (
             f"No prediction is marked as trusted: at no confidence do {FEWEST} predictions of a class on held-out "
             f"domains reach the target of {percent(rule.target)} accuracy."
@@ -37,14 +38,20 @@ def _rule(found: Estimate) -> str:
     if rule.target is None:
         least = f"its confidence is at least {known[0]:.3g}{familiar}"
         return f"A prediction is marked as trusted if {least}; the confidence was set by the user."
+    target = percent(rule.target)
     never = " A class without one is never trusted." if len(known) < len(rule.by_class) else ""
     return (
         "A prediction is marked as trusted if its confidence is at least what the second table below names for its "
-        f"class{familiar}. It was chosen on the held-out domains as the lowest at which at least "
-        f"{percent(rule.target)} of {FEWEST} or more trusted predictions of the class are correct, and of all classes "
-        f"together.{never}"
+        f"class{familiar}. These confidences were chosen on the held-out domains: from {rule.min_confidence:.3g} on, "
+        f"at least {target} of all predictions are correct; that of a class is the lowest, but not below this, from "
+        f"which on at least {target} of {FEWEST} or more predictions of the class are.{never}"
         f"{_easily_reached(found, rule.target)}"
     )
+
+
+def _on_features(info: ModelInfo) -> bool:
+    """Whether the network takes features, of which it is known how far out they usually lie."""
+    return info.kind == "features" or info.spec.frozen
 
 
 def _doubtful(info: ModelInfo, found: Estimate) -> str:
@@ -69,16 +76,30 @@ def _easily_reached(found: Estimate, target: float) -> str:
     )
 
 
-def _novelty(found: Estimate) -> str:
+def _novelty(info: ModelInfo, found: Estimate) -> str:
     rule = found.trust
     wrong, noise = (DASH if v is None else f"{v:.2f}" for v in (rule.wrong_auroc, rule.noise_auroc))
     measured = (
         f"Novelty, measured on the held-out domains: AUROC {wrong} for wrong against correct predictions, {noise} for "
         "noise against samples (0.5 is chance)"
     )
-    if rule.uses_novelty:
-        return f"{measured}. A sample is flagged as novel if it is less familiar than 95 % of the correct predictions."
-    return f"{measured}: it carries no information here, and `trusted` does not use it."
+    far = "its features lie further out than those of 99 % of the correct predictions"
+    if not rule.uses_novelty:
+        flagged = f", except that a sample is flagged if {far}" if _on_features(info) else ""
+        return f"{measured}: it carries no information here, and `trusted` does not use it{flagged}."
+    return (
+        f"{measured}. A sample is flagged as novel if it is less familiar than 95 % of the correct predictions"
+        f"{f', or if {far}' if _on_features(info) else ''}.{_blind_to(rule)}"
+    )
+
+
+def _blind_to(rule: TrustRule) -> str:
+    """What novelty does not tell, where it tells the other."""
+    if rule.noise_auroc is not None and rule.noise_auroc < INFORMATIVE:
+        return " **Noise and plain images or features are not recognised by it** and may be trusted."
+    if rule.wrong_auroc is not None and rule.wrong_auroc < INFORMATIVE:
+        return " It does not tell wrong predictions from correct ones."
+    return ""
 
 
 def without_estimate(info: ModelInfo) -> str:

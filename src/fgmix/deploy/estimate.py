@@ -152,6 +152,7 @@ class Estimate:
     def from_dict(cls, content: dict[str, Any]) -> Estimate:
         """What `as_dict` gave, through JSON or not."""
         interval = content["interval"]
+        rule: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content["trust"].items()}
         return cls(
             domains=tuple(UnseenDomain.from_dict(domain) for domain in content["domains"]),
             accuracy=content["accuracy"],
@@ -159,7 +160,7 @@ class Estimate:
             value=content["value"],
             interval=None if interval is None else (interval[0], interval[1]),
             temperature=content["temperature"],
-            trust=TrustRule(**{**content["trust"], "by_class": tuple(content["trust"]["by_class"])}),
+            trust=TrustRule(**rule),
             levels=tuple(TrustLevel(**level) for level in content["levels"]),
             reliability=tuple(Bin(*found) for found in content["reliability"]),
             predicted=tuple(PredictedClass(**found) for found in content["predicted"]),
@@ -269,7 +270,7 @@ def _judged(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool
 
 
 def _unseen(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_], rule: TrustRule) -> UnseenDomain:
-    novel = held_out.novelty > rule.novel_above
+    novel = rule.novel(held_out.novelty)
     trusted = _trusted(held_out, probabilities, rule)
     return UnseenDomain(
         domain=held_out.domain,
@@ -305,7 +306,7 @@ def _accuracy_of(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | No
 
 
 def _level(level: float, judged: Sequence[Judged], rule: TrustRule) -> TrustLevel:
-    trusted = [(j.confidence >= level) & rule.familiar(j.novelty) for j in judged]
+    trusted = [(j.confidence >= level) & ~rule.novel(j.novelty) for j in judged]
     coverage = float(np.mean([chosen.mean() for chosen in trusted]))
     # Not the mean of the domains' accuracies: a single trusted sample of one would weigh as much as all of another.
     correct = float(np.mean([(chosen & j.correct).mean() for j, chosen in zip(judged, trusted, strict=True)]))

@@ -109,6 +109,8 @@ def numbered(
     x: Array, y: Array, domains: Sequence[Hashable] | None, sample_weight: npt.ArrayLike | None = None
 ) -> Samples:
     """Number labels and domains, and refuse what no method could learn from."""
+    for row in np.flatnonzero([label is None for label in y.tolist()])[:1]:
+        raise UserError(f"Expected a label for each sample. Found None for sample {row}. Drop it, or label it.")
     check_classification_targets(y)
     classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < 2:

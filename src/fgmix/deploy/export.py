@@ -50,7 +50,6 @@ class Exported(nn.Module):
         super().__init__()
         self.network = network
         self.pixels, self.bytes = info.kind == "images", info.dtype == "uint8"
-        self.uses_novelty = info.uses_novelty
         self.register_buffer("least", torch.tensor(thresholds(info.min_confidence), dtype=torch.float64))
         if self.pixels:
             self.register_buffer("mean", torch.tensor(info.spec.mean).view(3, 1, 1))
@@ -67,7 +66,7 @@ class Exported(nn.Module):
             x = (x.permute(0, 3, 1, 2) - self.mean) / self.std
         p, novelty = self.network(x)
         confident = p.amax(1) >= self.least[p.argmax(1)]
-        return p, novelty, confident & (novelty <= 1) if self.uses_novelty else confident
+        return p, novelty, confident & (novelty <= 1)
 
 
 def export_model(model: Model, path: Path, format: Format = "onnx", *, progress: bool = False) -> Path:

@@ -215,7 +215,8 @@ def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms
     algorithm = run.algorithm(*selected(record))
     familiar = familiar_to(run, algorithm)
     if found:  # novel is what would be novel even in a new domain
-        familiar = replace(familiar, limit=familiar.limit * found.trust.novel_above)
+        code, features = found.trust.limits
+        familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)
     temperature, standard = found.temperature if found else 1.0, run.prepared.standard
     backbone = frozen_backbone(record.spec).to(run.device) if record.spec.frozen else None
     network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone).eval()
@@ -234,7 +235,6 @@ def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms
         in_domain_accuracy=in_domain_accuracy(run),
         notes=(*dataset.notes, *notes),
         fgmix_version=fgmix.__version__,
-        uses_novelty=found is None or found.trust.uses_novelty,
         date=date_of(run),
         terms=terms,
         counts=counts_of(dataset),

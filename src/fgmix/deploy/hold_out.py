@@ -27,10 +27,10 @@ class HeldOut:
     Args:
         domain: its name.
         logits: (n, C) of all of its samples.
-        novelty: of its codes, see `trust`.
+        novelty: its parts (n, 2), see `trust`.
         y: its labels.
         in_domain_accuracy: of the same network on held-out samples of the domains it knows.
-        noise: novelty of noise, (m,).
+        noise: those of noise, (m, 2).
     """
 
     domain: str
@@ -38,7 +38,7 @@ class HeldOut:
     novelty: Floats
     y: Indices
     in_domain_accuracy: float
-    noise: Floats = field(default_factory=lambda: np.zeros(0))
+    noise: Floats = field(default_factory=lambda: np.zeros((0, 2)))
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
@@ -91,7 +91,10 @@ def in_domain_value(run: OpenedRun) -> float:
 def familiar_to(run: OpenedRun, algorithm: Algorithm) -> Familiar:
     """What the run's source domains look like to its network."""
     seen, new = (run.sample(run.sources, part, limit=CODES) for part in ("train", "holdout"))
-    return fit_familiar(_codes(seen, algorithm), seen.y.numpy(), _codes(new, algorithm))
+    spec = run.record.spec
+    on_features = spec.frozen or len(spec.input_shape) == 1
+    features = torch.cat(list(new.inputs())).numpy() if on_features else None
+    return fit_familiar(_codes(seen, algorithm), seen.y.numpy(), _codes(new, algorithm), features)
 
 
 def _codes(sample: Sample, algorithm: Algorithm) -> Floats:
@@ -103,4 +106,4 @@ def _codes(sample: Sample, algorithm: Algorithm) -> Floats:
 def _predict(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
     """Logits and novelty of a batch. Codes are not kept: 2,048 numbers of 170,000 images are gigabytes."""
     z = algorithm.featurizer(x.to(next(algorithm.parameters()).device)).float()
-    return algorithm.classifier(z).cpu().double().numpy(), familiar.novelty(z.cpu().double().numpy())
+    return algorithm.classifier(z).cpu().double().numpy(), familiar.parts(z.cpu().double().numpy(), x.numpy())

@@ -18,7 +18,7 @@ from fgmix.seals import Damaged
 
 Dtype = Literal["uint8", "float32"]
 
-SCHEMA = 5
+SCHEMA = 6
 INFO = "model.json"
 
 
@@ -42,7 +42,6 @@ class ModelInfo:
         notes: what was left out of its data, or is missing in them.
         fgmix_version: the version that made it.
         composition: the runs that it is made of; None for a model of one run.
-        uses_novelty: whether a novel sample is not trusted, however confident the prediction.
         date: on which it was trained, such as 2026-01-31.
         terms: what its maker says of trust and use.
         counts: samples by domain (row) and class (column).
@@ -66,7 +65,6 @@ class ModelInfo:
     notes: tuple[str, ...]
     fgmix_version: str
     composition: Composition | None = None
-    uses_novelty: bool = True
     date: str = ""
     terms: Terms = Terms()  # noqa: RUF009 (frozen)
     counts: tuple[tuple[int, ...], ...] = ()

@@ -40,14 +40,12 @@ class Predictions:
         probabilities: calibrated, (n, C).
         novelty: (n,), above 1 where a sample looks unlike all that training has seen.
         min_confidence: the model's, by class.
-        uses_novelty: whether the model's novelty says anything.
     """
 
     classes: tuple[str, ...]
     probabilities: npt.NDArray[np.float32]
     novelty: npt.NDArray[np.float32]
     min_confidence: tuple[float | None, ...]
-    uses_novelty: bool
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -65,9 +63,9 @@ class Predictions:
 
     @property
     def trusted(self) -> npt.NDArray[np.bool_]:
-        """Confident, and familiar where novelty says anything."""
+        """Confident and familiar."""
         least = thresholds(self.min_confidence)[self.probabilities.argmax(axis=1)]
-        found: npt.NDArray[np.bool_] = (self.confidence >= least) & ((self.novelty <= 1) | (not self.uses_novelty))
+        found: npt.NDArray[np.bool_] = (self.confidence >= least) & (self.novelty <= 1)
         return found
 
 
@@ -129,7 +127,7 @@ class Model:
         probabilities = torch.cat([p for p, _ in found]) if found else torch.zeros(0, len(self.info.classes))
         novelties = torch.cat([novelty for _, novelty in found]) if found else torch.zeros(0)
         found_by = (probabilities.numpy(), novelties.numpy())
-        return Predictions(self.info.classes, *found_by, self.info.min_confidence, self.info.uses_novelty)
+        return Predictions(self.info.classes, *found_by, self.info.min_confidence)
 
     def save(self, folder: str | Path) -> None:
         """Write weights.safetensors and, last, model.json: its presence means whole."""
@@ -174,8 +172,8 @@ def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
         backbone = frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
-    usual, reach, limit = (float(tensors[name]) for name in ("usual", "reach", "limit"))
-    familiar = Familiar(center, means, whitening, usual, reach, limit)
+    usual, reach, limit, size = (float(tensors[name]) for name in ("usual", "reach", "limit", "size"))
+    familiar = Familiar(center, means, whitening, usual, reach, limit, size)
     standard = None
     if "standardise.mean" in tensors:
         mean, scale, tail = (tensors[f"standardise.{name}"].numpy() for name in ("mean", "scale", "tail"))

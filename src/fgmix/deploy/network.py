@@ -32,13 +32,14 @@ class Network(nn.Module):
     """Inputs as evaluation sees them → calibrated probabilities (n, C) and novelty (n,).
 
         z = g(x),    p = softmax(h(z) / T)
-        novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, q/‖z‖, ‖z‖/r)² / limit
+        novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, q/‖z‖, ‖z‖/r)² / limit,    of features at least ‖x‖² / size
+                                                                                        where that is above 1
 
     Args:
         featurizer: g.
         classifier: h.
         temperature: T.
-        familiar: center, m_c, W, q, r and the limit; see `trust`.
+        familiar: center, m_c, W, q, r, the limit and the size; see `trust`.
         standard: what features are standardised by before g; None for images, and where they are taken as they are.
         backbone: frozen network whose features of images g takes; None where g takes the inputs.
     """
@@ -50,6 +51,7 @@ class Network(nn.Module):
     usual: Tensor
     reach: Tensor
     limit: Tensor
+    size: Tensor
 
     def __init__(
         self,
@@ -63,10 +65,11 @@ class Network(nn.Module):
         super().__init__()
         self.backbone = backbone or nn.Identity()
         self.standardise = nn.Identity() if standard is None else Standardise(standard)
+        self.on_features = familiar.size < float("inf")
         self.featurizer = featurizer
         self.classifier = classifier
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
-        for name in ("center", "means", "whitening", "usual", "reach", "limit"):
+        for name in ("center", "means", "whitening", "usual", "reach", "limit", "size"):
             self.register_buffer(name, torch.as_tensor(getattr(familiar, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,13 +78,18 @@ class Network(nn.Module):
 
     def logits_and_novelty(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """h(g(x)) (n, C) and novelty (n,)."""
-        z = self.featurizer(self.standardise(self.backbone(x)))
+        x = self.standardise(self.backbone(x))
+        z = self.featurizer(x)
         length = torch.linalg.vector_norm(z, dim=1).clamp(min=SHORTEST)
         white = (z / length[:, None] - self.center) @ self.whitening.T
         nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
         # Of differences: where classes lie far apart, the squares above leave no digit of single precision for them.
         novelty = (white - self.means[nearest]).square().sum(1) / self.limit
-        return self.classifier(z), novelty * torch.maximum(self.usual / length, length / self.reach).clamp(min=1) ** 2
+        novelty = novelty * torch.maximum(self.usual / length, length / self.reach).clamp(min=1) ** 2
+        if self.on_features:
+            size = x.square().sum(1) / self.size
+            novelty = torch.where(size > 1, novelty.maximum(size), novelty)
+        return self.classifier(z), novelty
 
 
 class Ensemble(nn.Module):

@@ -1,11 +1,14 @@
-"""When to distrust a prediction: calibrated confidence, and the distance of a code from all codes seen in training.
+"""When to distrust a prediction: calibrated confidence, and the distance of a sample from all seen in training.
 
     p = softmax(h(z) / T)                    T: the temperature at which held-out domains' labels are likeliest
     u = z / ‖z‖                              the code's direction: lengths differ too much for one covariance
     m(u) = min_c (u − μ_c)ᵀ Σ⁻¹ (u − μ_c)    μ_c: mean direction of class c, Σ: covariance around their class's mean
-    novelty = m(u) · ℓ(z)² / limit           limit: what 99 % of known domains' held-out samples stay below
-    ℓ(z) = max(1, q/‖z‖, ‖z‖/r)              q, r: median and 99 % quantile of their codes' lengths. Codes of inputs
+    ℓ(z) = max(1, q/‖z‖, ‖z‖/r)              q, r: median and 99 % quantile of the codes' lengths. Codes of inputs
                                              without content are short; those of inputs far outside are long.
+    novelty = m(u) · ℓ(z)² / limit           limit: what 99 % of known domains' held-out samples stay below
+
+The code of features far outside, such as those in other units, may be that of a class. Where the network takes features
+x, not images, novelty is therefore at least ‖x‖² / size if that is above 1, with a size that is chosen like the limit.
 
 Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599; Lee et al., "A Simple
 Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
@@ -34,7 +37,7 @@ KNOWN = 0.99  # share of known domains' held-out samples that count as familiar
 LOG_T = (-3.0, 3.0)  # where a temperature is looked for
 SHORTEST = 1e-12  # length of a code that has a direction
 BINS = 15  # of the calibration error
-FAMILIAR = 0.95  # share of the correct predictions on unseen domains that novelty lets pass
+FAMILIAR = 0.95, 0.99  # shares of the correct predictions on unseen domains that the two parts of novelty let pass
 INFORMATIVE = 0.6  # AUROC from which novelty counts: 0.5 is a coin
 NEVER = 2.0  # a confidence that no prediction has
 FEWEST = 20  # trusted predictions of held-out domains from which their accuracy means something
@@ -98,6 +101,7 @@ class Familiar:
         usual: length q, below which codes are the more novel the shorter they are.
         reach: length r, above which codes are the more novel the longer they are.
         limit: squared distance that counts as novel.
+        size: squared length of the features that counts as novel; infinite for images.
     """
 
     center: Floats
@@ -106,6 +110,11 @@ class Familiar:
     usual: float
     reach: float
     limit: float
+    size: float = np.inf
+
+    def parts(self, z: Floats, x: Floats) -> Floats:
+        """Both parts of the novelty (n, 2) of codes z (n, d) and of what they were computed from, x (n, …)."""
+        return np.stack([self.novelty(z), squared_lengths(x) / self.size], axis=1)
 
     def novelty(self, z: Floats) -> Floats:
         """Squared distance of codes (n, d) to the nearest mean, over the limit: above 1 is novel."""
@@ -116,7 +125,7 @@ class Familiar:
         return found
 
 
-def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
+def fit_familiar(z: Floats, y: Indices, held_out: Floats, features: Floats | None = None) -> Familiar:
     """Learn what is familiar.
 
     Args:
@@ -124,6 +133,7 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
         y: their labels.
         held_out: codes of samples of the same domains that the network was not trained on: they set the limit, for
             codes of training samples lie closer to their means than new ones of the same kind do.
+        features: what these codes were computed from, (m, f); None for images.
     """
     from sklearn.covariance import LedoitWolf
 
@@ -139,7 +149,14 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats) -> Familiar:
     center = z.mean(axis=0)
     bare = Familiar(center, (means - center) @ whitening.T, whitening, usual, reach, 1.0)
     limit = float(np.quantile(bare.novelty(held_out), KNOWN))
-    return replace(bare, limit=max(limit, 1e-30))  # 0 where all codes are one
+    size = np.inf if features is None else float(np.quantile(squared_lengths(features), KNOWN))
+    return replace(bare, limit=max(limit, 1e-30), size=max(size, 1e-30))  # 0 where all codes are one
+
+
+def squared_lengths(x: Floats) -> Floats:
+    """‖x_i‖² of all rows, (n,)."""
+    found: Floats = np.square(x.reshape(len(x), -1), dtype=np.float64).sum(axis=1)
+    return found
 
 
 @dataclass(frozen=True)
@@ -150,8 +167,8 @@ class Judged:
         predicted: the classes, (n,).
         confidence: calibrated on other domains, (n,).
         correct: whether the prediction is, (n,).
-        novelty: (n,).
-        noise: novelty of noise, (m,).
+        novelty: its parts, (n, 2).
+        noise: those of noise, (m, 2).
     """
 
     predicted: Indices
@@ -169,8 +186,8 @@ class TrustRule:
         target: accuracy among the trusted that the confidence was chosen for; None if the confidence was given.
         min_confidence: what a trusted prediction of any class has at least; None: nothing is trusted.
         by_class: what a trusted prediction of each class has at least; None: none of the class is trusted.
-        uses_novelty: whether novel samples are not trusted.
-        novel_above: novelty from which a sample of a new domain counts as novel.
+        uses_novelty: whether codes tell anything about what is novel.
+        novel_above: parts of novelty above which a sample of a new domain counts as novel.
         wrong_auroc: P(a wrong prediction is more novel than a correct one), mean over domains; None if never wrong.
         noise_auroc: P(noise is more novel than a sample), likewise; None if there was no noise.
     """
@@ -179,17 +196,33 @@ class TrustRule:
     min_confidence: float | None
     by_class: tuple[float | None, ...]
     uses_novelty: bool
-    novel_above: float
+    novel_above: tuple[float, float]
     wrong_auroc: float | None
     noise_auroc: float | None
 
-    def familiar(self, novelty: Floats) -> npt.NDArray[np.bool_]:
-        """Which samples novelty does not speak against."""
-        return (novelty <= self.novel_above) | (not self.uses_novelty)
+    @property
+    def limits(self) -> tuple[float, float]:
+        """`novel_above`, infinite for codes that tell nothing."""
+        code, size = self.novel_above
+        return code if self.uses_novelty else np.inf, size
 
-    def trusted(self, predicted: Indices, confidence: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
+    def novel(self, parts: Floats) -> npt.NDArray[np.bool_]:
+        """Which samples are novel, from the parts of their novelty (n, 2)."""
+        return _whole(parts, self.limits) > 1
+
+    def trusted(self, predicted: Indices, confidence: Floats, parts: Floats) -> npt.NDArray[np.bool_]:
         """Which predictions are trusted."""
-        return (confidence >= thresholds(self.by_class)[predicted]) & self.familiar(novelty)
+        return (confidence >= thresholds(self.by_class)[predicted]) & ~self.novel(parts)
+
+
+def _whole(parts: Floats, limits: tuple[float, float]) -> Floats:
+    """Novelty (n,) from its parts (n, 2): above 1 is novel in a new domain.
+
+    The size of features counts only where it is novel: below, it would hide what codes tell.
+    """
+    code, size = (parts / limits).T
+    found: Floats = np.where(size > 1, np.maximum(code, size), code)
+    return found
 
 
 def thresholds(by_class: Sequence[float | None]) -> Floats:
@@ -202,9 +235,10 @@ def choose_rule(
 ) -> TrustRule:
     """The rule under which as many predictions as possible are trusted with the target accuracy among them.
 
-    The target is reached by all trusted predictions together and by those of each class: a frequent class would lend
-    its accuracy to a rare one. Domains weigh the same. Novelty counts where it tells wrong predictions from correct
-    ones, or noise from samples.
+    The least confidence of a class is the lowest at which its predictions reach the target, but not below that at which
+    all predictions together do: a frequent class would lend its accuracy to a rare one, and few predictions of a class
+    reach it by chance. Domains weigh the same. Novelty counts where it tells wrong predictions from correct ones, or
+    noise from samples.
 
     Args:
         judged: domains that were held out.
@@ -212,26 +246,33 @@ def choose_rule(
         target: accuracy among the trusted.
         min_confidence: given by the user, in place of the target.
     """
-    wrong = _mean([auroc(j.novelty, ~j.correct) for j in judged])
-    noise = _mean([auroc(np.concatenate([j.novelty, j.noise]), _last(j.noise, j.novelty)) for j in judged])
+    code, size = (
+        max(1.0, _quantile([j.novelty[j.correct, part] for j in judged], share)) for part, share in enumerate(FAMILIAR)
+    )
+    novelty = [_whole(j.novelty, (code, size)) for j in judged]
+    noise = [_whole(j.noise, (code, size)) for j in judged]
+    wrong_auroc = _mean([auroc(n, ~j.correct) for n, j in zip(novelty, judged)])
+    noise_auroc = _mean([auroc(np.concatenate([n, m]), _last(m, n)) for n, m in zip(novelty, noise)])
     rule = TrustRule(
         target=target if min_confidence is None else None,
         min_confidence=min_confidence,
         by_class=(min_confidence,) * classes,
-        uses_novelty=max(wrong or 0.0, noise or 0.0) >= INFORMATIVE,
-        novel_above=max(1.0, _quantile([j.novelty[j.correct] for j in judged], FAMILIAR)),
-        wrong_auroc=wrong,
-        noise_auroc=noise,
+        uses_novelty=max(wrong_auroc or 0.0, noise_auroc or 0.0) >= INFORMATIVE,
+        novel_above=(code, size),
+        wrong_auroc=wrong_auroc,
+        noise_auroc=noise_auroc,
     )
     if min_confidence is not None:
         return rule
-    familiar = [rule.familiar(j.novelty) for j in judged]
+    familiar = [~rule.novel(j.novelty) for j in judged]
     of_all = _least_confidence(judged, familiar, target)
-    of_each = [
-        _least_confidence(judged, [f & (j.predicted == c) for j, f in zip(judged, familiar)], target)
+    if of_all is None:
+        return replace(rule, by_class=(None,) * classes)
+    sure = [f & (j.confidence >= of_all) for j, f in zip(judged, familiar)]
+    by_class = tuple(
+        _least_confidence(judged, [s & (j.predicted == c) for j, s in zip(judged, sure)], target)
         for c in range(classes)
-    ]
-    by_class = tuple(None if own is None or of_all is None else max(own, of_all) for own in of_each)
+    )
     return replace(rule, min_confidence=of_all, by_class=by_class)
 
 

@@ -61,7 +61,8 @@ def _place(record: RunRecord) -> tuple[Any, ...]:
 def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_curves: bool) -> dict[str, Any]:
     spec = record.spec
     selected = {model: accuracy for (_, model), accuracy in reported.items()}
-    accuracy = {model: 100 * selected.get(model, record.test_accuracy(model)) for model in record.models}
+    shown = {model: selected[model] if model in selected else record.test_accuracy(model) for model in record.models}
+    accuracy = {model: 100 * value for model, value in shown.items()}
     return {
         "name": record.folder.name if record.folder else "",
         "method": record.label,

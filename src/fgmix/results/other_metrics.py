@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 
-from fgmix.metrics import Metrics
+from fgmix.metrics import NAMES, Metric, Metrics
 from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Cell, Method, Selected, Selection
 from fgmix.results.tables import Entry, Row, Table
@@ -30,38 +30,40 @@ def metrics_tables(selection: Selection) -> list[Table]:
     if selection.rule != "training_domain":
         return []
     by_dataset: dict[str, dict[Method, dict[str, list[Metrics]]]] = defaultdict(dict)
+    chosen: dict[str, Metric] = {}
     for cell, found in selection.cells.items():
         if isinstance(found, Selected) and (metrics := found.record.metrics_of(cell.model).get(cell.test_domain)):
             _domains(by_dataset[cell.dataset], cell).append(metrics)
-    return [_table(selection, dataset, rows) for dataset, rows in by_dataset.items()]
+            chosen[cell.dataset] = found.record.spec.metric  # that of all: others are not selected together
+    return [_table(selection, dataset, rows, chosen[dataset]) for dataset, rows in by_dataset.items()]
 
 
 def _domains(rows: dict[Method, dict[str, list[Metrics]]], cell: Cell) -> list[Metrics]:
     return rows.setdefault(cell.method, {}).setdefault(cell.test_domain, [])
 
 
-def _table(selection: Selection, dataset: str, rows: dict[Method, dict[str, list[Metrics]]]) -> Table:
+def _table(selection: Selection, dataset: str, rows: dict[Method, dict[str, list[Metrics]]], metric: Metric) -> Table:
     return Table(
         title=f"{dataset}: other metrics",
         caption="Means over test domains and trials, in percent, on the part of the test domain that is reported. "
         "Majority class: share of the most frequent class, which is the accuracy of always predicting it. AUROC: one "
         "class against the rest, mean over classes. Lowest recall: of the class that is found least. Worst domain: "
-        "that of the lowest accuracy.",
+        f"that of the lowest {NAMES[metric]}.",
         columns=COLUMNS,
-        rows=tuple(Row(method, _entries(domains)) for method, domains in rows.items()),
+        rows=tuple(Row(method, _entries(domains, metric)) for method, domains in rows.items()),
         labels=selection.labels,
         best=False,
     )
 
 
-def _entries(domains: dict[str, list[Metrics]]) -> tuple[Entry, ...]:
+def _entries(domains: dict[str, list[Metrics]], chosen: Metric) -> tuple[Entry, ...]:
     def mean(values: dict[str, list[float]]) -> Entry:
         known = [fmean(found) for found in values.values() if found]
         return Entry(100 * fmean(known)) if known else Entry(note="no domain has two classes")
 
-    accuracies = {name: fmean(m.accuracy for m in found) for name, found in domains.items()}
-    worst = min(accuracies, key=lambda name: accuracies[name])
-    lowest = 100 * accuracies[worst]
+    values = {name: fmean(getattr(m, chosen) for m in found) for name, found in domains.items()}
+    worst = min(values, key=values.__getitem__)
+    lowest = 100 * values[worst]
     return (
         *(
             mean({name: [getattr(m, metric) for m in found] for name, found in domains.items()})
