@@ -196,13 +196,13 @@ def test_features_far_outside_are_novel_whatever_their_codes() -> None:
     """In other units, say: a network may give them the code of a class."""
     x, held_out = RNG.normal(size=(500, 8)), RNG.normal(size=(200, 8))
     familiar = fit_familiar(np.tanh(x), np.arange(500) % 2, np.tanh(held_out), held_out)
-    assert familiar.size == pytest.approx(np.quantile((held_out**2).sum(1), 0.99))
+    assert familiar.size == pytest.approx(2 * np.quantile((held_out**2).sum(1), 0.99))
     for far in (10, 1e6):
         assert (familiar.parts(np.tanh(held_out), far * held_out)[:, 1] > 1).mean() > 0.95
     network = Network(nn.Tanh(), nn.Linear(8, 2), 1.0, familiar).eval()
     with torch.no_grad():
-        _, novelty = network(torch.from_numpy(2 * held_out).float())
-    code, size = familiar.parts(np.tanh(2 * held_out), 2 * held_out).T
+        _, novelty = network(torch.from_numpy(3 * held_out).float())
+    code, size = familiar.parts(np.tanh(3 * held_out), 3 * held_out).T
     assert 0.5 < (size > 1).mean() < 1
     np.testing.assert_allclose(novelty.numpy(), [max(c, s) if s > 1 else c for c, s in zip(code, size)], rtol=1e-4)
 

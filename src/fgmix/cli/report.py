@@ -51,6 +51,7 @@ def report(
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
     from fgmix.report.page import Choices, write_report
+    from fgmix.results.collect import collector_paused
     from fgmix.results.explain import explained
     from fgmix.results.formats import FORMATS
     from fgmix.results.origins import collect_all
@@ -65,6 +66,7 @@ def report(
     if serve:
         _serve(folders or [], choices, port, title)
         return
+    context.with_resource(collector_paused())  # until the command ends
     results = collect_all(folders or [], from_domainbed or [])
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)

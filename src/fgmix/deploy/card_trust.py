@@ -83,7 +83,7 @@ def _novelty(info: ModelInfo, found: Estimate) -> str:
         f"Novelty, measured on the held-out domains: AUROC {wrong} for wrong against correct predictions, {noise} for "
         "noise against samples (0.5 is chance)"
     )
-    far = "its features lie further out than those of 99 % of the correct predictions"
+    far = "its features lie far outside those of the correct predictions"
     if not rule.uses_novelty:
         flagged = f", except that a sample is flagged if {far}" if _on_features(info) else ""
         return f"{measured}: it carries no information here, and `trusted` does not use it{flagged}."

@@ -8,7 +8,7 @@
     novelty = m(u) · ℓ(z)² / limit           limit: what 99 % of known domains' held-out samples stay below
 
 The code of features far outside, such as those in other units, may be that of a class. Where the network takes features
-x, not images, novelty is therefore at least ‖x‖² / size if that is above 1, with a size that is chosen like the limit.
+x, not images, novelty is therefore at least ‖x‖² / size if that is above 1, with a size of twice what 99 % stay below.
 
 Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599; Lee et al., "A Simple
 Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
@@ -38,6 +38,7 @@ LOG_T = (-3.0, 3.0)  # where a temperature is looked for
 SHORTEST = 1e-12  # length of a code that has a direction
 BINS = 15  # of the calibration error
 FAMILIAR = 0.95, 0.99  # shares of the correct predictions on unseen domains that the two parts of novelty let pass
+MARGIN = 2.0  # times the squared length of usual features from which they lie far outside: domains differ in it
 INFORMATIVE = 0.6  # AUROC from which novelty counts: 0.5 is a coin
 NEVER = 2.0  # a confidence that no prediction has
 FEWEST = 20  # trusted predictions of held-out domains from which their accuracy means something
@@ -149,7 +150,7 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats, features: Floats | Non
     center = z.mean(axis=0)
     bare = Familiar(center, (means - center) @ whitening.T, whitening, usual, reach, 1.0)
     limit = float(np.quantile(bare.novelty(held_out), KNOWN))
-    size = np.inf if features is None else float(np.quantile(squared_lengths(features), KNOWN))
+    size = np.inf if features is None else MARGIN * float(np.quantile(squared_lengths(features), KNOWN))
     return replace(bare, limit=max(limit, 1e-30), size=max(size, 1e-30))  # 0 where all codes are one
 
 

@@ -247,9 +247,9 @@ def saved_figures(folder: Path) -> Saved:
     """Charts of the arrays that `fgmix plot --out FOLDER/figures` wrote, from any folder called figures."""
     found = []
     for place, folders, names in os.walk(folder):
-        if RECORD in names:
-            folders.clear()
-        elif Path(place).name == "figures":
+        # What has a record is a run; not to look into 20,000 of them saves half a second.
+        folders[:] = [name for name in folders if not os.path.lexists(f"{place}/{name}/{RECORD}")]
+        if os.path.basename(place) == "figures":
             # A hidden file belongs to a figure that is still being computed.
             found += [Path(place, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
     charts, notes = [], []
