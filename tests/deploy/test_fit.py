@@ -132,8 +132,9 @@ def test_terms_of_use_are_on_the_card(folder: Path) -> None:
     assert "Intended use: sorting \\<scans\\>. Licence: CC-BY-4.0." in card
     assert "; 2026-01-31." in card
     assert "the file resnet18.pt, digest abc, matched by order. **Warning:**" in card
-    packaged = replace(info.spec, weights="", pretrained=True, backbone="lite0.package")
-    assert "published as lite0.package, digest abc, matched by order.\n" in model_card(replace(info, spec=packaged))
+    packaged = replace(info.spec, weights="", pretrained=True, backbone="tf_efficientnet_lite0.package")
+    known = "the Python package efficientnet\\_lite0\\_pytorch\\_model, digest abc, matched by order, which is known of"
+    assert known in model_card(replace(info, spec=packaged))
 
 
 def test_a_target_that_all_predictions_reach_is_called_so(folder: Path) -> None:

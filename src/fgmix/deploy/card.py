@@ -15,6 +15,7 @@ from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.info import ModelInfo
 from fgmix.files import write_bytes
 from fgmix.metrics import NAMES, unbalanced
+from fgmix.networks._packaged import PACKAGES
 from fgmix.plots.confusion import confusion
 from fgmix.plots.reliability import reliability
 from fgmix.results.unseen import (
@@ -255,13 +256,14 @@ def _initial(info: ModelInfo) -> str:
     spec = info.spec
     if not spec.weights and not spec.pretrained:
         return "random."
-    origin = f"the file {plain(Path(spec.weights).name)}" if spec.weights else f"published as {plain(spec.backbone)}"
     digest = f", digest {spec.weights_digest}" if spec.weights_digest else ""
     matched = f", matched {info.weights_matched}" if info.weights_matched else ""
-    # Of the packages that we name ourselves the order is known.
+    if spec.backbone in PACKAGES and not spec.weights:
+        return f"the Python package {plain(PACKAGES[spec.backbone])}{digest}{matched}, which is known of this package."
+    origin = f"the file {plain(Path(spec.weights).name)}" if spec.weights else f"published as {plain(spec.backbone)}"
     warning = (
         " **Warning:** tensors that are matched by order may be in the wrong place; check the accuracy."
-        if spec.weights and info.weights_matched == "by order"
+        if info.weights_matched == "by order"
         else ""
     )
     return f"{origin}{digest}{matched}.{warning}"
