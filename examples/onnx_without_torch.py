@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 def pixels(path, size, interpolation):
     """An image file as the model takes it: uint8 (S, S, 3)."""
     image = ImageOps.exif_transpose(Image.open(path))  # as the camera was held
-    if image.has_transparency_data:  # on white, or on the colour of `fgmix fit --background`
+    if image.has_transparency_data:  # on white
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     image = image.convert("RGB")

@@ -213,11 +213,15 @@ def test_kinds_of_labels(labels: list[Any]) -> None:
     assert model.score(X, y) > 0.95
 
 
-def test_a_label_that_is_missing_is_named() -> None:
-    x, labels = np.random.default_rng(0).normal(size=(8, 3)), np.array(["a", "b"] * 4, dtype=object)
-    labels[5] = None
-    with pytest.raises(ValueError, match=r"a label for each sample. Found None for sample 5"):
-        DomainGeneralizer("erm", steps=2).fit(x, labels, domains=[0, 1] * 4)
+@pytest.mark.parametrize("missing", [None, float("nan")])
+@pytest.mark.parametrize("kind", [list, lambda labels: np.array(labels, dtype=object)])
+def test_a_label_that_is_missing_is_named(missing: Any, kind: Any) -> None:
+    x, labels = np.random.default_rng(0).normal(size=(8, 3)), [*"abababab"]
+    labels[5] = missing
+    model = DomainGeneralizer("erm", steps=2)
+    for call in (model.fit, model.leave_one_domain_out):
+        with pytest.raises(ValueError, match=rf"a label for each sample. Found {missing} for sample 5"):
+            call(x, kind(labels), domains=[0, 1] * 4)
 
 
 def test_without_domains_it_is_erm_and_says_so() -> None:

@@ -166,3 +166,17 @@ def test_names_of_any_bytes_can_be_written(image_model: Model, pictures: Path, t
     (row,) = predict_paths(image_model, [tmp_path], progress=False)
     assert row["file"] == f"{tmp_path}/scan\\xff.png"
     assert row["label"]
+
+
+def test_rows_too_large_for_the_network(tmp_path: Path) -> None:
+    """The largest numbers of single precision are far outside; where they are not standardised, there is no answer."""
+    np.savez(tmp_path / "x.npz", X=np.array([[0.0] * 5, [3e38] * 5, [-3e38] * 5], dtype=np.float32))
+    near, *far = predict_paths(vector_model(tmp_path / "model"), [tmp_path / "x.npz"], progress=False)
+    assert near["error"] == ""
+    for row in far:
+        assert float(row["novelty"]) > 1
+        assert (row["trusted"], row["error"]) == ("no", "")
+    plain = vector_model(tmp_path / "plain", standardize=False)
+    near, *far = predict_paths(plain, [tmp_path / "x.npz"], progress=False)
+    assert near["label"]
+    assert [(row["label"], row["error"]) for row in far] == [("", "numbers too large for the network")] * 2

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices
 
 RESOLVED = 1e-6  # spread of a feature relative to its size, below which single precision sees a constant
+FURTHEST = 1e30  # standard deviations at most: beyond, single precision has no number
 TAIL = 5.0  # standard deviations from which on values are damped: few values of a normal distribution lie beyond
 
 
@@ -42,7 +43,9 @@ class Standardisation:
     tail: float = TAIL
 
     def __call__(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        z: npt.NDArray[np.float32] = (as_units(x) - self.mean) / self.scale
+        with np.errstate(over="ignore"):
+            z: npt.NDArray[np.float32] = (as_units(x) - self.mean) / self.scale
+        np.clip(z, -FURTHEST, FURTHEST, out=z)
         beyond = np.abs(z) > self.tail
         if beyond.any():  # rarely: batches of ordinary values cost nothing more
             far = np.abs(z[beyond])

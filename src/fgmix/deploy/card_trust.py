@@ -31,9 +31,10 @@ def _rule(info: ModelInfo, found: Estimate) -> str:
     familiar = " and the sample is not flagged as novel" if rule.uses_novelty or _on_features(info) else ""
     known = [least for least in rule.by_class if least is not None]
     if not known or rule.min_confidence is None:
+        of = "all classes together" if rule.min_confidence is None else "one class, confident as all must be,"
         return (
-            f"No prediction is marked as trusted: at no confidence do {FEWEST} predictions of a class on held-out "
-            f"domains reach the target of {percent(rule.target)} accuracy."
+            f"No prediction is marked as trusted: at no confidence do {FEWEST} or more predictions of {of} reach the "
+            f"target of {percent(rule.target)} accuracy on held-out domains."
         )
     if rule.target is None:
         least = f"its confidence is at least {known[0]:.3g}{familiar}"
@@ -88,7 +89,7 @@ def _novelty(info: ModelInfo, found: Estimate) -> str:
         flagged = f", except that a sample is flagged if {far}" if _on_features(info) else ""
         return f"{measured}: it carries no information here, and `trusted` does not use it{flagged}."
     return (
-        f"{measured}. A sample is flagged as novel if it is less familiar than 95 % of the correct predictions"
+        f"{measured}. A sample is flagged as novel if it is less familiar than at least 95 % of the correct predictions"
         f"{f', or if {far}' if _on_features(info) else ''}.{_blind_to(rule)}"
     )
 

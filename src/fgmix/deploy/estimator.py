@@ -28,7 +28,15 @@ from fgmix.algorithms import get
 from fgmix.data import ArrayInputs
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.estimate import estimate
-from fgmix.deploy.estimator_inputs import OtherParameters, Samples, explained, numbered, prepared, scales_bytes
+from fgmix.deploy.estimator_inputs import (
+    OtherParameters,
+    Samples,
+    explained,
+    numbered,
+    prepared,
+    require_labels,
+    scales_bytes,
+)
 from fgmix.deploy.hold_out import HeldOut, hold_out, selected
 from fgmix.deploy.steps import with_steps
 from fgmix.deploy.unseen_domains import UnseenDomains
@@ -133,6 +141,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             other: `sample_weight`, n numbers of at least 0: how often training draws each sample, relative to the
                 others of its domain; `sample_domain`, skada's name of `domains`.
         """
+        require_labels(y)
         with explained():
             x, labels = validate_data(self, X, y, **ARRAYS)
         named = OtherParameters.of(other)
@@ -173,6 +182,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             domains: n domain ids.
             other: as in `fit`. Weights count in training alone: every sample counts once in the estimate.
         """
+        require_labels(y)
         with explained():
             x, labels = check_X_y(X, y, **ARRAYS)
         named = OtherParameters.of(other)

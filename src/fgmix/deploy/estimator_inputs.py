@@ -105,12 +105,20 @@ class Samples:
         return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names, sample_weight=weights)
 
 
+def require_labels(y: npt.ArrayLike) -> None:
+    """Refuse missing labels among texts, which numpy would make a class; of numbers scikit-learn says it."""
+    labels = y if isinstance(y, np.ndarray) else np.array(y, dtype=object)
+    if labels.dtype != object or labels.ndim != 1:
+        return
+    for row, label in enumerate(labels.tolist()):
+        if label is None or (label != label and any(isinstance(other, str) for other in labels.tolist())):
+            raise UserError(f"Expected a label for each sample. Found {label} for sample {row}. Drop it, or label it.")
+
+
 def numbered(
     x: Array, y: Array, domains: Sequence[Hashable] | None, sample_weight: npt.ArrayLike | None = None
 ) -> Samples:
     """Number labels and domains, and refuse what no method could learn from."""
-    for row in np.flatnonzero([label is None for label in y.tolist()])[:1]:
-        raise UserError(f"Expected a label for each sample. Found None for sample {row}. Drop it, or label it.")
     check_classification_targets(y)
     classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < 2:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fgmix.data.standardisation import Standardisation
+from fgmix.data.standardisation import FURTHEST, Standardisation
 from fgmix.deploy.trust import SHORTEST, Familiar
 
 
@@ -24,7 +24,7 @@ class Standardise(nn.Module):
             self.register_buffer(name, torch.tensor(getattr(standard, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
-        z = (x - self.mean) / self.scale
+        z = ((x - self.mean) / self.scale).clamp(-FURTHEST, FURTHEST)
         return z.sign() * (z.abs().minimum(self.tail) + (z.abs() - self.tail).clamp(min=0).log1p())
 
 

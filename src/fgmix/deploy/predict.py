@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
@@ -164,9 +164,13 @@ def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
     finite = finite_rows(x)
-    errors = ["" if ok else "NaN or infinity" for ok in finite]
+    errors = np.where(finite, "", "NaN or infinity").astype(object)
+    predicted = model.predict(x[finite])
+    sane = np.isfinite(predicted.confidence)
+    errors[np.flatnonzero(finite)[~sane]] = "numbers too large for the network"
     names = [{"row": i} for i in range(len(x))]
-    yield from _rows(names, errors, model.predict(x[finite]), probabilities)
+    kept = replace(predicted, probabilities=predicted.probabilities[sane], novelty=predicted.novelty[sane])
+    yield from _rows(names, errors.tolist(), kept, probabilities)
 
 
 def _rows(names: Sequence[Row], errors: Sequence[str], predicted: Predictions, probabilities: bool) -> Iterator[Row]:
