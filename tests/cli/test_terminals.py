@@ -70,6 +70,7 @@ def test_tables_hold_no_formula(bench: Workbench, tmp_path: Path, capsys: pytest
     assert {row["table"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))} == {
         "'@scans",
         "'@scans: other metrics",
+        "'@scans: recall by class",
     }
 
 

@@ -241,11 +241,11 @@ def test_curves_of_a_run_are_behind_it() -> None:
 
 def test_metrics_of_a_test_domain_are_behind_its_run() -> None:
     found = metrics(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0]), np.tile([0.6, 0.4], (4, 1)))
-    record = replace(finished("a", 0.75), unseen={"swa": {"a": found.as_dict()}})
+    record = replace(finished("a", 0.75), unseen={"swa": {"a": found.as_dict()}}, classes=("cat", "dog"))
     (run,) = block(page(Results([record])), "run-rows")
     assert run["unseen"] == [
         "a, SWA weights: accuracy 75.0 %, share of the most frequent class 75.0 %, balanced accuracy 50.0 %, "
-        "macro F1 42.9 %, AUROC 50.0 %."
+        "macro F1 42.9 %, AUROC 50.0 %. Samples by true and predicted class: 3 of cat as cat 3; 1 of dog as cat 1."
     ]
 
 

@@ -31,6 +31,22 @@ def test_a_row_for_each_method_and_model_that_kept_them() -> None:
     assert "| ERM | 75.0 | 87.5 |" in markdown(table)
 
 
+def test_recalls_of_few_classes() -> None:
+    """In a every sample is taken for x: recalls 1 and 0; in b all are right, and a class that nobody has is blank."""
+    records = [
+        replace(finished("a", 0.75, domains="a b"), unseen={"raw": {"a": ALWAYS.as_dict()}}, classes=("x", "y")),
+        replace(finished("b", 1.0, domains="a b"), unseen={"raw": {"b": ALL.as_dict()}}, classes=("x", "y")),
+    ]
+    _, table = metrics_tables(select(records))
+    assert (table.title, table.columns) == ("toy: recall by class", ("x", "y"))
+    assert [entry.value for entry in table.rows[0].entries] == [100, 50]
+    lacking = replace(ALL, recall=(1.0, None)).as_dict()
+    (_, table) = metrics_tables(select([replace(records[1], unseen={"raw": {"b": lacking}})]))
+    assert table.rows[0].entries[1].value is None
+    many = tuple(map(str, range(21)))
+    assert len(metrics_tables(select([replace(record, classes=many) for record in records]))) == 1
+
+
 def test_the_worst_domain_is_that_of_the_runs_metric() -> None:
     """By accuracy b is worse than a (70 against 75 %), by balanced accuracy a (50 against 70 %)."""
     y, guesses = np.repeat([0, 1], 10), np.repeat([0, 1, 1, 0], [7, 3, 7, 3])

@@ -87,12 +87,22 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
 
 
 def _unseen(record: RunRecord) -> list[str]:
-    """The metrics of the selected weights on the test domains, a sentence for each model and domain."""
+    """The metrics of the selected weights on the test domains, sentences for each model and domain."""
     return [
         f"{domain}, {model if model == 'raw' else model.upper()} weights: {', '.join(_shown(metrics))}."
+        f"{_confusion(record.classes, metrics.get('confusion', []))}"
         for model, by_domain in record.unseen.items()
         for domain, metrics in by_domain.items()
     ]
+
+
+def _confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
+    """The confusion matrix in words: for each true class, what its samples were taken for, the most frequent first."""
+    found = []
+    for true, row in zip(classes, matrix):
+        taken = sorted(((n, name) for n, name in zip(row, classes) if n), reverse=True)
+        found += [f"{sum(row)} of {true} as {', '.join(f'{name} {n}' for n, name in taken)}"] if taken else []
+    return f" Samples by true and predicted class: {'; '.join(found)}." if found else ""
 
 
 def _shown(metrics: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tables of metrics beside accuracy: majority class, balanced accuracy, macro F1, AUROC, recall, the worst domain."""
+"""Tables of metrics beside accuracy: majority class, balanced accuracy, macro F1, AUROC, the worst domain, recalls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fgmix.metrics import NAMES, Metric, Metrics
 from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Cell, Method, Selected, Selection
 from fgmix.results.tables import Entry, Row, Table
+from fgmix.runs.record import RunRecord
 
 COLUMNS = (
     "Majority class",
@@ -20,22 +21,31 @@ COLUMNS = (
     "Lowest recall of a class",
     "Worst domain",
 )
+MOST_CLASSES = 20  # columns of a table of recalls
 
 
 def metrics_tables(selection: Selection) -> list[Table]:
-    """A table for each dataset whose reported runs have these metrics, which records of older versions lack.
+    """Tables for each dataset whose reported runs have these metrics, which records of older versions lack.
+
+    The second one, of recalls, is for datasets of few classes.
 
     Runs keep them for the weights that training-domain validation selects: another rule reports other weights.
     """
     if selection.rule != "training_domain":
         return []
     by_dataset: dict[str, dict[Method, dict[str, list[Metrics]]]] = defaultdict(dict)
-    chosen: dict[str, Metric] = {}
+    chosen: dict[str, RunRecord] = {}
     for cell, found in selection.cells.items():
         if isinstance(found, Selected) and (metrics := found.record.metrics_of(cell.model).get(cell.test_domain)):
             _domains(by_dataset[cell.dataset], cell).append(metrics)
-            chosen[cell.dataset] = found.record.spec.metric  # that of all: others are not selected together
-    return [_table(selection, dataset, rows, chosen[dataset]) for dataset, rows in by_dataset.items()]
+            chosen[cell.dataset] = found.record  # of one metric, as all that are selected together
+    tables = []
+    for dataset, rows in by_dataset.items():
+        tables.append(_table(selection, dataset, rows, chosen[dataset].spec.metric))
+        classes = chosen[dataset].classes
+        if 0 < len(classes) <= MOST_CLASSES:
+            tables.append(_recalls(selection, dataset, rows, classes))
+    return tables
 
 
 def _domains(rows: dict[Method, dict[str, list[Metrics]]], cell: Cell) -> list[Metrics]:
@@ -73,6 +83,29 @@ def _entries(domains: dict[str, list[Metrics]], chosen: Metric) -> tuple[Entry, 
         mean({name: [_lowest(m.recall) for m in found] for name, found in domains.items()}),
         Entry(lowest, text=f"{worst} {accuracy_text(lowest)}"),
     )
+
+
+def _recalls(
+    selection: Selection, dataset: str, rows: dict[Method, dict[str, list[Metrics]]], classes: tuple[str, ...]
+) -> Table:
+    return Table(
+        title=f"{dataset}: recall by class",
+        caption="Share of the samples of a class that are found, in percent; means over test domains and trials.",
+        columns=classes,
+        rows=tuple(Row(method, _recall_entries(domains, len(classes))) for method, domains in rows.items()),
+        labels=selection.labels,
+        best=False,
+    )
+
+
+def _recall_entries(domains: dict[str, list[Metrics]], classes: int) -> tuple[Entry, ...]:
+    """The mean recall of each class over the domains that have it."""
+    entries = []
+    for c in range(classes):
+        by_domain = [[recall for m in found if (recall := m.recall[c]) is not None] for found in domains.values()]
+        known = [fmean(recalls) for recalls in by_domain if recalls]
+        entries.append(Entry(100 * fmean(known)) if known else Entry(note="no test domain has this class"))
+    return tuple(entries)
 
 
 def _lowest(recall: Sequence[float | None]) -> float:
