@@ -140,7 +140,7 @@ def test_terms_of_use_are_on_the_card(folder: Path) -> None:
 def test_why_nothing_is_trusted(folder: Path) -> None:
     info = load_model(folder).info
     assert info.estimate is not None
-    for least, of in ((None, "all classes together"), (0.5, "one class, confident as all must be,")):
+    for least, of in ((None, "all classes together"), (0.5, "one class, above what all classes need,")):
         rule = replace(info.estimate.trust, min_confidence=least, by_class=(None,) * len(info.classes))
         card = model_card(replace(info, estimate=replace(info.estimate, trust=rule)))
         assert f"No prediction is marked as trusted: at no confidence do 20 or more predictions of {of} reach" in card

@@ -31,7 +31,7 @@ def _rule(info: ModelInfo, found: Estimate) -> str:
     familiar = " and the sample is not flagged as novel" if rule.uses_novelty or _on_features(info) else ""
     known = [least for least in rule.by_class if least is not None]
     if not known or rule.min_confidence is None:
-        of = "all classes together" if rule.min_confidence is None else "one class, confident as all must be,"
+        of = "all classes together" if rule.min_confidence is None else "one class, above what all classes need,"
         return (
             f"No prediction is marked as trusted: at no confidence do {FEWEST} or more predictions of {of} reach the "
             f"target of {percent(rule.target)} accuracy on held-out domains."

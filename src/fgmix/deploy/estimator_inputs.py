@@ -110,8 +110,9 @@ def require_labels(y: npt.ArrayLike) -> None:
     labels = y if isinstance(y, np.ndarray) else np.array(y, dtype=object)
     if labels.dtype != object or labels.ndim != 1:
         return
-    for row, label in enumerate(labels.tolist()):
-        if label is None or (label != label and any(isinstance(other, str) for other in labels.tolist())):
+    among_texts = any(isinstance(label, str) for label in labels)
+    for row, label in enumerate(labels):
+        if label is None or (among_texts and isinstance(label, float) and np.isnan(label)):
             raise UserError(f"Expected a label for each sample. Found {label} for sample {row}. Drop it, or label it.")
 
 
