@@ -134,11 +134,11 @@ def test_a_broken_json_file_is_reported_with_its_path(tmp_path: Path) -> None:
 def test_a_disk_that_fails_is_told_from_a_file_that_is_forbidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[UserError]
 ) -> None:
-    def failing(_: Path) -> bytes:
+    def failing(*_: object, **__: object) -> int:
         raise OSError(number, os.strerror(number))
 
     (tmp_path / "spec.json").touch()
-    monkeypatch.setattr(Path, "read_bytes", failing)
+    monkeypatch.setattr(os, "open", failing)
     with pytest.raises(UserError, match=re.escape(os.strerror(number))) as raised:
         read_bytes(tmp_path / "spec.json")
     assert type(raised.value) is kind

@@ -51,9 +51,12 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_bytes(path: Path) -> bytes:
     """Content of an ordinary file: a pipe would wait for ever, a device never end."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise UserError(f"Expected a file at {path}. Found something else. Check the path.")
-        return path.read_bytes()
+        with open(path, "rb", buffering=0, opener=at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"Expected a file at {path}. Found something else. Check the path.")
+            return file.read()
+    except IsADirectoryError as error:
+        raise UserError(f"Expected a file at {path}. Found a folder. Check the path.") from error
     except FileNotFoundError as error:
         raise UserError(f"Expected a file at {path}. Found none. Check the path.") from error
     except OSError as error:

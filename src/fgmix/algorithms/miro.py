@@ -30,7 +30,7 @@ class MIRO(Algorithm):
     scale and a constant the sum is minus a lower bound on the mutual information of f and f⁰, with f_l as the mean of
     f⁰_l given f_l.
 
-    Cha et al., "Domain Generalization by Mutual-Information Regularization with Pre-trained Models", 2022, algorithm 1,
+    Cha et al., "Domain Generalization by Mutual-Information Regularization with Pre-trained Models", 2022,
     https://arxiv.org/abs/2203.10789. Variant: the authors' code, whose mean encoder is the identity and whose variance
     encoder is b_l alone. The copy stays in evaluation mode.
     """

@@ -20,7 +20,7 @@ class SAGM(Algorithm):
     objective of the wrapped method: that of ERM in `sagm`, that of CORAL in `sagm+coral`. A step needs two forward and
     two backward passes.
 
-    Wang et al., "Sharpness-Aware Gradient Matching for Domain Generalization", 2023, equation 9,
+    Wang et al., "Sharpness-Aware Gradient Matching for Domain Generalization", 2023,
     https://arxiv.org/abs/2303.10353. Variant: the authors' code, which halves the sum of the two gradients; both passes
     see the same random draws, and buffers keep the values of the first pass.
     """

@@ -21,7 +21,7 @@ class SD(Algorithm):
     classes, and the gradients of the other features vanish too. With an L2 penalty on the logits, instead of one on the
     weights, the other features are still learned.
 
-    Pezeshki et al., "Gradient Starvation: A Learning Proclivity in Neural Networks", 2021, equation 25,
+    Pezeshki et al., "Gradient Starvation: A Learning Proclivity in Neural Networks", 2021,
     https://arxiv.org/abs/2011.09468. Variant: DomainBed's, the mean over classes instead of the sum.
     """
 

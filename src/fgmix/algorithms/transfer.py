@@ -27,7 +27,7 @@ class Transfer(Algorithm):
     with L_e(h') the cross-entropy of domain e under the adversary h'. Step 2 uses the h' of the previous update, or a
     copy of the initial h. n is `d_steps`. Steps 1 and 2 are taken by one Adam, step 3 by SGD.
 
-    Zhang et al., "Quantifying and Improving Transferability in Domain Generalization", 2021, algorithm 1,
+    Zhang et al., "Quantifying and Improving Transferability in Domain Generalization", 2021,
     https://arxiv.org/abs/2106.03632. Variant: DomainBed's, which is the authors'. With `gda` it gives the
     adversary's parameters to the optimiser of steps 1 and 2, so g and h are never trained; here SGD trains g and h.
     """

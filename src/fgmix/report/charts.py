@@ -205,10 +205,10 @@ def as_data(thing: Any) -> Any:
     >>> as_data(Axis("γ", low=1 / 3))
     {'kind': 'Axis', 'label': 'γ', 'ticks': None, 'low': 0.33333, 'high': None, 'flipped': False}
     """
+    if isinstance(thing, float | np.floating):  # first: most of a chart are numbers
+        return float(f"{thing:.5g}") if math.isfinite(thing) else None
     if isinstance(thing, str | bool | int | None):
         return thing
-    if isinstance(thing, float | np.floating):
-        return float(f"{thing:.5g}") if math.isfinite(thing) else None
     if isinstance(thing, np.ndarray):
         return as_data(thing.tolist())
     if isinstance(thing, Iterable):

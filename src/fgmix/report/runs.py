@@ -15,7 +15,8 @@ from fgmix.results.selection import Selected, Selection
 from fgmix.runs.record import Model, RunRecord
 
 CURVES = 400  # runs whose curves the page contains: up to 10 kB each
-MANY = 5000  # runs that are listed; of more, only those that are reported, with curves for a quarter as many
+MANY = 5000  # runs that are listed; of more, only those that are reported, the first few with curves
+FEW = 25  # of these: curves of a run take 10 ms
 
 # Metrics of the selected weights on a test domain that are one number, as the page names them
 UNSEEN = {
@@ -37,7 +38,7 @@ def run_rows(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection
     reported = _reported(groups)
     many = len(records) > MANY
     ordered = sorted((record for record in records if not many or id(record) in reported), key=_place)
-    curves = CURVES // 4 if many else CURVES
+    curves = FEW if many else CURVES
     return [_row(record, reported.get(id(record), {}), number < curves) for number, record in enumerate(ordered)]
 
 

@@ -21,6 +21,7 @@ from fgmix.runs.record import RECORD, Evaluation, Model, RunRecord, Which, read_
 from fgmix.runs.spec import ResolvedSpec
 from fgmix.seals import Damaged, damaged, open_line, seal_line
 
+SPEC = "spec.json"
 SNAPSHOTS = "snapshots"
 KEPT = ("none", "best", "all")  # from the fewest weights to the most
 
@@ -59,7 +60,7 @@ class RunFolder:
         .lock, .claim: held by the process that works on the run, see `fgmix.claims`.
     """
 
-    spec = _File("spec.json")
+    spec = _File(SPEC)
     metrics = _File("metrics.jsonl")
     checkpoint = _File("checkpoint.pt")
     checkpoint_before = _File("checkpoint_before.pt")

@@ -25,10 +25,11 @@ from fgmix.seals import check_json
 
 SPLITS = ("holdout", "train")
 NOWHERE = float("nan")  # the score of what was not measured
-_HOLDOUT, _TRAIN = range(2)
+_HOLDOUT = SPLITS.index("holdout")
 _SEAL = 48  # bytes of a sealed file's first line, at most
 Numbers = NDArray[np.float64]  # (evaluations, models, domains, splits)
-_DOMAINS = b'\n "domains": ['
+_DOMAINS = b'\n "domains": ', b"\n ]"  # around the list of domains, as `seals.seal_json` lays it out
+_TESTS = b'\n  "test_domains": ', b"\n  ]"
 _OTHERS = (  # entries of a record besides its evaluations
     *("schema", "fgmix", "status", "diverged_at", "label", "domainbed_name", "spec", "domains"),
     *("classes", "notes", "weights_matched", "gpu", "unseen"),
@@ -38,10 +39,17 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class _Parts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """Scores on the parts of a domain."""
+    """Scores on the parts of a source domain."""
 
     holdout: _Share
     train: _Share = NOWHERE
+
+
+class _TestParts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """Scores on the parts of a test domain."""
+
+    holdout: _Share
+    train: _Share
 
 
 class _Reader:
@@ -49,20 +57,23 @@ class _Reader:
 
     Args:
         names: the list of domains, as it is written in a record.
+        tests: the list of test domains, likewise.
     """
 
-    def __init__(self, names: bytes) -> None:
-        self.domains: tuple[str, ...] = tuple(sorted(_names(names)))
+    def __init__(self, names: bytes, tests: bytes) -> None:
+        self.domains, self.tests = tuple(sorted(_names(names))), tuple(_names(tests))
         keys = [f"domain{number}" for number in range(len(self.domains))]  # a name may be no identifier
-        by_model = _struct(MODELS, MODELS, _struct(keys, self.domains, _Parts) | UnsetType, UNSET)
+        kinds = [_TestParts if name in self.tests else _Parts for name in self.domains]
+        scores = _struct(keys, self.domains, kinds)
+        by_model = _struct(MODELS, MODELS, [scores | UnsetType] * len(MODELS), UNSET)
         entries: list[Any] = [
             ("step", Annotated[int, msgspec.Meta(ge=0)]),
             ("accuracy", by_model),
             ("headline", by_model | UnsetType, UNSET),
         ]
         evaluation = msgspec.defstruct("_Evaluation", entries, gc=False)
-        kinds = {**dict.fromkeys(_OTHERS, Any), "evaluations": list[evaluation]}  # type: ignore[valid-type]
-        content = TypedDict("content", kinds, total=False)  # type: ignore[misc]
+        record = {**dict.fromkeys(_OTHERS, Any), "evaluations": list[evaluation]}  # type: ignore[valid-type]
+        content = TypedDict("content", record, total=False)  # type: ignore[misc]
         self.content: Callable[[bytes], Any] = msgspec.json.Decoder(content).decode
         self._numbers_of = attrgetter(*(f"{key}.{split}" for key in keys for split in SPLITS))
         self._lacking = [NOWHERE] * len(self.domains) * len(SPLITS)
@@ -78,14 +89,14 @@ class _Reader:
         return np.array(flat).reshape(len(scores), *self._shape)
 
 
-def _struct(keys: Sequence[str], names: Sequence[str], kind: Any, *default: Any) -> Any:
+def _struct(keys: Sequence[str], names: Sequence[str], kinds: Sequence[Any], *default: Any) -> Any:
     """A type with an entry for each name."""
-    entries = [(key, kind, *default) for key in keys]
+    entries = [(key, kind, *default) for key, kind in zip(keys, kinds)]
     rename = dict(zip(keys, names))
     return msgspec.defstruct("_Struct", entries, rename=rename, forbid_unknown_fields=True, gc=False)
 
 
-_reader = lru_cache(maxsize=100)(_Reader)
+_reader = lru_cache(maxsize=500)(_Reader)
 
 
 class _Stored(Evaluation):
@@ -144,7 +155,7 @@ class _Evaluations(CompactEvaluations):
         seal: first bytes of the file, its digest.
     """
 
-    __slots__ = ("accuracy", "domains", "file", "headline", "models", "seal", "steps")
+    __slots__ = ("_known", "accuracy", "domains", "file", "headline", "models", "seal", "steps")
 
     def __init__(
         self,
@@ -158,6 +169,7 @@ class _Evaluations(CompactEvaluations):
     ) -> None:
         self.steps, self.models, self.domains = steps, models, domains
         self.accuracy, self.headline, self.file, self.seal = accuracy, headline, file, seal
+        self._known: tuple[tuple[str, ...], list[list[float]]] | None = None  # validations, with their sources
 
     @property
     def selecting(self) -> Numbers:
@@ -185,12 +197,16 @@ class _Evaluations(CompactEvaluations):
     def validations(self, sources: tuple[str, ...], model: Model) -> dict[int, float]:
         if model not in self.models:
             return {}
-        scores = self.selecting[:, self.models.index(model), :, _HOLDOUT]
-        total = np.zeros(len(scores))
-        for name in sources:  # in the order of `Evaluation`: equal bits
-            total += scores[:, self.domains.index(name)]
-        means: list[float] = (total / len(sources)).tolist()
+        means = self._means(sources)[self.models.index(model)]
         return {number: mean for number, mean in enumerate(means) if mean == mean}
+
+    def _means(self, sources: tuple[str, ...]) -> list[list[float]]:
+        """Validations by model and evaluation; of all models at once, since a table asks for each of them."""
+        if self._known is None or self._known[0] != sources:
+            by_domain = self.selecting[..., _HOLDOUT].T  # (domains, models, evaluations)
+            total = sum(by_domain[self.domains.index(name)] for name in sources)  # in the order of `Evaluation`
+            self._known = sources, (total / len(sources)).tolist()
+        return self._known[1]
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -223,7 +239,7 @@ def read_lean_record(file: Path) -> RunRecord:
 def _read(file: Path) -> RunRecord:
     data = read_bytes(file)
     check_json(data, str(file))
-    reader = _reader(_domains(data))
+    reader = _reader(_list(data, *_DOMAINS), _list(data, *_TESTS))
     content = reader.content(data)
     evaluations = content["evaluations"]
     scores = [each.accuracy for each in evaluations]
@@ -231,26 +247,20 @@ def _read(file: Path) -> RunRecord:
     accuracy, headline = reader.numbers(scores, models), None
     if any(each.headline is not UNSET for each in evaluations):
         headline = reader.numbers([each.headline for each in evaluations], models)
-        _check_equal(np.isnan(accuracy), np.isnan(headline), "a metric where accuracy is")
+        if (np.isnan(accuracy) != np.isnan(headline)).any():
+            raise ValueError("Expected a metric where accuracy is.")
     steps = tuple([each.step for each in evaluations])
     lean = _Evaluations(steps, models, reader.domains, accuracy, headline, file, data[:_SEAL])
     record = as_record(content, str(file), file.parent, lean)
-    for name in record.spec.test_domains:
-        lacking = np.isnan(accuracy[:, :, reader.domains.index(name)])
-        _check_equal(lacking[..., _HOLDOUT], lacking[..., _TRAIN], f"accuracy on all of {name}")
+    if record.spec.test_domains != reader.tests:
+        raise ValueError("Expected one list of test domains.")
     return record
 
 
-def _domains(data: bytes) -> bytes:
-    """The domains of a record, from where `seals.seal_json` lays them out."""
-    start = data.index(_DOMAINS) + len(_DOMAINS) - 1
-    return data[start : data.index(b"\n ],", start) + len("\n ]")]
-
-
-def _check_equal(one: NDArray[np.bool_], other: NDArray[np.bool_], expected: str) -> None:
-    """Refuse evaluations that lack numbers of the one kind where they have the other."""
-    if (one != other).any():
-        raise ValueError(f"Expected {expected}.")
+def _list(data: bytes, start: bytes, end: bytes) -> bytes:
+    """A list of texts in a record, the last that begins so: no text holds a line break."""
+    place = data.rindex(start) + len(start)
+    return data[place : data.index(end, place) + len(end)]
 
 
 @lru_cache(maxsize=8)

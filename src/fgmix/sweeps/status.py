@@ -6,12 +6,13 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fgmix.errors import UserError, as_sentence
 from fgmix.files import read_json, read_lines
-from fgmix.runs.folder import RunFolder
+from fgmix.runs.folder import SPEC, RunFolder
 from fgmix.sweeps.attempts import last_attempt
 from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.folder import State, read_error, read_plans, state_of
@@ -124,7 +125,9 @@ def _wanted(out: Path) -> tuple[Path, list[str]]:
     spec = RunFolder(out).spec
     if spec.exists():
         return out.resolve().parent, [out.resolve().name]
-    found = sorted(path.name for path in out.glob("*") if os.path.isdir(path) and _may_be_run(path))
+    found: list[str] = []
+    with suppress(OSError), os.scandir(out) as entries:  # texts, not paths: there may be 20,000
+        found = sorted(entry.name for entry in entries if entry.is_dir() and _may_be_run(entry.path))
     if not found:
         raise UserError(
             f"Expected the folder of a sweep or of a run at {out}. Found no plan and no run. Start one with "
@@ -133,9 +136,9 @@ def _wanted(out: Path) -> tuple[Path, list[str]]:
     return out, found
 
 
-def _may_be_run(folder: Path) -> bool:
+def _may_be_run(folder: str) -> bool:
     """Whether there is a run in a folder, or nobody can tell because it is closed to this user."""
-    return os.path.lexists(RunFolder(folder).spec) or not os.access(folder, os.X_OK)
+    return os.path.lexists(f"{folder}/{SPEC}") or not os.access(folder, os.X_OK)
 
 
 def _progress(folder: Path) -> str:
