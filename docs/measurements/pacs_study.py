@@ -79,7 +79,8 @@ def tables(records: Sequence[RunRecord]) -> list[str]:
         comparisons = compared(selection, dataset)
         for table in (dataset_table(selection, dataset), comparison_table(comparisons, selection.labels)):
             lines += [f"{rule}: {table.title}", "", *markdown(table).splitlines(), ""]
-    return [*lines, *claimed([select(records, rule) for rule in RULES]), "", *policy(records)]
+    selections = [select(records, rule) for rule in RULES]
+    return [*lines, *claimed(selections), "", *spreads(selections), "", *policy(records)]
 
 
 def claimed(selections: Sequence[Selection]) -> list[str]:
@@ -103,6 +104,32 @@ def _gain(scores: Mapping[Method, Mapping[tuple[str, int, str], float]], algorit
 
 def _written(d: Floats) -> str:
     return difference_text(float(d.mean()), bootstrap_interval(d) if len(d) > 1 else None)
+
+
+def spreads(selections: Sequence[Selection]) -> list[str]:
+    """A line on what L_adv does to the spread over trials: FGMix's standard deviation over E's, which lacks L_adv.
+
+    The geometric mean over test domains, with an interval over them; nothing where there is one trial.
+    """
+    ratios = []
+    for selection in selections:
+        scores = accuracies_by_method(selection)
+        own, without = (_deviations(scores[Method(name)]) for name in ("fgmix", "fgmix_e"))
+        if min([*own, *without]) == 0:
+            return []
+        d = np.log(own / without)
+        ratios.append([float(np.exp(each)) for each in (d.mean(), *bootstrap_interval(d))])
+    written = [f"{ratio:.2f} [{low:.2f}, {high:.2f}]" for ratio, low, high in ratios]
+    head = ["| ratio of standard deviations | last five | selected |", "| --- | ---: | ---: |"]
+    return [*head, f"| FGMix ÷ E | {' | '.join(written)} |"]
+
+
+def _deviations(scores: Mapping[tuple[str, int, str], float]) -> Floats:
+    """The standard deviation over trials on each test domain; 0 of one trial."""
+    by_domain: dict[str, list[float]] = {}
+    for (_, _, domain), accuracy in sorted(scores.items()):
+        by_domain.setdefault(domain, []).append(accuracy)
+    return np.array([np.std(found, ddof=1) if len(found) > 1 else 0.0 for found in by_domain.values()])
 
 
 def policy(records: Sequence[RunRecord]) -> list[str]:
