@@ -1,8 +1,7 @@
-"""fgmix plot: figures of runs and sweeps, each as PNG, PDF and the arrays behind it."""
+"""Figures of trained models: runs are opened with their weights and their dataset."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,25 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fgmix.cli.options import flags, refuse
-from fgmix.errors import UserError, unknown
+from fgmix.cli.plot.saving import FIGURES, Out, finish, finish_rows, slug
+from fgmix.errors import UserError
 from fgmix.fields import check_fields, declare
 
 if TYPE_CHECKING:
-    from fgmix.results.collect import Results
-    from fgmix.results.selection import Selection
     from fgmix.runs.opening import OpenedRun
-
-app = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
 
 Run = Annotated[Path, typer.Argument(help="folder of a finished run")]
 Runs = Annotated[list[Path], typer.Argument(help="folders of finished runs")]
-Sweeps = Annotated[list[Path], typer.Argument(help="folders of sweeps")]
-SomeSweeps = Annotated[list[Path] | None, typer.Argument(help="folders of sweeps")]
-FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
-Out = Annotated[Path, typer.Option(help="folder for the figure")]
-Rule = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 Samples = Annotated[int, typer.Option(help="samples of each domain, at most", min=2, max=100_000)]
-FIGURES = Path("figures")
 LARGEST_SEED = 2**32 - 1  # of scikit-learn
 
 
@@ -59,119 +49,6 @@ class Weights:
         check_fields(self)
 
 
-@app.command()
-def weights(out: Out = FIGURES) -> None:
-    """Plot the effect of λ on ã, and the paper's toy example.
-
-    Example: fgmix plot weights --out figures
-    """
-    from fgmix.analysis.weights import weight_effect
-
-    _finish(weight_effect(), out, "weights")
-
-
-@app.command()
-def curves(runs: Runs, out: Out = FIGURES) -> None:
-    """Plot accuracy, losses, λ and extrapolated share over the steps of each run.
-
-    Example: fgmix plot curves runs/RUN --out figures
-    """
-    from fgmix.analysis.results import run_curves
-    from fgmix.runs.record import read_record
-
-    for folder in runs:
-        _finish(run_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")
-
-
-@app.command()
-def cd(
-    folders: SomeSweeps = None,
-    dataset: Annotated[str | None, typer.Option(help="one dataset; all by default")] = None,
-    selection: Rule = "training_domain",
-    from_domainbed: FromDomainbed = None,
-    out: Out = FIGURES,
-) -> None:
-    """Plot the critical-difference diagram of the methods of one sweep or several.
-
-    Example: fgmix plot cd sweep --out figures
-    """
-    from fgmix.analysis.results import method_ranks
-    from fgmix.results.ranks import rank_methods
-
-    name = f"cd-{_slug(dataset)}" if dataset else "cd"
-    found = _selected(folders, selection, from_domainbed)
-    if dataset is not None and dataset not in found.domains:
-        raise unknown("dataset of this sweep", dataset, found.domains)
-    _finish(method_ranks(rank_methods(found, dataset=dataset), found.labels), out, name)
-
-
-@app.command()
-def sensitivity(
-    context: typer.Context,
-    folders: Annotated[list[Path] | None, typer.Argument(help="folders of sweeps over a grid")] = None,
-    published: Annotated[bool, typer.Option(help="also draw the paper's own")] = False,
-    selection: Rule = "training_domain",
-    out: Out = FIGURES,
-) -> None:
-    """Plot a heat map of accuracy by two settings, such as α and λ₀.
-
-    Example: fgmix plot sensitivity sweep --out figures
-    """
-    from fgmix.analysis.results import grid_sensitivities, paper_sensitivity
-
-    if not folders:
-        refuse(context, ("selection",), "without the folder of a sweep")
-    found = _collected(folders).grids if folders else []
-    if not found and not published:
-        raise UserError("Expected a sweep over a grid of settings. Found none. Make one with `fgmix sweep --grid …`.")
-    for grid in found:
-        for arrays in grid_sensitivities(grid, rule=_rule(selection)):
-            _finish(arrays, out, f"sensitivity-{_slug(arrays.title)}")
-    if published:
-        _finish(paper_sensitivity(), out, "sensitivity-paper")
-
-
-@app.command()
-def ablation(
-    folders: SomeSweeps = None,
-    published: Annotated[bool, typer.Option(help="put the paper's numbers beside ours")] = False,
-    selection: Rule = "training_domain",
-    from_domainbed: FromDomainbed = None,
-    out: Out = FIGURES,
-) -> None:
-    """Plot the accuracy of ERM, variants A to F and FGMix, one figure per dataset and folder.
-
-    Example: fgmix plot ablation sweep --out figures
-    """
-    from fgmix.analysis.results import variant_ablation, with_variants
-
-    found = _selected(folders, selection, from_domainbed)
-    nothing = [(name, "") for name in found.domains]  # where none has a variant, the first says so
-    for dataset, origin in with_variants(found) or nothing:
-        arrays = variant_ablation(found, dataset, origin=origin, published=published)
-        _finish(arrays, out, f"ablation-{_slug(f'{dataset} {origin}')}")
-        if published and not arrays.published.any():
-            print(f"note: the paper has no numbers for {dataset}: only ours are drawn", file=sys.stderr)
-
-
-@app.command()
-def cost(folders: Sweeps, out: Out = FIGURES) -> None:
-    """Plot the time of a step relative to ERM's, ours and the paper's.
-
-    Example: fgmix plot cost sweep --out figures
-    """
-    from fgmix.analysis.results import step_cost
-
-    costs = _collected(folders).costs
-    if costs is None:
-        places = ", ".join(map(str, folders))
-        raise UserError(
-            f"Expected times per step in {places}. Found none. Measure them with `fgmix sweep --preset paper-cost`."
-        )
-    _finish(step_cost(costs), out, "cost")
-
-
-@app.command()
 @flags(Opening, "opening")
 @flags(Weights, "weights")
 def tsne(
@@ -201,10 +78,9 @@ def tsne(
     else:
         name = _named("tsne", opened)
         rows = [mixing_embedding(run, mixed=mixed, keep=out / name, **taken) for run in opened]
-    _finish_rows(rows, out, name)
+    finish_rows(rows, out, name)
 
 
-@app.command()
 @flags(Opening, "opening")
 @flags(Weights, "weights")
 def flatness(
@@ -239,10 +115,9 @@ def flatness(
         )
         for row in _by_test_domain(opened)
     ]
-    _finish_rows(rows, out, name)
+    finish_rows(rows, out, name)
 
 
-@app.command()
 @flags(Opening, "opening")
 def surface(
     opening: dict[str, Any],
@@ -270,10 +145,9 @@ def surface(
                 f"{' and '.join(pair[0].test_domains)}. Name one of each."
             )
     rows = [compute(*pair, resolution=resolution, samples=samples, seed=seed, keep=out / name) for pair in pairs]
-    _finish_rows(rows, out, name)
+    finish_rows(rows, out, name)
 
 
-@app.command()
 @flags(Opening, "opening")
 @flags(Weights, "weights")
 def scores(
@@ -297,10 +171,9 @@ def scores(
         same_class=not any_class,
         **vars(Weights(**weights)),
     )
-    _finish(arrays, out, f"scores-{run.resolve().name}")
+    finish(arrays, out, f"scores-{run.resolve().name}")
 
 
-@app.command()
 @flags(Opening, "opening")
 @flags(Weights, "weights")
 def shift(
@@ -326,49 +199,7 @@ def shift(
         **vars(Weights(**weights)),
         keep=out / name,
     )
-    _finish(arrays, out, name)
-
-
-@app.command()
-def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fgmix plot` wrote")]) -> None:
-    """Draw figures again from their arrays, without computing anything.
-
-    Example: fgmix plot redraw figures/flatness.npz
-    """
-    from fgmix.analysis.arrays import load_arrays
-
-    for file in files:
-        _finish(load_arrays(file), file.parent, file.stem)
-
-
-def _finish(arrays: Any, out: Path, name: str) -> None:
-    """Draw, save, and say where, and what the figure decides."""
-    from fgmix.analysis.claims import claims
-    from fgmix.analysis.resumable import remove_partial
-    from fgmix.plots.draw import draw
-    from fgmix.plots.style import save_figure
-
-    drawn = draw(arrays)
-    if _replaces(out / f"{name}.npz", arrays):
-        print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
-    print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *claims(arrays)]))
-    remove_partial(out / name)
-
-
-def _finish_rows(rows: list[Any], out: Path, name: str) -> None:
-    from fgmix.analysis.arrays import Rows
-
-    _finish(Rows.of(rows), out, name)
-
-
-def _replaces(file: Path, arrays: Any) -> bool:
-    """Whether a file holds the arrays of another figure."""
-    from fgmix.analysis.arrays import load_arrays, same_arrays
-
-    try:
-        return file.exists() and not same_arrays(load_arrays(file), arrays)
-    except UserError:  # damaged, or of another version
-        return True
+    finish(arrays, out, name)
 
 
 def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
@@ -400,39 +231,10 @@ def _named(kind: str, runs: list[OpenedRun]) -> str:
     methods = dict.fromkeys(run.record.method for run in runs)
     trials = dict.fromkeys(str(run.record.spec.trial_seed) for run in runs)
     words = (runs[0].prepared.dataset.name, _few(domains), _few(methods), f"trial {_few(trials)}")
-    return "-".join([kind, *map(_slug, words)])
+    return "-".join([kind, *map(slug, words)])
 
 
 def _few(names: Iterable[str]) -> str:
     """Names, or how many there are where a file's name would be too long."""
     found = list(names)
     return " ".join(found) if len(found) <= 6 else f"{found[0]} to {found[-1]}, {len(found)}"
-
-
-def _rule(name: str) -> Any:
-    from fgmix.results.selection import RULES
-
-    if name not in RULES:
-        raise unknown("selection rule", name, RULES)
-    return name
-
-
-def _collected(folders: list[Path] | None, from_domainbed: list[Path] | None = None) -> Results:
-    """The results in one folder or several; what was skipped is named."""
-    from fgmix.results.origins import collect_all
-
-    results = collect_all(folders or (), from_domainbed or ())
-    for note in results.notes:
-        print(f"note: {note}", file=sys.stderr)
-    return results
-
-
-def _selected(folders: list[Path] | None, rule: str, from_domainbed: list[Path] | None = None) -> Selection:
-    from fgmix.results.selection import select
-
-    return select(_collected(folders, from_domainbed).records, _rule(rule))
-
-
-def _slug(text: str) -> str:
-    """Words of a title, as part of a file's name."""
-    return "-".join("".join(c if c.isalnum() else " " for c in text).split())

@@ -1,0 +1,60 @@
+"""How `fgmix plot` ends: the figure as PNG, PDF and the arrays behind it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fgmix.errors import UserError
+
+Out = Annotated[Path, typer.Option(help="folder for the figure")]
+FIGURES = Path("figures")
+
+
+def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fgmix plot` wrote")]) -> None:
+    """Draw figures again from their arrays, without computing anything.
+
+    Example: fgmix plot redraw figures/flatness.npz
+    """
+    from fgmix.analysis.arrays import load_arrays
+
+    for file in files:
+        finish(load_arrays(file), file.parent, file.stem)
+
+
+def finish(arrays: Any, out: Path, name: str) -> None:
+    """Draw, save, and say where, and what the figure decides."""
+    from fgmix.analysis.claims import claims
+    from fgmix.analysis.resumable import remove_partial
+    from fgmix.plots.draw import draw
+    from fgmix.plots.style import save_figure
+
+    drawn = draw(arrays)
+    if _replaces(out / f"{name}.npz", arrays):
+        print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
+    print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *claims(arrays)]))
+    remove_partial(out / name)
+
+
+def finish_rows(rows: list[Any], out: Path, name: str) -> None:
+    from fgmix.analysis.arrays import Rows
+
+    finish(Rows.of(rows), out, name)
+
+
+def _replaces(file: Path, arrays: Any) -> bool:
+    """Whether a file holds the arrays of another figure."""
+    from fgmix.analysis.arrays import load_arrays, same_arrays
+
+    try:
+        return file.exists() and not same_arrays(load_arrays(file), arrays)
+    except UserError:  # damaged, or of another version
+        return True
+
+
+def slug(text: str) -> str:
+    """Words of a title, as part of a file's name."""
+    return "-".join("".join(c if c.isalnum() else " " for c in text).split())
