@@ -21,7 +21,7 @@ from scipy.special import logsumexp, softmax
 from fgmix.algorithms import Algorithm
 from fgmix.deploy.hold_out import selected
 from fgmix.deploy.noise import noise_features, noise_for
-from fgmix.deploy.trust import fit_familiar, squared_distances
+from fgmix.deploy.novelty import fit_familiar, squared_distances
 from fgmix.metrics import auroc
 from fgmix.runs.opening import OpenedRun, Sample, open_run
 from fgmix.runs.prepared import load_dataset

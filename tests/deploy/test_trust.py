@@ -7,18 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+from fgmix.deploy.calibration import calibration_error, confidences, fit_temperature, reliability
 from fgmix.deploy.network import Network
-from fgmix.deploy.trust import (
-    Floats,
-    Judged,
-    calibration_error,
-    choose_rule,
-    confidences,
-    fit_familiar,
-    fit_temperature,
-    reliability,
-    squared_distances,
-)
+from fgmix.deploy.novelty import fit_familiar, squared_distances
+from fgmix.deploy.trust import Judged, choose_rule
+from fgmix.metrics import Floats
 
 RNG = np.random.default_rng(0)
 

@@ -10,20 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
+from fgmix.deploy.calibration import Bin, calibration_error, confidences, fit_temperature, reliability
 from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.terms import Terms
-from fgmix.deploy.trust import (
-    Bin,
-    Floats,
-    Judged,
-    TrustRule,
-    calibration_error,
-    choose_rule,
-    confidences,
-    fit_temperature,
-    reliability,
-)
-from fgmix.metrics import Counts, Metric, Metrics, metrics
+from fgmix.deploy.trust import Judged, TrustRule, choose_rule
+from fgmix.metrics import Counts, Floats, Metric, Metrics, metrics
 
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are told
 MOST_CLASSES = 100  # of a confusion matrix

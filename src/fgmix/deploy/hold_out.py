@@ -12,7 +12,8 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.data._dataset import Indices
 from fgmix.deploy.noise import noise_for
-from fgmix.deploy.trust import Familiar, Floats, fit_familiar
+from fgmix.deploy.novelty import Familiar, fit_familiar
+from fgmix.metrics import Floats
 from fgmix.runs.opening import OpenedRun, Sample
 from fgmix.runs.record import Model, RunRecord, Which, selected_weights
 

@@ -20,7 +20,8 @@ from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.info import INFO, ModelInfo, broken, read_info
 from fgmix.deploy.network import Ensemble, Network
-from fgmix.deploy.trust import Familiar, thresholds
+from fgmix.deploy.novelty import Familiar
+from fgmix.deploy.trust import thresholds
 from fgmix.errors import UserError, bad_value
 from fgmix.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.networks.preprocessing import Normalisation

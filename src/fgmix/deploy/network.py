@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fgmix.data.standardisation import FURTHEST, Standardisation
-from fgmix.deploy.trust import SHORTEST, Familiar
+from fgmix.deploy.novelty import SHORTEST, Familiar
 
 
 class Standardise(nn.Module):

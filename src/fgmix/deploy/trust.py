@@ -1,163 +1,23 @@
-"""When to distrust a prediction: calibrated confidence, and the distance of a sample from all seen in training.
+"""When to distrust a prediction: where its confidence is too low for its class, or its sample too novel.
 
-    p = softmax(h(z) / T)                    T: the temperature at which held-out domains' labels are likeliest
-    u = z / ‖z‖                              the code's direction: lengths differ too much for one covariance
-    m(u) = min_c (u − μ_c)ᵀ Σ⁻¹ (u − μ_c)    μ_c: mean direction of class c, Σ: covariance around their class's mean
-    ℓ(z) = max(1, q/‖z‖, ‖z‖/r)              q, r: median and 99 % quantile of the codes' lengths. Codes of inputs
-                                             without content are short; those of inputs far outside are long.
-    novelty = m(u) · ℓ(z)² / limit           limit: what 99 % of known domains' held-out samples stay below
-
-The code of features far outside, such as those in other units, may be that of a class. Where the network takes features
-x, not images, novelty is therefore at least ‖x‖² / size if that is above 1, with a size of twice what 99 % stay below.
-
-Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599; Lee et al., "A Simple
-Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
-https://arxiv.org/abs/1807.03888; Müller and Hein, "Mahalanobis++", 2025, https://arxiv.org/abs/2505.18032 (directions
-in place of codes; the factor ℓ is ours). Unlike there, T is fitted on domains that the network never saw,
-each weighing the same: confidence on known domains is no guide to that on a new one. docs/your-data.md compares scores.
+Thresholds are chosen on domains that were held out, so that the trusted predictions reach a target accuracy there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
 
 from fgmix.data._dataset import Indices
-from fgmix.metrics import auroc
+from fgmix.metrics import Floats, auroc
 
-Floats = npt.NDArray[np.float64]
-
-KNOWN = 0.99  # share of known domains' held-out samples that count as familiar
-LOG_T = (-3.0, 3.0)  # where a temperature is looked for
-SHORTEST = 1e-12  # length of a code that has a direction
-BINS = 15  # of the calibration error
 FAMILIAR = 0.95, 0.99  # shares of the correct predictions on unseen domains that the two parts of novelty let pass
-MARGIN = 2.0  # times the squared length of usual features from which they lie far outside: domains differ in it
 INFORMATIVE = 0.6  # AUROC from which novelty counts: 0.5 is a coin
 NEVER = 2.0  # a confidence that no prediction has
 FEWEST = 20  # trusted predictions of held-out domains from which their accuracy means something
-
-
-def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
-    """The temperature T that makes the labels likeliest, each domain weighing the same.
-
-    Args:
-        logits: of each domain, (n_e, C).
-        y: its labels, (n_e,).
-
-    Example:
-        >>> logits = np.array([[9.0, 0.0]] * 4)  # sure of class 0, and correct three times out of four
-        >>> round(float(softmax(logits[0] / fit_temperature([logits], [np.array([0, 0, 0, 1])]))[0]), 2)
-        0.75
-    """
-
-    def risk(log_t: float) -> float:
-        return float(np.mean([_cross_entropy(z / np.exp(log_t), t) for z, t in zip(logits, y, strict=True)]))
-
-    return float(np.exp(minimize_scalar(risk, bounds=LOG_T, method="bounded").x))
-
-
-def _cross_entropy(logits: Floats, y: Indices) -> float:
-    return float(-log_softmax(logits, axis=1)[np.arange(len(y)), y].mean())
-
-
-def calibration_error(probabilities: Floats, y: Indices, bins: int = BINS) -> float:
-    """Expected calibration error: the mean gap between confidence and accuracy over bins of confidence.
-
-    Args:
-        probabilities: (n, C).
-        y: labels.
-        bins: of equal width.
-
-    Example:
-        >>> calibration_error(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 0, 1]))  # confidence 0.80, accuracy 0.75
-        0.05
-    """
-    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
-    which = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [abs((confidence[which == b] - correct[which == b]).sum()) for b in range(bins)]
-    return round(float(np.sum(gaps)) / len(y), 12)
-
-
-def confidences(logits: Floats, temperature: float) -> Floats:
-    """Calibrated probabilities (n, C)."""
-    found: Floats = softmax(logits / temperature, axis=1)
-    return found
-
-
-@dataclass(frozen=True)
-class Familiar:
-    """Directions of codes that training has seen, as Gaussians around class means with one covariance.
-
-    Args:
-        center: mean of all directions, (d,); distances do not depend on it, but single precision likes small numbers.
-        means: W (μ_c − center) of the classes that occur, (C', d).
-        whitening: W with WᵀW = Σ⁻¹, (d, d).
-        usual: length q, below which codes are the more novel the shorter they are.
-        reach: length r, above which codes are the more novel the longer they are.
-        limit: squared distance that counts as novel.
-        size: squared length of the features that counts as novel; infinite for images.
-    """
-
-    center: Floats
-    means: Floats
-    whitening: Floats
-    usual: float
-    reach: float
-    limit: float
-    size: float = np.inf
-
-    def parts(self, z: Floats, x: Floats) -> Floats:
-        """Both parts of the novelty (n, 2) of codes z (n, d) and of what they were computed from, x (n, …)."""
-        return np.stack([self.novelty(z), squared_lengths(x) / self.size], axis=1)
-
-    def novelty(self, z: Floats) -> Floats:
-        """Squared distance of codes (n, d) to the nearest mean, over the limit: above 1 is novel."""
-        length = np.maximum(np.linalg.norm(z, axis=1), SHORTEST)
-        directions = z / length[:, None]
-        nearest = squared_distances((directions - self.center) @ self.whitening.T, self.means).min(axis=1)
-        found: Floats = nearest * np.maximum(1, np.maximum(self.usual / length, length / self.reach)) ** 2 / self.limit
-        return found
-
-
-def fit_familiar(z: Floats, y: Indices, held_out: Floats, features: Floats | None = None) -> Familiar:
-    """Learn what is familiar.
-
-    Args:
-        z: codes (n, d) of training samples.
-        y: their labels.
-        held_out: codes of samples of the same domains that the network was not trained on: they set the limit, for
-            codes of training samples lie closer to their means than new ones of the same kind do.
-        features: what these codes were computed from, (m, f); None for images.
-    """
-    from sklearn.covariance import LedoitWolf
-
-    usual, reach = np.maximum(np.quantile(np.linalg.norm(held_out, axis=1), (0.5, KNOWN)), SHORTEST).tolist()
-    z = z / np.maximum(np.linalg.norm(z, axis=1), SHORTEST)[:, None]
-    present = np.unique(y)
-    means = np.stack([z[y == c].mean(axis=0) for c in present])
-    around = z - means[np.searchsorted(present, y)]
-    covariance = LedoitWolf(assume_centered=True).fit(around).covariance_
-    # A floor for directions in which no code moves (dead units): any move there would be infinitely novel.
-    floor = 1e-6 * max(float(np.trace(covariance)) / len(covariance), 1e-12)
-    whitening = np.linalg.inv(np.linalg.cholesky(covariance + floor * np.eye(len(covariance))))
-    center = z.mean(axis=0)
-    bare = Familiar(center, (means - center) @ whitening.T, whitening, usual, reach, 1.0)
-    limit = float(np.quantile(bare.novelty(held_out), KNOWN))
-    size = np.inf if features is None else MARGIN * float(np.quantile(squared_lengths(features), KNOWN))
-    return replace(bare, limit=max(limit, 1e-30), size=max(size, 1e-30))  # 0 where all codes are one
-
-
-def squared_lengths(x: Floats) -> Floats:
-    """‖x_i‖² of all rows, (n,)."""
-    found: Floats = np.square(x.reshape(len(x), -1), dtype=np.float64).sum(axis=1)
-    return found
 
 
 @dataclass(frozen=True)
@@ -334,37 +194,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _last(noise: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
     """Which entries of `novelty` followed by `noise` are noise."""
     return np.arange(len(novelty) + len(noise)) >= len(novelty)
-
-
-class Bin(NamedTuple):
-    """Predictions of about one confidence: its mean, the accuracy among them, their share of all."""
-
-    confidence: float
-    accuracy: float
-    share: float
-
-
-def reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int = 10) -> tuple[Bin, ...]:
-    """Confidence against accuracy over bins of confidence, each domain weighing the same; empty bins are left out.
-
-    Args:
-        probabilities: of each domain, (n_e, C).
-        y: its labels.
-        bins: of equal width.
-    """
-    confidence = np.concatenate([p.max(axis=1) for p in probabilities])
-    correct = np.concatenate([p.argmax(axis=1) == t for p, t in zip(probabilities, y, strict=True)])
-    weight = np.concatenate([np.full(len(t), 1 / (len(t) * len(y))) for t in y])
-    which = np.minimum((confidence * bins).astype(int), bins - 1)
-    found = []
-    for b in np.unique(which):
-        inside = weight * (which == b)
-        share = inside.sum()
-        found.append(Bin(*(float(v) for v in ((inside * confidence).sum() / share, inside @ correct / share, share))))
-    return tuple(found)
-
-
-def squared_distances(a: Floats, b: Floats) -> Floats:
-    """‖a_i − b_j‖² of all rows, (n, m)."""
-    cross: Floats = (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)
-    return np.maximum(cross, 0)

@@ -20,15 +20,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fgmix.errors import UserError, bad_value
+from fgmix.metrics import Floats
 from fgmix.results.labels import method_label, split_origin
 from fgmix.results.selection import Cell, Method, Selected, Selection
 from fgmix.results.tables import ordered_methods
 from fgmix.seeding import numpy_generator
 
-Floats = npt.NDArray[np.float64]
 Pair = tuple[str, int, str]  # dataset, trial, test domain
 Verdict = Literal["different", "not significant", "too few pairs", "not tested"]
 

@@ -1,0 +1,98 @@
+"""Confidence that means something in a new domain: a temperature, and how far confidence and accuracy are apart.
+
+    p = softmax(h(z) / T)                    T: the temperature at which held-out domains' labels are likeliest
+
+Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599. Unlike there, T is
+fitted on domains that the network never saw, each weighing the same: confidence on known domains is no guide to that on
+a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from fgmix.data._dataset import Indices
+from fgmix.metrics import Floats
+
+LOG_T = (-3.0, 3.0)  # where a temperature is looked for
+BINS = 15  # of the calibration error
+
+
+def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
+    """The temperature T that makes the labels likeliest, each domain weighing the same.
+
+    Args:
+        logits: of each domain, (n_e, C).
+        y: its labels, (n_e,).
+
+    Example:
+        >>> logits = np.array([[9.0, 0.0]] * 4)  # sure of class 0, and correct three times out of four
+        >>> round(float(softmax(logits[0] / fit_temperature([logits], [np.array([0, 0, 0, 1])]))[0]), 2)
+        0.75
+    """
+
+    def risk(log_t: float) -> float:
+        return float(np.mean([_cross_entropy(z / np.exp(log_t), t) for z, t in zip(logits, y, strict=True)]))
+
+    return float(np.exp(minimize_scalar(risk, bounds=LOG_T, method="bounded").x))
+
+
+def _cross_entropy(logits: Floats, y: Indices) -> float:
+    return float(-log_softmax(logits, axis=1)[np.arange(len(y)), y].mean())
+
+
+def calibration_error(probabilities: Floats, y: Indices, bins: int = BINS) -> float:
+    """Expected calibration error: the mean gap between confidence and accuracy over bins of confidence.
+
+    Args:
+        probabilities: (n, C).
+        y: labels.
+        bins: of equal width.
+
+    Example:
+        >>> calibration_error(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 0, 1]))  # confidence 0.80, accuracy 0.75
+        0.05
+    """
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
+    which = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = [abs((confidence[which == b] - correct[which == b]).sum()) for b in range(bins)]
+    return round(float(np.sum(gaps)) / len(y), 12)
+
+
+def confidences(logits: Floats, temperature: float) -> Floats:
+    """Calibrated probabilities (n, C)."""
+    found: Floats = softmax(logits / temperature, axis=1)
+    return found
+
+
+class Bin(NamedTuple):
+    """Predictions of about one confidence: its mean, the accuracy among them, their share of all."""
+
+    confidence: float
+    accuracy: float
+    share: float
+
+
+def reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int = 10) -> tuple[Bin, ...]:
+    """Confidence against accuracy over bins of confidence, each domain weighing the same; empty bins are left out.
+
+    Args:
+        probabilities: of each domain, (n_e, C).
+        y: its labels.
+        bins: of equal width.
+    """
+    confidence = np.concatenate([p.max(axis=1) for p in probabilities])
+    correct = np.concatenate([p.argmax(axis=1) == t for p, t in zip(probabilities, y, strict=True)])
+    weight = np.concatenate([np.full(len(t), 1 / (len(t) * len(y))) for t in y])
+    which = np.minimum((confidence * bins).astype(int), bins - 1)
+    found = []
+    for b in np.unique(which):
+        inside = weight * (which == b)
+        share = inside.sum()
+        found.append(Bin(*(float(v) for v in ((inside * confidence).sum() / share, inside @ correct / share, share))))
+    return tuple(found)
