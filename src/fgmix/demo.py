@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fgmix.errors import MachineError, UserError
 from fgmix.files import write_bytes
-from fgmix.report.page import Choices, write_report
+from fgmix.report.page import Choices
+from fgmix.report.write import write_report
 from fgmix.results.collect import collect
 from fgmix.results.formats import markdown
 from fgmix.results.selection import select

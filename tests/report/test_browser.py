@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fgmix.report.page import Choices, write_report
+from fgmix.report.page import Choices
+from fgmix.report.write import write_report
 from fgmix.results.collect import collect
 from report import folders
 from report.test_serve import served

@@ -22,7 +22,9 @@ from fgmix.cli import main
 from fgmix.errors import UserError
 from fgmix.files import write_json
 from fgmix.metrics import metrics
-from fgmix.report.page import Choices, report_page, saved_figures, write_report
+from fgmix.report.page import Choices, report_page
+from fgmix.report.saved import saved_figures
+from fgmix.report.write import write_report
 from fgmix.results.collect import Results, collect
 from fgmix.results.explain import explained
 from fgmix.results.formats import render

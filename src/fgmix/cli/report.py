@@ -50,7 +50,8 @@ def report(
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
-    from fgmix.report.page import Choices, write_report
+    from fgmix.report.page import Choices
+    from fgmix.report.write import write_report
     from fgmix.results.collect import collector_paused
     from fgmix.results.explain import explained
     from fgmix.results.formats import FORMATS

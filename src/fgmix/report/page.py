@@ -9,24 +9,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
 from importlib.resources import files
-from pathlib import Path
 
 import fgmix
-from fgmix.analysis.arrays import load_arrays
 from fgmix.analysis.results import grid_sensitivities, method_ranks, step_cost, variant_ablation, with_variants
 from fgmix.errors import UserError
-from fgmix.files import make_folder, write_bytes
 from fgmix.report.charts import Chart, as_data
 from fgmix.report.figures import chart, differences
 from fgmix.report.html import Html, data_block, element, join, packed_block
 from fgmix.report.runs import run_rows
+from fgmix.report.saved import Saved
 from fgmix.report.summary import headlines
 from fgmix.report.tables import table_html
 from fgmix.results.collect import Results
@@ -36,8 +32,7 @@ from fgmix.results.ranks import RANKS
 from fgmix.results.report import Comparisons, all_compared, all_tables, has_overall, rankings
 from fgmix.results.selection import RULES, Rule, Selection, select
 from fgmix.results.tables import OVERALL, Spread, Table
-from fgmix.runs.record import RECORD
-from fgmix.sweeps.status import ORDER, Status, read_status
+from fgmix.sweeps.status import ORDER, Status
 
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
 GENERATOR = "fgmix report"
@@ -75,19 +70,6 @@ class Sources:
         """The command that draws a figure of these folders; without `every`, of those that fgmix wrote."""
         theirs = [word for folder in self.from_domainbed for word in ("--from-domainbed", folder)]
         return shlex.join(["fgmix", "plot", kind, *self.folders, *(theirs if every else ()), *options])
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Figures that were found.
-
-    Args:
-        charts: those that could be read.
-        notes: why others could not.
-    """
-
-    charts: tuple[Chart, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 def report_page(
@@ -241,92 +223,6 @@ def _units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Html]:
         shown = table_html(replace(table, title="Significance tests") if tests else table)
         units.append(element("div", shown, _figure(drawn), class_="unit") if drawn else shown)
     return [*units, *map(_figure, ranks)]
-
-
-def saved_figures(folder: Path) -> Saved:
-    """Charts of the arrays that `fgmix plot --out FOLDER/figures` wrote, from any folder called figures."""
-    found = []
-    for place, folders, names in os.walk(folder):
-        # What has a record is a run; not to look into 20,000 of them saves half a second.
-        folders[:] = [name for name in folders if not os.path.lexists(f"{place}/{name}/{RECORD}")]
-        if os.path.basename(place) == "figures":
-            # A hidden file belongs to a figure that is still being computed.
-            found += [Path(place, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
-    charts, notes = [], []
-    for path in sorted(found):
-        try:
-            charts.append(chart(path.stem, load_arrays(path), shlex.join(["fgmix", "plot", "redraw", str(path)])))
-        except UserError as error:
-            notes.append(str(error))
-    return Saved(tuple(charts), tuple(notes))
-
-
-def write_report(
-    folders: Path | Sequence[Path],
-    results: Results,
-    choices: Choices,
-    out: Path | None = None,
-    title: str = "",
-    from_domainbed: Sequence[Path] = (),
-) -> Path:
-    """Write the report of one folder or several, and return its path.
-
-    Args:
-        folders: the folders of runs; figures are taken from the folders called figures below them.
-        results: what they hold.
-        choices: how to select and show it.
-        out: the file; by default report.html in the first folder.
-        title: heading of the page; by default the names of the folders.
-        from_domainbed: the folders of DomainBed sweeps.
-    """
-    ours = [folders] if isinstance(folders, Path) else [*folders]
-    places = [*ours, *from_domainbed]
-    path = out or places[0] / "report.html"
-    if path.is_dir():
-        path = path / "report.html"
-    found = [saved_figures(folder) for folder in places]
-    charts = tuple(drawn for saved in found for drawn in saved.charts)
-    notes = tuple(note for saved in found for note in saved.notes)
-    text = report_page(
-        title or ", ".join(folder.resolve().name for folder in places),
-        results,
-        choices,
-        sources=Sources(tuple(map(str, ours)), tuple(map(str, from_domainbed))),
-        status=_status_of(places[0], results) if len(places) == 1 else None,
-        figures=Saved(charts, notes),
-        made=f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
-    )
-    _write(path, text)
-    return path
-
-
-def _status_of(folder: Path, results: Results) -> Status | None:
-    """Progress of the sweeps on a folder; None if it is not a sweep's folder. Runs with a record are not read again."""
-    places = {record.folder: record.status for record in results.all_records() if record.folder}
-    finished = {place.name: status for place, status in places.items() if place.parent == folder}
-    try:
-        return read_status(folder, Status(finished, {}, {}))
-    except UserError:
-        return None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the page, but not over a file that fgmix did not write."""
-    if os.path.lexists(path) and f'content="{GENERATOR}'.encode() not in _start(path):
-        raise UserError(
-            f"Expected a report of fgmix or no file at {path}. Found another file. Choose another path with --out."
-        )
-    make_folder(path.parent)
-    # The name of a folder may hold bytes that are not valid text: they are shown as escapes.
-    write_bytes(path, text.encode(errors="backslashreplace"))
-
-
-def _start(path: Path) -> bytes:
-    """The first bytes of a file; of a pipe or a device, none."""
-    if not os.path.isfile(path):
-        return b""
-    with open(path, "rb") as file:
-        return file.read(2000)
 
 
 def _asset(name: str) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError
-from fgmix.report.page import Choices, Sources, report_page, saved_figures
+from fgmix.report.page import Choices, Sources, report_page
+from fgmix.report.saved import saved_figures
 from fgmix.report.underway import underway_charts
 from fgmix.results.collect import NothingFinished, Results, collect
 from fgmix.runs.folder import RunFolder

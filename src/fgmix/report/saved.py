@@ -1,0 +1,45 @@
+"""Figures that `fgmix plot` saved, as charts of the report."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from fgmix.analysis.arrays import load_arrays
+from fgmix.errors import UserError
+from fgmix.report.charts import Chart
+from fgmix.report.figures import chart
+from fgmix.runs.record import RECORD
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Figures that were found.
+
+    Args:
+        charts: those that could be read.
+        notes: why others could not.
+    """
+
+    charts: tuple[Chart, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def saved_figures(folder: Path) -> Saved:
+    """Charts of the arrays that `fgmix plot --out FOLDER/figures` wrote, from any folder called figures."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        # What has a record is a run; not to look into 20,000 of them saves half a second.
+        folders[:] = [name for name in folders if not os.path.lexists(f"{place}/{name}/{RECORD}")]
+        if os.path.basename(place) == "figures":
+            # A hidden file belongs to a figure that is still being computed.
+            found += [Path(place, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
+    charts, notes = [], []
+    for path in sorted(found):
+        try:
+            charts.append(chart(path.stem, load_arrays(path), shlex.join(["fgmix", "plot", "redraw", str(path)])))
+        except UserError as error:
+            notes.append(str(error))
+    return Saved(tuple(charts), tuple(notes))

@@ -1,0 +1,84 @@
+"""The HTML report as a file: what stands beside the results is looked up, and nothing of others is overwritten."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import fgmix
+from fgmix.errors import UserError
+from fgmix.files import make_folder, write_bytes
+from fgmix.report.page import GENERATOR, Choices, Sources, report_page
+from fgmix.report.saved import Saved, saved_figures
+from fgmix.results.collect import Results
+from fgmix.sweeps.status import Status, read_status
+
+
+def write_report(
+    folders: Path | Sequence[Path],
+    results: Results,
+    choices: Choices,
+    out: Path | None = None,
+    title: str = "",
+    from_domainbed: Sequence[Path] = (),
+) -> Path:
+    """Write the report of one folder or several, and return its path.
+
+    Args:
+        folders: the folders of runs; figures are taken from the folders called figures below them.
+        results: what they hold.
+        choices: how to select and show it.
+        out: the file; by default report.html in the first folder.
+        title: heading of the page; by default the names of the folders.
+        from_domainbed: the folders of DomainBed sweeps.
+    """
+    ours = [folders] if isinstance(folders, Path) else [*folders]
+    places = [*ours, *from_domainbed]
+    path = out or places[0] / "report.html"
+    if path.is_dir():
+        path = path / "report.html"
+    found = [saved_figures(folder) for folder in places]
+    charts = tuple(drawn for saved in found for drawn in saved.charts)
+    notes = tuple(note for saved in found for note in saved.notes)
+    text = report_page(
+        title or ", ".join(folder.resolve().name for folder in places),
+        results,
+        choices,
+        sources=Sources(tuple(map(str, ours)), tuple(map(str, from_domainbed))),
+        status=_status_of(places[0], results) if len(places) == 1 else None,
+        figures=Saved(charts, notes),
+        made=f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
+    )
+    _write(path, text)
+    return path
+
+
+def _status_of(folder: Path, results: Results) -> Status | None:
+    """Progress of the sweeps on a folder; None if it is not a sweep's folder. Runs with a record are not read again."""
+    places = {record.folder: record.status for record in results.all_records() if record.folder}
+    finished = {place.name: status for place, status in places.items() if place.parent == folder}
+    try:
+        return read_status(folder, Status(finished, {}, {}))
+    except UserError:
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the page, but not over a file that fgmix did not write."""
+    if os.path.lexists(path) and f'content="{GENERATOR}'.encode() not in _start(path):
+        raise UserError(
+            f"Expected a report of fgmix or no file at {path}. Found another file. Choose another path with --out."
+        )
+    make_folder(path.parent)
+    # The name of a folder may hold bytes that are not valid text: they are shown as escapes.
+    write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def _start(path: Path) -> bytes:
+    """The first bytes of a file; of a pipe or a device, none."""
+    if not os.path.isfile(path):
+        return b""
+    with open(path, "rb") as file:
+        return file.read(2000)
