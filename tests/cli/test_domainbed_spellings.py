@@ -72,6 +72,37 @@ def test_a_sweep_of_domainbed_is_the_sweep_that_it_means() -> None:
     assert "DomainBed's `--steps` is `--with steps=…` here." in hints
 
 
+def test_defaults_that_differ_are_told_with_the_option_that_gives_theirs() -> None:
+    def told(command: str, words: str = "", **given: Any) -> list[str]:
+        return list(domainbed.other_defaults(command, words.split(), given))
+
+    (protocol,) = told("train", dataset="PACS", protocol="clean")
+    assert "`--protocol domainbed-2020`" in protocol
+    protocol, length = told("train", dataset="rotated_mnist", protocol="clean", steps=None)
+    assert "`--steps 5001 --batch-size 64`" in length
+    assert told("train", dataset="rotated_mnist", protocol="domainbed-2020", steps=9) == []
+    protocol, pairs, length = told("sweep", datasets="PACS,colored_mnist", with_=["batch_size=2"])
+    assert "`--with protocol=domainbed-2020`" in protocol
+    assert "`--pairs`" in pairs
+    assert "`--with steps=5001`" in length
+    assert told("plan", "--single_test_envs", datasets="PACS", with_=["protocol=domainbed-2024"]) == []
+    assert told("sweep", datasets="PACS", pairs=True, with_=["protocol=domainbed-2024"]) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "theirs", "ours"),
+    [
+        ("dann", "lr_g", "lr"),
+        ("cdann", "weight_decay_g", "weight_decay"),
+        ("urm", "urm_discriminator_lr", "lr_d"),
+        ("adrmx", "rmxd_lambda", "rmxd_lam"),
+        ("condcad", "is_flipped", "flipped"),
+    ],
+)
+def test_names_that_only_the_search_or_no_search_knows(method: str, theirs: str, ours: str) -> None:
+    assert domainbed.in_our_names({"algorithm": method, "set_": [f"{theirs}=1"]}, [])["set_"] == [f"{ours}=1"]
+
+
 def test_what_is_spelled_our_way_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hints: list[str] = []
     words = ["--algorithms", "erm,coral", "--hparams", "2", "--test-domains", "photo", "--with", "steps=2"]

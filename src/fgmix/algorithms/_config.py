@@ -96,6 +96,7 @@ def setting(
     default: Any,
     *,
     help: str,
+    domainbed: str | None = None,
     gt: float | None = None,
     ge: float | None = None,
     lt: float | None = None,
@@ -106,12 +107,13 @@ def setting(
     Args:
         default: its value where nothing is said.
         help: one line for `fgmix list` and the docs.
+        domainbed: DomainBed's name of it, where that is another.
         gt: values should be greater.
         ge: … greater or equal.
         lt: … less.
         le: … less or equal.
     """
-    return declare(default, help=help, gt=gt, ge=ge, lt=lt, le=le)
+    return declare(default, help=help, gt=gt, ge=ge, lt=lt, le=le, domainbed=domainbed)
 
 
 def search(

@@ -44,11 +44,16 @@ class ADRMX(Algorithm):
     domainbed_name = "ADRMX"
 
     class Config(BaseConfig):
-        cnt_lam: float = setting(1.0, help="weight λ_c of the contrastive losses", ge=0)
-        dclf_lam: float = setting(1.0, help="weight λ_d of the domain's cross-entropy", ge=0)
-        disc_lam: float = setting(0.75, help="weight λ_a of the adversary", ge=0)
-        rmxd_lam: float = setting(1.0, help="weight λ_r of the remixed features", ge=0)
-        d_steps: int = setting(2, help="number n of the discriminator's steps for each step of the model", ge=1)
+        cnt_lam: float = setting(1.0, help="weight λ_c of the contrastive losses", domainbed="cnt_lambda", ge=0)
+        dclf_lam: float = setting(1.0, help="weight λ_d of the domain's cross-entropy", domainbed="dclf_lambda", ge=0)
+        disc_lam: float = setting(0.75, help="weight λ_a of the adversary", domainbed="disc_lambda", ge=0)
+        rmxd_lam: float = setting(1.0, help="weight λ_r of the remixed features", domainbed="rmxd_lambda", ge=0)
+        d_steps: int = setting(
+            2,
+            help="number n of the discriminator's steps for each step of the model",
+            domainbed="d_steps_per_g_step",
+            ge=1,
+        )
         beta1: float = setting(0.5, help="β₁ of both Adam optimisers; β₂ is 0.9", ge=0, lt=1)
         mlp_width: int = setting(256, help="width of the discriminator", ge=1, le=65536)
         mlp_depth: int = search(9, choice(8, 9, 10), help="number of the discriminator's layers", ge=2, le=100)

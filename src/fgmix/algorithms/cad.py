@@ -26,8 +26,10 @@ class ContrastiveBottleneck(Algorithm):
             ge=0,
         )
         temperature: float = search(0.1, choice(0.05, 0.1), help="temperature T of the similarities", gt=0)
-        normalized: bool = setting(False, help="compare codes of unit length")
-        flipped: bool = setting(True, help="raise the share of other domains instead of lowering that of the own")
+        normalized: bool = setting(False, help="compare codes of unit length", domainbed="is_normalized")
+        flipped: bool = setting(
+            True, help="raise the share of other domains instead of lowering that of the own", domainbed="is_flipped"
+        )
 
     config: Config  # narrows the base's type
 

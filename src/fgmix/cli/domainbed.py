@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,7 @@ OPTIONS: dict[str, dict[str, Spelling]] = {
         "--hparams": Spelling("--set {}"),
         "--steps": Spelling("--with steps={}"),
         "--holdout_fraction": Spelling("--with holdout_fraction={}"),
+        "--seed": Spelling(note="seeds follow from trial, sample and test domains", only=("0",)),
         "--command_launcher": Spelling(
             note="the default uses every GPU; `--launcher` selects Ray or Slurm", only=("local", "multi_gpu")
         ),
@@ -82,17 +83,18 @@ OPTIONS_OF_RUNS = {
     "class_balanced": "class_weight=balanced",
     "freeze_bn": "freeze_bn",
     "nonlinear_classifier": "head=mlp",
-    "resnet18": "backbone=resnet18",
+    "resnet18": "backbone=resnet18.tv_in1k",
     "resnet_dropout": "dropout",
-    "vit": "backbone=vit_base_patch16_224",
 }
 MISSING = {
     "`--task domain_adaptation`, `--uda_holdout_fraction`": _NO_ADAPTATION,
     "`Debug28`, `Debug224`": "`digits` and `fgmix demo` serve that purpose",
     "`data_augmentation: false`": "source images are always augmented",
-    "`dinov2`, `resnet50_augmix`": "any network of timm is a `--backbone`; weights of others load with `--weights`",
+    "`vit`, `dinov2`": "any network of timm is a `--backbone`, such as `vit_base_patch14_dinov2.lvd142m`",
+    "`resnet50_augmix`": "`--protocol domainbed-2024` has these weights; `--backbone resnet50.ram_in1k`",
     "`lars`, `vit_dropout`, `vit_attn_tune`": "networks train with Adam as a whole, or from `--freeze` sections on",
-    "`linear_steps`": "`ermplusplus` and `--warmup-head` train the classifier first",
+    "`linear_steps`, but for `ERMPlusPlus`": "`--warmup-head N` trains the classifier first",
+    "`is_project` of `CAD`, `mlp_dropout` of `ADRMX`, `beta1` and `weight_decay_d` of `Transfer`": "no such part",
 }
 
 
@@ -105,9 +107,29 @@ class FromDomainBed(JoinsLists):
         hints: list[str] = []
         rest = super().parse_args(ctx, list(in_our_options(ctx.info_name or "", args, hints)))
         ctx.params |= in_our_names(ctx.params, hints)
+        hints += other_defaults(ctx.info_name or "", args, ctx.params) if hints else ()
         for hint in dict.fromkeys(hints):
             print(f"hint: {hint}", file=sys.stderr)
         return rest
+
+
+def other_defaults(command: str, words: list[str], given: Mapping[str, Any]) -> Iterator[str]:
+    """What a command of DomainBed would do otherwise where nothing is said: its words, and its values in our names.
+
+    >>> list(other_defaults("train", [], {"dataset": "PACS", "protocol": "domainbed-2020"}))
+    []
+    """
+    sweep = SCRIPTS.get(command) == "sweep"
+    options = given.get("with_") or () if sweep else ()
+    if given.get("protocol", "clean") == "clean" and not any(text.startswith("protocol=") for text in options):
+        flag = "--with protocol=domainbed-2020" if sweep else "--protocol domainbed-2020"
+        yield f"The protocol is `clean`; DomainBed's is `{flag}`."
+    if sweep and not given.get("pairs") and "--single_test_envs" not in words:
+        yield "Single domains are held out; DomainBed's sweep also holds out pairs, as does `--pairs`."
+    named = {given.get("dataset"), *(given.get("datasets") or "").split(",")} & {"rotated_mnist", "colored_mnist"}
+    if named and not given.get("steps") and not any(text.startswith("steps=") for text in options):
+        flag = "--with steps=5001" if sweep else "--steps 5001 --batch-size 64"
+        yield f"Runs on {' and '.join(sorted(named))} are short; DomainBed's length is `{flag}`."
 
 
 def in_our_options(command: str, words: list[str], hints: list[str]) -> Iterator[str]:
@@ -222,7 +244,9 @@ def settings(method: str) -> dict[str, str]:
     """Our name of each setting of a method by DomainBed's, where they differ; a name of ours is never one of them."""
     from fgmix.algorithms import get
 
-    ours = get(method).Config.domainbed_names()
+    algorithm = get(method)
+    ours = algorithm.Config.domainbed_names()
+    ours |= {name: searched.seed_name for name, searched in algorithm.domainbed_space("", "images").items()}
     return {theirs: name for name, theirs in ours.items() if theirs not in ours}
 
 

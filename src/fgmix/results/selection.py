@@ -192,7 +192,8 @@ class _Runs:
         """The runs that hold out `domain` alone and have evaluations of `model`, by sample; at least one."""
         found = self.holding_out(domain)
         if not found:
-            raise _NoNumber(f"no finished run holds out {domain}")
+            alone = " alone" if any(domain in held_out for held_out in self.by_held_out) else ""
+            raise _NoNumber(f"no finished run holds out {domain}{alone}")
         evaluated = {sample: record for sample, record in found.items() if record.evaluations}
         if not evaluated:
             raise _NoNumber(f"{_all(len(found))} diverged before the first evaluation")

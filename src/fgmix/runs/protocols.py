@@ -60,7 +60,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         longer={"DomainNet": (15000, 1000)},  # the FGMix paper's number of steps; DomainBed runs 5,001
     ),
     "domainbed-2020": Rules(
-        about="what all published tables, the FGMix paper's among them, are made with",
+        about="what DomainBed's published tables, and those of the FGMix paper, are made with",
         commit="DomainBed before 3dfdc8e (July 2024)",
         steps=5001,
         tags=_TORCHVISION,

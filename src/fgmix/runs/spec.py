@@ -106,7 +106,7 @@ class RunSpec:
 
     backbone: str | None = option(
         None,
-        help="see `fgmix list backbones`; random initialisation unless --pretrained or --weights is given",
+        help="see `fgmix list backbones`; random weights unless its name has a tag, or --pretrained or --weights is given",
         group="Network",
     )
     pretrained: bool | None = option(None, help="start from published ImageNet weights", group="Network")
