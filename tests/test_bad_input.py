@@ -5,6 +5,7 @@ A new command or public name must add its cases to the tables: the last test fai
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import lzma
@@ -13,8 +14,9 @@ import re
 import shutil
 import signal
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,11 @@ from torch import nn
 
 import fgmix as package
 from fgmix.cli import app
-from fgmix.data import LoadOptions, from_arrays
+from fgmix.data import LoadOptions, from_arrays, load
 from fgmix.deploy.terms import Terms
 from fgmix.files import read_json, write_json
 from fgmix.networks import build_featurizer
+from fgmix.runs.resolve import resolve
 from fgmix.seals import digest_of, seal_line, seal_zip
 from workbench import Workbench, fgmix, save_npz, words_of
 
@@ -39,6 +42,7 @@ TRAIN = "--dataset {arrays} --algorithm erm --test-domain us --steps 2 --device 
 FIT = "{arrays} --algorithm erm --steps 2 --no-estimate --device cpu --quiet --out {new}"
 SWEEP = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --out {new}"
 PLAN = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --with steps=2"
+MANY = ",".join(map(str, range(1, 1002)))
 STEP = "erm --backbone small_cnn --image-size 8 --batch-size 2"
 
 # Arguments of commands and what is said about them; {name} is a place on the workbench, among the odd files, or new.
@@ -83,10 +87,13 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --pretrained": "has no pre-trained weights",
         f"{TRAIN} --pretrained --weights {{arrays}}": "one of them",
         f"{TRAIN} --weights nowhere.pt": "Found none",
+        f"{TRAIN} --weights=": "Expected a value after --weights. Found an empty one",
+        f"{TRAIN} --backbone=": "Expected a value after --backbone",
+        "--dataset= --algorithm erm --test-domain us --out {new}": "Expected a value after --dataset",
         f"{TRAIN} --weights {{odd}}/endless": "Found something else",
         f"{TRAIN} --weights {{odd}}/pipe": "Found something else",
         f"{TRAIN} --weights {{odd}}/loop": "Too many levels of symbolic links",
-        f"{TRAIN} --weights {{images}}": "Found something else",
+        f"{TRAIN} --weights {{images}}": "Found a folder",
         f"{TRAIN} --weights {{arrays}}": "cannot be loaded",
         f"{TRAIN} --device abacus": "Try auto or cpu",
         f"{TRAIN} --device meta": "Found 'meta'",
@@ -232,7 +239,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/records/no_domains": "names of all domains",
         "{odd}/records/no_domain": "not whole",
         "{odd}/records/status": "done or diverged",
-        "{odd}/records/step": "`step` should be zero or a positive integer",
+        "{odd}/records/step": "`step` should be an integer from 0 to",
         "{odd}/records/spec": "Expected the options",
         "{odd}/records/nothing": "those of a finished run",
         "{sweep} --format nope": "Known: csv, html, latex, md",
@@ -289,6 +296,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{PLAN} --hparams 10000000000": "`hparams` should be",
         f"{PLAN} --with steps=3": "Expected --with steps=… once",
         f"{PLAN} --grid lr=1,nan": "`lr` should be finite",
+        f"{PLAN} --grid lr={MANY} --grid weight_decay={MANY}": "Expected a sweep of 1,000,000 runs at most",
         f"{PLAN} --datasets {{odd}}/pipe.npz": "Found a named pipe",
         f"{PLAN} --budget soon": "Expected a duration such as 8h",
         f"{PLAN} --device meta": "Found 'meta'",
@@ -479,7 +487,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/nowhere.npz": "Found none",
         "{odd}/pipe.npz": "Found something else",
         "{odd}/endless.npz": "Found something else",
-        "{odd}/empty": "Found something else",
+        "{odd}/empty": "Found a folder",
         "{odd}/announced.npz": "Compute the figure again",
         "{arrays}": "Compute the figure again",
         "{odd}/mine.html": "Compute the figure again",
@@ -593,6 +601,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda b: package.load_model(b.model).predict([[1, 2], [3]]), "Expected samples of one shape"),
         (lambda b: package.load_model(b.model).predict(X, batch_size=0), "`batch_size` should be a positive integer"),
         (lambda b: package.load_model(b.model).save(None), "`folder` should be a path"),  # type: ignore[arg-type]
+        (lambda b: package.load_model(b.model).save(b.root), "Expected a new or an empty folder"),
         (lambda b: package.load_model(b.image_model).predict(X), "Found an array"),
     ],
     "fit": [
@@ -616,6 +625,8 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: estimator(metric="f1").fit(X, Y, domains=D), "Unknown `metric` 'f1'"),
         (lambda _: estimator(class_weight="even").fit(X, Y, domains=D), "Unknown `class_weight` 'even'"),
         (lambda _: estimator(class_weight={7: 1}).fit(X, Y, domains=D), "Unknown class in `class_weight` '7'"),
+        (lambda _: estimator(class_weight=[1, 2, 3]).fit(X, Y, domains=D), "`class_weight` should be"),
+        (lambda _: estimator(standardize="x").fit(X, Y, domains=D), "`standardize` should be True or False"),
         (lambda _: estimator().fit(X, Y, groups=D), "Found `groups`"),
         (lambda _: estimator().fit(X, Y, domains=D, sample_weight=[1]), "a weight for each of the 90 samples"),
         (lambda _: estimator().fit(X, Y, domains=D[:5]), "Found 5 in `domains`"),
@@ -649,6 +660,8 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: create().step([(torch.randn(0, 4), CLASSES[:0])] * 2), "at least one"),
         (lambda _: create("mixup").step([(torch.randn(6, 4), CLASSES[:5])] * 2), "as many labels as samples"),
         (lambda _: create().step([torch.randn(6, 4)] * 2), "Expected a batch (x, y) of tensors"),
+        (lambda _: create().step([(torch.randn(6, 4), torch.zeros(6))] * 2), "labels as integers"),
+        (lambda _: create().step([(torch.zeros(6, 4, device="meta"), CLASSES[:6])] * 2), "Expected a batch (x, y)"),
         (lambda _: create().step([(X[:6], Y[:6])] * 2), "Expected a batch (x, y) of tensors"),
         (lambda _: package.Algorithm(None, None, 0, None), "`featurizer` should be"),  # type: ignore[arg-type]
         (lambda _: package.Algorithm(nn.Linear(2, 2), nn.Linear(2, 2), 1, None), "`config` should be"),  # type: ignore[arg-type]
@@ -679,6 +692,8 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: mix(z=Z[:, :3]), "Expected codes of shape (N, 8)"),
         (lambda _: mix(z=Z[:0]), "Expected codes of shape (N, 8)"),
         (lambda _: mix(z=None), "`z` should be a tensor"),
+        (lambda _: mix(z=Z.to_sparse()), "Expected `z` as an ordinary tensor"),
+        (lambda _: mix(y=CLASSES.to("meta")), "Expected `y` as an ordinary tensor"),
         (lambda _: mix(y=CLASSES[:3]), "one class and one domain id per code"),
         (lambda _: mix(y=CLASSES + 9), "Expected classes from 0 to 2"),
         (lambda _: mix(domains=DOMAINS.float()), "Expected domain ids as integers"),
@@ -934,6 +949,58 @@ def commands() -> set[str]:
             name = info.name or (info.callback.__name__ if info.callback else "")
             found.add(f"{group.name} {name}")
     return found
+
+
+def _with(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda evaluation: evaluation.update(changes)
+
+
+@pytest.mark.parametrize("format", ["md", "html"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x["spec"].update(dataset_name=3),
+        lambda x: x["spec"].update(code_size="x"),
+        *(
+            lambda x, change=change: change(x["evaluations"][-1])
+            for change in (
+                _with(metrics=3),
+                _with(metrics={"loss": "x"}),
+                _with(step=10**400),
+                _with(loss=[]),
+                _with(loss={"raw": {"us": 3}}),
+            )
+        ),
+    ],
+)
+def test_a_record_that_was_edited_never_blocks_the_others(
+    bench: Workbench, tmp_path: Path, change: Callable[[Any], None], format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is skipped with a note; where its losses and metrics alone are wrong, which tables do not show, its curves."""
+    out = tmp_path / "sweep"
+    shutil.copytree(bench.sweep, out)
+    content = read_json(bench.erm / "record.json")
+    change(content)
+    (out / "bad").mkdir()
+    write_json(out / "bad" / "record.json", content)
+    assert fgmix("report", out, "--format", format) == 0
+    told = capsys.readouterr()
+    assert "Skipped a record" in told.err or format == "md" or "No curves" in _unpacked(out / "report.html")
+
+
+def _unpacked(page: Path) -> str:
+    """The list of runs in a report."""
+    packed = re.search(r'id="run-rows">([^<]*)<', page.read_text())
+    assert packed
+    return zlib.decompress(base64.b64decode(packed[1])).decode()
+
+
+def test_a_run_with_a_long_name_has_a_folder_that_can_be_made() -> None:
+    spec = package.RunSpec(dataset="digits", algorithm="erm", test_domains=("photo",))
+    resolved = resolve(spec, load("digits", LoadOptions()))
+    long = replace(resolved, test_domains=("é" * 300,))
+    assert len(long.name.encode()) <= 255
+    assert long.name != replace(resolved, test_domains=("é" * 301,)).name
 
 
 def test_every_command_and_public_name_has_bad_inputs() -> None:

@@ -159,6 +159,7 @@ def test_reasons() -> None:
     others = [finished("b", 0.5)]
     assert reason(select([*nothing, *others])) == "all 2 runs diverged before the first evaluation"
     assert reason(select(others)) == "no finished run holds out a"
+    assert reason(select([*others, *PAIRS[:1]])) == "no finished run holds out a alone"
     assert reason(select([*SINGLES, *PAIRS[:1]], "leave_one_out")) == (
         "no evaluated run of hyper-parameter sample 0 holds out a and c: run the sweep with --pairs"
     )

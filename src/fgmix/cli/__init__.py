@@ -11,7 +11,7 @@ import typer
 from fgmix.cli import bench, data, demo, doctor, export, fit, plan, plot, predict, report, soup, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.cli.domainbed import FromDomainBed
-from fgmix.errors import as_sentence
+from fgmix.errors import UserError, as_sentence
 from fgmix.runs.stopping import Stopped
 
 MISTAKE = 2  # exit code of a mistake, as typer's own
@@ -77,6 +77,7 @@ def main() -> None:
 def _exit_code() -> int:
     """Run the command."""
     try:
+        _refuse_empty(sys.argv[1:])
         app(prog_name="fgmix")  # the name by which a shell completes it
     except SystemExit as stop:  # typer's end of every command
         if stop.code == INTERRUPTED:
@@ -85,6 +86,14 @@ def _exit_code() -> int:
             return 0
         return int(stop.code or 0)
     return 0
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """Refuse an empty value: a variable that is not set would pass for an option that is not given."""
+    for before, word in zip(["fgmix", *words], words):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            place = word.rstrip("=") or before
+            raise UserError(f"Expected a value after {place}. Found an empty one. Check the variable that it is from.")
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:

@@ -208,7 +208,7 @@ def in_our_names(given: dict[str, Any], hints: list[str]) -> dict[str, Any]:
             names = [name.strip() for name in given[plural].split(",")]
             found[plural] = ",".join(_renamed(name, rename(name), hints) for name in names)
     if given.get("test_domain"):
-        found["test_domain"] = [_domain(found["dataset"], name, hints) for name in given["test_domain"]]
+        found["test_domain"] = [_domain(found.get("dataset", ""), name, hints) for name in given["test_domain"]]
     methods = [found["algorithm"]] if "algorithm" in found else found.get("algorithms", "").split(",")
     for key in ("set_", "grid"):
         if given.get(key):

@@ -130,6 +130,8 @@ def _serve(folders: list[Path], choices: Choices, port: int, title: str) -> None
     """Serve until interrupted."""
     from fgmix.report.serve import Followed, make_server
 
+    if len(folders) == 1 and folders[0].is_file():
+        raise UserError(f"Expected a folder with --serve. Found the file {folders[0]}. Use --format html.")
     if len(folders) != 1:
         raise UserError(f"Expected one folder with --serve. Found {len(folders)}. Name the folder to follow.")
     followed = Followed(folders[0], choices, title)

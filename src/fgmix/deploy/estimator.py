@@ -213,6 +213,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def _weights(self, labels: Array, sample_weight: npt.ArrayLike | None) -> npt.ArrayLike | None:
         """Weights of the samples, times those of their classes where a dictionary names them."""
+        if not isinstance(self.class_weight, str | Mapping | None):
+            raise bad_value("class_weight", '"balanced", a dictionary of weights by class, or None', self.class_weight)
         if not isinstance(self.class_weight, Mapping):
             return sample_weight
         known = set(labels.tolist())
@@ -228,6 +230,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             raise bad_value("settings", "a dictionary or None", self.settings)
         if not isinstance(self.algorithm, str):
             raise bad_value("algorithm", "the name of a method", self.algorithm)
+        if not isinstance(self.standardize, bool | np.bool_):
+            raise bad_value("standardize", "True or False", self.standardize)
         seed = _seed(self.random_state)
         return RunSpec(
             dataset="arrays",

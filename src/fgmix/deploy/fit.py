@@ -119,7 +119,7 @@ def fit(
             return model
         notes = [*note_of(said, spec), *notes_of(spec, resolved)]
         model = _made(spec, dataset, out / RUNS, estimated, terms, notes, device, progress)
-        model.save(out)
+        model.write(out)
         write_card(out, model.info)
     return load_model(out, device)
 

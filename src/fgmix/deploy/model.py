@@ -131,8 +131,14 @@ class Model:
         return Predictions(self.info.classes, *found_by, self.info.min_confidence)
 
     def save(self, folder: str | Path) -> None:
-        """Write weights.safetensors and, last, model.json: its presence means whole."""
-        folder = make_folder(checked_path("folder", folder))
+        """Write the model into a new or an empty folder, from which `load_model` reads it."""
+        folder = make_folder(checked_path("folder", folder), "folder")
+        if any(folder.iterdir()):
+            raise UserError(f"Expected a new or an empty folder at {folder}. Found something there. Choose another.")
+        self.write(folder)
+
+    def write(self, folder: Path) -> None:
+        """Write weights.safetensors and, last, model.json, whose presence means whole; over what is there."""
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
         data = save(tensors)
         write_bytes(folder / WEIGHTS, data)
@@ -187,8 +193,8 @@ def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
 
 def _array(x: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
-        return np.asarray(x)
-    except ValueError as error:  # rows of different lengths
+        return np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
+    except (ValueError, TypeError) as error:  # rows of different lengths; a tensor of a type that numpy lacks
         raise UserError(f"Expected samples of one shape. Found others ({error}). Pass an array.") from error
 
 

@@ -91,7 +91,7 @@ def soup(
     made = {"uniform": _uniform, "greedy": _greedy, "ensemble": _ensemble}[kind](pot, progress)
     model, record = _model(pot, made, kind)
     make_folder(out)
-    model.save(out)
+    model.write(out)
     write_card(out, model.info)
     record.write(out / RECORD)
     return load_model(out, device)

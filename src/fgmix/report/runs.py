@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fgmix.analysis.results import run_curves
+from fgmix.errors import UserError
 from fgmix.report.charts import as_data
 from fgmix.report.figures import chart
 from fgmix.results.explain import origin
@@ -64,6 +65,7 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
     selected = {model: accuracy for (_, model), accuracy in reported.items()}
     shown = {model: selected[model] if model in selected else record.test_accuracy(model) for model in record.models}
     accuracy = {model: 100 * value for model, value in shown.items()}
+    curves, notes = _curves(record) if with_curves else (None, [])
     return {
         "name": record.folder.name if record.folder else "",
         "method": record.label,
@@ -82,9 +84,19 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
         "version": record.fgmix_version,
         "data": record.data_fingerprint,
         "command": origin(record),
-        "unseen": _unseen(record) if with_curves else [],
-        "curves": as_data(chart("", run_curves(record))) if with_curves and record.evaluations else None,
+        "unseen": [*notes, *_unseen(record)] if with_curves else [],
+        "curves": curves,
     }
+
+
+def _curves(record: RunRecord) -> tuple[Any, list[str]]:
+    """The curves of a run, and why there are none: losses are checked here, where they are first looked at."""
+    if not record.evaluations:
+        return None, []
+    try:
+        return as_data(chart("", run_curves(record))), []
+    except UserError as error:
+        return None, [f"No curves: {error}"]
 
 
 def _unseen(record: RunRecord) -> list[str]:

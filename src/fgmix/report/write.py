@@ -36,7 +36,7 @@ def write_report(
     """
     ours = [folders] if isinstance(folders, Path) else [*folders]
     places = [*ours, *from_domainbed]
-    path = out or places[0] / "report.html"
+    path = out or (places[0].parent if places[0].is_file() else places[0]) / "report.html"
     if path.is_dir():
         path = path / "report.html"
     found = [saved_figures(folder) for folder in places]

@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 
 from fgmix.errors import UserError
 from fgmix.files import read_bytes
-from fgmix.runs.record import MODELS, CompactEvaluations, Evaluation, Model, RunRecord, Scores, as_record, read_record
+from fgmix.runs.record import (
+    LAST_STEP,
+    MODELS,
+    CompactEvaluations,
+    Evaluation,
+    Model,
+    RunRecord,
+    Scores,
+    as_record,
+    read_record,
+)
 from fgmix.seals import check_json
 
 SPLITS = ("holdout", "train")
@@ -67,7 +77,7 @@ class _Reader:
         scores = _struct(keys, self.domains, kinds)
         by_model = _struct(MODELS, MODELS, [scores | UnsetType] * len(MODELS), UNSET)
         entries: list[Any] = [
-            ("step", Annotated[int, msgspec.Meta(ge=0)]),
+            ("step", Annotated[int, msgspec.Meta(ge=0, le=LAST_STEP)]),
             ("accuracy", by_model),
             ("headline", by_model | UnsetType, UNSET),
         ]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RECORD = "record.json"
 SCHEMA = 2
+LAST_STEP = 1_000_000_000  # that a record may have
 GAIN = 0.005  # of validation accuracy, by which a run that should go on gains in its last quarter
 Model = Literal["raw", "swa", "swad"]
 MODELS: tuple[Model, ...] = get_args(Model)
@@ -374,8 +375,8 @@ def check_record(record: RunRecord, with_evaluations: bool = True) -> None:
 
 def check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tuple[str, ...]) -> None:
     """Refuse values that no evaluation of a run with these domains and test domains gives."""
-    if type(evaluation.step) is not int or evaluation.step < 0:
-        raise bad_value("step", "zero or a positive integer", evaluation.step)
+    if type(evaluation.step) is not int or not 0 <= evaluation.step <= LAST_STEP:
+        raise bad_value("step", f"an integer from 0 to {LAST_STEP:,}", evaluation.step)
     if not evaluation.accuracy.keys() <= {*MODELS}:
         raise bad_value("accuracy", f"of the models {', '.join(MODELS)}", [*evaluation.accuracy])
     for model, scores in evaluation.accuracy.items():
@@ -388,3 +389,6 @@ def check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tupl
     for name, parts in evaluation.loss.get("raw", {}).items():
         if not all(0 <= value < math.inf for value in parts.values()):
             raise bad_value(f"loss on {name}", "finite", parts)
+    for name, value in evaluation.metrics.items():
+        if type(value) not in (int, float):
+            raise bad_value(f"metric {name}", "a number", value)

@@ -138,6 +138,11 @@ def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
     if spec.frozen and dataset.kind != "images":
         hint = "It computes features of images in files."
         raise bad_value("frozen", f"false for {dataset.name}, which holds {dataset.kind.replace('_', ' ')}", True, hint)
+    if spec.holdout_fraction != RunSpec.holdout_fraction and any(each.holdout is not None for each in dataset.domains):
+        hint = "Drop it, or the column `split`."
+        raise bad_value(
+            "holdout_fraction", f"left out for {dataset.name}, which has a split", spec.holdout_fraction, hint
+        )
     if spec.views and not spec.frozen:
         raise bad_value("views", "0 without --frozen: training augments every image anew", spec.views)
     if spec.standardize and dataset.kind != "features" and not spec.frozen:

@@ -28,6 +28,7 @@ Keep = Literal["all", "best", "none"]
 ClassWeight = Literal["none", "balanced"]
 Precision = Literal["fp32", "bf16", "fp16"]
 LONGEST_ARM = 80  # characters
+LONGEST_NAME = 200  # bytes of the readable part of a run's name
 
 
 def option(
@@ -106,7 +107,7 @@ class RunSpec:
 
     backbone: str | None = option(
         None,
-        help="see `fgmix list backbones`; random weights unless its name has a tag, or --pretrained or --weights is given",
+        help="see `fgmix list backbones`; random weights unless it has a tag or --pretrained or --weights is given",
         group="Network",
     )
     pretrained: bool | None = option(None, help="start from published ImageNet weights", group="Network")
@@ -254,6 +255,10 @@ class ResolvedSpec(RunSpec):
         super().__post_init__()
         for name in ("input_shape", "mean", "std"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        if {type(self.dataset_name), type(self.data), type(self.weights_digest), type(self.interpolation)} != {str}:
+            raise bad_value("dataset_name, data, weights_digest and interpolation", "texts", self.dataset_name)
+        if type(self.code_size) is not int:
+            raise bad_value("code_size", "an integer", self.code_size)
         if None in vars(self).values():
             open_field = next(name for name, value in vars(self).items() if value is None)
             raise bad_value(open_field, "decided in a resolved spec", None)
@@ -278,7 +283,9 @@ class ResolvedSpec(RunSpec):
         """Name of the run's folder, readable in front and a digest behind: `digits-erm-photo-1f3a…`."""
         digest = hashlib.blake2b(json.dumps(self.identity, sort_keys=True).encode(), digest_size=6).hexdigest()
         readable = [self.dataset_name, self.algorithm, "+".join(self.test_domains) or "all"]
-        return "-".join([*(re.sub(r"[^\w+.%-]+", "_", part) for part in readable), digest])
+        front = "-".join(re.sub(r"[^\w+.%-]+", "_", part) for part in readable)
+        # A folder's name has 255 bytes at most; where many or long domains exceed that, the digest tells runs apart.
+        return f"{front.encode()[:LONGEST_NAME].decode(errors='ignore')}-{digest}"
 
 
 @cache  # a report reads thousands of specs

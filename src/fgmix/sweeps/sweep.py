@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
+from math import prod
 from typing import Any
 
 from fgmix.data import DomainDataset, depends_on_trial
@@ -21,6 +22,7 @@ from fgmix.seeding import seed_hash
 from fgmix.sweeps.search import Space, draw
 
 Point = dict[str, Any]  # one combination of a grid's settings
+MOST_RUNS = 1_000_000  # of a sweep: each is planned before the first is trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,12 @@ class Sweep:
                 raise bad_value(name, "a positive integer", getattr(self, name))
         if not self.datasets or not self.algorithms:
             raise UserError("Expected at least one dataset and one algorithm to sweep over. Found none.")
+        sizes = map(len, (self.datasets, self.algorithms, *self.grid.values()))
+        least = self.trials * self.hparams * prod(sizes)  # with one test domain
+        if least > MOST_RUNS:
+            raise UserError(
+                f"Expected a sweep of {MOST_RUNS:,} runs at most. Found {least:,} or more. Make it smaller."
+            )
 
     def runs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
         """Every run with its dataset, trial by trial: an interrupted sweep has whole trials first."""
