@@ -93,5 +93,5 @@ def test_the_tables_of_pacs() -> None:
     records = script["complete"](unpack(RECORDS / "pacs.records.xz"))
     assert len(records) == 44 * len({record.spec.trial_seed for record in records}) > 0
     rows = [line for line in script["tables"](records) if line.startswith("| ")]
-    assert len(rows) == 2 * (1 + 22 + 1 + 20 + 2) + 1 + 11 + 1 + 10 + 2  # with the lines below heads
+    assert len(rows) == 2 * (1 + 22 + 1 + 20 + 2) + 1 + 11 + 1 + 1 + 1 + 10 + 3  # with the lines below heads
     assert [row for row in rows if row not in PAGE] == []
