@@ -148,5 +148,7 @@ def check_domains(
 ) -> None:
     """Refuse a method that needs more source domains than there are; `hint` says what to do."""
     needed = get(name).min_domains
+    if n_domains < 1:
+        raise UserError("Expected a source domain to train on. Found none. Add domains, or hold fewer out.")
     if n_domains < needed:
         raise UserError(f"{name} needs at least {needed} source domains. Found {n_domains}. {hint}")

@@ -207,7 +207,7 @@ def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         except UnicodeDecodeError as error:
             raise UserError(f"Expected texts in UTF-8 in {what}. Found {error.object!r}.") from error
     if values.dtype.kind not in "Ubiuf":
-        raise UserError(f"Expected class names or integers in {what}. Found {values.dtype}. Convert them to texts.")
+        raise UserError(f"Expected names or integers in {what}. Found {values.dtype}. Convert them to texts.")
     if values.dtype.kind == "U":
         _check_texts(what, values)
     return values
@@ -233,6 +233,5 @@ def _check_whole(what: str, values: npt.NDArray[Any]) -> None:
     odd = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
     if len(odd):
         raise UserError(
-            f"Expected class names or integers in {what}. Found {values[odd[0]]} in row {odd[0]} ({len(odd)} such "
-            "rows)."
+            f"Expected names or integers in {what}. Found {values[odd[0]]} in row {odd[0]} ({len(odd)} such rows)."
         )
