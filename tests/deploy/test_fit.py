@@ -353,8 +353,8 @@ def test_every_method_makes_a_model_that_is_read_back_as_it_was(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[Model] = []
-    save = Model.save
-    monkeypatch.setattr(Model, "save", lambda model, out: (saved.append(model), save(model, out)))
+    write = Model.write
+    monkeypatch.setattr(Model, "write", lambda model, out: (saved.append(model), write(model, out)))
     model = small_image_model(tmp_path / "model", algorithm=algorithm)
     x = small_images()[0][:9]
     before, after = saved[0].predict(x), model.predict(x)

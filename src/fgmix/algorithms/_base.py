@@ -98,7 +98,7 @@ class Algorithm(nn.Module):
             if not _is_batch(batch):
                 raise UserError(
                     f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source "
-                    f"domain {domain}. Pass as many labels as samples, at least one, and labels as integers."
+                    f"domain {domain}. Pass as many labels as samples, at least one."
                 )
         with _uncached_autocast():
             metrics = self.update(batches)
@@ -243,7 +243,7 @@ def _is_batch(batch: object) -> bool:
     if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(t, Tensor) for t in batch):
         return False
     x, y = batch
-    return x.ndim > 0 and y.ndim > 0 and len(x) == len(y) > 0 and y.dtype == torch.long and x.device.type != "meta"
+    return x.ndim > 0 and y.ndim > 0 and len(x) == len(y) > 0
 
 
 @contextmanager

@@ -40,12 +40,12 @@ def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, co
     for name, tensor in (("z", z), ("y", y), ("domains", domains)):
         if not isinstance(tensor, Tensor):
             raise UserError(f"Parameter `{name}` should be a tensor. Found {type(tensor).__name__}.")
-        if tensor.layout != torch.strided or tensor.device.type == "meta":
-            raise UserError(f"Expected `{name}` as an ordinary tensor. Found a sparse one, or one without values.")
         if tensor.device != z.device and (name != "domains" or tensor.device.type != "cpu"):
             raise UserError(
                 f"Expected z, y and domains on one device. Found z on {z.device} and {name} on {tensor.device}."
             )
+    if z.layout != torch.strided:
+        raise UserError(f"Expected `z` as a dense tensor. Found {z.layout}. Pass z.to_dense().")
     if z.ndim != 2 or z.shape[1] != code_size or len(z) == 0 or not z.is_floating_point():
         raise UserError(
             f"Expected codes of shape (N, {code_size}) and a floating-point type. Found {tuple(z.shape)} of {z.dtype}. "
