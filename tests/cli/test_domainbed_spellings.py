@@ -81,6 +81,7 @@ def test_defaults_that_differ_are_told_with_the_option_that_gives_theirs() -> No
     protocol, length = told("train", dataset="rotated_mnist", protocol="clean", steps=None)
     assert "`--steps 5001 --batch-size 64`" in length
     assert told("train", dataset="rotated_mnist", protocol="domainbed-2020", steps=9) == []
+    assert told("fit", dataset="rotated_mnist", protocol="clean") == []
     protocol, pairs, length = told("sweep", datasets="PACS,colored_mnist", with_=["batch_size=2"])
     assert "`--with protocol=domainbed-2020`" in protocol
     assert "`--pairs`" in pairs

@@ -119,7 +119,9 @@ def other_defaults(command: str, words: list[str], given: Mapping[str, Any]) -> 
     >>> list(other_defaults("train", [], {"dataset": "PACS", "protocol": "domainbed-2020"}))
     []
     """
-    sweep = SCRIPTS.get(command) == "sweep"
+    if command not in SCRIPTS:
+        return
+    sweep = SCRIPTS[command] == "sweep"
     options = given.get("with_") or () if sweep else ()
     if given.get("protocol", "clean") == "clean" and not any(text.startswith("protocol=") for text in options):
         flag = "--with protocol=domainbed-2020" if sweep else "--protocol domainbed-2020"

@@ -255,8 +255,9 @@ class ResolvedSpec(RunSpec):
         super().__post_init__()
         for name in ("input_shape", "mean", "std"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        if {type(self.dataset_name), type(self.data), type(self.weights_digest), type(self.interpolation)} != {str}:
-            raise bad_value("dataset_name, data, weights_digest and interpolation", "texts", self.dataset_name)
+        for text in (self.dataset_name, self.data, self.weights_digest, self.interpolation):
+            if not isinstance(text, str):
+                raise bad_value("dataset_name, data, weights_digest and interpolation", "texts", text)
         if type(self.code_size) is not int:
             raise bad_value("code_size", "an integer", self.code_size)
         if None in vars(self).values():
