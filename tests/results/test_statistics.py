@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.stats import norm
 
 from fgmix.errors import UserError
@@ -41,6 +42,7 @@ def wilcoxon_by_enumeration(d: list[float]) -> float:
         [1.0, 1.0, -1.0, 2.0, 2.0, 2.0, -3.0],  # ties
         [0.0, 0.0, 1.0, -2.0, 3.0, 3.0],  # zeros
         [-0.5, -1.5, -2.5, -3.5, -4.5],
+        [1.0, -1.0, 2.0, 2.0, 3.0, -3.0, 4.0, 4.0, 4.0, 5.0, -6.0, 7.0, 7.0, 8.0, 9.0],  # ties beyond scipy's limit
     ],
 )
 def test_wilcoxon_is_exact(d: list[float]) -> None:
@@ -55,6 +57,12 @@ def test_wilcoxon_against_the_tables() -> None:
     at_9[[8]] *= -1
     assert wilcoxon(at_8) < 0.05 < wilcoxon(at_9)
     assert wilcoxon(np.arange(1.0, 7.0)) == pytest.approx(2 / 64)
+
+
+@pytest.mark.parametrize(("pairs", "method"), [(80, "exact"), (200, "exact"), (201, "approx")])
+def test_wilcoxon_of_many_pairs_is_scipys(pairs: int, method: str) -> None:
+    d = np.random.default_rng(pairs).normal(0.2, 1, pairs)
+    assert wilcoxon(d) == pytest.approx(stats.wilcoxon(d, method=method).pvalue, rel=1e-9)
 
 
 def test_differences_equal_but_for_rounding_are_ties() -> None:

@@ -8,9 +8,10 @@ d_i = x_i − y_i:
     p-value     Wilcoxon's signed-rank test (Wilcoxon, 1945), zeros dropped
     Holm        p-values of all rows corrected together (Holm, 1979): the chance of one false claim stays below α
 
-scipy.stats does the tests. Holm's correction is written out here, because scipy has none. Rows that are copies of
-others (`copies`) are neither tested nor ranked. Pairs of one test domain share that domain, so they are not fully
-independent: the claims are about these domains, not about new ones.
+scipy.stats computes the intervals. Wilcoxon's distribution and Holm's correction are written out here: scipy
+approximates the first where accuracies are tied and has none of the second. Rows that are copies of others (`copies`)
+are neither tested nor ranked. Pairs of one test domain share that domain, so they are not fully independent: the claims
+are about these domains, not about new ones.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Verdict = Literal["different", "not significant", "too few pairs", "not tested"]
 BASELINE = "erm"
 DIGITS = 9  # accuracies are shares of counts: percentages that differ by less are equal
 RESAMPLES = 10_000
-EXACT = 13  # pairs of which all signs are tried where differences are tied, as in scipy
+EXACT = 200  # pairs up to which p-values are exact; the time grows with their third power
 
 
 @dataclass(frozen=True)
@@ -237,26 +238,28 @@ def bootstrap_interval(d: Floats, alpha: float = 0.05, resamples: int = RESAMPLE
 def wilcoxon(d: Floats) -> float:
     """Two-sided p-value of Wilcoxon's signed-rank test; 1 where all differences are zero.
 
-    It is exact up to 50 pairs, with ties up to 13, and a normal approximation beyond.
+    Under the null hypothesis the sign of each rank r_i is a coin flip, so that the sum W of the positive ranks has the
+    probability generating function ∏ (1 + x^{r_i}) / 2. It is multiplied out up to 200 pairs, ties included (ranks are
+    doubled, so that those of ties are whole numbers); beyond, scipy's normal approximation is used. scipy itself
+    approximates from 14 pairs on where there are ties, and accuracies are often tied.
+
+    >>> wilcoxon(np.array([1.0, 2.0, 2.0, 3.0]))
+    0.125
     """
-    from scipy.stats import permutation_test, rankdata
+    from scipy.stats import rankdata
     from scipy.stats import wilcoxon as signed_rank
 
     d = d[d != 0]
     if len(d) == 0:
         return 1.0
-    ranks = rankdata(np.abs(d))
-    if len(set(ranks)) == len(d) or len(d) > EXACT:
+    if len(d) > EXACT:
         return float(signed_rank(d).pvalue)
-    # With ties scipy's `wilcoxon` tries all signs, too, but calls Python for each: 0.7 s for 12 pairs, against 0.02 s.
-    signs = permutation_test(
-        (np.sign(d) * ranks,),
-        lambda signed, axis: signed.sum(axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=2**EXACT,
-    )
-    return float(signs.pvalue)
+    ranks = (2 * rankdata(np.abs(d))).astype(int)
+    probability = np.ones(1)
+    for r in ranks:
+        probability = (np.pad(probability, (0, r)) + np.pad(probability, (r, 0))) / 2
+    w = int(ranks[d > 0].sum())
+    return float(min(1.0, 2 * min(probability[: w + 1].sum(), probability[w:].sum())))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
