@@ -1,7 +1,8 @@
-"""Every number of docs/replication.md comes from records that the repository keeps."""
+"""The tables of docs/replication.md come from records in the repository, and its verdicts from their intervals."""
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -89,9 +90,40 @@ def test_the_tables_of_frozen_features() -> None:
 
 
 def test_the_tables_of_pacs() -> None:
+    rows = [line for line in _study() if line.startswith("| ")]
+    assert len(rows) > 150
+    assert [row for row in rows if row not in PAGE] == []
+
+
+def test_the_tables_of_the_figures_of_pacs() -> None:
+    rows = [line for line in _figures() if line.startswith("| ")]
+    assert len(rows) > 20
+    assert [row for row in rows if row not in PAGE] == []
+
+
+def test_the_verdicts_on_pacs_follow_their_intervals() -> None:
+    """Supported: the interval of a difference or correlation lies above 0; not supported: below it."""
+    printed = "\n".join([*_study(), *_figures()])
+    _, _, table = PAGE.partition("| claim | last five | selected | verdict |\n| --- | ---: | ---: | --- |\n")
+    rows = [line.strip("| ").split("|") for line in table.split("\n\n")[0].splitlines()]
+    decided = {}
+    for claim, *cells, verdict in rows:
+        found = [re.search(r"[+-]?[\d.]+ \[([+-]?[\d.]+), ([+-]?[\d.]+)\]", cell) for cell in cells]
+        assert all(each[0] in printed for each in found if each), claim
+        if found[0] and found[0][0].startswith(("+", "-")):  # ratios have no sign
+            low, high = float(found[0][1]), float(found[0][2])
+            decided[claim] = "supported" if low > 0 else "not supported" if high < 0 else "undecided"
+            assert verdict.strip().startswith(decided[claim]), claim
+    assert len(decided) == 12
+
+
+def _study() -> list[str]:
     script = runpy.run_path(str(ROOT / "docs" / "measurements" / "pacs_study.py"))
     records = script["complete"](unpack(RECORDS / "pacs.records.xz"))
     assert len(records) == 44 * len({record.spec.trial_seed for record in records}) > 0
-    rows = [line for line in script["tables"](records) if line.startswith("| ")]
-    assert len(rows) == 2 * (1 + 22 + 1 + 20 + 2) + 1 + 11 + 1 + 1 + 1 + 10 + 3  # with the lines below heads
-    assert [row for row in rows if row not in PAGE] == []
+    return list(script["tables"](records))
+
+
+def _figures() -> list[str]:
+    script = runpy.run_path(str(ROOT / "docs" / "measurements" / "pacs_figures.py"))
+    return list(script["tables"](RECORDS / "pacs-figures"))

@@ -13,18 +13,20 @@ from pathlib import Path
 
 import numpy as np
 
+from fgmix.metrics import Floats
 from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
 from fgmix.results.packed import unpack
 from fgmix.results.report import compared
-from fgmix.results.rounding import difference_text
+from fgmix.results.rounding import difference_text, p_text
 from fgmix.results.selection import Method, Rule, Selection, select
-from fgmix.results.statistics import Floats, accuracies_by_method, bootstrap_interval, paired_differences
+from fgmix.results.statistics import DIGITS, Pair, accuracies_by_method, bootstrap_interval, wilcoxon
 from fgmix.results.tables import dataset_table
-from fgmix.runs.record import RunRecord
+from fgmix.runs.record import Evaluation, RunRecord
 
 RULES: tuple[Rule, ...] = ("last_evaluations", "training_domain")  # the endpoints, the primary one first
-MIXING = 500  # an evaluation after this step is a mean over 50 steps that all mix
+FIRST = 500  # the first evaluation after mixing began; later ones are means over 50 steps that all mix
+MIXED = 21 / 50  # of the steps before the first evaluation, 480 to 500 mix
 RANDOM, FASTER, RMS, ABSOLUTE = "fgmix_a (λ = 3)", "fgmix (η₂ = 1e-2)", "fgmix (scale = rms)", "fgmix (γ = 10)"
 CLAIMS = [  # difference, then what is compared with what
     ("FGMix − ERM", "fgmix", "erm"),
@@ -44,7 +46,7 @@ POLICY = {  # metric → how it is written
     "noise_to_margin": "{:.2f}",
     "input_norm": "{:.1f}",
     "flat": "{:.3f}",
-    "disc": "{:.4f}",
+    "discriminator": "{:.3f}",
 }
 ARMS = {
     "fgmix_a": "A",
@@ -58,6 +60,7 @@ ARMS = {
     RMS: "FGMix (scale = rms)",
     ABSOLUTE: "FGMix (γ = 10)",
 }
+LEARNED = ("fgmix_e", "fgmix_f", "fgmix", FASTER, RMS, ABSOLUTE)
 
 
 def complete(records: Sequence[RunRecord]) -> list[RunRecord]:
@@ -71,39 +74,80 @@ def complete(records: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def tables(records: Sequence[RunRecord]) -> list[str]:
-    """Lines of the tables of accuracies, of differences from ERM and of the differences that the paper claims."""
+    """Lines of all tables: accuracies and differences from ERM, claims, their history, spreads, and the policies."""
     lines = []
-    for rule in RULES:
-        selection = select(records, rule)
+    selections = [select(records, rule) for rule in RULES]
+    for rule, selection in zip(RULES, selections):
         (dataset,) = selection.domains
         comparisons = compared(selection, dataset)
         for table in (dataset_table(selection, dataset), comparison_table(comparisons, selection.labels)):
             lines += [f"{rule}: {table.title}", "", *markdown(table).splitlines(), ""]
-    selections = [select(records, rule) for rule in RULES]
-    return [*lines, *claimed(selections), "", *spreads(selections), "", *policy(records)]
+    parts = (
+        claimed(selections),
+        history(records),
+        spreads(selections),
+        noise(records),
+        policy(records),
+        course(records),
+    )
+    return lines + [line for part in parts for line in (*part, "")] + shares(records, selections[0])
 
 
 def claimed(selections: Sequence[Selection]) -> list[str]:
-    """A line for each difference, under both rules, and two about averaging."""
-    scores = [accuracies_by_method(selection) for selection in selections]
-    rows = {
-        name: [paired_differences(each[Method(better)], each[Method(worse)]) for each in scores]
-        for name, better, worse in CLAIMS
-    }
-    gains = {method: [_gain(each, method) for each in scores] for method in ("erm", "fgmix")}
-    rows["SWA on FGMix"] = gains["fgmix"]
-    rows["SWA on FGMix − SWA on ERM"] = [own - erm for own, erm in zip(gains["fgmix"], gains["erm"])]
-    head = ["| difference | last five | selected |", "| --- | ---: | ---: |"]
-    return head + [f"| {name} | {' | '.join(map(_written, found))} |" for name, found in rows.items()]
+    """A line for each difference: both endpoints, and the primary one's p-value and means on each test domain."""
+    primary, selected = map(claimed_differences, selections)
+    (domains,) = selections[0].domains.values()
+    lines = [
+        f"| difference | last five | p | {' | '.join(domains)} | selected |",
+        f"| --- | ---: | ---: |{' ---: |' * len(domains)} ---: |",
+    ]
+    for name, by_pair in primary.items():
+        d = _values(by_pair)
+        means = [_mean_at(by_pair, each) for each in domains]
+        cells = [_written(d), p_text(wilcoxon(d)), *means, _written(_values(selected[name]))]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
-def _gain(scores: Mapping[Method, Mapping[tuple[str, int, str], float]], algorithm: str) -> Floats:
-    """What averaging adds to a method, by pair."""
-    return paired_differences(scores[Method(algorithm, "swa")], scores[Method(algorithm)])
+def claimed_differences(selection: Selection) -> dict[str, dict[Pair, float]]:
+    """The differences that the paper claims, each by pair; the last two are about averaging."""
+    scores = accuracies_by_method(selection)
+    rows = {name: _minus(scores[Method(better)], scores[Method(worse)]) for name, better, worse in CLAIMS}
+    rows["SWA on FGMix"] = _minus(scores[Method("fgmix", "swa")], scores[Method("fgmix")])
+    erm = _minus(scores[Method("erm", "swa")], scores[Method("erm")])
+    rows["SWA on FGMix − SWA on ERM"] = _minus(rows["SWA on FGMix"], erm)
+    return rows
+
+
+def history(records: Sequence[RunRecord]) -> list[str]:
+    """A line for each difference of the primary endpoint: what it was after each trial."""
+    trials = sorted({record.spec.trial_seed for record in records})
+    after = []
+    for last in trials:
+        known = [record for record in records if record.spec.trial_seed <= last]
+        after.append(claimed_differences(select(known, RULES[0])))
+    counts = [f"{i} trial{'s' if i > 1 else ''}" for i in range(1, len(trials) + 1)]
+    lines = [f"| difference, last five | {' | '.join(counts)} |", f"| --- |{' ---: |' * len(trials)}"]
+    return lines + [f"| {name} | {' | '.join(_written(_values(each[name])) for each in after)} |" for name in after[0]]
+
+
+def _minus(x: Mapping[Pair, float], y: Mapping[Pair, float]) -> dict[Pair, float]:
+    return {pair: x[pair] - y[pair] for pair in sorted(x.keys() & y.keys())}
+
+
+def _values(by_pair: Mapping[Pair, float]) -> Floats:
+    """Rounded as `paired_differences` does, so that equal shares of counts are ties."""
+    return np.array(list(by_pair.values())).round(DIGITS)
+
+
+def _mean_at(by_pair: Mapping[Pair, float], domain: str) -> str:
+    return difference_text(float(np.mean([value for pair, value in by_pair.items() if pair[2] == domain])))
 
 
 def _written(d: Floats) -> str:
-    return difference_text(float(d.mean()), bootstrap_interval(d) if len(d) > 1 else None)
+    """Two decimals: an interval that ends close to zero shows on which side."""
+    low, high = bootstrap_interval(d)
+    return f"{d.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 def spreads(selections: Sequence[Selection]) -> list[str]:
@@ -132,18 +176,96 @@ def _deviations(scores: Mapping[tuple[str, int, str], float]) -> Floats:
     return np.array([np.std(found, ddof=1) if len(found) > 1 else 0.0 for found in by_domain.values()])
 
 
+def noise(records: Sequence[RunRecord]) -> list[str]:
+    """A line on how much the checkpoints of one run differ: standard deviation of its last five, median over runs."""
+    found = []
+    for model in ("raw", "swa"):
+        accuracies = [
+            [e.accuracy[model][domain]["train"] for e in record.evaluations[-5:]]
+            for record in records
+            for domain in record.spec.test_domains
+        ]
+        found.append(f"{100 * np.median(np.std(accuracies, axis=1, ddof=1)):.1f}")
+    head = ["| standard deviation | raw | with SWA |", "| --- | ---: | ---: |"]
+    return [*head, f"| of the last five evaluations of a run, median over runs | {' | '.join(found)} |"]
+
+
 def policy(records: Sequence[RunRecord]) -> list[str]:
     """A line for each arm: means of what its policy did over the steps that mix, test domains and trials."""
     lines = [f"| arm | {' | '.join(POLICY)} |", f"| --- |{' ---: |' * len(POLICY)}"]
     for method, label in ARMS.items():
-        runs = [record for record in records if record.method == method]
-        after = [e.metrics for record in runs for e in record.evaluations if e.step > MIXING]
+        after = [_metrics(r, e) for r in records if r.method == method for e in r.evaluations if e.step > FIRST]
         found = [
             written.format(np.mean([metrics[name] for metrics in after])) if name in after[0] else ""
             for name, written in POLICY.items()
         ]
         lines.append(f"| {label} | {' | '.join(found)} |")
     return lines
+
+
+def course(records: Sequence[RunRecord]) -> list[str]:
+    """Two lines for each learned policy, over the steps: extrapolated share and discriminator's loss."""
+    steps = [e.step for e in records[0].evaluations if e.step >= FIRST]
+    lines = [f"| over the steps | 480–{' | '.join(map(str, steps))} |", f"| --- |{' ---: |' * len(steps)}"]
+    for metric in ("extrapolated", "discriminator"):
+        for method in LEARNED:
+            runs = [record for record in records if record.method == method]
+            at = {step: [_metrics(r, e) for r in runs for e in r.evaluations if e.step == step] for step in steps}
+            if metric in at[FIRST][0]:
+                means = {step: np.mean([metrics[metric] for metrics in found]) for step, found in at.items()}
+                means[FIRST] /= MIXED
+                cells = [POLICY[metric].format(mean) for mean in means.values()]
+                lines.append(f"| {ARMS[method]}, {metric} | {' | '.join(cells)} |")
+    return lines
+
+
+def shares(records: Sequence[RunRecord], selection: Selection) -> list[str]:
+    """FGMix's share of extrapolated codes over all mixing steps, by test domain; and whether arms with more are better.
+
+    The second is Spearman's ρ over the arms with a learned policy, of mean share and mean accuracy.
+    """
+    from scipy.stats import spearmanr
+
+    share = {
+        method: {pair: _share(r) for r in records if r.method == method for pair in [_pair(r)]} for method in LEARNED
+    }
+    (domains,) = selection.domains.values()
+    found = [np.mean([value for pair, value in share["fgmix"].items() if pair[1] == domain]) for domain in domains]
+    scores = accuracies_by_method(selection)
+    rho = {
+        model: spearmanr(
+            [np.mean(list(share[method].values())) for method in LEARNED],
+            [np.mean(list(scores[Method(method, model)].values())) for method in LEARNED],
+        ).statistic
+        for model in ("raw", "swa")
+    }
+    return [
+        f"| | {' | '.join(domains)} | all |",
+        f"| --- |{' ---: |' * (len(domains) + 1)}",
+        f"| extrapolated by FGMix after τ | {' | '.join(f'{each:.1%}' for each in [*found, np.mean(found)])} |",
+        "",
+        "| Spearman's ρ over six arms | raw | with SWA |",
+        "| --- | ---: | ---: |",
+        f"| mean share and mean accuracy (last five) | {rho['raw']:+.2f} | {rho['swa']:+.2f} |",
+    ]
+
+
+def _pair(record: RunRecord) -> tuple[int, str]:
+    return record.spec.trial_seed, record.spec.test_domains[0]
+
+
+def _share(record: RunRecord) -> float:
+    """Mean over the steps from τ on; those before the first evaluation that do not mix count as zero in it."""
+    after = [e for e in record.evaluations if e.step >= FIRST]
+    return float(np.sum([e.metrics["extrapolated"] for e in after]) / (MIXED + len(after) - 1))
+
+
+def _metrics(record: RunRecord, evaluation: Evaluation) -> dict[str, float]:
+    """What was recorded, and the discriminator's loss: `disc` is α times it, and 2 log 2 = 1.386 is chance."""
+    found = dict(evaluation.metrics)
+    if "disc" in found:
+        found["discriminator"] = found["disc"] / record.spec.settings["alpha"]
+    return found
 
 
 if __name__ == "__main__":

@@ -217,11 +217,11 @@ def _distances(arrays: Surface) -> str:
     return (
         f"{verdict}; distance {second:.3g} ({high:.1f} %) against {first:.3g} ({low:.1f} %), closer by "
         f"{found.closer:.2g}{interval}; the grid resolves {found.resolution:.2g}. Highest accuracy on the grid: "
-        f"{float(np.nanmax(arrays.values[-1])):.1f} %{', at its edge' if _at_edge(arrays) else ''}."
+        f"{float(np.nanmax(arrays.values[-1])):.1f} %{', at its edge' if at_edge(arrays) else ''}."
     )
 
 
-def _at_edge(arrays: Surface) -> bool:
+def at_edge(arrays: Surface) -> bool:
     """Whether the highest test accuracy lies at the edge of the grid: there may be a higher one beyond."""
     return any(
         not axis[0] + 0.5 * (axis[1] - axis[0]) < at < axis[-1] - 0.5 * (axis[1] - axis[0])

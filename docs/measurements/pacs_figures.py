@@ -1,0 +1,81 @@
+"""Print what the figures of the PACS study in docs/replication.md claim, from their arrays.
+
+    python docs/measurements/pacs_figures.py docs/records/pacs-figures
+
+The arrays are those that `fgmix plot flatness`, `scores` and `surface` write beside their figures.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fgmix.analysis.arrays import Flatness, Scores, Surface, load_arrays, parts_of
+from fgmix.analysis.claims import area_ratios, at_edge, path_ends, rho_interval
+from fgmix.results.statistics import bootstrap_interval
+
+MEAN = "mean [95 % interval]"
+
+
+def tables(folder: Path) -> list[str]:
+    """Lines of a table for each kind of figure; the names of files end in the trial."""
+    found = {path: load_arrays(path) for path in sorted(folder.glob("*.npz"))}
+    parts = [(path.stem.rsplit("-", 1)[1], part) for path, arrays in found.items() for part in parts_of(arrays)]
+    return [*flatness(parts), "", *scores(parts), "", *surfaces(parts)]
+
+
+def flatness(parts: Sequence[tuple[str, object]]) -> list[str]:
+    """The ratios of areas to ERM's of each pair of trial and test domain, and their geometric means over the pairs."""
+    lines = ["| area ÷ ERM's: test domain | trial | FGMix-A | FGMix |", "| --- | ---: | ---: | ---: |"]
+    logs = []
+    for trial, part in parts:
+        if isinstance(part, Flatness):
+            ratios = {ratio.method: ratio for ratio in area_ratios(part)}
+            both = [ratios["FGMix-A"], ratios["FGMix"]]
+            cells = [f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}] {r.verdict}" for r in both]
+            lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")
+            logs.append([np.log(r.value) for r in both])
+    means = [np.exp([d.mean(), *bootstrap_interval(d)]) for d in np.array(logs).T]
+    return [*lines, f"| {MEAN} | | {' | '.join('{:.2f} [{:.2f}, {:.2f}]'.format(*mean) for mean in means)} |"]
+
+
+def scores(parts: Sequence[tuple[str, object]]) -> list[str]:
+    """Spearman's ρ of A_ω and the cosine in the six ordered pairs of sources of a run, and the mean over runs."""
+    head = "| ρ of A_ω and cosine: test domain | trial | lowest | mean | highest | above 0 | below 0 |"
+    lines, means = [head, "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"], []
+    total = np.zeros(2, int)
+    for trial, part in parts:
+        if isinstance(part, Scores):
+            intervals = [rho_interval(float(rho), part.score.shape[1]) for rho in part.rho]
+            signs = np.array([sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)])
+            cells = [*(f"{each:+.2f}" for each in (part.rho.min(), part.rho.mean(), part.rho.max())), *map(str, signs)]
+            lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")
+            means.append(part.rho.mean())
+            total += signs
+    d = np.array(means)
+    mean = "{:+.2f} [{:+.2f}, {:+.2f}]".format(d.mean(), *bootstrap_interval(d))
+    return [*lines, f"| {MEAN} | | | {mean} | | {total[0]} of {6 * len(d)} | {total[1]} of {6 * len(d)} |"]
+
+
+def surfaces(parts: Sequence[tuple[str, object]]) -> list[str]:
+    """By how much FGMix + SWA ends nearer to the highest test accuracy on the plane than ERM + SWA."""
+    lines = [
+        "| test domain | trial | ERM's distance − FGMix's | the grid resolves | result |",
+        "| --- |" + " ---: |" * 4,
+    ]
+    for trial, part in parts:
+        if isinstance(part, Surface):
+            ends = path_ends(part)
+            assert ends.interval is not None
+            low, high = ends.interval
+            result = "highest at the edge: not measured" if at_edge(part) else "a tie" if ends.is_tie else "decided"
+            cells = [f"{ends.closer:+.1f} [{low:+.1f}, {high:+.1f}]", f"{ends.resolution:.1f}", result]
+            lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(tables(Path(sys.argv[1]))))
