@@ -26,6 +26,7 @@ def test_the_demo_compares_three_methods_on_four_domains_and_can_be_started_agai
         assert f"| {label} |" in text
     assert "| Method | fonts | mnist | optdigits | photo | Avg |" in text
     assert TRY_OUT in text
+    assert "Made by `fgmix demo --fast`" in text
     out = capsys.readouterr().out
     assert text in out
     assert f"Report: {path}" in out

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "fgmix"
 
 # The rooms, lowest first: each may import from itself and from those above it in this list.
 ROOMS = [
-    {"errors", "seals", "files", "claims", "progress", "seeding", "fields", "spreadsheets", "metrics"},
+    {"errors", "seals", "files", "run_claims", "durations", "progress", "seeding", "fields", "spreadsheets", "metrics"},
     {"functional"},
     {"networks"},
     {"mixing"},

@@ -100,7 +100,7 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))  # not its .pth files
     names = "import fgmix; print(fgmix.__file__, *(getattr(fgmix, name) for name in fgmix.__all__))"
     assert run(python, "-c", names).startswith(str(packages))
-    assert "A try-out" in run(python.with_name("fgmix"), "demo", "--fast")
+    assert "A quick test" in run(python.with_name("fgmix"), "demo", "--fast")
     assert (elsewhere / "demo-fast" / "report.html").exists()
     run(python, "-m", "fgmix.torchvision_hook")
     run(python, "-c", "import torchvision, timm; torchvision.transforms.Resize(8)")

@@ -22,11 +22,11 @@ from fgmix.sweeps.sweep import Sweep
 ALGORITHMS = ("erm", "fgmix_a", "fgmix")
 SHOWN = "photo"  # the held-out domain that figures are drawn for: the hardest
 FAST = {"steps": 20, "averaging_start": 15}  # a minute on two cores, for all of it
-TRY_OUT = "A try-out of fgmix: so few steps train no network. Its numbers compare nothing; `fgmix demo` does."
+TRY_OUT = "A quick test with too few steps to compare methods; run `fgmix demo` for a comparison."
 
 
 def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path:
-    """Run (or go on with) the demo under `out`, print its table, and return the path of the HTML report.
+    """Run (or resume) the demo under `out`, print its table, and return the path of the HTML report.
 
     Args:
         out: folder for the runs and the report.
@@ -49,13 +49,16 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
         raise MachineError(result.stopped_by)
     if result.failed:
         failed = len(result.failed)
-        raise UserError(f"Expected 12 finished runs. {failed} failed: `fgmix status {out / 'runs'}` says why.")
+        raise UserError(
+            f"Expected 12 finished runs. {failed} failed. `fgmix status {out / 'runs'}` prints the reasons."
+        )
     records = [read_record(out / "runs" / name) for name in result.done]
-    text = report(records, TRY_OUT if fast else "")
+    options = " --fast" if fast else "" if steps is None else f" --steps {steps}"
+    text = report(records, f"fgmix demo{options}", TRY_OUT if fast else "")
     write_bytes(out / "report.md", text.encode())
     print(text)
     draw_figures(records, out / "figures")
-    title = "Demo: digits, every domain held out in turn" + " (a try-out)" * fast
+    title = "Demo: digits, every domain held out in turn" + " (a quick test)" * fast
     path = write_report(out, collect(out), Choices(), title=title)
     print(f"Report: {path} (open it in a browser; the table alone is in {out / 'report.md'})")
     return path
@@ -74,7 +77,7 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
     folders = {r.spec.algorithm: r.folder for r in records if r.spec.test_domains == (SHOWN,) and r.folder}
     first, *others = (folders[name] for name in ALGORITHMS)
     erm = open_run(first)
-    runs = [erm, *(open_run(folder, dataset=erm.prepared.dataset) for folder in others)]
+    runs = [erm, *(open_run(folder, dataset=erm.dataset) for folder in others)]
     stems = {name: out / f"{name}-{SHOWN}" for name in ("tsne", "shift", "flatness")}
     figures = {
         "tsne": mixing_embedding(runs[-1], keep=stems["tsne"]),
@@ -86,8 +89,8 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
         remove_partial(stems[name])
 
 
-def report(records: list[RunRecord], warning: str = "") -> str:
-    """The report as Markdown: the table, and what was run, after a warning if there is one."""
+def report(records: list[RunRecord], command: str, warning: str = "") -> str:
+    """The report as Markdown: the table, what was run and by which command, after a warning if there is one."""
     table = dataset_table(select(records), "digits", algorithms=ALGORITHMS)
     spec = records[0].spec
     return "\n".join(
@@ -100,7 +103,7 @@ def report(records: list[RunRecord], warning: str = "") -> str:
             f"One trial of {spec.steps} steps each (split {spec.trial_seed}, {spec.backbone}): differences of a few "
             "points are noise. Rows with SWA are the averaged weights of the same runs.",
             "",
-            "Made by `fgmix demo`; the runs are in `runs/`.",
+            f"Made by `{command}`; the runs are in `runs/`.",
             "",
         ]
     )

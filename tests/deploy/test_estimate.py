@@ -77,6 +77,18 @@ def test_instances_of_classes_that_no_other_domain_has() -> None:
     assert [d.unknown for d in estimate(three).domains] == [0.5, 0.0, 0.0]
 
 
+def test_a_domain_whose_classes_no_other_has_chooses_no_threshold() -> None:
+    """Its network must fail: the thresholds, the levels and the temperature are those of the other two."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    logits = np.column_stack([3 * (y == 0), 3 * (y == 1), np.zeros(200)]) + rng.normal(size=(200, 3))
+    x, z = (HeldOut(name, logits, np.zeros((200, 2)), y, in_domain_accuracy=1.0) for name in "xz")
+    own = HeldOut("own", logits, np.zeros((200, 2)), np.full(200, 2), in_domain_accuracy=1.0)
+    found, without = estimate([x, own, z]), estimate([x, z])
+    assert found.domains[1].unknown == 1.0
+    assert (found.trust, found.levels, found.temperature) == (without.trust, without.levels, without.temperature)
+
+
 def test_classes_that_a_network_never_saw_do_not_enter_the_temperature() -> None:
     """x has a class of its own, which its network is sure to get wrong: T must not rise for that."""
     rng = np.random.default_rng(0)

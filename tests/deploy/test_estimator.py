@@ -334,6 +334,8 @@ def test_holding_out_must_leave_enough() -> None:
     two = SCANNER != "c"
     with pytest.raises(UserError, match=r"expected at least 3 domains\. Found 2"):
         quick().leave_one_domain_out(X[two], Y[two], SCANNER[two])
+    with pytest.raises(UserError, match=r"expected a class that occurs in two or more domains\. Found none"):
+        quick("erm").leave_one_domain_out(X[two], SCANNER[two], SCANNER[two])
 
 
 # Inside of scikit-learn
@@ -427,6 +429,8 @@ def test_weights_of_samples_and_of_classes() -> None:
     assert plain < 0.2 < 0.5 < min(balanced, named)
     with pytest.raises(UserError, match="Unknown class in `class_weight` '2'"):
         quick(class_weight={2: 3}).fit(x, y, d)
+    with pytest.raises(UserError, match="a weight for each of the 300 samples"):
+        quick(class_weight={1: 3}).fit(x, y, d, sample_weight=np.ones(3))
 
 
 def test_weights_with_metadata_routing() -> None:

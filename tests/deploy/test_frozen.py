@@ -21,6 +21,7 @@ from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
+from fgmix.runs.loop import train
 from fgmix.runs.opening import open_run
 from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, frozen_backbone, prepare
 from fgmix.runs.resolve import resolve
@@ -86,6 +87,22 @@ def test_features_are_standardised_over_the_training_parts_of_the_sources(
     torch.testing.assert_close(
         z.std(0, correction=0)[varying], torch.ones(int(varying.sum())).double(), atol=1e-3, rtol=0
     )
+
+
+def test_runs_on_features_share_the_dataset_that_was_loaded(
+    pictures: Path, frozen: dict[str, Any], tmp_path: Path
+) -> None:
+    """What a run trains on is features already: the next run needs the images."""
+    spec = RunSpec(dataset=str(pictures), algorithm="erm", **frozen)
+    first, second = (
+        train(replace(spec, test_domains=(name,)), tmp_path, device="cpu", progress=False).folder
+        for name in ("dark", "wide")
+    )
+    assert first
+    assert second
+    opened = open_run(first, progress=False)
+    again = open_run(second, dataset=opened.dataset, progress=False)
+    assert len(again.sample(again.sources).codes(again.algorithm("last"))) == len(again.sample(again.sources))
 
 
 def test_features_are_computed_once(

@@ -12,9 +12,9 @@ from scipy import stats
 from scipy.stats import norm
 
 from fgmix.errors import UserError
-from fgmix.results.beside import beside
 from fgmix.results.differences import comparison_table, marked
 from fgmix.results.formats import latex, markdown
+from fgmix.results.paper_rows import beside
 from fgmix.results.ranks import Ranking, critical_difference, rank_methods, ranking_table, unranked_table
 from fgmix.results.selection import Method, select
 from fgmix.results.statistics import Comparison, bootstrap_interval, compare, copies, holm, paired_differences, wilcoxon

@@ -55,6 +55,17 @@ def test_domainnets_steps_are_the_papers_or_domainbeds() -> None:
     assert resolved("DomainNet", protocol="domainbed-2020").eval_every == 1000
 
 
+def test_what_trains_on_features_has_their_steps_whatever_its_name_is(tmp_path: Path) -> None:
+    (tmp_path / "w.pt").write_bytes(b"w")
+    frozen = resolved("DomainNet", frozen=True, backbone="small_cnn", weights=tmp_path / "w.pt")
+    y, domain = np.arange(12) % 2, np.arange(12) // 4
+    features = resolve(
+        RunSpec(dataset="DomainNet.npz", algorithm="erm", test_domains="2"),
+        from_arrays(np.zeros((12, 5)), y, domain, name="DomainNet"),
+    )
+    assert [(spec.steps, spec.eval_every) for spec in (frozen, features)] == [(1000, 100)] * 2
+
+
 @pytest.mark.parametrize(
     ("backbone", "tag", "mean", "interpolation"),
     [

@@ -108,7 +108,7 @@ def test_checkpoints_by_time_change_nothing_but_what_a_kill_loses(tmp_path: Path
     spec = replace(toy_spec(), checkpoint_every=0, eval_every=1000, steps=100, checkpoint_minutes=1.0)
     saved: list[int] = []
 
-    def save(paths: Any, algorithm: Any, average: Any, progress: checkpoint.Progress) -> None:
+    def save(paths: Any, algorithm: Any, average: Any, progress: checkpoint.Standing) -> None:
         saved.append(progress.step)
         checkpoint_save(paths, algorithm, average, progress)
 

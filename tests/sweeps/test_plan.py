@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fgmix.data import load
+from fgmix.durations import parse_duration, readable_duration
 from fgmix.errors import UserError
 from fgmix.runs.spec import RunSpec
-from fgmix.sweeps.durations import parse_duration, readable_duration
 from fgmix.sweeps.plan import (
     Calibration,
     CostedRun,
@@ -93,7 +93,7 @@ def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     algorithm = build_algorithm(run)
     algorithm.step(batch_source(run).at(0))
     average = build_average(run.spec, algorithm)
-    checkpoint.save((tmp_path / "checkpoint.pt", tmp_path / "before.pt"), algorithm, average, checkpoint.Progress())
+    checkpoint.save((tmp_path / "checkpoint.pt", tmp_path / "before.pt"), algorithm, average, checkpoint.Standing())
     checkpoint.save_weights(tmp_path / "best.pt", algorithm)
     sizes = {file: (tmp_path / file).stat().st_size for file in ("checkpoint.pt", "best.pt")}
     assert found.weights_bytes == pytest.approx(sizes["best.pt"], rel=0.05)
@@ -120,10 +120,10 @@ def test_a_plan_in_words() -> None:
     *by_method, whole, fits = summary(costed(3600, 1800, 1800), workers=2, budget=3600)
     assert [line.split() for line in by_method] == [["d", "erm", "3", "runs", "1", "h", "0", "min", "3.00", "GB"]]
     # The two largest checkpoints at once, of 20 and 30 MB.
-    disk = "3.00 GB of weights and, on the way, 0.05 GB of checkpoints"
+    disk = "3.00 GB of weights, and up to 0.05 GB of checkpoints while runs are in progress"
     assert whole == f"3 runs, about 1 h 0 min on 2 workers, {disk}."
-    assert fits == "Into 1 h 0 min fit the first 3 of 3 runs, 2 of trial 0, 1 of trial 1."
-    assert summary(costed(7200), budget=60)[-1] == "Into 1 min fit the first 0 of 1 runs."
+    assert fits == "The first 3 of 3 runs finish within 1 h 0 min, 2 of trial 0, 1 of trial 1."
+    assert summary(costed(7200), budget=60)[-1] == "The first 0 of 1 runs finish within 1 min."
 
 
 def test_a_sweep_is_calibrated_once_a_method_and_dataset(
@@ -169,7 +169,7 @@ def test_a_mistake_is_no_method_that_cannot_run(data: str, mistake: dict[str, An
 def test_decoded_images_are_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FGMIX_CACHE", "/cache")
     runs = [replace(each, decoded=True) for each in costed(1, 1)]
-    assert summary(runs)[-1] == "The decoded images of d come on top, in /cache: `du -sh` tells."
+    assert summary(runs)[-1] == "Not included: the cache of decoded images of d in /cache."
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(1, 8), (2, 4), (3, 2), (16, 1)])

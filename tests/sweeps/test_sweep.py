@@ -27,6 +27,7 @@ from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
 from fgmix.sweeps.sweep import Sweep, plan, plan_all
 from runs.killed_run import toy_data
+from runs.test_protocols import images
 from sweeps.toys import QUICK, Here, make_data, records, sessions, tables, toy_sweep
 
 
@@ -82,6 +83,18 @@ def test_a_grid_is_every_combination_and_a_method_without_its_settings_runs_once
     points = [(r.spec.settings["lam"], r.spec.settings["alpha"]) for r in runs if r.spec.algorithm == "fgmix"]
     assert points == [(1.0, 0.1), (1.0, 0.3), (3.0, 0.1), (3.0, 0.3)]
     assert len(runs) == 5
+
+
+def test_a_frozen_backbone_is_searched_as_features_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sample 0 has the learning rate of `fgmix train --frozen`; images' own is a twentieth."""
+    monkeypatch.setattr("fgmix.sweeps.sweep.load_dataset", lambda *_, **__: images())
+    (tmp_path / "weights.pt").write_bytes(b"w")
+    frozen = {"frozen": True, "backbone": "small_cnn", "weights": str(tmp_path / "weights.pt")}
+    sweep = Sweep(datasets=("PACS",), algorithms=("erm",), trials=1, hparams=4, space="paper", common=frozen)
+    rates = [resolve(spec, data).settings["lr"] for spec, data in sweep.runs()]
+    alone = resolve(RunSpec(dataset="PACS", algorithm="erm", test_domains="2", **frozen), images())
+    assert rates[0] == alone.settings["lr"] == 1e-3
+    assert set(rates) <= {2e-4, 6e-4, 1e-3}
 
 
 @pytest.mark.parametrize(
@@ -319,7 +332,7 @@ def test_status_tells_rate_and_time_left(data: str, tmp_path: Path) -> None:
     assert status.seconds_a_run == 60
     assert status.lines() == [
         "2 done, 0 diverged, 0 running, 0 failed, 1 waiting",
-        "1 min a run, 1 at once, 60 an hour: about 1 min left",
+        "1 min per run, 1 at a time, 60 runs per hour; about 1 min left",
     ]
     (out / names[0] / "record.json").unlink()  # a later look does not read again what was finished
     assert read_status(out, status).counts == status.counts

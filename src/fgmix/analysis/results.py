@@ -11,10 +11,10 @@ import numpy as np
 from fgmix.analysis.arrays import Ablation, Cost, Curves, Floats, Ranks, Sensitivity
 from fgmix.analysis.metrics import COUNT, MIXING, metric_name
 from fgmix.errors import UserError
-from fgmix.results.beside import PAPER, beside, lacking
 from fgmix.results.costs import ERM, Costs
 from fgmix.results.grids import PAPER_DATASET, Grid, grid_tables
 from fgmix.results.labels import Labels, method_label, split_origin
+from fgmix.results.paper_rows import PAPER, beside, lacking
 from fgmix.results.published import sensitivity, step_milliseconds
 from fgmix.results.ranks import Ranking, not_ranked
 from fgmix.results.selection import Method, Rule, Selection

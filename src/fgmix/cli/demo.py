@@ -14,7 +14,7 @@ def demo(
     ] = None,
     steps: Annotated[int | None, typer.Option(help="optimisation steps of each run")] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="a try-out of a few minutes, with too few steps to compare methods")
+        bool, typer.Option("--fast", help="a quick test of a few minutes, with too few steps to compare methods")
     ] = False,
 ) -> None:
     """Hold out every domain of `digits` in turn, compare the methods and write a report.

@@ -54,7 +54,7 @@ def from_arrays(
         x = as_floats(x)
     check_finite(x)
     present = [d for d in range(len(domain_names)) if (ids == d).any()]
-    weights = None if sample_weight is None else _checked_weights(_array("sample_weight", sample_weight), len(x))
+    weights = None if sample_weight is None else checked_weights(sample_weight, len(x))
     parts = tuple(
         Domain(
             domain_names[d],
@@ -146,7 +146,9 @@ def _check(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -
     check_numbers(x)
 
 
-def _checked_weights(weights: npt.NDArray[Any], n: int) -> npt.NDArray[np.float64]:
+def checked_weights(sample_weight: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
+    """Weights of n samples; UserError where they are not n finite numbers of at least 0."""
+    weights = _array("sample_weight", sample_weight)
     if weights.shape != (n,) or weights.dtype.kind not in "biuf":
         raise UserError(
             f"Expected a weight for each of the {n} samples. Found {weights.dtype} of shape {weights.shape} in "

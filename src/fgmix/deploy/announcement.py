@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from fgmix.data import DomainDataset
+from fgmix.durations import readable_duration
 from fgmix.metrics import unbalanced
 from fgmix.runs.devices import pick_device
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
-from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.plan import calibrate, estimate
 
 BUDGET = 5.0  # seconds that the calibration may take before it starts its last step

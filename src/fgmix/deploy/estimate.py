@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
+from fgmix.data._dataset import Indices
 from fgmix.deploy.calibration import Bin, calibration_error, confidences, fit_temperature, reliability
 from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.terms import Terms
 from fgmix.deploy.trust import Judged, TrustRule, choose_rule
+from fgmix.errors import UserError
 from fgmix.metrics import Counts, Floats, Metric, Metrics, metrics
 
-LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are told
+LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are reported
 MOST_CLASSES = 100  # of a confusion matrix
 
 
@@ -165,11 +167,11 @@ def estimate(
     metric: Metric = "accuracy",
     terms: Terms | None = None,
 ) -> Estimate:
-    """Summarise the domains that were held out, at least two of them.
+    """Summarise the domains that were held out, at least two of which share a class.
 
     Args:
         held_out: the domains.
-        levels: of confidence, at which coverage and accuracy are told.
+        levels: of confidence, at which coverage and accuracy are reported.
         metric: what is reported first.
         terms: accuracy that the trusted should reach, or their least confidence.
     """
@@ -178,10 +180,11 @@ def estimate(
     known = [_known(held_out, h) for h in held_out]
     probabilities = [confidences(h.logits, _temperature(held_out, known, without=h)) for h in held_out]
     judged = [_judged(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
-    rules = [choose_rule([j for j in judged if j is not own], *asked) for own in judged]
+    shared = [j for j in judged if len(j.correct)]  # a domain may have only classes of its own
+    rules = [choose_rule([j for j in shared if j is not own], *asked) for own in judged]
     domains = tuple(map(_unseen, held_out, probabilities, known, rules))
     values = [domain.metrics.value(metric) for domain in domains]
-    trust = choose_rule(judged, *asked)
+    trust = choose_rule(shared, *asked)
     return Estimate(
         domains=domains,
         accuracy=float(np.mean([domain.accuracy for domain in domains])),
@@ -190,10 +193,25 @@ def estimate(
         interval=prediction_interval(values, floor=_counting_variance(held_out, metric)),
         temperature=_temperature(held_out, known),
         trust=trust,
-        levels=tuple(_level(level, judged, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
+        levels=tuple(_level(level, shared, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
         reliability=reliability(probabilities, [h.y for h in held_out]),
         predicted=_predicted(held_out, probabilities, rules),
     )
+
+
+def check_shared_classes(labels: Sequence[Indices], hint: str = "") -> None:
+    """Refuse domains of which no two share a class: a network trained on the others must fail on each.
+
+    Args:
+        labels: of each domain.
+        hint: what to do instead.
+    """
+    found = np.concatenate([np.unique(y) for y in labels])
+    if len(np.unique(found)) == len(found):
+        raise UserError(
+            "The estimate predicts each domain by the others: expected a class that occurs in two or more domains. "
+            f"Found none. Add samples of the same classes from several domains{hint}."
+        )
 
 
 def prediction_interval(

@@ -26,8 +26,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fgmix.algorithms import get
 from fgmix.data import ArrayInputs
+from fgmix.data.arrays import checked_weights
 from fgmix.data.standardisation import Standardisation
-from fgmix.deploy.estimate import estimate
+from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.estimator_inputs import (
     OtherParameters,
     Samples,
@@ -222,7 +223,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             if label not in known:
                 raise unknown("class in `class_weight`", str(label), [str(each) for each in known])
         by_class = np.array([self.class_weight.get(label, 1.0) for label in labels.tolist()], dtype=np.float64)
-        return by_class if sample_weight is None else by_class * np.asarray(sample_weight)
+        return by_class if sample_weight is None else by_class * checked_weights(sample_weight, len(labels))
 
     def _spec(self) -> RunSpec:
         """The run that the parameters ask for."""
@@ -337,3 +338,4 @@ def _check_enough(spec: RunSpec, data: Samples) -> None:
             f"Holding a domain out leaves {spec.algorithm} too few: expected at least {needed} domains. "
             f"Found {len(data.domains)}. Pass an id for each sample as `domains`, or add domains{other}."
         )
+    check_shared_classes([data.y[data.ids == number] for number in range(len(data.domains))])

@@ -20,7 +20,7 @@ from fgmix.algorithms import check_domains
 from fgmix.data import ArrayInputs, DomainDataset, split_dataset
 from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
-from fgmix.deploy.estimate import Estimate, estimate
+from fgmix.deploy.estimate import Estimate, check_shared_classes, estimate
 from fgmix.deploy.hold_out import NOISE, familiar_to, hold_out, in_domain_accuracy, in_domain_value, selected
 from fgmix.deploy.info import INFO, Dtype, ModelInfo, read_info
 from fgmix.deploy.model import WEIGHTS, Model, load_model
@@ -160,6 +160,7 @@ def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> 
     if estimated:
         hint = "The estimate holds a domain out: choose a method for fewer domains (erm), or pass --no-estimate."
         check_domains(spec.algorithm, len(dataset.domains) - 1, hint)
+        check_shared_classes([domain.y for domain in dataset.domains], ", or pass --no-estimate")
 
 
 def _check_foreign(out: Path) -> None:

@@ -19,7 +19,7 @@ from fgmix.runs.spec import command
 def explained(
     results: Results, dataset: str, algorithm: str, domain: str, *, rule: Rule = "training_domain"
 ) -> list[str]:
-    """The runs behind a number: what was selected in each trial, from what, and the command that makes it again."""
+    """The runs behind a number: what was selected in each trial, from what, and the command that reproduces it."""
     lines: list[str] = []
     known: set[str] = set()
     for apart, records in results.groups():

@@ -12,8 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fgmix.results.beside import PAPER
 from fgmix.results.labels import labels_of, method_label
+from fgmix.results.paper_rows import PAPER
 from fgmix.results.published import sensitivity
 from fgmix.results.selection import Method, Rule, Selection, select
 from fgmix.results.tables import Entry, Row, Spread, Table, overall_caption, overall_table

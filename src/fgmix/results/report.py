@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from fgmix.errors import UserError
-from fgmix.results.beside import beside
 from fgmix.results.collect import Results
 from fgmix.results.costs import cost_table
 from fgmix.results.differences import comparison_table, marked
@@ -14,6 +13,7 @@ from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
 from fgmix.results.labels import split_origin
 from fgmix.results.other_metrics import metrics_tables
+from fgmix.results.paper_rows import beside
 from fgmix.results.ranks import RANKS, Ranking, rank_methods, ranking_table, unranked_table
 from fgmix.results.selection import Method, Rule, Selection, select
 from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_method, compare, copies

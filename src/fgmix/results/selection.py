@@ -42,7 +42,7 @@ RULES: dict[Rule, str] = {
 
 
 class Method(NamedTuple):
-    """A row of a table: an algorithm (with its arm, if it has one), and which of its two models."""
+    """A row of a table: an algorithm (with its arm, if it has one), and which of its models: raw, SWA or SWAD."""
 
     algorithm: str
     model: Model = "raw"

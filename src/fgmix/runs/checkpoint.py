@@ -22,7 +22,7 @@ MODEL = ("featurizer.", "classifier.")  # names of what a prediction depends on 
 
 
 @dataclass
-class Progress:
+class Standing:
     """Where a run stands, beside the weights.
 
     Args:
@@ -44,7 +44,7 @@ class Progress:
     unseen: dict[Model, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
 
-def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage | None, progress: Progress) -> None:
+def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage | None, at: Standing) -> None:
     """Write the checkpoint at the first path; the one before it moves to the second.
 
     A kill at any moment leaves a whole one at one of the two.
@@ -52,7 +52,7 @@ def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage 
     state: dict[str, Any] = {
         "algorithm": algorithm.state_dict(),
         "average": average.state_dict() if average else None,
-        "progress": vars(progress),
+        "progress": vars(at),
     }
     newest, before = paths
     data = _packed(state)
@@ -64,25 +64,25 @@ def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage 
 def read(path: Path, device: torch.device | str) -> dict[str, Any]:
     """What `save` wrote, nothing but tensors and plain values; damage is found before anything is used."""
     state = _unpacked(path, device)
-    if state.keys() != {"algorithm", "average", "progress"} or not _is_progress(state["progress"]):
+    if state.keys() != {"algorithm", "average", "progress"} or not _is_standing(state["progress"]):
         raise damaged(str(path))
     return state
 
 
-def _is_progress(values: object) -> bool:
-    if not isinstance(values, dict) or values.keys() != {each.name for each in fields(Progress)}:
+def _is_standing(values: object) -> bool:
+    if not isinstance(values, dict) or values.keys() != {each.name for each in fields(Standing)}:
         return False
     counts = (values["step"], values["metrics_length"])
     return all(type(count) is int and count >= 0 for count in counts) and isinstance(values["best"], dict)
 
 
-def restore(state: dict[str, Any], path: Path, algorithm: Algorithm, average: WeightAverage | None) -> Progress:
+def restore(state: dict[str, Any], path: Path, algorithm: Algorithm, average: WeightAverage | None) -> Standing:
     """Put what `read` found at `path` back into place."""
     try:
         algorithm.load_state_dict(state["algorithm"])
         if average:
             average.load_state_dict(state["average"])
-        return Progress(**state["progress"])
+        return Standing(**state["progress"])
     except (RuntimeError, KeyError, TypeError) as error:
         raise UserError(
             f"Expected this run's checkpoint at {path}. Found one of another run ({type(error).__name__}). Delete the "

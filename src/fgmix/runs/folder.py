@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import fgmix
-from fgmix.claims import Claim, claimed
 from fgmix.errors import UserError, machine_error
 from fgmix.files import at_once, exclusive, make_folder, read_bytes, read_json, remove_temporaries, write_json
+from fgmix.run_claims import Claim, claimed
 from fgmix.runs.record import RECORD, Evaluation, Model, RunRecord, Which, read_record
 from fgmix.runs.spec import ResolvedSpec
 from fgmix.seals import Damaged, damaged, open_line, seal_line
@@ -57,7 +57,7 @@ class RunFolder:
         record.json: the result; written last, so that its presence means done.
         attempts.jsonl: when, where and why the machine failed the run, in a sweep; not part of the result.
         error.json: why a run of a sweep failed.
-        .lock, .claim: held by the process that works on the run, see `fgmix.claims`.
+        .lock, .claim: held by the process that works on the run, see `fgmix.run_claims`.
     """
 
     spec = _File(SPEC)

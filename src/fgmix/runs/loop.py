@@ -21,8 +21,7 @@ from fgmix.data import DomainDataset
 from fgmix.errors import bad_value
 from fgmix.files import checked_path
 from fgmix.progress import Part as PartOfBar
-from fgmix.progress import Progress as ProgressBar
-from fgmix.progress import bar_for
+from fgmix.progress import Progress, bar_for
 from fgmix.runs import checkpoint
 from fgmix.runs.averaging import build_average
 from fgmix.runs.devices import deterministic_operations, gpu_of, pick_device
@@ -51,7 +50,7 @@ def train(
     *,
     dataset: DomainDataset | None = None,
     device: str = "auto",
-    progress: bool | ProgressBar = True,
+    progress: bool | Progress = True,
     trunk: int = 0,
     on_evaluation: OnEvaluation | None = None,
 ) -> RunRecord:
@@ -111,7 +110,7 @@ class _Loop:
         run: PreparedRun,
         folder: RunFolder,
         algorithm: Algorithm,
-        show: bool | ProgressBar,
+        show: bool | Progress,
         stop: Stop,
         on_evaluation: OnEvaluation | None = None,
     ) -> None:
@@ -120,12 +119,12 @@ class _Loop:
         self.evaluated: Evaluation | None = None  # of this step, until it is handed on
         self.device = next(algorithm.parameters()).device
         self.rules = PROTOCOLS[run.spec.protocol]
-        self.evaluations = set(self.rules.evaluations(run.spec.eval_every, run.spec.steps))
+        self.evaluation_steps = set(self.rules.evaluations(run.spec.eval_every, run.spec.steps))
         self.algorithm = algorithm.train()
         self.average = build_average(self.spec, self.algorithm)
         self.scaler = LossScaler(self.algorithm) if self.spec.precision == "fp16" else None
         self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
-        self.at = checkpoint.Progress()
+        self.at = checkpoint.Standing()
         self.pending: list[Tensor] = []  # losses of the steps since the last look
         self.saved_at = monotonic()
         self._resume()
@@ -150,7 +149,7 @@ class _Loop:
             return
         self.folder.start_over()
 
-    def _take(self, at: checkpoint.Progress) -> None:
+    def _take(self, at: checkpoint.Standing) -> None:
         """Stand where a checkpoint says."""
         self.at = at
         if self.scaler:
@@ -226,13 +225,13 @@ class _Loop:
     @property
     def _evaluation_due(self) -> bool:
         """Whether this step is evaluated and has not been yet: an evaluation empties the sums."""
-        return self.at.step in self.evaluations and self.at.counted > 0
+        return self.at.step in self.evaluation_steps and self.at.counted > 0
 
     @property
     def _checkpoint_due(self) -> bool:
         """By step or by time; what a run keeps and records is the same, whenever it saves."""
         every, minutes = self.spec.checkpoint_every, self.spec.checkpoint_minutes
-        by_step = self.at.step in self.evaluations or (every > 0 and self.at.step % every == 0)
+        by_step = self.at.step in self.evaluation_steps or (every > 0 and self.at.step % every == 0)
         return by_step or (minutes > 0 and monotonic() - self.saved_at >= 60 * minutes)
 
     def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
@@ -251,7 +250,7 @@ class _Loop:
     def _placed(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last) if self.spec.channels_last and x.ndim == 4 else x
 
-    def _look(self, bar: ProgressBar | PartOfBar, saving: bool) -> int | None:
+    def _look(self, bar: Progress | PartOfBar, saving: bool) -> int | None:
         """Fetch the losses now and then, and before they are lost to a checkpoint: show the last one, and find the
         first that is not finite."""
         if not saving and self.at.step % CHECK_EVERY:
@@ -269,7 +268,7 @@ class _Loop:
     def _accuracy_note(self) -> str:
         return f", holdout {100 * self.at.best['raw']:.1f} % at best" if "raw" in self.at.best else ""
 
-    def _evaluate(self, bar: ProgressBar | PartOfBar) -> bool:
+    def _evaluate(self, bar: Progress | PartOfBar) -> bool:
         """Score the raw and the averaged model, keep the best weights of each, write the line.
 
         False, and nothing written, when a loss is not finite: the step before broke the weights.

@@ -73,12 +73,14 @@ class OpenedRun:
     Args:
         record: what it measured.
         prepared: its spec, dataset and splits.
+        dataset: as it was loaded, for further runs on it: the prepared one may be features, standardised for this run.
         folder: where its weights are.
         device: where its models are put.
     """
 
     record: RunRecord
     prepared: PreparedRun
+    dataset: DomainDataset
     folder: Path
     device: torch.device
 
@@ -108,8 +110,8 @@ class OpenedRun:
         if not path.exists():
             kept = ", ".join(sorted(file.stem for file in self.folder.glob("*.pt"))) or "none"
             raise UserError(
-                f"Expected the weights {path.stem} in {self.folder}. It keeps {kept}. Train it with --keep all: `fgmix "
-                "report --explain` prints the command."
+                f"Expected the weights {path.stem} in {self.folder}. It keeps {kept}. Train the run in another folder "
+                "with --keep all (sweeps: --with keep=all)."
             )
         run = self.prepared
         # What the network started from is not read: every weight comes from the file.
@@ -139,7 +141,7 @@ class OpenedRun:
             yield self.record.spec.steps, self.algorithm("last", model)
 
     def sample(self, names: Sequence[str], part: Part = "train", limit: int | None = None, seed: int = 0) -> Sample:
-        """Instances of the named domains.
+        """Samples of the named domains.
 
         Args:
             names: which domains.
@@ -188,7 +190,8 @@ def open_run(
             f"Expected the data that {folder.name} was trained on ({record.data_fingerprint}). Found other data "
             f"({dataset.fingerprint}). Name the right dataset with --dataset."
         )
-    return OpenedRun(record, as_expected(spec, dataset, device=device, progress=progress), folder, pick_device(device))
+    prepared = as_expected(spec, dataset, device=device, progress=progress)
+    return OpenedRun(record, prepared, dataset, folder, pick_device(device))
 
 
 def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:

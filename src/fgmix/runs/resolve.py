@@ -159,8 +159,9 @@ def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
 
 def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> tuple[int, int]:
     """Steps, and steps between evaluations."""
-    of_kind = (base.steps or rules.steps, base.eval_every)
-    steps, eval_every = rules.longer.get(dataset.name, of_kind)
+    steps, eval_every = base.steps or rules.steps, base.eval_every
+    if not base.steps:  # the protocol's lengths are of training on images
+        steps, eval_every = rules.longer.get(dataset.name, (steps, eval_every))
     steps = spec.steps or steps
     return steps, min(spec.eval_every or eval_every, steps)
 

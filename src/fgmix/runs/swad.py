@@ -192,7 +192,7 @@ class SWAD:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict()`; settings are the constructor's."""
+        """Resume from `state_dict()`; settings are the constructor's."""
         self.closed, self.ended = state["closed"], state["ended"]
         self.open = state["open"] and Mean(**state["open"])
         self.recent = [Segment(s["index"], s["loss"], Mean(s["mean"]).tensors) for s in state["recent"]]

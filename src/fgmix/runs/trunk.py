@@ -84,7 +84,7 @@ def start_from(
     spec: ResolvedSpec,
     algorithm: Algorithm,
     average: WeightAverage | None,
-) -> checkpoint.Progress:
+) -> checkpoint.Standing:
     """Bring a run to where its trunk ends: state, average, evaluations and the weights kept so far.
 
     Args:
@@ -95,11 +95,11 @@ def start_from(
         average: the run's, if it has one.
     """
     state = checkpoint.read(trunk.checkpoint, next(algorithm.parameters()).device)
-    progress = checkpoint.Progress(**state["progress"])
+    at = checkpoint.Standing(**state["progress"])
     idle = {name: value.float() for name, value in algorithm.trunk_metrics().items()}
-    progress.metrics_length = _copy_evaluations(trunk, folder, idle)
-    progress.sums = {**progress.sums, **_sums(idle, progress.counted)}
-    for model in progress.best:
+    at.metrics_length = _copy_evaluations(trunk, folder, idle)
+    at.sums = {**at.sums, **_sums(idle, at.counted)}
+    for model in at.best:
         if keeps(spec, "best", model):
             _take(algorithm, checkpoint.read_weights(trunk.weights("best", model)))
             checkpoint.save_weights(folder.weights("best", model), algorithm, model_only=spec.keep == "best")
@@ -109,7 +109,7 @@ def start_from(
     _take_optimizer(algorithm, state["algorithm"]["_extra_state"])
     if average:
         average.load_state_dict(state["average"])
-    return progress
+    return at
 
 
 def _take(algorithm: Algorithm, tensors: dict[str, Any]) -> None:

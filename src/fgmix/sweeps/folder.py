@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fgmix.claims import is_held_elsewhere
 from fgmix.errors import MachineError, UserError
 from fgmix.files import is_held, make_folder, read_bytes, read_json, write_json
+from fgmix.run_claims import is_held_elsewhere
 from fgmix.runs.folder import RunFolder
 from fgmix.seals import open_entry
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fgmix.data import DomainDataset
 from fgmix.data._registry import cache_dir
+from fgmix.durations import readable_duration
 from fgmix.errors import UserError
 from fgmix.runs.averaging import predictor_tensors
 from fgmix.runs.devices import pick_device, torch_threads
@@ -24,7 +25,6 @@ from fgmix.runs.resolve import notes_of, resolve
 from fgmix.runs.spec import RunSpec
 from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.seeding import seed_torch
-from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.sweep import PlannedRun, Sweep
 
 PHASES = (0.5, 0.1, 0.9)  # of a run: methods that change over a run (warm-up, annealing) are measured in each
@@ -283,19 +283,20 @@ def summary(
     checkpoints = sum(sorted((each.checkpoint_bytes for each in runs), reverse=True)[:workers])
     lines.append(
         f"{whole.runs} runs, about {readable_duration(whole.seconds / workers)} on {workers} "
-        f"worker{'s' if workers > 1 else ''}, {_gigabytes(whole.bytes)} of weights and, on the way, "
-        f"{_gigabytes(checkpoints)} of checkpoints."
+        f"worker{'s' if workers > 1 else ''}, {_gigabytes(whole.bytes)} of weights, and up to "
+        f"{_gigabytes(checkpoints)} of checkpoints while runs are in progress."
     )
     if whole.spared:
-        share = whole.steps / (whole.steps + whole.spared)
-        lines.append(f"Shared trunks: {whole.steps:,} steps instead of {whole.steps + whole.spared:,} ({share:.0%}).")
+        every = whole.steps + whole.spared
+        share = whole.steps / every
+        lines.append(f"Shared first steps: {whole.steps:,} steps are trained instead of {every:,} ({share:.0%}).")
     if decoded := dict.fromkeys(each.dataset for each in runs if each.decoded):
-        lines.append(f"The decoded images of {', '.join(decoded)} come on top, in {cache_dir()}: `du -sh` tells.")
+        lines.append(f"Not included: the cache of decoded images of {', '.join(decoded)} in {cache_dir()}.")
     if budget is not None:
         fit = fitting(runs, budget, workers)
         trials = Counter(each.run.spec.trial_seed for each in fit)
         by_trial = "".join(f", {count} of trial {trial}" for trial, count in sorted(trials.items()))
-        lines.append(f"Into {readable_duration(budget)} fit the first {len(fit)} of {whole.runs} runs{by_trial}.")
+        lines.append(f"The first {len(fit)} of {whole.runs} runs finish within {readable_duration(budget)}{by_trial}.")
     return lines
 
 

@@ -1,9 +1,9 @@
 """The paper's tables as sweeps, and the same designs at sizes for two cores: "small" in an hour, "cpu" overnight.
 
-What the paper leaves open is settled here: 20 draws per cell, which is DomainBed's number; m = 8 classes a batch for
-FGMix on DomainNet ("m ≪ batch size"); in the sensitivity table every setting but α and λ₀ is searched, as elsewhere.
-τ = 0.6·T, which is its 3,000 of 5,000 and 9,000 of 15,000 steps, n = 32, the backbone and the numbers of steps are the
-defaults of FGMix and of image folders.
+What the paper leaves open is settled here: 20 hyper-parameter samples per cell, which is DomainBed's number; m = 8
+classes a batch for FGMix on DomainNet ("m ≪ batch size"); in the sensitivity table every setting but α and λ₀ is
+searched, as elsewhere. τ = 0.6·T, which is its 3,000 of 5,000 and 9,000 of 15,000 steps, n = 32, the backbone and the
+numbers of steps are the defaults of FGMix and of image folders.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ PRESETS: dict[str, dict[Scale, Preset]] = {
             (_small(("erm", *VARIANTS), 3),),
         ),
         "cpu": Preset(
-            "ERM, A, C to F, FGMix and FGMix at other settings on PACS at 64 px, three trials: a night on two cores",
+            "ERM, A, C to F, FGMix and FGMix at other settings on PACS at 64 px, three trials: overnight on two cores",
             (
                 _replication(("erm", *(name for name in VARIANTS if name != "fgmix_b"))),
                 *(_replication(algorithm, arm, **settings) for arm, (algorithm, settings) in ARMS.items()),

@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fgmix.durations import readable_duration
 from fgmix.errors import UserError, as_sentence
 from fgmix.files import read_json, read_lines
 from fgmix.runs.folder import SPEC, RunFolder
 from fgmix.sweeps.attempts import last_attempt
-from fgmix.sweeps.durations import readable_duration
 from fgmix.sweeps.folder import State, read_error, read_plans, state_of
 
 ORDER: tuple[State, ...] = ("done", "diverged", "running", "failed", "waiting")
@@ -73,8 +73,8 @@ class Status:
             at_once = max(1, self.counts["running"])
             rate = 3600 * at_once / self.seconds_a_run
             text.append(
-                f"{readable_duration(self.seconds_a_run)} a run, {at_once} at once, {rate:.0f} an hour: about "
-                f"{readable_duration(self.seconds_left)} left"
+                f"{readable_duration(self.seconds_a_run)} per run, {at_once} at a time, {rate:.0f} runs per hour; "
+                f"about {readable_duration(self.seconds_left)} left"
             )
         failed = [f"failed: {name}: {error}" for name, error in self.errors.items()]
         running = [f"running: {name}: {done}" for name, done in self.progress.items()]

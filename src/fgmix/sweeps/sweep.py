@@ -1,4 +1,4 @@
-"""A sweep: datasets × algorithms × test domains × draws × trials, as a list of runs that is the same every time.
+"""A sweep: datasets × algorithms × test domains × hyper-parameter samples × trials, the same list of runs every time.
 
 Nothing about progress is stored but the runs' own folders: what is done has a record, what is being worked on holds its
 lock, what failed has an error.json. Start a sweep twice, kill it, add an algorithm: only what is missing runs.
@@ -35,7 +35,7 @@ class Sweep:
         test_domains: domains to hold out, where a dataset has them; all of each dataset's by default.
         pairs: also hold out every pair of domains, which leave-one-domain-out selection needs.
         trials: how many trials; trial t splits the domains by seed t.
-        hparams: draws per trial; draw 0 is the defaults.
+        hparams: hyper-parameter samples per trial; sample 0 is the defaults.
         space: "domainbed" or "paper".
         common: fields of RunSpec that all runs share, such as steps or backbone. A field that the search draws is
             fixed by naming it here (or, for settings, in `settings`).
@@ -59,7 +59,7 @@ class Sweep:
             if getattr(self, name) < 1:
                 raise bad_value(name, "a positive integer", getattr(self, name))
         if not self.datasets or not self.algorithms:
-            raise UserError("Expected at least one dataset and one algorithm to sweep over. Found none.")
+            raise UserError("Expected a dataset and an algorithm to sweep over. Found none. Name at least one of each.")
         sizes = map(len, (self.datasets, self.algorithms, *self.grid.values()))
         least = self.trials * self.hparams * prod(sizes)  # with one test domain
         if least > MOST_RUNS:
@@ -97,7 +97,7 @@ class Sweep:
         if not chosen:
             raise UserError(
                 f"Expected a domain of {data.name} among the test domains {', '.join(self.test_domains or ())}. "
-                f"Found none; it has {', '.join(data.domain_names)}."
+                f"Found none. Name some of its own: {', '.join(data.domain_names)}."
             )
         singles = [(name,) for name in chosen]
         pairs = [pair for pair in combinations(data.domain_names, 2) if set(pair) & set(chosen)]
@@ -115,8 +115,10 @@ class Sweep:
     ) -> RunSpec:
         from fgmix.algorithms import get
 
-        backbone = None if self.common.get("frozen") else self.common.get("backbone")
-        drawn = draw(algorithm, data.name, data.kind, hparams_seed, trial_seed, self.space, backbone)
+        # What trains on a frozen backbone is the network of features, whatever the backbone is.
+        frozen = self.common.get("frozen")
+        kind, backbone = ("features", None) if frozen else (data.kind, self.common.get("backbone"))
+        drawn = draw(algorithm, data.name, kind, hparams_seed, trial_seed, self.space, backbone)
         known = get(algorithm).Config.names()
         fixed = {name: value for name, value in {**self.settings, **point}.items() if name in known}
         spec = RunSpec(

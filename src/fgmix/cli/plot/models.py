@@ -141,7 +141,7 @@ def surface(
     for pair in pairs:
         if len(pair) != 2:
             raise UserError(
-                f"Expected two runs for each test domain, of ERM and of FGMix, say. Found {len(pair)} for "
+                f"Expected two runs for each test domain, for example of ERM and of FGMix. Found {len(pair)} for "
                 f"{' and '.join(pair[0].test_domains)}. Name one of each."
             )
     rows = [compute(*pair, resolution=resolution, samples=samples, seed=seed, keep=out / name) for pair in pairs]
@@ -208,7 +208,7 @@ def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
 
     how = Opening(**opening)
     first = open_run(folders[0], dataset=how.dataset or None, data_root=how.data_root or None, device=how.device)
-    return [first, *(open_run(folder, dataset=first.prepared.dataset, device=how.device) for folder in folders[1:])]
+    return [first, *(open_run(folder, dataset=first.dataset, device=how.device) for folder in folders[1:])]
 
 
 def _by_test_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:

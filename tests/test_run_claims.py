@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fgmix import claims, files
-from fgmix.claims import STALE, claimed, is_held_elsewhere
+from fgmix import files, run_claims
 from fgmix.errors import MachineError
+from fgmix.run_claims import STALE, claimed, is_held_elsewhere
 from fgmix.runs.folder import RunBusy, RunFolder
 from fgmix.runs.loop import _Loop, train
 from fgmix.sweeps.execute import execute
@@ -33,7 +33,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> On:
     @contextmanager
     def elsewhere(name: str) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(claims, "machine", lambda: name)
+            patch.setattr(run_claims, "machine", lambda: name)
             yield
 
     return elsewhere
@@ -62,10 +62,10 @@ def test_the_claim_of_a_dead_process_is_void(tmp_path: Path, on: On) -> None:
     """At once on its own machine, whose lock it would hold; elsewhere when it has not been touched for a while."""
     path = tmp_path / ".claim"
     with on("a"):
-        claims.Claim(path, BUSY).take()
+        run_claims.Claim(path, BUSY).take()
         with claimed(path, BUSY):
             pass
-        claims.Claim(path, BUSY).take()
+        run_claims.Claim(path, BUSY).take()
     with on("b"):
         with pytest.raises(RunBusy), claimed(path, BUSY):
             pass
@@ -78,13 +78,13 @@ def test_the_claim_of_a_dead_process_is_void(tmp_path: Path, on: On) -> None:
 def test_who_dies_while_taking_over_blocks_nobody(tmp_path: Path, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / ".claim"
     with on("a"):
-        claims.Claim(path, BUSY).take()
+        run_claims.Claim(path, BUSY).take()
     age(path)
     with on("b"):
         with monkeypatch.context() as patch:
             patch.setattr(Path, "unlink", lambda *_, **__: None)
-            patch.setattr(claims.os, "replace", lambda *_: None)
-            claims.Claim(path, BUSY).take()
+            patch.setattr(run_claims.os, "replace", lambda *_: None)
+            run_claims.Claim(path, BUSY).take()
         for file in tmp_path.iterdir():
             age(file)
         with pytest.raises(RunBusy), claimed(path, BUSY):  # removes what is left of it
@@ -94,9 +94,9 @@ def test_who_dies_while_taking_over_blocks_nobody(tmp_path: Path, on: On, monkey
 
 
 def test_a_holder_touches_its_claim(tmp_path: Path, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "BEAT", 0.001)
+    monkeypatch.setattr(run_claims, "BEAT", 0.001)
     path, touched, utime = tmp_path / ".claim", threading.Event(), os.utime
-    monkeypatch.setattr(claims.os, "utime", lambda path: (utime(path), touched.set()))
+    monkeypatch.setattr(run_claims.os, "utime", lambda path: (utime(path), touched.set()))
     with on("a"), claimed(path, BUSY):
         assert touched.wait(60)
 
@@ -112,14 +112,14 @@ def test_of_many_that_take_over_one_does(tmp_path: Path) -> None:
     """Sixteen at once, as often as it takes to meet in the middle of it."""
     for round_ in range(20):
         path = tmp_path / f".claim{round_}"
-        claims.Claim(path, BUSY).take()
-        path.write_text(path.read_text().replace(claims.machine(), "gone"))
+        run_claims.Claim(path, BUSY).take()
+        path.write_text(path.read_text().replace(run_claims.machine(), "gone"))
         age(path)
         won, start = list[int](), threading.Barrier(16)
 
         def take(i: int, path: Path = path, won: list[int] = won, start: threading.Barrier = start) -> None:
             start.wait()
-            claim = claims.Claim(path, BUSY)
+            claim = run_claims.Claim(path, BUSY)
             claim.content["machine"] = f"machine {i}"
             try:
                 claim.take()

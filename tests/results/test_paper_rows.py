@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fgmix.results.beside import ABOUT, beside
 from fgmix.results.formats import latex
 from fgmix.results.labels import known_domains
+from fgmix.results.paper_rows import ABOUT, beside
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table, overall_table
 from results.made import sweep
