@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, random_mixer, training_loss
+from fgmix.analysis.compatibility import compatibility
+from fgmix.analysis.embeddings import mixing_embedding
+from fgmix.analysis.flatness import flatness
+from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, random_mixer, training_loss, with_policy
 from fgmix.errors import UserError
-from fgmix.runs.opening import OpenedRun
+from fgmix.runs.loop import train
+from fgmix.runs.opening import OpenedRun, open_run
+from runs.finished import SETTINGS
+from runs.killed_run import toy_data, toy_spec
 
 
 def test_random_interpolation_stays_between_its_codes() -> None:
@@ -69,3 +78,18 @@ def test_no_shared_class_is_said() -> None:
     y = torch.arange(2)
     with pytest.raises(UserError, match="that all source domains have"):
         mix(random_mixer(1), torch.nn.Linear(1, 2), torch.zeros(2, 1), y, torch.arange(2), 4, 0)
+
+
+def test_a_policy_whose_weights_were_not_kept_is_not_drawn(tmp_path: Path, mixing: OpenedRun, erm: OpenedRun) -> None:
+    """A run of a sweep keeps featurizer and classifier: any policy beside them would be an untrained one."""
+    spec = replace(toy_spec("fgmix"), settings=SETTINGS["fgmix"], keep="best")
+    folder = train(spec, tmp_path, dataset=toy_data(), device="cpu", progress=False).folder
+    assert folder is not None
+    of_a_sweep = open_run(folder, dataset=toy_data())
+    for draw in (mixing_embedding, compatibility, lambda run, which: flatness([run], which=which)):
+        with pytest.raises(UserError, match=r"with those of its policy\. .*--with keep=all"):
+            draw(of_a_sweep, which="best")
+    with pytest.raises(UserError, match=r"weights last in .* It keeps best.*--with keep=all"):
+        mixing_embedding(of_a_sweep)
+    assert mixer_of(with_policy(mixing, "best", "raw")) is not None
+    assert mixer_of(with_policy(erm, "best", "raw")) is None

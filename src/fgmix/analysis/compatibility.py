@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Floats, Ints, Scores
-from fgmix.analysis.mixtures import mixer_of
+from fgmix.analysis.mixtures import mixer_of, with_policy
 from fgmix.errors import UserError
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients
@@ -43,7 +43,7 @@ def compatibility(
         seed: of the random pairs.
         progress: show a bar over the pairs of domains.
     """
-    algorithm = run.algorithm(which, model)
+    algorithm = with_policy(run, which, model)
     mixer, learned = _learned(algorithm, run)
     sample = run.sample(run.sources, limit=samples, seed=seed)
     z, y, domain = sample.codes(algorithm), sample.y, sample.domain

@@ -17,7 +17,7 @@ import torch
 
 from fgmix.analysis.arrays import Bools, Bytes, Embedding, Floats, Ints
 from fgmix.analysis.metrics import metric_name
-from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer
+from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer, with_policy
 from fgmix.analysis.results import run_curves
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
@@ -63,7 +63,7 @@ def mixing_embedding(
         keep: stem of the figure's files; a finished t-SNE is saved beside them.
         progress: show a bar.
     """
-    algorithm = run.algorithm(which, model)
+    algorithm = with_policy(run, which, model)
     mixer = mixer_of(algorithm)
     if mixer is None:
         raise UserError(

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Flatness, Floats
-from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, training_loss
+from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, training_loss, with_policy
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import unknown
 from fgmix.runs.opening import OpenedRun, check_alike
@@ -73,7 +73,7 @@ def flatness(
     unit = 1.0 if scope == "classifier" else 0.01
     gaps, data = [], []
     for run in runs:
-        algorithm = run.algorithm(which, model)
+        algorithm = with_policy(run, which, model)
         rows = _Rows(*problem(run, algorithm, samples, seed), [unit * gamma for gamma in gammas], seed)
         gaps.append(
             compute_rows(

@@ -12,6 +12,7 @@ from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
 from fgmix.mixing.fgmix import FGMix
 from fgmix.runs.opening import OpenedRun
+from fgmix.runs.record import Model, Which
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,18 @@ def mixer_of(algorithm: Algorithm) -> FGMix | None:
     """The method's policy; None for a method that mixes no codes."""
     mixer = getattr(algorithm, "mixer", None)
     return mixer if isinstance(mixer, FGMix) else None
+
+
+def with_policy(run: OpenedRun, which: Which, model: Model) -> Algorithm:
+    """The run's method with its weights; UserError where those of its policy were not kept, as in most sweeps."""
+    algorithm = run.algorithm(which, model)
+    mixer = mixer_of(algorithm)
+    if run.record.spec.keep == "best" and mixer is not None and mixer.state_dict():
+        raise UserError(
+            f"Expected all weights of {run.folder.name}, with those of its policy. Found featurizer and classifier "
+            "alone, which a sweep keeps. Train the run in another folder with --keep all (sweeps: --with keep=all)."
+        )
+    return algorithm
 
 
 def random_mixer(code_size: int) -> FGMix:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Floats, Surface
-from fgmix.analysis.mixtures import mixed_per_code, mixer_of, training_loss
+from fgmix.analysis.mixtures import mixed_per_code, mixer_of, training_loss, with_policy
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
 from fgmix.progress import Progress
@@ -126,7 +126,7 @@ def surface(
         raise UserError(
             "Expected two runs with the same initial weights. Found different ones. Train both with the same --seed."
         )
-    algorithms = [run.algorithm("last", average) for run, average in zip((first, second), averages)]
+    algorithms = [with_policy(run, "last", average) for run, average in zip((first, second), averages)]
     anchors = [initial, *algorithms]
     plane = Plane.through(*(vector(each) for each in anchors))
     labels, path, steps, points = _paths(plane, first, second, averages, progress)
