@@ -43,7 +43,6 @@ test: lint
 test-long: lint
 	$(BIN)/pytest -n 2 -m 'long or not long'
 
-# Fails below the floor in pyproject.toml.
 coverage: venv
 	$(BIN)/pytest -n 2 --cov --cov-report=term
 

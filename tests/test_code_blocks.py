@@ -104,9 +104,8 @@ def _arrays(folder: Path) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     y, scanner = np.arange(60) % 3, np.arange(60) // 20
     X = np.eye(3)[y] + rng.normal(size=(60, 3))
-    (folder / "shared" / "data").mkdir(parents=True)
     names = {"classes": np.array(["a", "b", "c"]), "domains": np.array(["A", "B", "C"])}
-    np.savez(folder / "shared" / "data" / "pacs_resnet50_features.npz", X=X, y=y, domain=scanner, **names)
+    np.savez(folder / "project" / "pacs_resnet50_features.npz", X=X, y=y, domain=scanner, **names)
     pipeline = make_pipeline(StandardScaler(), estimator.DomainGeneralizer("erm"))
     return {"X": X, "y": y, "scanner": scanner, "X_new": X[:5], "y_new": y[:5], "pipeline": pipeline}
 

@@ -69,7 +69,7 @@ def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     assert re.fullmatch(
         r"6 runs, about .+ on 2 workers, 0\.\d\d GB of weights and, on the way, 0\.\d\d GB of checkpoints\.", whole
     )
-    assert fits == "Into 8 h 0 min fit the first 6 of 6 runs, 6 of trial 0."
+    assert fits == "The first 6 of 6 runs finish within 8 h 0 min, 6 of trial 0."
 
     code, printed, errors = fgmix("sweep", *what, "--out", out)
     assert code == 0

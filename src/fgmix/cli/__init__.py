@@ -20,7 +20,7 @@ INTERRUPTED = 130  # exit code of Ctrl-C, as in shells
 
 app = typer.Typer(
     name="fgmix",
-    help="Domain generalization: train on several domains, work on one never seen.",
+    help="Domain generalization: train on several domains, predict on domains not seen in training.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -93,7 +93,7 @@ def _refuse_empty(words: list[str]) -> None:
     for before, word in zip(["fgmix", *words], words):
         if not word or (word.startswith("--") and word.endswith("=")):
             place = word.rstrip("=") or before
-            raise UserError(f"Expected a value after {place}. Found an empty one. Check the variable that it is from.")
+            raise UserError(f"Expected a value after {place}. Found an empty one. Check the variable it comes from.")
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:

@@ -11,7 +11,7 @@ from fgmix.errors import bad_value
 
 app = typer.Typer(help="Measure speed as ratios within one process.", no_args_is_help=True)
 
-Rounds = Annotated[int, typer.Option(help="repeats; quartiles need 3", min=3, max=10_000)]
+Rounds = Annotated[int, typer.Option(help="number of rounds, at least 3", min=3, max=10_000)]
 LARGEST = 4096  # side of an image
 
 
@@ -123,7 +123,7 @@ def evaluation(
     image_sizes: Annotated[str, typer.Option(help="sides of the images that a network sees")] = "64,224",
     images: Annotated[int, typer.Option(help="images per domain", min=1, max=100_000)] = 128,
     backbone: Annotated[
-        str | None, typer.Option(help="see `fgmix list backbones`; by default a network that costs nothing")
+        str | None, typer.Option(help="see `fgmix list backbones`; by default a trivial network")
     ] = None,
     rounds: Rounds = 9,
 ) -> None:

@@ -50,7 +50,7 @@ def prepare(
     images: Images,
     data_root: DataRoot = None,
     image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
-    cache: Annotated[Path | None, typer.Option(help="where to; else $FGMIX_CACHE or ~/.cache/fgmix")] = None,
+    cache: Annotated[Path | None, typer.Option(help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")] = None,
     background: Annotated[str, typer.Option(help="colour under transparent pixels")] = "white",
     skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="leave undecodable images out")] = False,
     quiet: Quiet = False,
@@ -78,10 +78,10 @@ def prepare(
 def download(
     name: Annotated[str, typer.Argument(help="PACS, VLCS, OfficeHome, TerraIncognita, DomainNet or SVIRO")],
     data_root: DataRoot = None,
-    url: Annotated[list[str] | None, typer.Option(help="another address; repeatable")] = None,
-    archive: Annotated[list[Path] | None, typer.Option(help="a file that you have; repeatable")] = None,
-    sha256: Annotated[list[str] | None, typer.Option(help="digest of each file, in their order")] = None,
-    max_gb: Annotated[float | None, typer.Option(help="refuse what unpacks to more")] = None,
+    url: Annotated[list[str] | None, typer.Option(help="address to download from instead; may be repeated")] = None,
+    archive: Annotated[list[Path] | None, typer.Option(help="local archive to use instead; may be repeated")] = None,
+    sha256: Annotated[list[str] | None, typer.Option(help="expected SHA-256 of each file, in the same order")] = None,
+    max_gb: Annotated[float | None, typer.Option(help="refuse larger files, and archives that unpack to more")] = None,
     hub: Annotated[bool, typer.Option("--hub", help="from a mirror on the Hugging Face hub")] = False,
     quiet: Quiet = False,
 ) -> None:

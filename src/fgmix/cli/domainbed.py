@@ -92,9 +92,9 @@ MISSING = {
     "`data_augmentation: false`": "source images are always augmented",
     "`vit`, `dinov2`": "any network of timm is a `--backbone`, such as `vit_base_patch14_dinov2.lvd142m`",
     "`resnet50_augmix`": "`--protocol domainbed-2024` has these weights; `--backbone resnet50.ram_in1k`",
-    "`lars`, `vit_dropout`, `vit_attn_tune`": "networks train with Adam as a whole, or from `--freeze` sections on",
+    "`lars`, `vit_dropout`, `vit_attn_tune`": "the optimiser is Adam; `--freeze K` fixes the first K sections",
     "`linear_steps`, but for `ERMPlusPlus`": "`--warmup-head N` trains the classifier first",
-    "`is_project` of `CAD`, `mlp_dropout` of `ADRMX`, `beta1` and `weight_decay_d` of `Transfer`": "no such part",
+    "`is_project` of `CAD`, `mlp_dropout` of `ADRMX`, `beta1` and `weight_decay_d` of `Transfer`": "not implemented",
 }
 
 

@@ -29,8 +29,8 @@ def predict(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Predict images or arrays: a row each with label, calibrated confidence, novelty (above 1 if unlike the training
-    data) and whether to trust it, or with an error. Exits with 1 if nothing can be predicted.
+    """Predict images or arrays; one row per sample with label, calibrated confidence, novelty (above 1: unlike the
+    training data) and whether to trust it, or with an error. Exits with 1 if nothing can be predicted.
 
     Example: fgmix predict model scans --out predictions.csv
     """

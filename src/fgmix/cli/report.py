@@ -34,7 +34,7 @@ def report(
     serve: Annotated[bool, typer.Option("--serve", help="serve the report, updated while a sweep runs")] = False,
     port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port", min=0, max=65535)] = 8321,
     spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
-    published: Annotated[bool, typer.Option(help="add the numbers of the paper")] = False,
+    published: Annotated[bool, typer.Option(help="add the numbers of the FGMix paper")] = False,
     from_domainbed: Annotated[
         list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")
     ] = None,

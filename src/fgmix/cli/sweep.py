@@ -156,5 +156,5 @@ def _check_gpus(how: Launching) -> None:
         raise bad_value("gpus", "a whole number for slurm", how.gpus, "Runs share a GPU with --runs-per-gpu.")
     if how.launcher == "slurm" and how.runs_per_gpu > 1 and not how.gpus:
         raise UserError(
-            f"Expected GPUs of a job, which hold {how.runs_per_gpu} runs each. Found no --gpus. Request them with it."
+            f"Expected --gpus with --runs-per-gpu {how.runs_per_gpu}. Found no --gpus. Add --gpus N, the GPUs of a job."
         )

@@ -81,4 +81,4 @@ def _unseen(record: RunRecord) -> list[str]:
     rows = [sum(row) for row in pooled_confusion(found)]
     suggestion = "The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy."
     advised = rows and unbalanced(rows) and record.spec.metric == "accuracy"
-    return [f"{model} on domains never seen (their training parts):", *tables, *([suggestion] if advised else [])]
+    return [f"{model} on the test domains (the part that tables report):", *tables, *([suggestion] if advised else [])]

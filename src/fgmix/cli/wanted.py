@@ -40,7 +40,7 @@ class Wanted:
     preset: str = declare("", help="a table of the paper, such as paper-overall or paper-ablation", group=_GROUP)
     scale: str = declare(
         "",
-        help="size of the preset: paper (default), small (an hour on 2 cores) or cpu (a night; ablation)",
+        help="size of the preset: paper (default), small (an hour on 2 cores) or cpu (overnight; paper-ablation)",
         group=_GROUP,
     )
     datasets: str = declare("", help="comma-separated names or paths", group=_GROUP)
@@ -57,7 +57,7 @@ class Wanted:
         ge=1,
         le=10_000,
     )
-    space: Literal["domainbed", "paper"] | None = declare(None, help="search space", group=_GROUP)
+    space: Literal["domainbed", "paper"] | None = declare(None, help="search space; domainbed by default", group=_GROUP)
     data_root: str = declare("", help="folder that contains the datasets", group=_GROUP, envvar="FGMIX_DATA")
 
     def __post_init__(self) -> None:

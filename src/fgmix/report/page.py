@@ -304,7 +304,7 @@ def _runs(finished: int, listed: int, rule: Rule) -> Html:
     )
     about = (
         f"{finished:,} finished.{shorter if listed < finished else ''} Open a run for its spec, its curves and the "
-        f"command that makes it again. Accuracy is on the test domain. Model selection: {RULES[rule]}{others}. A "
+        f"command that reproduces it. Accuracy is on the test domain. Model selection: {RULES[rule]}{others}. A "
         "printout contains only the rows that are shown."
     )
     return element(

@@ -1,4 +1,4 @@
-"""The list of runs: what was run, its accuracy, and the command that makes it again."""
+"""The list of runs: what was run, its accuracy, and the command that reproduces it."""
 
 from __future__ import annotations
 
