@@ -67,7 +67,7 @@ def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     assert code == 0
     assert [line.split()[:4] for line in by_method] == [["scans", "erm", "3", "runs"], ["scans", "coral", "3", "runs"]]
     assert re.fullmatch(
-        r"6 runs, about .+ on 2 workers, 0\.\d\d GB of weights and, on the way, 0\.\d\d GB of checkpoints\.", whole
+        r"6 runs, about .+ on 2 workers, 0\.\d\d GB of weights, and up to 0\.\d\d GB of checkpoints .*\.", whole
     )
     assert fits == "The first 6 of 6 runs finish within 8 h 0 min, 6 of trial 0."
 
