@@ -88,6 +88,14 @@ def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     assert f"  reported: {out}/scans-coral-us-" in printed
     assert "    fgmix train --dataset" in printed
 
+    files = [str(tmp_path / name) for name in ("one.records.xz", "two.records.xz")]
+    assert [fgmix("report", out, "--pack", file)[0] for file in files] == [0, 0]
+    there = tmp_path / "there"
+    code, printed, _ = fgmix("sweep", *what, "--out", str(there), "--records", files[0], "--records", files[1])
+    assert (code, printed) == (0, f"6 runs done in {there}. Tables: fgmix report {there}\n")
+    assert len(list(there.glob("*/record.json"))) == 6
+    assert not list(there.glob("*/sessions.jsonl"))  # none was trained
+
 
 def test_a_measurement_is_no_sweep(fgmix: Fgmix) -> None:
     code, printed, _ = fgmix("plan", "--preset", "paper-cost", "--scale", "small")

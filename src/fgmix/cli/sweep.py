@@ -60,7 +60,8 @@ def sweep(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun runs that failed before")] = False,
     log: Targets = None,
     records: Annotated[
-        Path | None, typer.Option(help="finished runs, as `fgmix report --pack` wrote them, not to train again")
+        list[Path] | None,
+        typer.Option(help="finished runs, as `fgmix report --pack` wrote them, not to train again; may be repeated"),
     ] = None,
 ) -> None:
     """Train datasets × algorithms × test domains × hyper-parameter samples × trials; rerun to complete what is missing.
@@ -85,7 +86,7 @@ def sweep(
         print(f"Steps measured. Table: fgmix report {out}")
     if launch is None:
         return
-    finished = unpack(records) if records is not None else ()
+    finished = [record for file in records or () for record in unpack(file)]
     result = run_sweeps(chosen.sweeps, out, launch, retry_failed=retry_failed, log=log or (), finished=finished)
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:
