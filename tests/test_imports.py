@@ -32,6 +32,7 @@ ROOMS = [
     {"testing"},
     {"demo", "doctor", "torchvision_hook"},
     {"cli"},
+    {"__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(ROOMS) for name in names}
 MODULES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]

@@ -137,9 +137,9 @@ def test_missing_options_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "--algorithm" in capsys.readouterr().err
 
 
-def test_the_installed_command_prints_its_version() -> None:
-    command = Path(sys.executable).with_name("fgmix")
-    done = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("command", [[Path(sys.executable).with_name("fgmix")], [sys.executable, "-m", "fgmix"]])
+def test_the_installed_command_prints_its_version(command: list[str | Path]) -> None:
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"fgmix {fgmix.__version__}\n"
 
 
