@@ -78,7 +78,7 @@ def failure_of_machine(error: BaseException) -> MachineError | None:
     """The error as the machine's, if a disk, a mount, a network or a device is what failed; else None.
 
     >>> print(failure_of_machine(OSError(5, "Input/output error", "/data/PACS")))
-    The machine reported an error: Input/output error at /data/PACS. Check the disk, mount or device, then rerun.
+    Expected a machine without errors. Found Input/output error at /data/PACS. Check the machine, then rerun.
     >>> failure_of_machine(ValueError("shapes differ"))
     """
     for each in _with_causes(error):
@@ -123,7 +123,7 @@ def _unwell(error: BaseException) -> MachineError:
         return machine_error(error, error.filename or "the output")
     found = reason_of(error) if isinstance(error, OSError) else _first_line(error)
     where = f" at {error.filename}" if isinstance(error, OSError) and error.filename else ""
-    return MachineError(f"The machine reported an error: {found}{where}. Check the disk, mount or device, then rerun.")
+    return MachineError(f"Expected a machine without errors. Found {found}{where}. Check the machine, then rerun.")
 
 
 def _first_line(error: BaseException) -> str:

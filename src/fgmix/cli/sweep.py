@@ -86,7 +86,7 @@ def sweep(
         print(f"Steps measured. Table: fgmix report {out}")
     if launch is None:
         return
-    finished = [record for file in records or () for record in unpack(file)]
+    finished = tuple(record for file in records or () for record in unpack(file))
     result = run_sweeps(chosen.sweeps, out, launch, retry_failed=retry_failed, log=log or (), finished=finished)
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:

@@ -97,7 +97,7 @@ class Sweep:
         if not chosen:
             raise UserError(
                 f"Expected a domain of {data.name} among the test domains {', '.join(self.test_domains or ())}. "
-                f"Found none. Name some of its own: {', '.join(data.domain_names)}."
+                f"Found none; it has {', '.join(data.domain_names)}."
             )
         singles = [(name,) for name in chosen]
         pairs = [pair for pair in combinations(data.domain_names, 2) if set(pair) & set(chosen)]
