@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import fgmix
-from fgmix.analysis.arrays import load_arrays
+from fgmix.analysis.arrays_file import load_arrays
 from fgmix.analysis.results import run_curves
 from fgmix.data import from_arrays
 from fgmix.plots.draw import draw

@@ -18,7 +18,7 @@ import torch
 
 from data.pictures import two_domains
 from fgmix import load_model, read_record
-from fgmix.analysis.arrays import load_arrays
+from fgmix.analysis.arrays_file import load_arrays
 from fgmix.data import LoadOptions, frozen
 from fgmix.data.image_dataset import load_images
 from fgmix.deploy.soup import soup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -111,3 +112,8 @@ def _flags(words: list[str]) -> set[str]:
         assert word in command.commands, f"no command {word} in: fgmix {' '.join(words)}"
         command = command.commands[word]
     return {"--help", *(flag for option in command.params for flag in (*option.opts, *option.secondary_opts))}
+
+
+def test_gpu_hours_follow_from_the_presets_and_the_published_times() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "measurements" / "gpu_hours.py"))
+    assert "\n".join(script["table"]()) in (ROOT / "docs" / "guides" / "reproduce.md").read_text()

@@ -21,6 +21,7 @@ ALLOCATION = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate me
         (OSError("odd"), "Expected to use the file. It failed (odd)."),
         (MemoryError(), "Expected enough memory. Found too little (MemoryError)."),
         (ALLOCATION, "Lower the batch size or the image size."),
+        (RuntimeError("CUDA error: out of memory"), "Lower the batch size or the image size."),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "Expected to write the output. The disk is full."),
     ],
 )

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fgmix.analysis.arrays import Flatness, Scores, Surface, load_arrays, parts_of
+from fgmix.analysis.arrays import Flatness, Scores, Surface, parts_of
+from fgmix.analysis.arrays_file import load_arrays
 from fgmix.analysis.claims import area_ratios, at_edge, path_ends, rho_interval
 from fgmix.results.statistics import bootstrap_interval
 

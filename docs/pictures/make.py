@@ -27,7 +27,6 @@ COLOURS = 128  # of a picture: a quarter of the bytes of full colour, and nobody
 SCREENS = {
     "report": (1400, 900, 1),
     "report-dark": (1400, 900, 0),
-    "report-tablet": (800, 1000, 1),
     "report-phone": (390, 844, 1),
 }
 
@@ -66,7 +65,6 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
     fgmix_runs = [runs["fgmix", domain] for domain in domains[-2:]]
     commands = {
         "weights": ["weights"],
-        "curves": ["curves", fgmix_runs[-1]],
         "tsne": ["tsne", *fgmix_runs, "--samples", "60", "--mixed", "150"],
         "flatness": ["flatness", *every, "--directions", "20", "--samples", "100"],
         "flatness-network": ["flatness", *every[-3:], "--scope", "network", "--directions", "10", "--samples", "20"],

@@ -1,7 +1,7 @@
 """fgmix: domain generalization. FGMix, the methods it is compared with, and the protocol they are measured by.
 
-The public names load what they need when they are first used: `import fgmix` is quick, and the modules that work on
-records alone (selection, tables, statistics) never import torch.
+Public names are imported on first use: `import fgmix` is quick, and the modules that work on records alone (selection,
+tables, statistics) never import torch.
 """
 
 from __future__ import annotations

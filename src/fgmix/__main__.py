@@ -1,4 +1,4 @@
-"""`python -m fgmix`: the command `fgmix` of this interpreter's environment, where that is not on the path."""
+"""`python -m fgmix`: the command `fgmix`, for environments whose scripts are not on the PATH."""
 
 from fgmix.cli import main
 

@@ -1,4 +1,4 @@
-"""The main job on the embedded data: every domain of `digits` held out in turn, ERM, FGMix-A and FGMix compared."""
+"""`fgmix demo`: ERM, FGMix-A and FGMix compared on the embedded `digits`, with every domain held out in turn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fgmix.sweeps.sweep import Sweep
 
 ALGORITHMS = ("erm", "fgmix_a", "fgmix")
 SHOWN = "photo"  # the held-out domain that figures are drawn for: the hardest
-FAST = {"steps": 20, "averaging_start": 15}  # a minute on two cores, for all of it
+FAST = {"steps": 20, "averaging_start": 15}  # all runs together: a few minutes on two cores
 TRY_OUT = "A quick test with too few steps to compare methods; run `fgmix demo` for a comparison."
 
 
@@ -31,7 +31,7 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
     Args:
         out: folder for the runs and the report.
         steps: optimisation steps of each run; the dataset's default if None.
-        fast: everything with so few steps that it takes a minute, to see whether it works.
+        fast: so few steps that the whole demo takes a few minutes, to test the installation.
     """
     if fast and steps is not None:
         raise UserError("Expected --fast or --steps. Found both. Drop one.")
@@ -43,7 +43,7 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
         space="paper",
         common={"keep": "all", **(FAST if fast else {} if steps is None else {"steps": steps})},
     )
-    # A core a run: so small a network gains less from a second core than two runs at once do.
+    # One core per run: for so small a network, two parallel runs are faster than two cores for each.
     result = run_sweeps([sweep], out / "runs", partial(run_local, workers=os.cpu_count() or 1))
     if result.waiting:
         raise MachineError(result.stopped_by)
@@ -90,7 +90,7 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
 
 
 def report(records: list[RunRecord], command: str, warning: str = "") -> str:
-    """The report as Markdown: the table, what was run and by which command, after a warning if there is one."""
+    """The report as Markdown: the warning, if any, the table, what was run, and the command."""
     table = dataset_table(select(records), "digits", algorithms=ALGORITHMS)
     spec = records[0].spec
     return "\n".join(

@@ -1,4 +1,4 @@
-"""What this installation has, what it lacks and how to get it: `fgmix doctor`, to be pasted into a bug report."""
+"""`fgmix doctor`: versions, devices, folders and extras of this installation, for bug reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEVELOPMENT = "dev"  # the extra that users do not need
 
 
 def diagnosis() -> list[str]:
-    """Lines about versions, devices, folders and extras; what is missing stands with how to get it."""
+    """Lines about versions, devices, folders and extras, with how to get what is missing."""
     return [*_versions(), "", *_devices(), "", *_folders(), "", *_extras()]
 
 
@@ -61,7 +61,7 @@ def _folders() -> Iterator[str]:
 
 
 def _folder(what: str, path: Path, variable: str) -> str:
-    """A folder with its free space, or that it is not there yet."""
+    """A line about a folder: its path and free space, and whether it is missing or not writable."""
     there = next(each for each in (path, *path.absolute().parents) if os.path.exists(each))
     free = f"{shutil.disk_usage(there).free / 1e9:.0f} GB free"
     if not os.access(there, os.W_OK):
@@ -85,7 +85,7 @@ def _line(package: str, advice: str) -> str:
 
 
 def _required() -> dict[str, list[str]]:
-    """Names of the packages that fgmix declares, by extra; the plain dependencies under ""."""
+    """Names of the packages that fgmix declares, by extra; the required dependencies under ""."""
     found: dict[str, list[str]] = {"": []}
     for text in requires("fgmix") or ():
         match = _REQUIREMENT.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Durations as people write and read them."""
+"""Durations, parsed from text and formatted as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parse_duration(text: str) -> float:
 
 
 def readable_duration(seconds: float) -> str:
-    """A duration for people.
+    """A duration as text.
 
     >>> readable_duration(5400), readable_duration(42)
     ('1 h 30 min', '42 s')

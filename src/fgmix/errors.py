@@ -1,4 +1,4 @@
-"""The one error that a user's mistake raises, and the sentences it is made of."""
+"""Errors that the user can fix, and their messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import re
 from collections.abc import Iterable, Iterator
 
-# What a disk, a mount, a network or the machine as a whole reports, whatever a run does.
+# Errors of a disk, a mount, a network or the machine as a whole, not of a run.
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 FAILURES = _FULL | {
     errno.EFBIG,
@@ -27,23 +27,23 @@ FAILURES = _FULL | {
     errno.ETIMEDOUT,
 }
 _DEVICE = re.compile(r"(CUDA|cuDNN|cuBLAS|NCCL|HIP|XPU|MPS)\b[^.:]*\berror|device lost", re.IGNORECASE)
-LONGEST = 200  # characters of a value in a sentence
-MOST = 50  # known names in a sentence
+LONGEST = 200  # characters of a value in a message
+MOST = 50  # known names in a message
 _TOO_SMALL = re.compile(r"Kernel size can't be greater than|[Oo]utput size is too small")  # of torch's layers
 _MEMORY = re.compile(r"allocate memory|not enough memory|out of memory", re.IGNORECASE)
 
 
 class UserError(ValueError):
-    """Something the user can put right: one sentence saying what was expected, what was found, what to do.
+    """An error that the user can fix: the message says what was expected, what was found and what to do.
 
-    The command line prints the sentence and exits with code 2; no traceback.
+    The command line prints the message without a traceback and exits with code 2.
     """
 
 
 class MachineError(UserError):
     """The machine failed, not the user and not the run: a full disk, an I/O error, a mount or a device that is gone.
 
-    Nothing is wrong with what was asked: the same command, given again once the machine is well, resumes.
+    Nothing is wrong with the command: rerun it once the machine works again, and it resumes.
     """
 
 
@@ -63,7 +63,7 @@ def machine_error(error: OSError, path: object, size: int | None = None) -> Mach
 
 
 def readable_size(count: float) -> str:
-    """Bytes in words.
+    """A number of bytes as text.
 
     >>> readable_size(12), readable_size(4_300), readable_size(2_000_000), readable_size(3.21e9)
     ('12 bytes', '4 kB', '2.0 MB', '3.2 GB')
@@ -75,7 +75,7 @@ def readable_size(count: float) -> str:
 
 
 def failure_of_machine(error: BaseException) -> MachineError | None:
-    """The error as the machine's, if a disk, a mount, a network or a device is what failed; else None.
+    """The error as a `MachineError`, if a disk, a mount, a network or a device has failed; else None.
 
     >>> print(failure_of_machine(OSError(5, "Input/output error", "/data/PACS")))
     Expected a machine without errors. Found Input/output error at /data/PACS. Check the machine, then rerun.
@@ -85,13 +85,18 @@ def failure_of_machine(error: BaseException) -> MachineError | None:
         if isinstance(each, MachineError):
             return each
         is_disk = isinstance(each, OSError) and each.errno in FAILURES
-        if is_disk or (isinstance(each, RuntimeError) and _DEVICE.search(str(each))):
+        if is_disk or (isinstance(each, RuntimeError) and _is_of_device(str(each))):
             return MachineError(str(error)) if isinstance(error, UserError) else _unwell(each)
     return None
 
 
+def _is_of_device(message: str) -> bool:
+    """Whether a device has failed; "CUDA error: out of memory" is no failure."""
+    return bool(_DEVICE.search(message)) and not _MEMORY.search(message)
+
+
 def as_sentence(error: BaseException) -> UserError | None:
-    """The error as one sentence for a user, if the user or the machine is its cause; None for a fault of fgmix."""
+    """The error with a message for the user, if the user or the machine is its cause; None for a bug in fgmix."""
     if isinstance(error, UserError):
         return error
     if found := failure_of_machine(error):
@@ -114,7 +119,7 @@ def as_sentence(error: BaseException) -> UserError | None:
 
 
 def reason_of(error: OSError) -> str:
-    """What the operating system says, without the path."""
+    """The operating system's message, without the path."""
     return error.strerror or _first_line(error)
 
 
@@ -127,7 +132,7 @@ def _unwell(error: BaseException) -> MachineError:
 
 
 def _first_line(error: BaseException) -> str:
-    """torch explains an error on many lines."""
+    """First line of the message: those of torch have many."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
@@ -138,7 +143,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def unknown(what: str, found: object, known: Iterable[str]) -> UserError:
-    """Error for a name that is not among the known ones, with the nearest match, whatever its case and hyphens.
+    """Error for an unknown name, with the closest match, which ignores case and punctuation.
 
     >>> print(unknown("algorithm", "corall", ["coral", "erm"]))
     Unknown algorithm 'corall'. Did you mean 'coral'? Known: coral, erm.
@@ -167,7 +172,7 @@ def bad_value(name: str, should: str, found: object, hint: str = "") -> UserErro
 
 
 def _short(found: object) -> str:
-    """A value as Python writes it, on one line and not for pages."""
+    """The repr of a value, on one line and cut to `LONGEST` characters."""
     try:
         text = re.sub(r"\s*\n\s*", " ", repr(found))
     except Exception:  # the user's object, whose repr may fail

@@ -1,7 +1,7 @@
-"""Declared fields: one declaration gives a value's type, default, bounds, help, and how it is read from text.
+"""Declared fields: one declaration gives a value's type, default, bounds, help, and how it is parsed from text.
 
 Settings of a method (`algorithms.setting`, `algorithms.search`) and options of a run (`runs.spec.option`) are such
-fields. What a command line shows, what is checked and what is recorded comes from the declaration alone.
+fields. Command-line options, checks and records follow from the declaration alone.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Field:
 
     Args:
         name: of the attribute.
-        kind: its type: int, float, bool, str, a Literal of texts, or one of them or None.
-        default: `dataclasses.MISSING` where there is none.
+        kind: its type: int, float, bool, str or a Literal of strings, optionally with None.
+        default: `dataclasses.MISSING` if there is none.
         help: one line.
-        bounds: limits, of a number.
-        metadata: what the declaring function keeps besides.
+        bounds: limits of a number.
+        metadata: everything that the declaration stores.
     """
 
     name: str
@@ -81,12 +81,12 @@ class Field:
 
     @cached_property
     def unbounded(self) -> frozenset[type]:
-        """The types of which every value is allowed."""
+        """The types that allow every value."""
         return frozenset({bool, type(None), *(() if self.choices else (str,))} & {*self.types})
 
     @cached_property
     def sound(self) -> set[tuple[type, Any]]:
-        """Values that were checked before, with their types, since True == 1."""
+        """Values found valid before, with their types, since True == 1."""
         return set()
 
     @cached_property
@@ -95,7 +95,7 @@ class Field:
 
     @cached_property
     def choices(self) -> tuple[str, ...]:
-        """The texts that a Literal allows; empty for other types."""
+        """The strings that a Literal allows; empty for other types."""
         literals = [part for part in _parts(self.kind) if typing.get_origin(part) is typing.Literal]
         return tuple(choice for literal in literals for choice in typing.get_args(literal))
 
@@ -108,7 +108,7 @@ class Field:
         return f"{words} or none" if self.optional else words
 
     def checked(self, value: Any) -> Any:
-        """The value, with an integer made a float where a float is declared, so that 1 and 1.0 are one spec."""
+        """The value in its declared type, so that 1 and 1.0 give the same spec; raises an error if it is not valid."""
         if type(value) in self.unbounded:
             return value
         if type(value) not in self.types:
@@ -124,7 +124,7 @@ class Field:
         return value
 
     def _in_own_type(self, value: Any) -> Any:
-        """1 as 1.0 where a float is declared, numpy's numbers as Python's, a path as a text."""
+        """1 as 1.0 if a float is declared, NumPy's numbers as Python's, a path as a string."""
         if str in self.types and isinstance(value, PathLike):
             return str(value)
         if isinstance(value, bool):
@@ -134,7 +134,7 @@ class Field:
         return float(value) if float in self.types and isinstance(value, Real) else value
 
     def parsed(self, text: str) -> Any:
-        """The value that a text such as "10", "true" or "none" stands for."""
+        """The value of a text such as "10", "true" or "none"."""
         lowered = text.strip().lower()
         if self.optional and lowered in ("none", ""):
             return None
@@ -153,7 +153,7 @@ class Field:
         raise UserError(f"Parameter `{self.name}` should be {self.expected}. Found {text!r}.")
 
 
-_REMEMBERED = 100  # values of a field, at most: seeds and learning rates have no end
+_REMEMBERED = 100  # values in `sound`, at most: seeds and learning rates are unlimited
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
 _POSITIVE = {  # bounds that have a name
@@ -177,13 +177,13 @@ def declare(
     """A field of a dataclass with help and bounds.
 
     Args:
-        default: its default; without one the field must be given.
+        default: its default; without one the field is required.
         help: one line, for help texts and docs.
         gt: the value should be greater.
         ge: … greater or equal.
         lt: … less.
         le: … less or equal.
-        metadata: anything that the caller needs to know of the field.
+        metadata: anything else to store with the field.
     """
     bounds = Bounds(gt, ge, lt, le)
     return dataclasses.field(default=default, metadata={"help": help, "bounds": bounds, **metadata})
@@ -201,18 +201,18 @@ def fields_of(cls: type) -> dict[str, Field]:
 
 
 def check_fields(instance: Any, cls: type | None = None) -> None:
-    """Check the declared fields of a frozen dataclass, and store each in its own type; call it in `__post_init__`.
+    """Check the declared fields of a frozen dataclass and store each in its declared type; call in `__post_init__`.
 
     Args:
         instance: what is checked.
-        cls: the class whose declarations count; the instance's own by default.
+        cls: the class whose declarations apply; the instance's own by default.
     """
     values = vars(instance)
     for name, field in fields_of(cls or type(instance)).items():
         value = values[name]
         kind = type(value)
         if kind in field.unbounded or (kind in field.types and (kind, value) in field.sound):
-            continue  # as most fields of the thousands of specs that a report reads
+            continue  # most fields of the thousands of specs that a report reads
         checked = field.checked(value)
         if checked is not value:
             object.__setattr__(instance, name, checked)

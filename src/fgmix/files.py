@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever happens while they are written."""
+"""Files that are written atomically, checked when read, and locked."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import IO, Any
 from fgmix.errors import FAILURES, MachineError, UserError, bad_value, machine_error, reason_of
 from fgmix.seals import open_json, seal_json
 
-LOOKS = 3  # at a lock that is held, before it counts as busy
+LOOKS = 3  # attempts at a lock before it counts as held
 PAUSE = 0.01  # seconds between them
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file that is whole or absent; a disk without the space for it is named with the space needed."""
-    # A name that nobody can guess, and "x", which opens no file or link that is already there: in a folder that others
-    # write to, nothing but `path` is replaced.
+    """Write a file atomically; the error for a full disk gives the space needed."""
+    # An unguessable name, and mode "x", which opens no existing file or link: in a folder that others write to, nothing
+    # but `path` is replaced.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        file = open(temporary, "xb")  # noqa: SIM115 (closed below; a file that is not ours must not be removed there)
+        file = open(temporary, "xb")  # noqa: SIM115 (closed below, where a file that is not ours must not be removed)
         try:
             with file:
                 file.write(data)
@@ -39,17 +39,17 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """A sealed JSON file: sorted keys and a fixed layout, so that equal contents are equal bytes."""
+    """Write a sealed JSON file with sorted keys and a fixed layout, so that equal contents give equal bytes."""
     write_bytes(path, seal_json(content))
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Content of a file that `write_json` made, or a sentence about what is wrong with it."""
+    """Content of a file that `write_json` wrote; a damaged one raises an error."""
     return open_json(read_bytes(path), str(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """Content of an ordinary file: a pipe would wait for ever, a device never end."""
+    """Content of a regular file. Others raise an error: reading a pipe could block, and a device might never end."""
     try:
         with open(path, "rb", buffering=0, opener=at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -65,7 +65,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def may_exist(path: Path) -> bool:
-    """Whether something is at a path, or nobody can tell because a folder on the way is closed to this user."""
+    """Whether a path exists, or may exist in a folder that this user has no access to."""
     try:
         os.lstat(path)
     except PermissionError:
@@ -76,12 +76,12 @@ def may_exist(path: Path) -> bool:
 
 
 def at_once(path: str, flags: int) -> int:
-    """For `open(…, opener=at_once)`: a named pipe without a reader is an OSError, where opening it would wait."""
+    """For `open(…, opener=at_once)`, which does not block on a named pipe; writing without a reader is an OSError."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects in a .jsonl file of notes, which carry no digest; half a line, left by a power cut, is skipped."""
+    """The objects in a .jsonl file without digests, if it exists; incomplete lines, left by a crash, are skipped."""
     if not os.path.isfile(path):
         return []
     found = []
@@ -92,20 +92,20 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def checked_path(name: str, value: str | os.PathLike[str]) -> Path:
-    """A parameter as a path; `name` is the parameter's."""
+    """A parameter as a path; `name` is the parameter's, for the error."""
     if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
         raise bad_value(name, "a path", value)
     return Path(value)
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Delete what a killed process left half-written; call it under the folder's lock."""
+    """Delete the temporary files of a killed process; call it while holding the folder's lock."""
     for path in folder.glob(".*.tmp*"):
         path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path, option: str = "--out") -> Path:
-    """Create a folder one can write to, or say why not; `option` is where the user named it."""
+    """Create a folder and check that it is writable; `option` is the command-line option for it, for the error."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -120,7 +120,7 @@ def make_folder(path: Path, option: str = "--out") -> Path:
 
 
 def new_file(path: Path, option: str = "--out") -> Path:
-    """A file that can be made, or a sentence about why not; `option` is where the user named it."""
+    """Check that a new file can be created; `option` is the command-line option for it, for the error."""
     if os.path.lexists(path):
         raise UserError(f"Expected no file at {path}. Found one. Choose another {option}, or delete it.")
     if not os.path.isdir(path.parent):
@@ -132,7 +132,7 @@ def new_file(path: Path, option: str = "--out") -> Path:
 
 @contextmanager
 def exclusive(path: Path, busy: UserError) -> Iterator[None]:
-    """Hold a lock that dies with the process; raise `busy` if another process holds it."""
+    """Hold a lock, which is released at the latest when the process ends; raise `busy` if another process holds it."""
     try:
         file = open(path, "a", opener=at_once)  # noqa: SIM115 (held until the end of the block)
     except OSError as error:
@@ -155,26 +155,26 @@ def exclusive(path: Path, busy: UserError) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living process holds the lock at `path`. A file that can only be read will do."""
+    """Whether a living process holds the lock at `path`. Read permission is enough."""
     try:
-        # NFS locks only what is open for writing.
+        # NFS locks only files that are open for writing.
         with open(path, "r+" if os.access(path, os.W_OK) else "r", opener=at_once) as file:
             return not _lock(file)
     except OSError:
-        return False  # no such file, or one whose lock this user has no way to see
+        return False  # no such file, or one whose lock this user cannot test
 
 
 def _lock(file: IO[str]) -> bool:
-    """Lock an open file until it is closed, unless another process keeps it locked.
+    """Lock an open file until it is closed; False if another process keeps it locked.
 
-    The operating system's own lock, by descriptor: `FileLock` would need the right to write even for a look, and falls
-    back to a mere marker file, which outlives its process.
+    The operating system's own lock, by descriptor: `FileLock` would need write permission even to test a lock, and
+    falls back to a marker file, which outlives its process.
     """
-    from filelock import lock_descriptor  # here: a fifth of the time that `fgmix --help` takes
+    from filelock import lock_descriptor  # imported here: a fifth of the time of `fgmix --help`
 
     for look in range(LOOKS):
         if look:
-            sleep(PAUSE)  # `is_held` holds the lock for an instant, too
+            sleep(PAUSE)  # `is_held` of another process also holds the lock for an instant
         if lock_descriptor(file.fileno(), blocking=False):
             return True
     return False

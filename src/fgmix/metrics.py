@@ -1,6 +1,6 @@
-"""What a classifier does on the samples of one domain, in numbers that a frequent class cannot flatter.
+"""Metrics of a classifier on one domain, including some that a frequent class does not dominate.
 
-With n_c samples of class c, p_c predictions of it and h_c hits (both):
+With n_c samples of class c, p_c predictions of it and h_c hits (samples of c that are predicted as c):
 
     accuracy             Σ_c h_c / Σ_c n_c
     recall of c          h_c / n_c
@@ -9,7 +9,7 @@ With n_c samples of class c, p_c predictions of it and h_c hits (both):
     AUROC                mean over classes c of P(score of c is higher for a sample of c than for another), ties half
 
 These are scikit-learn's definitions, against which they are tested; classes that do not occur have no recall and no
-AUROC. No torch and no scikit-learn: a laptop can rebuild every table.
+AUROC. Needs neither torch nor scikit-learn: a laptop can rebuild every table.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NAMES: dict[Metric, str] = {
     "balanced_accuracy": "balanced accuracy",
     "macro_f1": "macro F1",
 }
-MOST_CLASSES = 32  # of a confusion matrix: more make records large and no picture readable
-UNBALANCED = 3  # times as many samples as the rarest class, at which accuracy begins to flatter
+MOST_CLASSES = 32  # of a confusion matrix: with more, records are large and figures unreadable
+UNBALANCED = 3  # size of the largest class over the smallest, from which on accuracy is misleading
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Counts:
-    """Samples by class.
+    """Numbers of samples by class.
 
     Args:
         labelled: n_c, (C,).
@@ -92,7 +92,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Metrics:
-    """A classifier on a domain; `metrics` makes one.
+    """Metrics of a classifier on a domain, as `metrics` computes them.
 
     Args:
         samples: how many there are.
@@ -102,7 +102,7 @@ class Metrics:
         macro_f1: mean F1 score over the classes that occur or are predicted.
         auroc: one class against the rest, mean over the classes; None if only one occurs.
         recall: of each class; None where it does not occur.
-        confusion: samples by class (row) and prediction (column); empty for more classes than a matrix may have.
+        confusion: samples by class (row) and prediction (column); empty for more than `most_classes` classes.
     """
 
     samples: int
@@ -120,7 +120,7 @@ class Metrics:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Metrics:
-        """What `as_dict` gave."""
+        """The inverse of `as_dict`."""
         confusion = tuple(tuple(row) for row in content["confusion"])
         return cls(**{**content, "recall": tuple(content["recall"]), "confusion": confusion})
 
@@ -136,8 +136,8 @@ def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLA
     Args:
         y: labels (n,).
         guesses: predicted classes (n,).
-        scores: of each class, higher where likelier; (m, C) of the first m ≤ n samples.
-        most_classes: of a confusion matrix.
+        scores: of each class, higher for likelier ones; (m, C), of the first m ≤ n samples.
+        most_classes: the confusion matrix is left empty for more.
 
     Example:
         >>> found = metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]))
@@ -172,11 +172,11 @@ def mean_auroc(scores: Floats, y: Ints) -> float | None:
 
 
 def auroc(scores: Array, positive: npt.NDArray[np.bool_]) -> float | None:
-    """P(the score of a positive sample is higher than that of a negative one), ties counted half; None without either.
+    """P(the score of a positive sample is higher than that of a negative one), ties half; None if either is missing.
 
     Args:
         scores: (n,).
-        positive: which samples are (n,).
+        positive: which samples are positive, (n,).
 
     Example:
         >>> auroc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, False, True, True]))
@@ -191,7 +191,7 @@ def auroc(scores: Array, positive: npt.NDArray[np.bool_]) -> float | None:
 
 
 def unbalanced(counts: Sequence[int] | Array) -> bool:
-    """Whether the classes that occur are so unequal in size that accuracy flatters.
+    """Whether the classes that occur are so unequal in size that accuracy is misleading.
 
     >>> unbalanced([95, 5]), unbalanced([60, 40, 0])
     (True, False)

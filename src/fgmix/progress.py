@@ -15,10 +15,10 @@ class Progress:
     """Counts work towards `total` and shows it on standard error.
 
     Args:
-        description: what is going on.
-        total: how many units the work has.
-        done: how many were done before (a resumed run).
-        show: False keeps it silent.
+        description: name of the work.
+        total: number of units of work.
+        done: how many were done before (by a run that is resumed).
+        show: False prints nothing.
 
     Example:
         >>> with Progress("decode", total=2, show=False) as progress:
@@ -28,7 +28,7 @@ class Progress:
         2
     """
 
-    PLAIN_LINES = 10  # how many lines the whole work prints where there is no terminal
+    PLAIN_LINES = 10  # printed in total without a terminal
 
     def __init__(self, description: str, total: int, *, done: int = 0, show: bool = True) -> None:
         self.description = description
@@ -78,12 +78,12 @@ class Progress:
             )
 
     def skip(self, n: int) -> None:
-        """Count `n` units that were done before: they say nothing about the rate."""
+        """Count `n` units that were done before, which are left out of the rate."""
         self.done += n
         self._start_done += n
 
     def say(self, text: str) -> None:
-        """Tell what is going on while nothing is counted: beside the bar on a terminal, as a line elsewhere."""
+        """Show a status message: beside the bar on a terminal, as a line elsewhere."""
         if self._live:
             self._live.update(self._task, completed=self.done, note=text)
         elif self._show:
@@ -112,11 +112,11 @@ class Progress:
 
 
 class Part:
-    """A part of the work that another bar shows: counts there, under a name of its own.
+    """A part of the work, counted and shown by the bar of the whole.
 
     Args:
-        whole: the other bar.
-        description: what this part is.
+        whole: that bar.
+        description: name of the part.
         done: how many of its units were done before.
     """
 
@@ -135,19 +135,19 @@ class Part:
         self.whole.advance(n, None if note is None else f"{self.description}: {note}")
 
     def say(self, text: str) -> None:
-        """Tell what is going on while nothing is counted."""
+        """Show a status message."""
         self.whole.say(f"{self.description}: {text}")
 
 
 def bar_for(show: bool | Progress, description: str, total: int, *, done: int = 0) -> Progress | Part:
-    """A bar for a piece of work: its own, or a part of the bar `show` where a caller has one for several pieces."""
+    """A progress bar: a part of `show` if that is the bar of a larger piece of work, else its own."""
     if isinstance(show, Progress):
         return show.part(description, done=done)
     return Progress(description, total, done=done, show=show)
 
 
 def track(things: Sequence[T], description: str, *, show: bool = True) -> Iterator[T]:
-    """The things one by one, with a bar that counts them.
+    """Iterate over `things` with a progress bar.
 
     >>> list(track("ab", "letters", show=False))
     ['a', 'b']

@@ -1,11 +1,11 @@
-"""Who works on something, among all machines that share a folder.
+"""Claims: one process at a time works on something, among all machines that share a folder.
 
-A file lock (`fgmix.files.exclusive`) decides between the processes of one machine and dies with its process. Between
-machines it decides only where the filesystem passes locks on: where they are local to a node (NFS mounted with
-`nolock`, Lustre with `localflock`), two nodes get the same lock. A claim decides there, too. It is a file that is
-created exclusively, which every shared filesystem does for one machine only; it names its holder, who touches it every
-few seconds. A claim of this machine is void for whoever has the lock; one of another machine is void when it has not
-been touched for a while. A holder that slept so long finds out before it writes.
+A file lock (`fgmix.files.exclusive`) separates the processes of one machine and is released when its process ends.
+It separates machines only if the filesystem forwards locks: if they are local to a node (NFS mounted with `nolock`,
+Lustre with `localflock`), two nodes can hold the same lock. A claim works there, too. It is a file created exclusively,
+which succeeds on one machine only on every shared filesystem; it identifies its holder, which touches it every few
+seconds. The process that has the lock may replace a claim of its own machine at once, and a claim of another machine
+when it has not been touched for a while. A holder that was suspended for so long detects this before it writes.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fgmix.errors import UserError, machine_error
 from fgmix.files import read_bytes
 from fgmix.seals import open_line, seal_line
 
-BEAT = 15.0  # seconds between a holder's touches
-STALE = 120.0  # seconds without one after which another machine may take over
+BEAT = 15.0  # seconds between touches by the holder
+STALE = 120.0  # seconds without a touch after which another machine may take over
 
 
 class Claim:
-    """A claim that this process holds.
+    """A claim of this process.
 
     Args:
         path: its file.
-        busy: what to raise where another machine holds it.
+        busy: the error to raise if another machine holds it.
     """
 
     def __init__(self, path: Path, busy: UserError) -> None:
@@ -43,7 +43,7 @@ class Claim:
         self.content = {"host": platform.node(), "machine": machine(), "token": secrets.token_hex(8)}
 
     def check(self) -> None:
-        """Raise `busy` if another machine has taken over: this process was stopped for too long."""
+        """Raise `busy` if another machine has taken over because this process was suspended for too long."""
         if _read(self.path) != self.content:
             raise self.busy
 
@@ -57,7 +57,7 @@ class Claim:
                 self.path.unlink()
 
     def beat(self, ended: threading.Event) -> None:
-        """Touch the file until the event; a server that does not answer now will answer the next time."""
+        """Touch the file until the event is set; if the file server does not respond, try again next time."""
         while not ended.wait(BEAT):
             with suppress(OSError):
                 if _read(self.path) == self.content:
@@ -71,7 +71,7 @@ class Claim:
         except FileExistsError:
             return False
         except OSError as error:
-            path.unlink(missing_ok=True)  # a full disk leaves it empty
+            path.unlink(missing_ok=True)  # on a full disk it is left empty
             raise machine_error(error, path, len(line)) from error
         return True
 
@@ -80,10 +80,10 @@ class Claim:
         found = _read(self.path)
         if is_held_elsewhere(self.path) or not self.path.exists():
             raise self.busy
-        # One of those who found the same claim makes this file, and renames it only while that claim is still there.
+        # Of the processes that found the same claim, one creates this file, and renames it if the claim is unchanged.
         turn = self.path.with_name(f"{self.path.name}.{blake2b(repr(found).encode(), digest_size=8).hexdigest()}")
         if not self._create(turn):
-            if _is_stale(turn):  # its maker died at this very moment
+            if _is_stale(turn):  # the process that created it was killed before the rename
                 turn.unlink(missing_ok=True)
             raise self.busy
         try:
@@ -110,13 +110,13 @@ def claimed(path: Path, busy: UserError) -> Iterator[Claim]:
 
 
 def is_held_elsewhere(path: Path) -> bool:
-    """Whether a living process of another machine holds the claim; of this one, only the lock knows."""
+    """Whether a living process of another machine holds the claim; for this machine, test the lock."""
     return path.exists() and _read(path).get("machine") != machine() and not _is_stale(path)
 
 
 @lru_cache
 def machine() -> str:
-    """The system whose processes see each other's locks: containers on one kernel are one, reboots are two."""
+    """Identifies a system whose processes share locks: the same in all containers on a kernel, new after a reboot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -124,24 +124,24 @@ def machine() -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Content of a claim; empty while it is being written, or where there is none."""
-    with suppress(OSError, UserError):  # UserError: no file, or none that can be read
+    """Content of a claim; empty while it is being written, or if there is none."""
+    with suppress(OSError, UserError):  # UserError: no file, or not readable
         if line := read_bytes(path):
             try:
                 return open_line(line.rstrip(b"\n"), str(path))
             except UserError:
-                return {"machine": machine()}  # damaged: it names nobody, so this machine's lock decides
+                return {"machine": machine()}  # damaged, so its holder is unknown: this machine's lock decides
     return {}
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether a file was not touched for long, by the filesystem's own clock: those of the machines may differ."""
+    """Whether a file was not touched for `STALE` seconds, by the filesystem's clock: those of machines may differ."""
     now, probe = time.time(), path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    with suppress(OSError):  # a folder that this user may only look at
+    with suppress(OSError):  # the folder is read-only for this user
         probe.touch(exist_ok=False)
         now = probe.stat().st_mtime
         probe.unlink()
     try:
         return now - path.stat().st_mtime > STALE
-    except OSError:  # it was released at this very moment
+    except OSError:  # released in the meantime
         return True

@@ -1,4 +1,4 @@
-"""Digests inside the files that we write and read again: damage is found before it is used.
+"""Digests inside the files that we write: damage is detected when they are read.
 
 A sealed JSON text has its digest in its first line; a sealed line of a .jsonl file has it at its end; a sealed torch
 file, which is a zip archive, has it in the archive's comment, so that `torch.load` still reads it.
@@ -17,12 +17,12 @@ from fgmix.errors import UserError
 _JSON = re.compile(rb'\{"digest": "([0-9a-f]{32})",\n')
 _LINE = re.compile(rb'(.*), "digest": "([0-9a-f]{32})"\}')
 _COMMENT = b"fgmix "  # before the digest in a zip archive's comment
-LEVELS = 3  # of a JSON text that have lines of their own: a record's entries, its evaluations and their entries
-_LENGTH = 2  # bytes of the comment's length, which end an archive without a comment
+LEVELS = 3  # of a JSON text with one entry per line: a record's entries, its evaluations and their entries
+_LENGTH = 2  # bytes of the comment's length, the last of an archive without a comment
 
 
 class Damaged(UserError):
-    """A file that is not what was written."""
+    """A file whose content is not what was written."""
 
 
 def digest_of(data: bytes) -> str:
@@ -35,14 +35,14 @@ def digest_of(data: bytes) -> str:
 
 
 def seal_json(content: dict[str, Any]) -> bytes:
-    """A JSON text with sorted keys and a fixed layout, sealed: equal contents, never empty, are equal bytes."""
+    """A sealed JSON text with sorted keys and a fixed layout: equal contents, never empty, give equal bytes."""
     text = _laid_out(content, 0) + "\n"
-    body = text.encode(errors="surrogatepass")[2:]  # without "{\n"; a path may hold bytes that are no text
+    body = text.encode(errors="surrogatepass")[2:]  # without "{\n"; a path may contain bytes that are not text
     return f'{{"digest": "{digest_of(body)}",\n'.encode() + body
 
 
 def _laid_out(value: Any, depth: int) -> str:
-    """JSON with a line for each entry, down to `LEVELS` levels; what is deeper shares a line, and is read faster."""
+    """JSON with one line per entry down to `LEVELS` levels; deeper values share a line, which is faster to read."""
     if depth == LEVELS or not isinstance(value, dict | list | tuple) or not value:
         return json.dumps(value, sort_keys=True, ensure_ascii=False)
     if isinstance(value, dict):
@@ -56,16 +56,16 @@ def _laid_out(value: Any, depth: int) -> str:
 
 
 def check_json(data: bytes, name: str) -> None:
-    """Refuse a JSON text that is not what `seal_json` made; `name` is the file's, for the error."""
+    """Raise an error if a JSON text is not what `seal_json` made; `name` is the file's, for the error."""
     head = _JSON.match(data)
     if head is None or digest_of(data[head.end() :]) != head[1].decode():
         raise damaged(name)
 
 
 def open_entry(data: bytes, name: str, key: str) -> Any:
-    """One entry of a sealed JSON text, a text or a number, without reading the others; None if there is none."""
+    """One entry of a sealed JSON text, a string or a number, without parsing the others; None if there is none."""
     check_json(data, name)
-    start = f'\n "{key}": '.encode()  # only a line of the first level begins so: texts hold no line breaks
+    start = f'\n "{key}": '.encode()  # only lines of the first level begin so: JSON strings contain no line breaks
     place = data.rfind(start)
     if place < 0:
         return None
@@ -115,7 +115,7 @@ def seal_zip(data: bytes) -> bytes:
 
 
 def check_zip(data: bytes, name: str) -> None:
-    """Refuse an archive that is not what `seal_zip` made."""
+    """Raise an error if an archive is not what `seal_zip` made."""
     length = len(_COMMENT) + 32
     comment = data[-length:]
     plain = data[: -length - _LENGTH] + bytes(_LENGTH)

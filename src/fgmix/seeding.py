@@ -1,4 +1,4 @@
-"""Seeds from names and counters: every random draw of a run is a pure function of what it is for."""
+"""Seeds from names and counters: every random number of a run is a pure function of its purpose."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def torch_generator(*key: object) -> torch.Generator:
 
 
 def seed_torch(*key: object) -> None:
-    """Seed torch's global generators for `key`: what dropout and the algorithms draw from.
+    """Seed torch's global generators, which dropout and the algorithms use, for `key`.
 
-    Not by `torch.manual_seed`: for every kind of accelerator that has not been used, it keeps the call and its stack
-    trace for later. At every step of a run on CPUs, that is a millisecond and 15 kB that are never freed.
+    Not by `torch.manual_seed`, which stores the call and its stack trace for every kind of accelerator that has not
+    been used. On a CPU, that would be a millisecond and 15 kB, never freed, at every step of a run.
     """
     import torch
 

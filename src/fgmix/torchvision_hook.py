@@ -1,9 +1,9 @@
-"""Let every program of an environment import torchvision, and so timm, beside a CPU build of torch.
+"""Let every program of an environment import torchvision, and so timm, with a CPU build of torch.
 
 `python -m fgmix.torchvision_hook` writes a .pth file into the environment, which imports this module when Python
-starts; `make venv` does so. It costs a millisecond and acts only when a program imports torchvision, in which it
+starts; `make venv` does so. It costs a millisecond and has an effect only if a program imports torchvision: it then
 declares the operators that are missing (see `fgmix.networks._torchvision`). Calling them still fails: for boxes and
-their suppression, install a torchvision that was built for the torch that you have.
+their suppression, install a torchvision that was built for your torch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINE = "import importlib.util as u; u.find_spec('fgmix') and __import__('fgmix.t
 
 
 class Finder:
-    """Asked first for every module; finds none."""
+    """An import hook that finds no module: it declares the operators when torchvision is first imported."""
 
     def find_spec(self, name: str, *_: Any) -> None:
         if name == "torchvision":

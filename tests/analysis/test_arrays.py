@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fgmix.analysis.arrays import KINDS, Ablation, Numbers, Ranks, load_arrays, save_arrays
+from fgmix.analysis.arrays import KINDS, Ablation, Numbers, Ranks
+from fgmix.analysis.arrays_file import load_arrays, save_arrays
 from fgmix.errors import UserError
 
 

@@ -148,7 +148,7 @@ def method_table() -> str:
     for theirs, ours in sorted(domainbed.methods().items(), key=lambda pair: pair[1]):
         renamed = (f"`{a}` → `{b}`" for a, b in domainbed.settings(ours).items())
         lines.append((f"`{theirs}`", f"`{ours}`", ", ".join(renamed)))
-    return rows(lines, "algorithm", "fgmix", "its hyper-parameters, where the name is another")
+    return rows(lines, "algorithm", "fgmix", "its hyper-parameters that have another name")
 
 
 def run_table() -> str:

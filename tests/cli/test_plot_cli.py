@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fgmix.analysis.arrays import load_arrays
+from fgmix.analysis.arrays_file import load_arrays
 from fgmix.cli import main
 from fgmix.files import write_json
 from fgmix.runs.loop import train

@@ -115,6 +115,21 @@ def test_greedy_leaves_out_what_spoils_the_mean(tmp_path: Path) -> None:
     assert model.info.composition.left_out == (bad.spec.name,)
 
 
+def test_runs_of_another_metric_are_ordered_added_and_described_by_it(tmp_path: Path) -> None:
+    changes = ({"settings": {"lr": rate}, "metric": "macro_f1"} for rate in (1e-2, 1e-3, 1e-6))
+    model = soup(folders(make(tmp_path, *changes)), tmp_path / "soup", kind="greedy", **WHERE)
+    made_of = model.info.composition
+    assert made_of.metric == "macro_f1"
+    assert made_of.validation[made_of.runs[0]] == max(made_of.validation.values())
+    assert "validation macro F1" in (tmp_path / "soup" / "card.md").read_text()
+
+
+def test_runs_of_different_metrics_are_not_combined(tmp_path: Path) -> None:
+    runs = make(tmp_path, {}, {"metric": "macro_f1"})
+    with pytest.raises(UserError, match=r"the same metric\. Found accuracy .* and macro_f1 "):
+        soup(folders(runs), tmp_path / "soup", **WHERE)
+
+
 def test_it_is_evaluated_on_the_domain_held_out_and_says_what_selected_it(
     runs: list[RunRecord], tmp_path: Path
 ) -> None:

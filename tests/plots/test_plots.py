@@ -16,7 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from fgmix.analysis.arrays import KINDS, load_arrays, save_arrays
+from fgmix.analysis.arrays import KINDS
+from fgmix.analysis.arrays_file import load_arrays, save_arrays
 from fgmix.plots.draw import draw
 from fgmix.plots.looks import domain_looks, method_look, method_looks
 from fgmix.plots.style import save_figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fgmix.analysis.arrays import save_arrays
+from fgmix.analysis.arrays_file import save_arrays
 from fgmix.runs.record import RECORD, RunRecord
 from fgmix.seals import seal_json
 from fgmix.sweeps.folder import Plan, write_plan

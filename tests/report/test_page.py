@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import fgmix.report
-from fgmix.analysis.arrays import save_arrays
+from fgmix.analysis.arrays_file import save_arrays
 from fgmix.analysis.results import method_ranks
 from fgmix.cli import main
 from fgmix.errors import UserError

@@ -46,7 +46,7 @@ def kill() -> None:
 def arm(moment: str, count: int) -> None:
     """Patch the code so that the process dies at the `count`-th occurrence of `moment`."""
     from fgmix import files
-    from fgmix.runs import evaluation, loop
+    from fgmix.runs import evaluation, loop, scoring
     from fgmix.runs.folder import RunFolder
 
     seen = {"n": 0}
@@ -72,7 +72,7 @@ def arm(moment: str, count: int) -> None:
                 kill()
             return score_parts(*args)
 
-        loop.score_parts = dying_score  # type: ignore[assignment]
+        scoring.score_parts = dying_score  # type: ignore[assignment]
     elif moment == "metrics line":
         append = RunFolder.append
 

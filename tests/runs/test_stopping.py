@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fgmix import cli
-from fgmix.runs import checkpoint, loop
+from fgmix.runs import checkpoint, loop, scoring
 from fgmix.runs.loop import train
 from fgmix.runs.record import RunRecord
 from fgmix.runs.spec import RunSpec
@@ -64,9 +64,9 @@ def test_a_stopped_run_resumes_to_the_same_files(
     if where == "step":
         patched.setattr(loop._Loop, "_step", at_call(count, loop._Loop._step))
     elif averaging == "swad":  # in the first of its two passes
-        patched.setattr(loop, "score_parts", at_call(2 * count - 1, loop.score_parts))
+        patched.setattr(scoring, "score_parts", at_call(2 * count - 1, scoring.score_parts))
     else:
-        patched.setattr(loop, "score_parts", at_call(count, loop.score_parts))
+        patched.setattr(scoring, "score_parts", at_call(count, scoring.score_parts))
     with pytest.raises(Stopped, match=rf"by SIGTERM after step {step} of 30.*Rerun the same command to resume\."):
         run(spec, tmp_path / "stopped")
     patched.undo()
@@ -79,7 +79,7 @@ def test_swads_second_pass_is_finished(tmp_path: Path, patched: pytest.MonkeyPat
     """Its average has taken in the first pass's losses: a checkpoint without the evaluation would count them twice."""
     spec = replace(toy_spec(), averaging="swad")
     whole = run(spec, tmp_path / "whole")
-    patched.setattr(loop, "score_parts", at_call(2, loop.score_parts))
+    patched.setattr(scoring, "score_parts", at_call(2, scoring.score_parts))
     with pytest.raises(Stopped, match="after step 11 of 30"):
         run(spec, tmp_path / "stopped")
     patched.undo()

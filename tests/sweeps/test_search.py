@@ -298,5 +298,17 @@ def test_vision_transformers_are_searched_a_decade_lower(backbone: str) -> None:
     }
 
 
+@pytest.mark.parametrize(("algorithm", "default"), [("adrmx", 3e-6), ("dann", 5e-6), ("ermplusplus", 5e-6)])
+def test_learning_rates_that_a_method_has_of_its_own_are_a_tenth_for_transformers_too(
+    algorithm: str, default: float
+) -> None:
+    vit = "vit_base_patch16_224"
+    assert draw(algorithm, "PACS", "images", 0, 0, backbone=vit)["settings"]["lr"] == default
+    for h in range(1, 10):
+        slow, usual = (draw(algorithm, "PACS", "images", h, 1, backbone=name) for name in (vit, "resnet50"))
+        assert slow["settings"]["lr"] == pytest.approx(usual["settings"]["lr"] / 10)
+        assert {**slow["settings"], "lr": 0} == {**usual["settings"], "lr": 0}
+
+
 def test_only_images_slow_transformers_down() -> None:
     assert draw("erm", "digits", "small_images", 0, 0, backbone="vit_tiny_patch16_224")["settings"]["lr"] == 1e-3

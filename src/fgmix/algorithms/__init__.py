@@ -17,7 +17,7 @@ from fgmix.algorithms._registry import names as names
 from fgmix.algorithms._registry import register as register
 
 # isort: split
-# Below what a method's file may import from here.
+# After the names above, which the methods' files import from here.
 
 from fgmix.algorithms import adrmx as adrmx
 from fgmix.algorithms import andmask as andmask

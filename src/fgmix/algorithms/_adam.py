@@ -1,4 +1,4 @@
-"""Adam that knows how weights lie in memory."""
+"""Adam for weights of any memory layout."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.optim import Adam
 
 
 class DenseAdam(Adam):
-    """Fused Adam for weights of any layout: the same numbers as `torch.optim.Adam`'s.
+    """Fused Adam for weights of any memory layout, with the same results as `torch.optim.Adam`.
 
-    Torch's fused step on CPU has two faults with channels-last weights. It first makes a contiguous copy of each,
-    which takes longer than the step itself (ResNet-18 on two cores: 13 ms a step, 8 ms without). And it reads all
-    tensors as flat memory: a gradient that a method has assigned in another layout than its weight's would move the
-    wrong numbers, silently. Hence it is given views of tensors whose layout is made sure to be the same.
+    Torch's fused step on CPU has two problems with channels-last weights. It first makes a contiguous copy of each,
+    which takes longer than the step itself (ResNet-18 on two cores: 13 ms per step, 8 ms without). And it reads all
+    tensors as flat memory: a gradient whose layout differs from its weight's would silently update the wrong entries.
+    This class converts such gradients and passes views in memory order.
 
     Args:
-        parameters: what to move.
+        parameters: what to optimise.
         settings: those of `torch.optim.Adam`: lr, betas, weight_decay, …
 
     Example:
@@ -32,7 +32,7 @@ class DenseAdam(Adam):
         super().__init__(parameters, fused=True, **settings)
 
     def _init_group(self, group: dict[str, Any], *tensors: list[Tensor]) -> bool:
-        """Fills the lists that a step works on: parameters, gradients, moments and, last, counters of steps."""
+        """Fill the lists that a step works on: parameters, gradients, moments and, last, step counters."""
         for p in group["params"]:
             if p.grad is not None and p.grad.stride() != p.stride():
                 p.grad = torch.empty_like(p).copy_(p.grad)

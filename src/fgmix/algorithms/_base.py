@@ -17,16 +17,16 @@ from fgmix.errors import UserError, bad_value
 
 Batches = list[tuple[Tensor, Tensor]]
 
-# What the methods are grouped by, in `fgmix list algorithms --family` and in the docs.
+# Groups of methods, in `fgmix list algorithms --family` and in the docs.
 FAMILIES = {
     "baseline": "the mean risk of the source domains, and nothing else",
     "mixup": "mixtures of samples or codes and of their labels",
     "style": "styles of images or feature maps exchanged or removed",
     "augmentation": "images made by a generator",
     "alignment": "code distributions of the domains made equal",
-    "adversarial": "training against an adversary, such as one that tells the domain from the code",
+    "adversarial": "training against an adversary, such as one that predicts the domain from the code",
     "penalty": "a penalty on the domains' risks, logits or codes",
-    "masking": "features dropped that the classifier relies on",
+    "masking": "masks on the features that the classifier relies on most",
     "robust": "weights or quantiles of the domains' risks",
     "gradient": "the domains' gradients compared, matched or masked",
     "meta-learning": "steps on some domains that must help others",
@@ -39,17 +39,17 @@ FAMILIES = {
 class Algorithm(nn.Module):
     """A domain-generalization method.
 
-    Most methods write only `objective`; `update` then does backward and the optimiser's step. A method with several
-    updates per step writes `update`. Random numbers come from torch's global generator, which the training loop
-    seeds before every step from (seed, step): a step is a pure function of the state and the step's number.
+    Most methods define only `objective`; `update` then computes its gradient and takes an optimiser step. A method with
+    several updates per step defines `update`. Random numbers come from torch's global generator, which the
+    training loop seeds before every step from (seed, step): a step is a pure function of the state and the step number.
 
-    State is everything in `state_dict()`: parameters, buffers, the optimisers and `updates`. An optimiser is state
-    by being an attribute; a plain Python attribute that changes during training is a bug.
+    The state is everything in `state_dict()`: parameters, buffers, `updates`, and every optimiser that is an attribute.
+    A plain Python attribute that changes during training is a bug.
 
     Args:
         featurizer: g_θ, maps inputs to latent codes z (n, d).
         classifier: h_φ, maps codes to logits (n, C).
-        n_domains: k, the number of source domains; `step` gets as many batches.
+        n_domains: k, the number of source domains, and of the batches passed to `step`.
         config: an instance of the class's own `Config`.
 
     Example:
@@ -59,20 +59,20 @@ class Algorithm(nn.Module):
         ['loss']
     """
 
-    # What the rest of the package needs to know of a method: its file declares it, and nothing else does.
-    label: ClassVar[str] = ""  # as tables print it; the registered name unless declared
+    # What the rest of the package needs to know about a method, declared only in its file.
+    label: ClassVar[str] = ""  # name in tables; the registered name unless declared
     year: ClassVar[int | None] = None  # of the paper
     paper: ClassVar[str | None] = None  # its link: arXiv or DOI
-    family: ClassVar[str | None] = None  # one of `FAMILIES`: by what it generalises
-    cost: ClassVar[float | None] = None  # operations of a step over ERM's, as `timing.operations` counts them
-    keeps: ClassVar[str | None] = None  # copies of the backbone that it keeps in memory, in a few words
-    domainbed_name: ClassVar[str | None] = None  # DomainBed's name of the method; None where DomainBed lacks it
+    family: ClassVar[str | None] = None  # one of `FAMILIES`
+    cost: ClassVar[float | None] = None  # operations of a step relative to ERM, by `timing.operations`
+    keeps: ClassVar[str | None] = None  # further networks that it keeps in memory, in a few words
+    domainbed_name: ClassVar[str | None] = None  # DomainBed's name of the method; None if DomainBed lacks it
     min_domains: ClassVar[int] = 1
-    needs_stages: ClassVar[bool] = False  # True: works on a convolutional network's stages (see networks.stages)
-    paired_batches: ClassVar[bool] = False  # True: runs draw batches in which samples come with another of their class
-    at_work: ClassVar[Mapping[str, Any]] = {}  # settings under which every part acts from the first step: no warm-up
-    delayed: ClassVar[Mapping[str, str]] = {}  # parts that wait for a step, by the setting that holds its number
-    forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier forms by name, timed and tested too
+    needs_stages: ClassVar[bool] = False  # True: needs the stages of a convolutional network (networks.stages)
+    paired_batches: ClassVar[bool] = False  # True: batches are sampled in pairs of the same class and domain
+    at_work: ClassVar[Mapping[str, Any]] = {}  # settings with which every part is active from the first step
+    delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
+    forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier variants by name, timed and tested too
     Config: ClassVar[type[BaseConfig]] = BaseConfig
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
@@ -84,7 +84,7 @@ class Algorithm(nn.Module):
         self.classifier = classifier
         self.n_domains = n_domains
         self.config = config
-        self.updates = 0  # steps done; kept in the state beside the optimisers
+        self.updates = 0  # steps done; saved with the optimisers
         self.optimizer: Optimizer = self.adam()
 
     def step(self, batches: Batches) -> dict[str, Tensor]:
@@ -106,7 +106,7 @@ class Algorithm(nn.Module):
         return {name: value.detach() for name, value in metrics.items()}
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
-        """Gradient of `objective`'s "loss", one step of the optimiser."""
+        """One step of the optimiser on the "loss" of `objective`."""
         terms = self.objective(batches)
         descend(self.optimizer, terms["loss"])
         return terms
@@ -116,18 +116,18 @@ class Algorithm(nn.Module):
         raise NotImplementedError
 
     def predict(self, x: Tensor) -> Tensor:
-        """Logits (n, C) = h(g(x)). Evaluation, averaging and export rely on g and h alone making a prediction."""
+        """Logits (n, C) = h(g(x)). Evaluation, averaging and export assume that g and h alone make a prediction."""
         logits: Tensor = self.classifier(self.featurizer(x))
         return logits
 
     def forward(self, x: Tensor) -> Tensor:
         return self.predict(x)
 
-    # What a run asks before its first step
+    # Used by a run before its first step
 
     @classmethod
     def check_batch(cls, config: BaseConfig, batch_size: int, shape: tuple[int, ...]) -> None:
-        """Refuse batches of which the method cannot make a step: `batch_size` samples per domain, each of `shape`."""
+        """Raise an error for batches that the method cannot use: `batch_size` samples per domain, each of `shape`."""
 
     @classmethod
     def first_base_step(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that pre-train other parts)
@@ -136,7 +136,7 @@ class Algorithm(nn.Module):
 
     @classmethod
     def idle_parts(cls, config: BaseConfig) -> list[str]:
-        """A sentence for every part that a run of `config.steps` steps is too short for, to be printed at its start."""
+        """A note, printed at the start of a run, for every part that `config.steps` steps are too few for."""
         return [
             f"{cls.label}: {part} takes effect after {before} steps (`{setting}`), "
             f"and this run has {config.steps}. Lower `{setting}` or train longer."
@@ -146,31 +146,31 @@ class Algorithm(nn.Module):
 
     @classmethod
     def steps_before(cls, setting: str, config: BaseConfig) -> float:
-        """How many steps pass before a part of `delayed` acts: the setting's number where steps count from 0."""
+        """How many steps pass before a part of `delayed` is active: by default the value of its setting."""
         number: float = getattr(config, setting)
         return number
 
     @classmethod
     def trunk_steps(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that begin as ERM)
-        """How many first steps train g and h exactly as ERM does: runs that share them may train them once."""
+        """How many of the first steps train g and h exactly as ERM does: runs may share them."""
         return 0
 
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (most are the same)
-        """What DomainBed searches for this method otherwise than its `Config` or the shared table says: settings,
-        "batch_size" or "dropout" that depend on the dataset's name or kind, or have another name or space there."""
+        """DomainBed's search space where it differs from `Config` and the shared table: settings, "batch_size" or
+        "dropout" whose name or distribution is special to this method or depends on the dataset's name or kind."""
         return {}
 
     def trunk_metrics(self) -> dict[str, Tensor]:
-        """Metrics of such a step beside its loss."""
+        """Metrics of such a step in addition to its loss."""
         return {}
 
     def take_trunk(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over the tensors of a `Trunk`: g and h, and what the method keeps of the codes."""
+        """Load the tensors of a `Trunk`: g and h, and what the method stores about the codes."""
         for name in ("featurizer", "classifier"):
             getattr(self, name).load_state_dict(part_of(tensors, name))
 
-    # Pieces that methods share
+    # Helpers for methods
 
     def encode(self, batches: Batches) -> tuple[Tensor, ...]:
         """Codes of every domain, k tensors (b_e, d), from one forward pass over all of them."""
@@ -178,13 +178,13 @@ class Algorithm(nn.Module):
         return tuple(torch.split(z, [len(y) for _, y in batches]))
 
     def adam(self, parameters: Iterable[nn.Parameter] | None = None, **settings: Any) -> DenseAdam:
-        """Adam as DomainBed sets it, for `parameters` or else those of g and h; `settings` such as lr replace these."""
+        """Adam for `parameters`, by default those of g and h; `settings` such as lr override those of the config."""
         if parameters is None:
             parameters = [*self.featurizer.parameters(), *self.classifier.parameters()]
         return DenseAdam(parameters, **{"lr": self.config.lr, "weight_decay": self.config.weight_decay, **settings})
 
     def restart_adam_at(self, step: int) -> None:
-        """Forget Adam's moments in the given step, at which a penalty sets in: the gradient's size jumps."""
+        """Reset Adam at the given step, where a penalty sets in and the magnitude of the gradients changes."""
         if self.updates == step:
             self.optimizer = self.adam()
 
@@ -228,7 +228,7 @@ class Algorithm(nn.Module):
 
 
 def check_parts(featurizer: nn.Module, classifier: nn.Module, n_domains: int) -> None:
-    """Refuse what no method can be made of."""
+    """Raise an error for parts that no method can use."""
     for part, module in (("featurizer", featurizer), ("classifier", classifier)):
         if not isinstance(module, nn.Module):
             raise bad_value(part, "a torch.nn.Module", module)
@@ -239,7 +239,7 @@ def check_parts(featurizer: nn.Module, classifier: nn.Module, n_domains: int) ->
 
 
 def _is_batch(batch: object) -> bool:
-    """Whether it is (x, y) with a label for each of at least one sample; values, for which one waits, are not read."""
+    """Whether it is (x, y) with as many labels as samples, at least one; values are not read (synchronisation)."""
     if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(t, Tensor) for t in batch):
         return False
     x, y = batch
@@ -248,8 +248,8 @@ def _is_batch(batch: object) -> bool:
 
 @contextmanager
 def _uncached_autocast() -> Iterator[None]:
-    """Within one autocast block torch keeps the half-precision copies of weights, even of weights that an optimiser
-    has changed since: a method with two updates a step would see the old ones."""
+    """Within one autocast block torch caches half-precision copies of weights, even if an optimiser has changed the
+    weights since: a method with two updates per step would use stale copies."""
     before = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -274,7 +274,7 @@ def domains_of(batches: Batches) -> Tensor:
 
 
 def descend(optimizer: Optimizer, loss: Tensor) -> None:
-    """One step of the optimiser along the gradient of the loss."""
+    """One step of the optimiser on the loss."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()

@@ -13,14 +13,14 @@ from fgmix.fields import Field, check_fields, declare, fields_of
 
 
 class Distribution(Protocol):
-    """A distribution of one hyper-parameter, drawn from a generator of its own."""
+    """The search distribution of one hyper-parameter, sampled with its own generator."""
 
     def draw(self, rng: np.random.RandomState) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """U(low, high); `integer` truncates, as DomainBed's step numbers do."""
+    """U(low, high); `integer` truncates, as DomainBed does for numbers of steps."""
 
     low: float
     high: float
@@ -33,7 +33,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """base^U(low, high), bounds given as exponents; `integer` truncates, as DomainBed's batch sizes do."""
+    """base^U(low, high), with bounds given as exponents; `integer` truncates, as DomainBed does for batch sizes."""
 
     low: float
     high: float
@@ -47,12 +47,12 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the listed values, each as likely."""
+    """One of the listed values, with equal probability."""
 
     values: tuple[Any, ...]
 
     def draw(self, rng: np.random.RandomState) -> Any:
-        # choice over the values (not over indices): the same use of the generator as DomainBed's.
+        # choice over the values, not over indices: uses the generator as DomainBed does.
         drawn = rng.choice(np.asarray(self.values))
         return drawn.item() if isinstance(drawn, np.generic) else drawn
 
@@ -62,9 +62,9 @@ class Searched:
     """One hyper-parameter of a search.
 
     Args:
-        seed_name: the name that seeds its draws: DomainBed's.
-        default: its value in draw 0.
-        distribution: where the other draws come from; None keeps the default.
+        seed_name: the name that seeds its samples: DomainBed's.
+        default: its value in hyper-parameter sample 0.
+        distribution: of the other samples; None keeps the default.
     """
 
     seed_name: str
@@ -73,17 +73,17 @@ class Searched:
 
 
 def uniform(low: float, high: float, integer: bool = False) -> Uniform:
-    """U(low, high), truncated to an integer if asked."""
+    """U(low, high); `integer` truncates."""
     return Uniform(low, high, integer)
 
 
 def log_uniform(low: float, high: float, integer: bool = False) -> LogUniform:
-    """10^U(log10 low, log10 high), truncated to an integer if asked.
+    """10^U(log10 low, log10 high); `integer` truncates.
 
     >>> log_uniform(0.1, 10)
     LogUniform(low=-1.0, high=1.0, base=10.0, integer=False)
     """
-    # Rounded: exponents such as -1 must be exact for the draws to be DomainBed's.
+    # Rounded: exponents such as -1 must be exact to reproduce DomainBed's samples.
     return LogUniform(round(math.log10(low), 12), round(math.log10(high), 12), integer=integer)
 
 
@@ -105,9 +105,9 @@ def setting(
     """A setting that is not searched over.
 
     Args:
-        default: its value where nothing is said.
+        default: its value.
         help: one line for `fgmix list` and the docs.
-        domainbed: DomainBed's name of it, where that is another.
+        domainbed: DomainBed's name of it, if that differs.
         gt: values should be greater.
         ge: … greater or equal.
         lt: … less.
@@ -132,11 +132,11 @@ def search(
 
     Args:
         default: the value of hyper-parameter sample 0.
-        distribution: DomainBed's space; None where DomainBed does not have the method, which is then searched as in
-            the paper: a search that leaves one method's own settings at their defaults is no fair comparison.
+        distribution: DomainBed's space; None if DomainBed does not have the method, which is then searched as in the
+            paper: a search that leaves a method's own settings at their defaults would not be a fair comparison.
         help: one line for `fgmix list` and the docs.
-        paper: the FGMix paper's space; `distribution` where it does not say.
-        domainbed: DomainBed's name of it, which seeds its draws and has them checked against DomainBed's.
+        paper: the space of the FGMix paper or of the method's authors; None for `distribution`.
+        domainbed: DomainBed's name of it, which seeds its samples so that they equal DomainBed's.
         gt: values should be greater.
         ge: … greater or equal.
         lt: … less.
@@ -148,7 +148,7 @@ def search(
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting, search))
 class BaseConfig:
-    """Settings every algorithm has. Subclasses add fields; they become frozen dataclasses by themselves."""
+    """Settings of every algorithm. Subclasses add fields and become frozen dataclasses automatically."""
 
     lr: float = setting(5e-5, help="learning rate of the base model's optimiser", gt=0)
     weight_decay: float = setting(0.0, help="weight decay of the base model's optimiser", ge=0)
@@ -182,7 +182,7 @@ class BaseConfig:
     @classmethod
     def fields(cls) -> dict[str, Field]:
         """The declared fields by name."""
-        own: type = cls  # mypy takes type[Self] for something that cannot be hashed
+        own: type = cls  # mypy considers type[Self] unhashable
         return fields_of(own)
 
     @classmethod

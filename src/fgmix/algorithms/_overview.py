@@ -12,15 +12,15 @@ from fgmix.errors import unknown
 
 @dataclass(frozen=True)
 class Overview:
-    """A row of the table of methods; texts are empty where a method does not declare them.
+    """A row of the table of methods; texts are empty if a method does not declare them.
 
     Args:
         name: registered name.
-        label: as tables of results print it.
+        label: name in tables of results.
         year: of the paper.
         family: one of `FAMILIES`.
-        cost: floating-point operations of a step over those of ERM's, such as "1.3".
-        needs: several domains, feature maps, another copy of the network, …
+        cost: floating-point operations of a step relative to ERM, such as "1.3".
+        needs: several domains, feature maps, further networks, …
         paper: link.
     """
 

@@ -22,7 +22,7 @@ A = TypeVar("A", bound=type[Algorithm])
 
 
 def register(name: str) -> Callable[[A], A]:
-    """Class decorator: make an algorithm known as `name`, which is its label too unless the class declares one.
+    """Class decorator: register an algorithm as `name`, which is also its label unless the class declares one.
 
     >>> @register("mine")
     ... class Mine(Algorithm):
@@ -45,7 +45,7 @@ def register(name: str) -> Callable[[A], A]:
             raise UserError(f"Algorithm {name!r} is registered already, by {taken.__module__}. Choose another name.")
         _REGISTRY[name] = cls
         for attribute, default in (("label", name), ("domainbed_name", None)):
-            if attribute not in vars(cls):  # not inherited: what is built on Fish is not Fish
+            if attribute not in vars(cls):  # not inherited: a subclass of Fish is not Fish
                 setattr(cls, attribute, default)
         return cls
 
@@ -53,7 +53,7 @@ def register(name: str) -> Callable[[A], A]:
 
 
 def register_wrapper(name: str) -> Callable[[A], A]:
-    """Class decorator: make an update known as `name`, which `name+method` gives to another method's objective.
+    """Class decorator: register a wrapper as `name`; `name+method` applies its update to the method's objective.
 
     >>> get("sam+coral").label, get("sam").label
     ('SAM + CORAL', 'SAM')
@@ -69,14 +69,14 @@ def register_wrapper(name: str) -> Callable[[A], A]:
 def names() -> list[str]:
     """All registered names, plug-ins included, sorted; a plug-in that cannot be imported is left out.
 
-    A wrapper's name stands for it around ERM; around others it has the names `wrapper+method`.
+    A wrapper's name alone means the wrapper around ERM; `wrapper+method` wraps another method.
     """
     _load_plug_ins()
     return sorted(_REGISTRY | _WRAPPERS)
 
 
 def compositions() -> list[str]:
-    """All names `wrapper+method` of a wrapper and a method that it can be wrapped around, sorted.
+    """All names `wrapper+method` of methods that can be wrapped, sorted.
 
     >>> "sam+coral" in compositions(), "sam+dann" in compositions()
     (True, False)
@@ -118,7 +118,7 @@ def _load_plug_ins() -> dict[str, str]:
     for point in entry_points(group=GROUP):
         try:
             register(point.name)(point.load())
-        except Exception as error:  # whatever a stranger's module raises
+        except Exception as error:  # a plug-in may raise anything
             reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
             failures[point.name] = (
                 f"The plug-in {point.name!r} ({point.value}) cannot be imported: {reason}. "
@@ -146,7 +146,7 @@ def check_domains(
     n_domains: int,
     hint: str = "Add domains, hold fewer out, or choose a method for one domain, such as erm.",
 ) -> None:
-    """Refuse a method that needs more source domains than there are; `hint` says what to do."""
+    """Raise an error if a method needs more source domains than there are; `hint` says what to do."""
     needed = get(name).min_domains
     if n_domains < 1:
         raise UserError("Expected a source domain to train on. Found none. Add domains, or hold fewer out.")

@@ -1,4 +1,4 @@
-"""SagNet on feature maps, as its authors have it: `sagnet` with level `maps`."""
+"""SagNet on feature maps, the authors' variant: `sagnet` with level `maps`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLIP = 0.1  # largest norm of the adversary's gradient, the authors' constant
 
 
 def update_on_maps(method: SagNet, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """One step: the losses L_c, L_s and L_adv of one forward pass, each for its own parameters."""
+    """One step: the losses L_c, L_s and L_adv from one forward pass, each for its own parameters."""
     g, s, entry = method.featurizer, method.style_network, method.entry
     maps: list[Tensor] = []
 
@@ -58,7 +58,7 @@ def update_on_maps(method: SagNet, x: Tensor, y: Tensor) -> dict[str, Tensor]:
 
 
 def adversary_parameters(featurizer: nn.Module, entry: str) -> list[nn.Parameter]:
-    """Scales and shifts of the normalisation layers before the module `entry`: style, and nothing but style."""
+    """Scales and shifts of the normalisation layers before the module `entry`, which control the style."""
     layers = [layer for _, _, child in layers_before(featurizer, entry) for layer in child.modules()]
     norms = [layer for layer in layers if isinstance(layer, _BatchNorm | nn.GroupNorm | nn.LayerNorm)]
     parameters = [parameter for norm in norms for parameter in norm.parameters() if parameter.requires_grad]

@@ -1,4 +1,4 @@
-"""What both forms of SagNet share: the two randomisations, and their losses' pieces."""
+"""What both variants of SagNet share: the two randomisations and parts of the losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def randomise_style(z: Tensor, alpha: Tensor, pi: Tensor) -> Tensor:
 
     Args:
         z: codes (n, d) or maps (n, c, h, w).
-        alpha: α (n,), the share of a sample's own statistics.
+        alpha: α (n,), the weight of a sample's own statistics.
         pi: permutation (n,), the partners.
 
     Example:
@@ -32,7 +32,7 @@ def randomise_style(z: Tensor, alpha: Tensor, pi: Tensor) -> Tensor:
 
 
 def randomise_content(z: Tensor, pi: Tensor) -> Tensor:
-    """CR(z): the partner's normalised values, which are constant, under the statistics of z.
+    """CR(z): the partner's normalised values, as constants, with the statistics of z.
 
     Args:
         z: codes (n, d) or maps (n, c, h, w).
@@ -51,7 +51,7 @@ def randomise_content(z: Tensor, pi: Tensor) -> Tensor:
 
 
 def shares(x: Tensor) -> Tensor:
-    """α ~ U(0, 1), one for each sample."""
+    """α ~ U(0, 1), one per sample."""
     return torch.rand(len(x), device=x.device)
 
 

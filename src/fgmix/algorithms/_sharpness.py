@@ -1,4 +1,4 @@
-"""Two gradients of one objective, at the weights and at a point nearby: what SAM and SAGM have in common."""
+"""Two gradients of one objective, at the weights and at a nearby point: shared by SAM and SAGM."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def two_gradients(
 ) -> tuple[dict[str, Tensor], list[nn.Parameter], list[Tensor], list[Tensor]]:
     """The terms of the objective at w, the weights w that have a gradient, g = ∇L(w) and ĝ = ∇L(w + s·g).
 
-    L is one function in both places: the second pass sees the random draws and the state (running statistics, moving
-    averages, heads that follow by themselves) that the first one saw. All is left as the first pass leaves it.
+    L is the same function in both passes: the second uses the random numbers and starts from the state (running
+    statistics, moving averages, heads that the objective itself trains) of the first. Afterwards the state is that
+    after the first pass.
 
     Args:
-        algorithm: gives the objective; the parameters of its optimiser are moved.
+        algorithm: provides the objective; the parameters of its optimiser are perturbed.
         batches: those of the step.
         scale: ‖g‖ → s.
     """
@@ -40,14 +41,14 @@ def two_gradients(
 
 
 def descend(algorithm: Algorithm, w: Sequence[nn.Parameter], direction: Sequence[Tensor]) -> None:
-    """One step of the optimiser with `direction` for a gradient."""
+    """One step of the optimiser with `direction` as the gradient."""
     for w_i, direction_i in zip(w, direction, strict=True):
         w_i.grad = direction_i
     algorithm.optimizer.step()
 
 
 def _gradients(algorithm: Algorithm, loss: Tensor) -> tuple[list[nn.Parameter], list[Tensor]]:
-    """The optimiser's parameters that a loss depends on, and its gradients by them."""
+    """The optimiser's parameters that a loss depends on, and its gradients with respect to them."""
     algorithm.optimizer.zero_grad(set_to_none=True)
     loss.backward()
     w = [w_i for group in algorithm.optimizer.param_groups for w_i in group["params"] if w_i.grad is not None]
@@ -56,7 +57,7 @@ def _gradients(algorithm: Algorithm, loss: Tensor) -> tuple[list[nn.Parameter], 
 
 @contextmanager
 def _moved(w: Sequence[Tensor], by: Sequence[Tensor]) -> Iterator[None]:
-    """Within the block the weights are w + by; after it w again, bit for bit, which w + by − by is not."""
+    """Within the block the weights are w + by; afterwards they are restored from a copy, bit for bit."""
     before = _copies(w)
     with torch.no_grad():
         for w_i, by_i in zip(w, by, strict=True):
@@ -67,9 +68,9 @@ def _moved(w: Sequence[Tensor], by: Sequence[Tensor]) -> Iterator[None]:
 
 @contextmanager
 def _state_as_before(algorithm: Algorithm, before: Sequence[Tensor]) -> Iterator[None]:
-    """Within the block the state is as it was before the first pass; after it, as that pass left it.
+    """Within the block the state is that before the first pass; afterwards, that after it.
 
-    Looked up anew each time: a pass may put another tensor in a buffer's place.
+    Tensors are looked up each time, because a pass may replace a buffer's tensor.
     """
     after = _copies(_state(algorithm))
     _fill(_state(algorithm), before)
@@ -78,7 +79,7 @@ def _state_as_before(algorithm: Algorithm, before: Sequence[Tensor]) -> Iterator
 
 
 def _state(algorithm: Algorithm) -> Iterator[Tensor]:
-    """What an objective may move by itself: buffers, and parameters that no optimiser moves, such as TRM's heads."""
+    """What an objective itself may change: buffers, and parameters that no optimiser updates, such as TRM's heads."""
     yield from algorithm.buffers()
     yield from (parameter for parameter in algorithm.parameters() if not parameter.requires_grad)
 
@@ -94,7 +95,7 @@ def _fill(tensors: Iterable[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def _random_states(device: torch.device) -> list[Tensor]:
-    """States of the generators that an objective may draw from: the host's and, on CUDA, the device's."""
+    """States of the generators that an objective may use: the CPU's and, on CUDA, the device's."""
     return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
 
 

@@ -1,4 +1,4 @@
-"""The steps that runs of several methods share: they are trained once and every method starts from their end."""
+"""Initial steps that runs of several methods share: they are trained once, and every method continues from there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fgmix.mixing.prior import Prior
 
 
 class Trunk(Algorithm):
-    """ERM, which also keeps the moving Gaussian of the codes that FGMix's prior starts from. Not registered.
+    """ERM that also updates the prior of FGMix, the moving averages of the codes. Not registered.
 
-    A method whose `trunk_steps` are positive trains g and h in these steps as this does, bit for bit.
+    A method with positive `trunk_steps` trains g and h in these steps bit-identically.
     """
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:

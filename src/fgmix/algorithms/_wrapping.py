@@ -1,4 +1,4 @@
-"""Methods around methods: `sam+coral` is CORAL's objective with SAM's update."""
+"""Wrappers around methods: `sam+coral` is CORAL's objective with SAM's update."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from fgmix.algorithms._base import Algorithm
 from fgmix.algorithms._config import BaseConfig
 from fgmix.errors import UserError
 
-INNERMOST = "erm"  # what a wrapper's name alone is wrapped around
+INNERMOST = "erm"  # the method that a wrapper's name alone wraps
 
 
 def wrapped(wrapper: type[Algorithm], inner: type[Algorithm], name: str) -> type[Algorithm]:
-    """The method with the objective, state and settings of `inner`, whose update is the wrapper's.
+    """The method with the objective, state and settings of `inner` and the update of the wrapper.
 
-    The wrapper takes the place of `Algorithm` behind the inner method: what that does before it hands its update on to
-    `Algorithm`, such as restarting Adam, it still does.
+    The wrapper replaces `Algorithm` as the class after the inner method in the resolution order, so what the inner
+    method does before it calls `super().update`, such as resetting Adam, still happens.
 
     Args:
-        wrapper: a method that overrides `update` and no more.
-        inner: what it is wrapped around.
-        name: of the result.
+        wrapper: a method that overrides only `update`.
+        inner: the method to wrap.
+        name: name of the result.
     """
     if not can_be_wrapped(inner):
         raise UserError(
@@ -47,15 +47,15 @@ def wrapped(wrapper: type[Algorithm], inner: type[Algorithm], name: str) -> type
 
 
 def _no_steps(_cls: type[Algorithm], _config: BaseConfig) -> int:
-    """No step of a wrapped method is ERM's."""
+    """No step of a wrapped method equals ERM's."""
     return 0
 
 
 def can_be_wrapped(method: type[Algorithm]) -> bool:
-    """Whether every `update` between a method and `Algorithm` calls `super().update`, and `step` is nobody's own."""
+    """Whether every `update` between a method and `Algorithm` calls `super().update`, and none overrides `step`."""
     classes = method.__mro__[: method.__mro__.index(Algorithm)]
     updates: list[Callable[..., object]] = [vars(cls)["update"] for cls in classes if "update" in vars(cls)]
-    # A function that says super() has a cell for its class.
+    # A function that uses super() has a closure cell for its class.
     codes = [update.__code__ for update in updates if hasattr(update, "__code__")]
     return (
         len(codes) == len(updates)

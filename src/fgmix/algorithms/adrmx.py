@@ -19,20 +19,20 @@ from fgmix.networks.discriminator import discriminator
 
 @register("adrmx")
 class ADRMX(Algorithm):
-    """Additive disentanglement: subtract a domain's features from the label's, and remix them between samples.
+    """Additive disentanglement: subtract domain features from label features, and remix them between samples.
 
         z = g(x),   d = g'(x),   u = z − d
         model:          min  CE(h(z), y) + CE(h''(u), y) + λ_d CE(h'(d), e) + λ_c (SC(z) + SC(u)) + λ_r R − λ_a A
         discriminator:  min  A = CE(D(u), e)
-        R = 1/C Σ_c CE(h(u_i + d_j), y_i),    i ≠ j random, one pair for each class c with two samples or more
+        R = 1/C Σ_c CE(h(u_i + d_j), y_i),    one random pair i ≠ j for each class c with n_c ≥ 2 samples
 
     with e the sample's domain, g' a second featurizer, h, h' and h'' nonlinear heads and SC the supervised contrastive
-    loss. Of every 1 + n steps, n move the discriminator and one moves the model: step t = 1, 2, … is the
-    discriminator's where t mod (1 + n) < n. The model predicts by h(g(x)).
+    loss. Of every 1 + n steps (n = `d_steps`), n update the discriminator and one updates the model: step t = 1, 2, …
+    updates the discriminator if t mod (1 + n) < n. The model predicts by h(g(x)).
 
     Demirel et al., "ADRMX: Additive Disentanglement of Domain Features with Remix Loss", 2023,
     https://arxiv.org/abs/2308.06624. Variant: DomainBed's, which is the authors'. The pair of class c is meant to come
-    from its n_c samples; as coded, i and j are two of the first n_c samples of the batch.
+    from its n_c samples; as in that code, i and j are two of the first n_c samples of the batch.
     """
 
     label = "ADRMX"
@@ -46,7 +46,7 @@ class ADRMX(Algorithm):
     class Config(BaseConfig):
         cnt_lam: float = setting(1.0, help="weight λ_c of the contrastive losses", domainbed="cnt_lambda", ge=0)
         dclf_lam: float = setting(1.0, help="weight λ_d of the domain's cross-entropy", domainbed="dclf_lambda", ge=0)
-        disc_lam: float = setting(0.75, help="weight λ_a of the adversary", domainbed="disc_lambda", ge=0)
+        disc_lam: float = setting(0.75, help="weight λ_a of the adversarial loss", domainbed="disc_lambda", ge=0)
         rmxd_lam: float = setting(1.0, help="weight λ_r of the remixed features", domainbed="rmxd_lambda", ge=0)
         d_steps: int = setting(
             2,
@@ -76,7 +76,7 @@ class ADRMX(Algorithm):
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (the same for all)
         rates = (3e-5, choice(2e-5, 3e-5, 4e-5, 5e-5)) if kind == "images" else (3e-3, choice(5e-4, 1e-3, 2e-3, 3e-3))
-        # DomainBed draws a weight decay, and gives it to neither optimiser.
+        # DomainBed samples a weight decay but passes it to neither optimiser.
         return {"lr": Searched("lr", *rates), "weight_decay": Searched("weight_decay", 0.0, None)}
 
     @classmethod
@@ -87,7 +87,7 @@ class ADRMX(Algorithm):
         x, y = batch_of(batches)
         e, n = domains_of(batches), self.config.d_steps
         models_turn = (self.updates + 1) % (1 + n) == n
-        with torch.set_grad_enabled(models_turn):  # the discriminator's step needs no graph of the model
+        with torch.set_grad_enabled(models_turn):  # a discriminator step needs no graph of the model
             z, d = self.featurizer(x), self.domain_featurizer(x)
             risk = cross_entropy(self.classifier(z), y)
         told = cross_entropy(self.discriminator(z - d), e)
@@ -100,7 +100,7 @@ class ADRMX(Algorithm):
         return {"loss": loss, "risk": risk, "discriminator": told}
 
     def other_terms(self, z: Tensor, d: Tensor, y: Tensor, e: Tensor) -> Tensor:
-        """The model's loss without CE(h(z), y) and the adversary."""
+        """The model's loss without CE(h(z), y) and the adversarial term."""
         u, config = z - d, self.config
         i, j = remix_pairs(y, self.n_classes)
         remixed = cross_entropy(self.classifier(u[i] + d[j]), y[i], reduction="sum") / self.n_classes
@@ -113,9 +113,9 @@ class ADRMX(Algorithm):
 
 
 def remix_pairs(y: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """i and j: for every class of n_c ≥ 2 samples in the batch, two different ones of the first n_c samples.
+    """i and j: for every class with n_c ≥ 2 samples in the batch, two different ones of the first n_c samples.
 
-    The counts are read on the host, where the draws are made.
+    The class counts are copied to the host, where the pairs are sampled.
 
     Example:
         >>> i, j = remix_pairs(torch.tensor([0, 2, 2]), n_classes=3)

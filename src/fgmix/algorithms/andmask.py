@@ -17,8 +17,8 @@ class ANDMask(Algorithm):
         s = |mean_e sign g_e|,    m = 1[s ≥ τ],    ∇ = m ⊙ mean_e g_e / (mean(m) + 1e-10)
 
     elementwise, with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy and mean(m) taken over one parameter
-    tensor: the fewer elements agree, the larger the step of those that do. At τ = 1 all domains must agree. With one
-    domain it is ERM.
+    tensor: the fewer elements agree, the larger the update of those that do. At τ = 1 all domains must agree. With one
+    domain it is ERM, except that elements with a gradient of zero are masked.
 
     Parascandolo et al., "Learning Explanations that are Hard to Vary", 2021, https://arxiv.org/abs/2009.00329.
     Variant: DomainBed's, with the rescaling by mean(m), which the authors leave optional, and one forward pass per

@@ -13,17 +13,17 @@ from fgmix.networks.context import InContext
 
 @register("arm")
 class ARM(Algorithm):
-    """Adaptive risk minimization: a network that reads, beside an image, a context made of the images around it.
+    """Adaptive risk minimization: the network also receives a context computed from the images of the batch.
 
         L = CE(h(g([x_{e,i}, c̄_e])), y_{e,i}),    c̄_e = mean_j c(x_{e,j})
 
     with c a small network from an image to one channel of its size, and c̄_e its mean over the batch of domain e, which
-    joins every image as one more channel. A prediction has the mean context of the images that are predicted together;
-    one image alone is its own context.
+    is appended to every image as an extra channel. A prediction uses the mean context of its batch; a single image is
+    its own context.
 
     Zhang et al., "Adaptive Risk Minimization: Learning to Adapt to Domain Shift", 2021,
-    https://arxiv.org/abs/2007.02931. Variant: the paper's ARM-CML as DomainBed has it, where c keeps its random weights
-    (no optimiser has them); `train_context` trains it.
+    https://arxiv.org/abs/2007.02931. Variant: the paper's ARM-CML as in DomainBed, where c keeps its random weights
+    (no optimiser updates it); `train_context` trains it.
     """
 
     label = "ARM"
@@ -32,7 +32,7 @@ class ARM(Algorithm):
     family = "context"
     cost = 2.04
     domainbed_name = "ARM"
-    needs_stages = True  # of a network it needs the first convolution alone: arrays have none
+    needs_stages = True  # it needs a first convolution, which networks of arrays lack
 
     featurizer: InContext
 

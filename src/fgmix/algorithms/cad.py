@@ -15,7 +15,7 @@ BASE_TEMPERATURE = 0.07  # the authors'; the bottleneck is scaled by T / 0.07
 
 
 class ContrastiveBottleneck(Algorithm):
-    """What CAD and CondCAD share: cross-entropy and a contrastive bottleneck on the codes' domains."""
+    """What CAD and CondCAD share: cross-entropy and a contrastive domain bottleneck on the codes."""
 
     class Config(BaseConfig):
         lam: float = search(
@@ -41,7 +41,7 @@ class ContrastiveBottleneck(Algorithm):
         return {"loss": risk + self.config.lam * bottleneck, "risk": risk, "bottleneck": bottleneck}
 
     def bottleneck(self, z: Tensor, y: Tensor, domain: Tensor) -> Tensor:
-        """Mean over the samples that have others to be compared with, 0 where there is none."""
+        """Mean over the samples that have others to compare with; 0 if there are none."""
         same_class, same_domain = y[:, None] == y, domain[:, None] == domain
         other = ~torch.eye(len(y), dtype=torch.bool, device=y.device)
         compared, counted, wanted = self.masks(same_class & other, same_domain, other)
@@ -59,7 +59,7 @@ class ContrastiveBottleneck(Algorithm):
         return s - torch.diag(s.diagonal())
 
     def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For each sample, (n, n): those compared with, those whose share counts, and those of which one must be there.
+        """Masks (n, n): samples compared with, those whose share counts, and those of which at least one must exist.
 
         Args:
             same_class: others of the same class.
@@ -71,15 +71,15 @@ class ContrastiveBottleneck(Algorithm):
 
 @register("cad")
 class CAD(ContrastiveBottleneck):
-    """Contrastive adversarial domain bottleneck: a code's neighbours do not tell its domain.
+    """Contrastive adversarial domain bottleneck: a code's domain cannot be inferred from its neighbours.
 
         L = CE − λ · T/0.07 · mean_i log ( Σ_{j: e_j ≠ e_i} exp(z_i·z_j/T) / Σ_{j≠i} exp(z_i·z_j/T) )
 
     with e_i the domain of sample i; the mean is over samples that have another of their class in the batch. With
-    `flipped=false`, + log of the own domain's share instead of − log of the others'. With one domain it is ERM.
+    `flipped=false`, the numerator is over e_j = e_i and the term is added. With one domain it is ERM.
 
     Ruan et al., "Optimal Representations for Covariate Shift", 2022, https://arxiv.org/abs/2201.00057. Variant:
-    DomainBed's, which is the authors'; the own domain's share counts the sample itself, with similarity 0.
+    DomainBed's, which is the authors'; with `flipped=false` the numerator counts i itself, with similarity 0.
     """
 
     label = "CAD"
@@ -95,12 +95,13 @@ class CAD(ContrastiveBottleneck):
 
 @register("condcad")
 class CondCAD(ContrastiveBottleneck):
-    """CAD within the classes: a code's neighbours of its class do not tell its domain.
+    """CAD within classes: a code's domain cannot be inferred from its neighbours of the same class.
 
         L = CE − λ · T/0.07 · mean_i log ( Σ_{j in C_i: e_j ≠ e_i} exp(z_i·z_j/T) / Σ_{j in C_i} exp(z_i·z_j/T) )
 
     with e_i the domain of sample i and C_i the other samples of its class; the mean is over samples that have another
-    of their class in another domain. With `flipped=false`, + log of the own domain's share. With one domain it is ERM.
+    of their class in another domain. With `flipped=false`, the numerator is over e_j = e_i and the term is added. With
+    one domain it is ERM.
 
     Ruan et al., "Optimal Representations for Covariate Shift", 2022, https://arxiv.org/abs/2201.00057. Variant:
     DomainBed's, which is the authors'.
@@ -119,7 +120,7 @@ class CondCAD(ContrastiveBottleneck):
 
 
 def masked_logsumexp(s: Tensor, mask: Tensor) -> Tensor:
-    """log Σ_{j in mask_i} exp s_ij (n,); an empty row gives a finite number without meaning, and no NaN in gradients.
+    """log Σ_{j in mask_i} exp s_ij (n,); an empty row gives an arbitrary finite number, and no NaN gradients.
 
     Example:
         >>> masked_logsumexp(torch.zeros(1, 3), torch.tensor([[True, False, True]])).exp().item()

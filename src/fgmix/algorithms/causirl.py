@@ -16,11 +16,11 @@ from fgmix.functional.moments import moment_distance, moments
 
 
 class CausIRL(Algorithm):
-    """Codes of two random mixtures of the source domains have one distribution.
+    """Align the code distributions of two random mixtures of the source domains.
 
         L = mean_e L_e + γ · d(A, B),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:],  s_e ~ U{0, …, b_e − 1}
 
-    with L_e the cross-entropy and z_e the codes of domain e. A and B hold the domains in random proportions. Where one
+    with L_e the cross-entropy and z_e the codes of domain e. A and B contain the domains in random proportions. If one
     of them has fewer than two codes, there is no penalty.
     """
 
@@ -49,9 +49,9 @@ class CausIRLCORAL(CausIRL):
 
         L = mean_e L_e + γ · ( mean (μ_A − μ_B)² + mean (C_A − C_B)² ),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:]
 
-    with L_e the cross-entropy and z_e the codes of domain e, cut at a random place s_e; μ and C are means and
-    covariances of codes (see `coral`). The mixtures hold the domains in random proportions: interventions on the
-    domain, to which codes of the causes alone do not react.
+    with L_e the cross-entropy and z_e the codes of domain e, split at a random position s_e; μ and C are means and
+    covariances of codes (see `coral`). The mixtures contain the domains in random proportions and so act as
+    interventions on the domain, under which codes that depend on the causes alone do not change.
 
     Chevalley et al., "Invariant Causal Mechanisms through Distribution Matching", 2022,
     https://arxiv.org/abs/2206.11646. Variant: DomainBed's, which is the authors'.
@@ -74,7 +74,7 @@ class CausIRLMMD(CausIRL):
 
         L = mean_e L_e + γ · MMD²(A, B),    A = ∪_e z_e[:s_e],  B = ∪_e z_e[s_e:]
 
-    with L_e the cross-entropy and z_e the codes of domain e, cut at a random place s_e; MMD² as in `mmd`.
+    with L_e the cross-entropy and z_e the codes of domain e, split at a random position s_e; MMD² as in `mmd`.
 
     Chevalley et al., "Invariant Causal Mechanisms through Distribution Matching", 2022,
     https://arxiv.org/abs/2206.11646. Variant: DomainBed's, which is the authors'.
@@ -92,7 +92,7 @@ class CausIRLMMD(CausIRL):
 
 
 def random_mixtures(z: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """A and B: the codes of every domain before and from a random place on.
+    """A and B: the codes of every domain before a random position, and those from it on.
 
     Args:
         z: codes of each domain, k tensors (b_e, d).

@@ -17,23 +17,24 @@ from fgmix.networks.selfnorm import add_selfnorm
 from fgmix.networks.stages import FeatureMap
 
 Box = tuple[slice, slice]
-MIN_AREA = 0.1  # share of the map that a crop covers at least; the authors' value
+MIN_AREA = 0.1  # least share of the map that a crop covers; the authors' value
 
 
 @register("cnsn")
 class CNSN(Algorithm):
     """CrossNorm exchanges the styles of samples in training; SelfNorm learns to recalibrate them.
 
-        CrossNorm   h ← σ[π]·(h − μ)/σ + μ[π]           at one random residual block, with probability p per step
-        SelfNorm    h ← g·h,  g = sigmoid(BN(w_μ·μ + w_σ·σ))      at the end of every residual block, always
+        CrossNorm   h ← σ[π]·(h − μ)/σ + μ[π]         at `active` random residual blocks, with probability p per step
+        SelfNorm    h ← g·h,  g = sigmoid(BN(w_μ·μ + w_σ·σ))    at the end of every residual block, always
+        two gates   h ← g·(h − μ) + f·μ                         f a second gate, computed as g
 
-    μ, σ are the mean and deviation of each (sample, channel); nothing is detached. The loss is cross-entropy. The
-    featurizer is changed: its residual blocks get SelfNorm layers.
+    μ, σ are the mean and standard deviation of each (sample, channel); nothing is detached. The loss is cross-entropy.
+    The featurizer is modified: its residual blocks get SelfNorm layers.
 
     Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", 2021,
     https://arxiv.org/abs/2102.02811. Variant: the authors' code with the settings of its only domain-generalization
     experiment (GTAV → Cityscapes: one active CrossNorm, p = 0.5, style taken from a crop), both layers at the end of
-    the block as in the FGMix paper, and gates that start open.
+    the block as in the FGMix paper, and gates that start near 1.
 
     Example:
         >>> from fgmix.algorithms import create
@@ -91,7 +92,7 @@ class CNSN(Algorithm):
 
 
 def exchange_style(h: Tensor, pi: Tensor, content: Box, style: Box) -> Tensor:
-    """The box `content` of h_i takes the style that the box `style` of h_π(i) has; the rest of h stays."""
+    """The box `content` of h_i gets the style of the box `style` of h_π(i); the rest of h_i is unchanged."""
     rows, columns = content
     part = h[:, :, rows, columns]
     mu, sigma = instance_statistics(h[:, :, style[0], style[1]])
@@ -103,8 +104,8 @@ def exchange_style(h: Tensor, pi: Tensor, content: Box, style: Box) -> Tensor:
 def random_box(height: int, width: int) -> Box:
     """Rows and columns around a uniform centre, sides √r of the map's with r ~ U(0, 1), clipped to the map.
 
-    Drawn again until the box covers more than `MIN_AREA` of the map and more than one pixel, which has no spread.
-    A map with a side below 3 holds no such box (half of its side rounds to 0) and is taken whole.
+    Sampled again until the box covers more than `MIN_AREA` of the map and more than one pixel, which has no variance.
+    A map with a side below 3 contains no such box (half of its side rounds to 0) and is used whole.
     """
     if min(height, width) < 3:
         return slice(0, height), slice(0, width)

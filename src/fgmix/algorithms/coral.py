@@ -13,16 +13,16 @@ from fgmix.functional.moments import moment_distance, moments
 
 @register("coral")
 class CORAL(Algorithm):
-    """Match mean and covariance of the codes of every two source domains.
+    """Match mean and covariance of the codes of every pair of source domains.
 
         L = mean_e L_e + γ · mean_{i<j} ( mean (μ_i − μ_j)² + mean (C_i − C_j)² )
 
-    with L_e the cross-entropy of domain e, and μ_e and C_e the mean and the covariance (n − 1) of its codes. With one
+    with L_e the cross-entropy of domain e, and μ_e and C_e the mean and covariance (n − 1) of its codes. With one
     domain there is no pair, and it is ERM.
 
     Sun and Saenko, "Deep CORAL: Correlation Alignment for Deep Domain Adaptation", 2016,
-    https://arxiv.org/abs/1607.01719. Variant: DomainBed's, which adds the means to the covariances and takes every
-    pair of sources.
+    https://arxiv.org/abs/1607.01719. Variant: DomainBed's, which adds the means to the covariances and aligns
+    every pair of source domains.
     """
 
     label = "CORAL"

@@ -16,14 +16,16 @@ from fgmix.networks.discriminator import discriminator
 
 
 class DomainAdversarial(Algorithm):
-    """What DANN and CDANN share: who moves in a step, and the discriminator's loss.
+    """What DANN and CDANN share: the alternating updates, and the discriminator's loss.
 
-    Of every 1 + n steps, n move the discriminator and one moves g and h. DomainBed's count: step t = 1, 2, … is the
-    discriminator's where t mod (1 + n) < n.
+    Of every 1 + n steps (n = `d_steps`), n update the discriminator and one updates g and h. As in DomainBed, step
+    t = 1, 2, … updates the discriminator if t mod (1 + n) < n.
     """
 
     class Config(BaseConfig):
-        lam: float = search(1.0, log_uniform(1e-2, 1e2), help="weight λ of the adversary", domainbed="lambda", ge=0)
+        lam: float = search(
+            1.0, log_uniform(1e-2, 1e2), help="weight λ of the adversarial loss", domainbed="lambda", ge=0
+        )
         d_steps: int = search(
             1,
             LogUniform(0, 3, base=2, integer=True),
@@ -84,7 +86,7 @@ class DomainAdversarial(Algorithm):
         x, y = batch_of(batches)
         n = self.config.d_steps
         models_turn = (self.updates + 1) % (1 + n) == n
-        with torch.set_grad_enabled(models_turn):  # the discriminator's step needs no graph of g and h
+        with torch.set_grad_enabled(models_turn):  # a discriminator step needs no graph of g and h
             z = self.featurizer(x)
             risk = cross_entropy(self.classifier(z), y)
         told = self.discriminator_loss(z, y, domains_of(batches))
@@ -96,7 +98,7 @@ class DomainAdversarial(Algorithm):
         return {"loss": loss, "risk": risk, "discriminator": told}
 
     def discriminator_loss(self, z: Tensor, y: Tensor, domain: Tensor) -> Tensor:
-        """Loss of the discriminator D that reads v(z, y), and ρ · mean_i ‖∂ Σ l / ∂v_i‖²."""
+        """A = Σ_i w_i l(e_i, D(v_i)) + ρ · mean_i ‖∂l(e_i, D(v_i))/∂v_i‖²."""
         v = self.seen(z, y)
         v = v if v.requires_grad else v.requires_grad_()
         losses = cross_entropy(self.discriminator(v), domain, reduction="none")
@@ -107,22 +109,22 @@ class DomainAdversarial(Algorithm):
         return loss
 
     def seen(self, z: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 (CDANN's has the labels)
-        """v, what the discriminator sees of codes z (n, d) and labels y (n,)."""
+        """v, the discriminator's input, from codes z (n, d) and labels y (n,)."""
         return z
 
     def averaged(self, losses: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 (CDANN's has the labels)
-        """The mean of the samples' losses (n,)."""
+        """Σ_i w_i l_i of the samples' losses l (n,)."""
         return losses.mean()
 
 
 @register("dann")
 class DANN(DomainAdversarial):
-    """Domain-adversarial network: codes from which a discriminator cannot tell the source domain.
+    """Domain-adversarial network: codes from which a discriminator cannot predict the source domain.
 
-        D:     min  mean l(e, D(z)) + ρ · mean ‖∂l(e, D(z))/∂z‖²
-        g, h:  min  mean l(y, h(z)) − λ · (the above)
+        D:     min  A = mean_i l(e_i, D(z_i)) + ρ · mean_i ‖∂l(e_i, D(z_i))/∂z_i‖²
+        g, h:  min  mean_i l(y_i, h(z_i)) − λ · A
 
-    with z = g(x), e the sample's domain and l the cross-entropy. D takes n = `d_steps` steps for each step of g and h.
+    with e_i the domain of sample i and l the cross-entropy. D takes n = `d_steps` steps for each step of g and h.
 
     Ganin et al., "Domain-Adversarial Training of Neural Networks", 2016, https://arxiv.org/abs/1505.07818. Variant:
     DomainBed's, which alternates steps instead of the paper's gradient reversal.
@@ -144,17 +146,17 @@ class DANN(DomainAdversarial):
 
 @register("cdann")
 class CDANN(DomainAdversarial):
-    """Conditional DANN: a discriminator that knows the class cannot tell the source domain from the code.
+    """Conditional DANN: a discriminator that knows the class cannot predict the source domain from the code.
 
-        D, u:  min  Σ_i w_i l(e_i, D(v_i)) + ρ · mean ‖∂l(e_i, D(v_i))/∂v_i‖²,    v_i = z_i + u_{y_i}
-        g, h:  min  mean l(y, h(z)) − λ · (the above)
+        D, u:  min  A = Σ_i w_i l(e_i, D(v_i)) + ρ · mean_i ‖∂l(e_i, D(v_i))/∂v_i‖²,    v_i = z_i + u_{y_i}
+        g, h:  min  mean_i l(y_i, h(z_i)) − λ · A
 
-    with u_c a learned embedding of class c and w_i = 1 / (number of classes · samples of class y_i): every class counts
-    the same. D and u take n = `d_steps` steps for each step of g and h.
+    with u_c a learned embedding of class c and w_i = 1 / (number of classes · samples of class y_i): every class has
+    the same weight. D and u take n = `d_steps` steps for each step of g and h.
 
     Li et al., "Deep Domain Generalization via Conditional Invariant Adversarial Networks", 2018,
-    https://doi.org/10.1007/978-3-030-01267-0_38. Variant: DomainBed's, one discriminator that reads the class for the
-    paper's one per class; its number of classes is 1 + the highest label in the batch.
+    https://doi.org/10.1007/978-3-030-01267-0_38. Variant: DomainBed's, one discriminator that receives the class
+    instead of one per class; the number of classes in w_i is 1 + the highest label in the batch.
     """
 
     label = "CDANN"

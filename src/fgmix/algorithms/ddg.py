@@ -20,33 +20,34 @@ from fgmix.networks.images import PixelRange, image_channels
 from fgmix.networks.patch_discriminator import PatchDiscriminator, discriminator_loss, generator_loss
 
 PAPER_STAGE0 = 25_000 / 35_000  # 25,000 steps of stage 0, 10,000 of stage 1
-PIXEL = 0.5 / 0.226  # one unit of [−1, 1] in ImageNet-normalised pixels, whose deviation is 0.226 on average
+PIXEL = 0.5 / 0.226  # one unit of [−1, 1] in ImageNet-normalised pixels (mean standard deviation 0.226)
 
 
 @register("ddg")
 class DDG(Algorithm):
-    """Train on images that keep their class while all other variation is another image's.
+    """Train on generated images that combine the semantics of one image with the variation of another.
 
-    E_s (the featurizer) gives the semantic code f, E_v the variation code s, Dec an image of both. Images come in pairs
-    a, b; a swap is x_ab = Dec(s_a, f_b). Sums below run over the pair: each term is there for a and for b.
+    E_s (the featurizer) gives the semantics f, E_v the variation s, and Dec decodes both to an image. Images come in
+    pairs (a, b); x_ab = Dec(s_a, f_b). Sums below are over the pair: each term occurs for a and for b.
 
-    Stage 0, for the first `stage0` of the run, is a GAN; the base model is not trained:
+    Stage 0, a share `stage0` of the steps, trains a GAN with the least-squares losses L_D and L_adv; the base model is
+    not trained:
 
         D:         Σ L_D(x_ba, x_a)
         E_v, Dec:  Σ L_adv(x_ab) + ½·Σ |Dec(s_a, f_a) − x_a| + ω_c·Σ |Dec(E_v(x_ab), E_s(x_ba)) − x_a|
 
-    Stage 1 freezes a snapshot of E_s, E_v, Dec, which makes the swaps x_ab, and minimises over h, E_s, E_v, Dec
+    Stage 1 takes a snapshot of E_s, E_v, Dec, which generates the x_ab, and minimises over h, E_s, E_v, Dec
 
-        4·CE(h(E_s(x)), y) + w·Σ mean max(r_a − γ, 0) + ½·Σ CE(h(E_s(x_ab)), y_a)
-        r_a = mean |Dec(s_a, E_s(a⁺)) − x_a|,  a⁺ another image of a's class and domain
-        after w ← clip(w + η·(mean r_a − γ), 0, 1)
+        r_a = mean |Dec(s_a, E_s(a⁺)) − x_a| per image,    w ← clip(w + η·(mean r_a − γ), 0, 1)
+        L = 4·CE(h(E_s(x)), y) + w·Σ mean max(r_a − γ, 0) + ½·Σ CE(h(E_s(x_ab)), y_a)
 
-    the Lagrangian of "an image follows from its own variation and the semantics of its class, up to γ", with dual w.
-    Errors of pixels are in ImageNet-normalised units, as the authors' weights and γ are, whatever the inputs' range is.
+    with a⁺ another image of a's class and domain: the Lagrangian of the constraint that an image is reconstructed from
+    its own variation and the semantics of its class up to an error γ, with dual variable w. Pixel errors are in
+    ImageNet-normalised units, those of the authors' weights and γ, for any range of the inputs.
 
     Zhang et al., "Towards Principled Disentanglement for Domain Generalization", 2022,
-    https://arxiv.org/abs/2111.13839. Variant: the authors' code, https://github.com/hlzhang109/DDG, with pairs drawn
-    from the step's batch; differences in docs/algorithms/ddg.md.
+    https://arxiv.org/abs/2111.13839. Variant: the authors' code, https://github.com/hlzhang109/DDG, with pairs from
+    the step's batch; differences are listed in docs/algorithms/ddg.md.
     """
 
     label = "DDG"
@@ -124,7 +125,7 @@ class DDG(Algorithm):
 
     @property
     def stage0_steps(self) -> int:
-        """Steps of stage 0; the next one begins stage 1."""
+        """Number of steps of stage 0."""
         return self.first_base_step(self.config)
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
@@ -139,7 +140,7 @@ class DDG(Algorithm):
             self.begin_stage1()
         return self.update_model(x, y, pair, positives(sizes, y)[pair])
 
-    # Stage 0. Tensors of a pair hold the images a, then as many b: one pass for both, and `other` exchanges them.
+    # Stage 0. Tensors of a pair contain the images a, then as many b: one pass for both; `other` exchanges the halves.
 
     def update_gan(self, x: Tensor) -> dict[str, Tensor]:
         """One step of D, then one of E_v and Dec against the new D; x (2n, c, h, w) is a pair."""
@@ -172,7 +173,7 @@ class DDG(Algorithm):
     def _cycle(self, swap: Tensor, u: Tensor) -> Tensor:
         """mean |Dec(E_v(x_ab), E_s(x_ba)) − x_a|: swapping twice gives the image back.
 
-        By the toss of a coin the gradient reaches either E_v's weights, the swap being a constant, or the swap.
+        With probability ½ each the gradient reaches either the weights of E_v, with the swap a constant, or the swap.
         """
         weights_learn = bool(torch.rand(()) < 0.5)
         if self._cycle_weight() == 0:
@@ -186,11 +187,11 @@ class DDG(Algorithm):
         return pixel_errors(self.generator.decode(s, other(f), (u.shape[-2], u.shape[-1])), u).mean()
 
     def _cycle_weight(self) -> float:
-        """ω_c: 0 for a fifth of stage 0, then 0.005 more every step."""
+        """ω_c: 0 for the first fifth of stage 0, then it grows by 0.005 per step up to `cycle_weight`."""
         return min(0.005 * max(0.0, self.updates - 0.2 * self.stage0_steps), self.config.cycle_weight)
 
     def _set_learning_rates(self) -> None:
-        """A tenth at 0.6 of stage 0, a hundredth at 0.9; a function of the step's number, so nothing to save."""
+        """Divided by 10 at 60 % and again at 90 % of stage 0; a function of the step, so nothing to save."""
         progress = self.updates / self.stage0_steps
         lr = self.config.lr_generator * 0.1 ** ((progress >= 0.6) + (progress >= 0.9))
         for group in (*self.optimizer_D.param_groups, *self.optimizer_generator.param_groups):
@@ -199,7 +200,7 @@ class DDG(Algorithm):
     # Stage 1
 
     def begin_stage1(self) -> None:
-        """Freeze what makes the swaps, and start the generator's optimiser afresh at its full rate."""
+        """Take the snapshot that generates the swaps, and reset the generator's optimiser and its learning rate."""
         self.snapshot_E_s.load_state_dict(self.featurizer.state_dict())
         self.snapshot_generator.load_state_dict(self.generator.state_dict())
         self.optimizer_generator.state.clear()
@@ -244,7 +245,7 @@ class DDG(Algorithm):
 def draw_pairs(sizes: list[int], n: int, device: torch.device) -> Tensor:
     """Indices (2·k·n,) into the concatenated batch: the first n samples of every domain are a, the last n, shuffled, b.
 
-    Shuffled, a swap crosses domains.
+    b is shuffled so that swaps cross domains.
 
     >>> draw_pairs([4, 4], 1, torch.device("cpu"))[:2].tolist()  # b is 3 and 7 in random order
     [0, 4]
@@ -266,11 +267,10 @@ def other(pair: Tensor) -> Tensor:
 
 
 def positives(sizes: list[int], y: Tensor) -> Tensor:
-    """For every sample of the concatenated batch another one of its class.
+    """For every sample of the concatenated batch, the index of another one of its class.
 
-    In batches of a `PairedSampler` that is the sample half a batch away, which is no second copy of the same image.
-    In any other batch it is a random one of the class in the domain, or else in any domain, or the sample itself where
-    the class has no other.
+    In batches of a `PairedSampler` it is the sample half a batch away, which is never the same image. In other batches
+    it is a random other sample of the class in the domain, else in any domain, else the sample itself.
 
     Args:
         sizes: samples of each domain.
@@ -289,7 +289,7 @@ def positives(sizes: list[int], y: Tensor) -> Tensor:
 
 
 def half_away(samples: Tensor) -> Tensor:
-    """The samples with their halves exchanged; the middle one of an odd number stays.
+    """The samples with their halves exchanged; with an odd number the middle one stays.
 
     >>> half_away(torch.arange(5)).tolist()
     [3, 4, 2, 0, 1]
@@ -299,7 +299,7 @@ def half_away(samples: Tensor) -> Tensor:
 
 
 def fixed(E_s: nn.Module, x: Tensor) -> Tensor:
-    """E_s(x) as a constant that leaves no trace: evaluation mode, so that batch-norm's statistics stand still too."""
+    """E_s(x) as a constant, in evaluation mode so that batch-norm statistics do not change either."""
     training = E_s.training
     E_s.eval()
     with torch.no_grad():
@@ -327,7 +327,7 @@ def hinge(r: Tensor, margin: float) -> Tensor:
 
 
 def dual_step(w: Tensor, r: Tensor, margin: float, eta: float) -> Tensor:
-    """w ← clip(w + η·(r − γ), 0, 1): grows while the constraint r ≤ γ is broken, fades while it holds.
+    """w ← clip(w + η·(r − γ), 0, 1): grows while the constraint r ≤ γ is violated, decays while it holds.
 
     >>> round(dual_step(torch.tensor(0.5), torch.tensor(1.25), margin=0.25, eta=0.01).item(), 6)
     0.51

@@ -23,16 +23,16 @@ class EQRM(Algorithm):
         L = mean_e L_e  before step `burn_in`,   F⁻¹(α)  from then on,    F(r) = 1/k Σ_e Φ((r − L_e)/s)
 
     with L_e the cross-entropy of domain e and F the distribution function of a Gaussian kernel density estimate of the
-    risks, of bandwidth s = 1.06 · std(L) · k^(−1/5). The quantile lies between those of the lowest and the highest
-    risk's kernel, where bisection finds its place t,
+    risks, of bandwidth s = 1.06 · std(L) · k^(−1/5). The quantile lies between those of the kernels of the lowest and
+    the highest risk, and bisection finds its relative position t,
 
         F⁻¹(α) = (1 − t) · min_e L_e + t · max_e L_e + s · Φ⁻¹(α),    t constant in the gradient
 
-    At step `burn_in` Adam restarts, with learning rate `lr_after`.
+    At step `burn_in` Adam is reset and gets the learning rate `lr_after`.
 
     Eastwood et al., "Probable Domain Generalization via Quantile Risk Minimization", 2022, algorithm 1,
-    https://arxiv.org/abs/2207.09944. Variant: DomainBed's, which is the authors'. Its random draws of `burn_in` are not
-    whole numbers, so that Adam does not restart with them.
+    https://arxiv.org/abs/2207.09944. Variant: DomainBed's, which is the authors'. It samples `burn_in` as a
+    real number, for which Adam is never reset.
     """
 
     label = "EQRM"
@@ -52,7 +52,7 @@ class EQRM(Algorithm):
         burn_in: float = search(
             2500.0,
             LogUniform(2.5, 3.5),
-            help="step from which the quantile takes the place of the mean; Adam restarts if it is a whole number",
+            help="step from which the quantile replaces the mean; Adam is reset there if it is an integer",
             domainbed="eqrm_burnin_iters",
             ge=0,
         )
@@ -77,7 +77,7 @@ class EQRM(Algorithm):
 def kernel_quantile(L: Tensor, alpha: float) -> Tensor:
     """The α-quantile of a Gaussian kernel density estimate of L (k,), at least two numbers; in float64.
 
-    Its place t between the extremes is constant in the gradient.
+    Its position t between the extremes is constant in the gradient.
 
     Example:
         >>> round(kernel_quantile(torch.tensor([1.0, 2.0, 3.0]), 0.5).item(), 6)  # symmetric: the median is the mean
@@ -91,7 +91,7 @@ def kernel_quantile(L: Tensor, alpha: float) -> Tensor:
 
 
 def _place(L: Tensor, low: Tensor, high: Tensor, bandwidth: Tensor, alpha: float) -> Tensor:
-    """t in [0, 1] with F(low + t (high − low)) = α, by bisection without a look at the numbers: no wait for a GPU."""
+    """t in [0, 1] with F(low + t (high − low)) = α, by bisection on the device, without GPU synchronisation."""
     below, above = torch.zeros_like(low), torch.ones_like(low)
     for _ in range(BISECTIONS):
         t = (below + above) / 2

@@ -16,7 +16,7 @@ class ERM(Algorithm):
 
         L(θ, φ) = 1/(k·b) Σ_e Σ_i l(y_{e,i}, h_φ(g_θ(x_{e,i})))
 
-    with l the cross-entropy. No setting of its own.
+    with l the cross-entropy. It has no settings of its own.
 
     Vapnik, "An Overview of Statistical Learning Theory", 1999, https://doi.org/10.1109/72.788640. Variant: DomainBed's,
     one cross-entropy on the concatenated batch.

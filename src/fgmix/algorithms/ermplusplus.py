@@ -17,18 +17,18 @@ from fgmix.algorithms._registry import register
 
 @register("ermplusplus")
 class ERMPlusPlus(Algorithm):
-    """ERM with a linear probe first and a running average of the weights, which predicts.
+    """ERM that starts with a linear probe and predicts with a running average of the weights.
 
-        step t = 1, 2, …:   w ← Adam(w, ∂CE/∂w),  of w the classifier alone while t ≤ `linear_steps` + 1
+        step t = 1, 2, …:   w ← Adam(w, ∂CE/∂w),  the classifier only while t ≤ `linear_steps` + 1
                             θ ← w  while t < `average_start`,   θ ← (n θ + w)/(n + 1)  from then on
 
-    with w the weights that train, θ those of g and h, which predict, and n the number of averages taken, this one
-    included. Running statistics of batch-norm are averaged as the weights are; where batch-norm is not frozen, g then
-    also sees the batch, to bring its own statistics up to date.
+    with w the trained weights, θ those of g and h, which predict, and n = t + 1 − `average_start` the number of
+    averaged steps, this one included. Running statistics of batch-norm are averaged like the weights; if batch-norm is
+    not frozen, a forward pass of g then updates its statistics.
 
     Teterwak et al., "ERM++: An Improved Baseline for Domain Generalization", 2023, https://arxiv.org/abs/2304.01973.
-    Variant: DomainBed's update. A learning rate that falls with the validation loss, a second training on all data and
-    another backbone are not part of a method here: see the docs page.
+    Variant: DomainBed's update. The schedule that follows the validation loss, the second training on all data and
+    the paper's backbone are not part of the method here: see the docs page.
     """
 
     label = "ERM++"
@@ -61,12 +61,12 @@ class ERMPlusPlus(Algorithm):
 
     @classmethod
     def steps_before(cls, setting: str, config: Config) -> int:  # type: ignore[override]  # its own Config
-        """DomainBed compares its counter of steps before the step with the one, and after it with the other."""
+        """DomainBed compares `linear_steps` with its step counter before the update, `average_start` after it."""
         return config.linear_steps + 1 if setting == "linear_steps" else max(config.average_start, 1) - 1
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        if self.updates == 0:  # what a run has done to g and h since they were copied, such as --warmup-head
+        if self.updates == 0:  # g and h may have changed since they were copied, by --warmup-head
             torch._foreach_copy_(numbers(*self.trained), numbers(self.featurizer, self.classifier))
         probing = self.updates <= self.config.linear_steps
         loss = cross_entropy(self.trained[1](self.codes(x, probing)), y)
@@ -78,7 +78,7 @@ class ERMPlusPlus(Algorithm):
         return {"loss": loss}
 
     def codes(self, x: Tensor, probing: bool) -> Tensor:
-        """Of the featurizer that trains; without a graph while it stands still."""
+        """Codes of the trained featurizer; without a graph during the linear probe."""
         with torch.set_grad_enabled(not probing):
             z: Tensor = self.trained[0](x)
         return z
@@ -86,12 +86,12 @@ class ERMPlusPlus(Algorithm):
     @torch.no_grad()
     def average(self) -> None:
         """θ ← w, or the running mean."""
-        n = self.updates + 2 - max(self.config.average_start, 1)  # this update is number `updates` + 1
+        n = self.updates + 2 - max(self.config.average_start, 1)  # t = `updates` + 1
         theta, w = numbers(self.featurizer, self.classifier), numbers(*self.trained)
         torch._foreach_lerp_(theta, w, 1 / (n + 1) if n > 0 else 1.0)
 
 
 def numbers(*modules: nn.Module) -> list[Tensor]:
-    """Parameters and floating-point buffers: batch-norm's counters are neither averaged nor copied."""
+    """Parameters and floating-point buffers; batch-norm's integer counters are neither averaged nor copied."""
     tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
     return [t.detach() for t in tensors if t.is_floating_point()]

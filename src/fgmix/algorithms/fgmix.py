@@ -26,7 +26,7 @@ class MixingConfig(BaseConfig):
 
 
 class RandomConfig(MixingConfig):
-    """… with random weights, which do not leave [0, 1] unless λ says so."""
+    """… with random weights, within [0, 1] unless λ > 1."""
 
     lam: float = setting(1.0, help="scaling factor λ of the weights; 3 for random extrapolation", gt=0)
 
@@ -60,7 +60,7 @@ class FlatnessConfig(MixingConfig):
 
 
 class FGMixConfig(FlatnessConfig):
-    """… and a prior that mixed codes are kept near to."""
+    """… and a prior that keeps mixed codes close to the original ones."""
 
     alpha: float = search(
         0.1, None, paper=choice(0.01, 0.03, 0.1, 0.3), help="weight α of the adversarial loss", ge=0, le=1
@@ -68,9 +68,9 @@ class FGMixConfig(FlatnessConfig):
 
 
 class LatentMixing(Algorithm):
-    """ERM on codes and, from step τ on, on mixed codes too, which `FGMix` makes.
+    """ERM on codes and, from step τ on, also on mixed codes from `FGMix`.
 
-    A variant is a choice of parts, with the settings that they have.
+    A variant is a choice of arguments of `FGMix`, with their settings.
     """
 
     Config: ClassVar[type[MixingConfig]] = MixingConfig
@@ -81,7 +81,7 @@ class LatentMixing(Algorithm):
     cost = 1.0
     min_domains = 2
     at_work = {"tau": 0.0}
-    parts: ClassVar[dict[str, Any]]  # arguments of FGMix that make the variant
+    parts: ClassVar[dict[str, Any]]  # arguments of FGMix that define the variant
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: MixingConfig) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
@@ -92,11 +92,11 @@ class LatentMixing(Algorithm):
             )
         shared = ("n", "domains_per_tuple", "lam", "gamma", "alpha", "directions", "scale")
         settings = {name: value for name, value in config.as_dict().items() if name in shared}
-        # The policy's initial weights take nothing from the generator that ERM would find afterwards.
+        # Initialising the policy must not advance the generator: ERM's random numbers stay the same.
         with torch.random.fork_rng(devices=[]):
             self.mixer = FGMix(self.code_size, classifier, **{**settings, **self.parts})
         if isinstance(config, FlatnessConfig):
-            # A group of the one optimiser: a second one would cost half a millisecond a step.
+            # A parameter group, not a second optimiser, which would cost half a millisecond per step.
             self.optimizer.add_param_group(
                 {"params": list(self.mixer.parameters()), "lr": config.eta2, "weight_decay": 0.0}
             )
@@ -121,12 +121,12 @@ class LatentMixing(Algorithm):
             metrics = self.trunk_metrics()
             loss = total = cross_entropy(self.classifier(z), y)
         else:
-            # On the host, which then counts them without waiting for a device.
+            # On the host, where counting them needs no GPU synchronisation.
             domains = torch.cat([torch.full((len(y_e),), e) for e, (_, y_e) in enumerate(batches)])
             mixed = self.mixer(z, y, domains, self.classifier)
             metrics = mixed.metrics
             loss = cross_entropy(self.classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
-            # Three losses with no parameter in common: one backward pass is three.
+            # The three losses share no parameters: one backward pass serves all.
             total = loss + mixed.policy_loss + mixed.discriminator_loss
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()
@@ -136,28 +136,29 @@ class LatentMixing(Algorithm):
 
 def first_mixing_step(config: MixingConfig) -> int:
     """τ: the first step that mixes, counted from 1 as in the paper (t ≥ τ)."""
-    return math.ceil(round(config.tau * config.steps, 6))  # rounded: in floats 0.07·100 is more than 7
+    return math.ceil(round(config.tau * config.steps, 6))  # rounded: in floating point 0.07·100 > 7
 
 
 @register("fgmix")
 class FGMixAlgorithm(LatentMixing):
-    """Mix same-class codes of all source domains with weights that are learned towards flat minima.
+    """Mix same-class codes of all source domains, with mixing weights learned to favour flat minima.
 
-    From step τ on, with the codes z of one forward pass:
+    From step τ on, with the codes z of one forward pass and n tuples of k samples of one class:
 
-        s_i = Σ_{j≠i} A_ω(g_i, g_j),  a = softmax(s),  ã_i = λ a_i − (λ−1)/k,  z_mix = Σ_i ã_i z_i
-        θ, φ:   (Σ_batch l(y, h_φ(z)) + Σ_n l(y, h_φ(z_mix))) / (k·b + n),  ã constant
-        ω, λ:   (1−α)·L_flat + α·mean log(1 − d(z_mix))
-        d:      −α·mean[log d(ẑ) + log(1 − d(z_mix))]
+        s_i = Σ_{j≠i} A_ω(g_i, g_j),   a = softmax(s),   ã_i = λ a_i − (λ − 1)/k,   z_mix = Σ_i ã_i z_i
+        θ, φ:   (Σ_batch l(y, h_φ(z)) + Σ_n l(y, h_φ(z_mix))) / (k·b + n)       ã constant
+        ω, λ:   (1 − α) L_flat + α mean log(1 − d(z_mix))                       z and φ constant
+        d:      −α mean [log d(ẑ) + log(1 − d(z_mix))]                          ẑ ~ N(μ, diag σ²)
+        L_flat = mean over directions u of (L(φ) − L(φ + γ u/‖u‖))²,            L(φ) = mean l(y, h_φ(z_mix))
 
-    where g_i is the gradient of sample i's loss in φ, A_ω and λ are learned, and d is a discriminator against ẑ, drawn
-    from the moving Gaussian of the codes. Before τ a step is ERM's, bit for bit; it only updates that Gaussian. All
-    updates use the values of the same forward pass.
+    where g_i = ∂l(y, h_φ(z_i))/∂φ, A_ω and λ are learned, d is a discriminator, and μ, σ² are moving averages of the
+    codes. Before τ a step is bit-identical to ERM's and also updates μ and σ². All updates use the values of the same
+    forward pass.
 
     Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization",
-    2022, https://arxiv.org/abs/2209.14742. `docs/algorithms/fgmix.md` lists every decision that the paper leaves open.
-    The variants `fgmix_a` to `fgmix_f` are those of its ablation study. `fgmix.FGMix` is the mixing alone, for your own
-    training loop.
+    2022, https://arxiv.org/abs/2209.14742. `docs/algorithms/fgmix.md` lists every choice that the paper leaves open.
+    The variants `fgmix_a` to `fgmix_f` are those of its ablation study. `fgmix.FGMix` is the mixing step as a module,
+    for your own training loop.
     """
 
     label = "FGMix"

@@ -13,17 +13,17 @@ from fgmix.algorithms._registry import register
 
 @register("fish")
 class Fish(Algorithm):
-    """Match the domains' gradients: one step per domain in turn, then a move towards the end point.
+    """Match the domains' gradients: one inner step per domain in turn, then a partial move to the end point.
 
         θ̃ ← θ;   for each domain e in turn:   θ̃ ← Adam(θ̃, ∂L_e(θ̃)/∂θ̃);      θ ← θ + η (θ̃ − θ)
 
-    with L_e the cross-entropy of domain e. To second order in the inner learning rate the move raises the inner
-    products of the domains' gradients. The inner Adam keeps its moments from step to step. The network itself takes the
-    inner steps: θ is copied to a list of tensors, and no second network is built.
+    with L_e the cross-entropy of domain e. To second order in the inner learning rate, this increases the
+    inner products of the domains' gradients. Adam keeps its moments from step to step. The inner steps update the
+    network itself: θ is copied to a list of tensors, and no second network is built.
 
     Shi et al., "Gradient Matching for Domain Generalization", 2022, https://arxiv.org/abs/2104.09937. Variant:
-    DomainBed's, which visits all domains in their own order (the paper's random order: `shuffle`) and moves by η, not
-    by η divided by the number of inner steps.
+    DomainBed's, which visits all domains in a fixed order (the paper's random order: `shuffle`) and does not divide η
+    by the number of inner steps.
     """
 
     label = "Fish"
@@ -47,7 +47,7 @@ class Fish(Algorithm):
     config: Config  # narrows the base's type
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
-        theta_inner = self.weights()  # θ̃: the network's own tensors, which the optimiser moves
+        theta_inner = self.weights()  # θ̃: the network's own tensors, which the optimiser updates
         theta = [t.clone() for t in theta_inner]
         order = torch.randperm(len(batches)).tolist() if self.config.shuffle else range(len(batches))
         L = []
@@ -62,5 +62,5 @@ class Fish(Algorithm):
         return {"loss": torch.stack(L).mean()}
 
     def weights(self) -> list[Tensor]:
-        """What is moved: parameters, and batch-norm's running averages (its integer counters run on)."""
+        """What is interpolated: parameters and batch-norm's running statistics (not its integer counters)."""
         return [t.detach() for t in (*self.parameters(), *self.buffers()) if t.is_floating_point()]

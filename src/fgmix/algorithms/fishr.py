@@ -16,25 +16,25 @@ from fgmix.algorithms._registry import register
 
 @register("fishr")
 class Fishr(Algorithm):
-    """Match the variances of the classifier's per-sample gradients over the source domains.
+    """Match the variances of the classifier's per-sample gradients between the source domains.
 
         V_e = var_i ∂l(y_i, h_φ(z_i))/∂φ  (biased, per element)
-        u_e ← V_e + γ u_e  (the old u_e constant, at first 0)
+        u_e ← V_e + γ u_e  (the old u_e constant, initially 0)
         L = CE + λ_t · 1/k Σ_e mean (u_e − ū)²,    ū = mean_e u_e
 
-    λ_t = 0 before step `anneal`, λ from then on; Adam restarts at that step, because the gradient's size jumps. The
-    running sums u are updated from the first step on, so that they are warm by then. With one domain it is ERM.
+    λ_t = 0 before step `anneal`, λ from then on; at that step Adam is reset, because the magnitude of the gradients
+    changes abruptly. The running sums u accumulate from the first step. With one domain it is ERM.
 
-    For a linear head under cross-entropy a sample's gradient is r ⊗ [z, 1] with r = softmax − onehot, so over a
-    domain's n samples
+    For a linear head under cross-entropy a sample's gradient is r ⊗ [z, 1] with r = softmax − onehot, so over the
+    n samples of a domain, with elementwise squares,
 
         V_W = (R²)ᵀ(Z²)/n − (RᵀZ/n)²,    V_b = mean R² − (mean R)²
 
-    and no sample's gradient is formed. Any other head goes through `torch.func`.
+    and no per-sample gradient is materialised. Other heads use `torch.func`.
 
     Ramé et al., "Fishr: Invariant Gradient Variances for Out-of-Distribution Generalization", 2022,
-    https://arxiv.org/abs/2109.02934. Variant: DomainBed's, which is the authors': u is a sum, not an average (it
-    divides by 1 − γ), and the distance is a mean over elements.
+    https://arxiv.org/abs/2109.02934. Variant: DomainBed's, which is the authors': u is a running sum, not an
+    average (which would be (1 − γ)·u), and the penalty is a mean over elements.
     """
 
     label = "Fishr"
@@ -76,7 +76,7 @@ class Fishr(Algorithm):
         o = self.classifier(torch.cat(z))
         risk = cross_entropy(o, torch.cat([y for _, y in batches]))
         active = self.updates >= self.config.anneal
-        with torch.set_grad_enabled(active):  # before the anneal step u only gathers: no graph is kept for it
+        with torch.set_grad_enabled(active):  # before step `anneal` u only accumulates: no graph is kept
             u = self.variances(z, o.split([len(z_e) for z_e in z]), batches) + self.config.gamma * self.u
             penalty = spread(u)
         self.u = u.detach()
@@ -86,7 +86,7 @@ class Fishr(Algorithm):
         """V (k, P) of codes z and logits o, k tensors each."""
         h = self.classifier
         dtype = next(h.parameters()).dtype
-        with torch.autocast(z[0].device.type, enabled=False):  # differences of near numbers: half precision loses them
+        with torch.autocast(z[0].device.type, enabled=False):  # differences of near-equal numbers need full precision
             Z = [z_e.to(dtype) for z_e in z]
             if type(h) is not nn.Linear:
                 return torch.stack([general_variance(h, Z_e, y) for Z_e, (_, y) in zip(Z, batches)])

@@ -13,15 +13,14 @@ from fgmix.functional.domains import domain_risks
 
 @register("groupdro")
 class GroupDRO(Algorithm):
-    """Minimise the risk of the worst source domain, by domain weights that follow the risks.
+    """Minimise a weighted risk whose weights shift to the source domains with the highest risk.
 
-        q_e ← q_e · exp(η L_e), normalised to Σ_e q_e = 1;    L = Σ_e q_e L_e, with q constant
+        q_e ← q_e · exp(η L_e) / Σ_j q_j · exp(η L_j),    L = Σ_e q_e L_e  with q constant
 
-    with L_e the cross-entropy of domain e.
+    with L_e the cross-entropy of domain e and q initially uniform.
 
     Sagawa et al., "Distributionally Robust Neural Networks for Group Shifts", 2020, algorithm 1,
-    https://arxiv.org/abs/1911.08731. Variant: DomainBed's, a domain for a group and one batch of every domain in each
-    step.
+    https://arxiv.org/abs/1911.08731. Variant: DomainBed's, where a group is a domain and every step uses all of them.
     """
 
     label = "GroupDRO"
@@ -51,7 +50,7 @@ class GroupDRO(Algorithm):
 
 
 def reweighted(q: Tensor, L: Tensor, eta: float) -> Tensor:
-    """Exponentiated-gradient step of the weights, q_e exp(η L_e) / Σ q_e' exp(η L_e').
+    """Exponentiated-gradient step of the weights, q_e · exp(η L_e) / Σ_j q_j · exp(η L_j).
 
     As a softmax, which cannot overflow however large η L is.
 

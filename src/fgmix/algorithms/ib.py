@@ -52,12 +52,12 @@ class IBERM(Algorithm):
 
         L = mean_e L_e + λ_t · mean_e mean_j var z_{e,j}
 
-    with L_e the cross-entropy of domain e and var z_{e,j} the variance (n − 1) of its codes' number j: a bound on the
-    codes' entropy. λ_t = 0 before step `ib_anneal`, λ from then on; Adam restarts at that step, because the gradient's
-    size jumps.
+    with L_e the cross-entropy of domain e and var z_{e,j} the variance (n − 1) of coordinate j of its codes, which
+    bounds their entropy. λ_t = 0 before step `ib_anneal`, λ from then on; at that step Adam is reset, because the
+    magnitude of the gradients changes abruptly.
 
     Ahuja et al., "Invariance Principle Meets Information Bottleneck for Out-of-Distribution Generalization", 2021,
-    https://arxiv.org/abs/2106.06607. Variant: DomainBed's, on the codes within each domain.
+    https://arxiv.org/abs/2106.06607. Variant: DomainBed's, the variance of the codes within each domain.
     """
 
     label = "IB-ERM"
@@ -87,10 +87,10 @@ class IBERM(Algorithm):
 class IBIRM(Algorithm):
     """IRM with an information bottleneck: invariant features of low variance.
 
-        L = mean_e L_e + κ_t · mean_e G_e + λ_t · mean_e mean_j var z_{e,j}
+        L = mean_e L_e + κ_t · mean_e G_{e,even} · G_{e,odd} + λ_t · mean_e mean_j var z_{e,j}
 
-    with G_e IRM's penalty of domain e (see `irm`) and the bottleneck of IB-ERM (see `ib_erm`). κ_t = 1 before step
-    `irm_anneal`, κ from then on; λ_t = 0 before step `ib_anneal`, λ from then on; Adam restarts at either step.
+    with the penalty of IRM (see `irm`) and the bottleneck of IB-ERM (see `ib_erm`). κ_t = 1 before step `irm_anneal`,
+    κ from then on; λ_t = 0 before step `ib_anneal`, λ from then on; Adam is reset at either step.
 
     Ahuja et al., "Invariance Principle Meets Information Bottleneck for Out-of-Distribution Generalization", 2021,
     https://arxiv.org/abs/2106.06607. Variant: DomainBed's.
@@ -125,7 +125,7 @@ class IBIRM(Algorithm):
 
 
 def mean_variance(z: Iterable[Tensor]) -> Tensor:
-    """mean_e mean_j var z_{e,j} of codes z_e (b_e, d), at least two of each domain.
+    """mean_e mean_j var z_{e,j} of codes z_e (b_e, d), at least two per domain.
 
     Example:
         >>> mean_variance([torch.tensor([[0.0, 1.0], [2.0, 1.0]])]).item()

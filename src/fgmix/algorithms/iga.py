@@ -17,11 +17,11 @@ class IGA(Algorithm):
 
         L = mean_e L_e + λ · Σ_e ‖g_e − ḡ‖²,    g_e = ∂L_e/∂θ,  ḡ = mean_e g_e constant
 
-    with L_e the cross-entropy of domain e and θ all parameters: the trace of the gradients' covariance. Its gradient is
-    of second order, by a backward pass through the backward passes. With one domain it is ERM.
+    with L_e the cross-entropy of domain e and θ all parameters. The penalty is k times the trace of the gradients'
+    covariance; it is differentiated through the backward passes. With one domain it is ERM.
 
     Koyama and Yamaguchi, "When is invariance useful in an Out-of-Distribution Generalization problem?", 2020,
-    https://arxiv.org/abs/2008.01883. Variant: DomainBed's, a sum over domains (the paper's is a mean) and ḡ constant.
+    https://arxiv.org/abs/2008.01883. Variant: DomainBed's, a sum over domains (the paper has a mean) and ḡ constant.
     """
 
     label = "IGA"
@@ -38,19 +38,19 @@ class IGA(Algorithm):
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         theta = [p for p in self.parameters() if p.requires_grad]
-        # A pass per domain: k backward passes through one joint graph would each touch all samples.
+        # One forward pass per domain: k backward passes through a joint graph would each process all samples.
         L = torch.stack([cross_entropy(self.predict(x), y) for x, y in batches])
         g = [torch.autograd.grad(L_e, theta, create_graph=True, materialize_grads=True) for L_e in L.unbind()]
-        penalty = torch.stack([trace_of_covariance(torch.stack(of_one)) for of_one in zip(*g)]).sum()
+        penalty = torch.stack([scatter(torch.stack(of_one)) for of_one in zip(*g)]).sum()
         risk = L.mean()
         return {"loss": risk + self.config.lam * penalty, "risk": risk, "penalty": penalty}
 
 
-def trace_of_covariance(g: Tensor) -> Tensor:
+def scatter(g: Tensor) -> Tensor:
     """Σ_e ‖g_e − ḡ‖² of the gradients g (k, …) of one parameter tensor, ḡ = mean_e g_e constant.
 
     Example:
-        >>> trace_of_covariance(torch.tensor([[1.0, 0.0], [3.0, 0.0]])).item()
+        >>> scatter(torch.tensor([[1.0, 0.0], [3.0, 0.0]])).item()
         2.0
     """
     return (g - g.mean(0).detach()).square().sum()

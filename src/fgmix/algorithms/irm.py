@@ -17,16 +17,13 @@ from fgmix.functional.precision import widened
 class IRM(Algorithm):
     """Learn features on which one classifier is optimal in every source domain at once.
 
-        L = mean_e L_e + λ_t · mean_e ‖∇_{w | w = 1} L_e(w · h(g(x)))‖²
+        L = mean_e L_e + λ_t · mean_e G_{e,even} · G_{e,odd}
+        G = ∂/∂w mean_i l(y_i, w·o_i) at w = 1  =  mean_i (p_iᵀ o_i − o_{i,y_i}),    p_i = softmax(o_i)
 
-    with L_e the cross-entropy of domain e and w a scale of the logits: IRMv1's penalty. The gradient's square is
-    estimated without bias by the product of the gradients on the even and on the odd samples of the batch; it may be
-    negative. Under cross-entropy, with logits o and p = softmax(o), the gradient has the closed form
-
-        ∂_w l(y, w · o) at w = 1  =  pᵀo − o_y
-
-    so that no second derivative is taken. λ_t = 1 before step `anneal`, λ from then on; Adam restarts at that step,
-    because the gradient's size jumps.
+    with L_e the cross-entropy of domain e, o_i the logits and G_{e,even}, G_{e,odd} the gradients on the even and the
+    odd samples of its batch. Their product is an unbiased estimate of the squared gradient of IRMv1; it may be
+    negative. With the closed form of G no second derivative is taken. λ_t = 1 before step `anneal`, λ from then on; at
+    that step Adam is reset, because the magnitude of the gradients changes abruptly.
 
     Arjovsky et al., "Invariant Risk Minimization", 2019, https://arxiv.org/abs/1907.02893. Variant: DomainBed's.
     """
@@ -65,7 +62,7 @@ class IRM(Algorithm):
 
 
 def invariance_penalty(o: Tensor, y: Tensor) -> Tensor:
-    """G_even · G_odd, with G the gradient of the mean cross-entropy of w · o in w at w = 1.
+    """G_even · G_odd, with G the gradient of the mean cross-entropy of w·o with respect to w at w = 1.
 
     Args:
         o: logits (b, C), at least two samples.

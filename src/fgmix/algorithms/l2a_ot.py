@@ -20,7 +20,7 @@ from fgmix.networks.small_cnn import SmallCNN
 
 
 class Critic(nn.Module):
-    """A classifier of images of its own (D of domains, C of classes): features, then one linear layer."""
+    """An image classifier (D of domains, C of classes): features, then one linear layer."""
 
     def __init__(self, features: nn.Module, width: int, n_outputs: int) -> None:
         super().__init__()
@@ -34,21 +34,21 @@ class Critic(nn.Module):
 
 @register("l2a_ot")
 class L2AOT(Algorithm):
-    """Train on generated novel domains, as far as possible from the sources and from each other.
+    """Train on generated novel domains that are far from the source domains and from each other.
 
-    A generator G translates each image of source e to novel domain k+e. Distances d are energy distances of optimal
-    transport between codes of a domain critic D; a class critic C and a cycle keep the label and the content:
+        x̂_e = G(x_e, k+e)
+        L_G = −λ_domain·(Σ_e d(D(x_e), D(x̂_e)) + mean_{i<j} d(D(x̂_i), D(x̂_j)))
+              + λ_cycle·Σ_e mean|G(x̂_e, e) − x_e| + λ_CE·Σ_e CE(C(x̂_e), y_e)           for G only
+        L_F = ½·CE(h(g(x)), y) + ½·CE(h(g(x̂)), y)                                      x̂ a constant; for g, h only
 
-        L_G = −λ_domain·(Σ_e d(D(x_e), D(x̂_e)) + mean_{e<e'} d(D(x̂_e), D(x̂_e'))),    x̂_e = G(x_e, k+e)
-              + λ_cycle·Σ_e mean|G(x̂_e, e) − x_e| + λ_CE·Σ_e CE(C(x̂_e), y_e)                    for G only
-        L_F = ½·CE(h(g(x)), y) + ½·CE(h(g(x̂)), y),  x̂ a constant                               for the base model only
-
-    C and D learn classes and domains of the originals for the first `pretrain` of the run and are fixed after that.
+    The generator G translates the images of source domain e to novel domain k+e. d is the energy distance of optimal
+    transport between codes of a domain critic D; a class critic C and a cycle loss preserve label and content. C and D
+    are trained on the originals in a share `pretrain` of the steps, before G, and are frozen afterwards.
 
     Zhou et al., "Learning to Generate Novel Domains for Domain Generalization", 2020,
     https://arxiv.org/abs/2007.03304. Variant: the authors' code is not public; losses and order of updates follow the
-    public re-implementation https://github.com/mousecpn/L2A-OT, with the divergence debiased, as in the paper, and its
-    mistakes corrected (docs/algorithms/l2a_ot.md).
+    public re-implementation https://github.com/mousecpn/L2A-OT, with a debiased distance; differences are listed in
+    docs/algorithms/l2a_ot.md.
     """
 
     label = "L2A-OT"
@@ -58,7 +58,7 @@ class L2AOT(Algorithm):
     cost = 3.69
     keeps = "a generator"
     at_work = {"pretrain": 0.0}
-    min_domains = 2  # a diversity of one novel domain is none
+    min_domains = 2  # one novel domain has no diversity
     needs_stages = True
 
     class Config(BaseConfig):
@@ -72,12 +72,12 @@ class L2AOT(Algorithm):
         pretrain: float = setting(0.2, help="share of the steps that trains the critics C and D, before G", ge=0, lt=1)
         generated: int | None = setting(8, help="images generated per domain and step; none: the whole batch", ge=1)
         critics: Literal["small", "backbone"] = setting(
-            "small", help="networks of C and D: a small CNN, or copies of the backbone as in the paper"
+            "small", help="networks of C and D: a small CNN, or copies of the backbone"
         )
         width: int = setting(16, help="channels of G's first layer; StarGAN: 64", ge=1)
         lr_generator: float = setting(5e-4, help="learning rate of G; 1e-4 at StarGAN's width", gt=0)
         lr_critics: float = setting(1e-3, help="learning rate of C and D; 1e-4 for pre-trained backbones", gt=0)
-        debiased: bool = setting(True, help="d = 2·W(a, b) − W(a, a') − W(b, b') of half batches (paper), or W(a, b)")
+        debiased: bool = setting(True, help="d = 2·W(a, b) − W(a, a') − W(b, b') of half batches, or W(a, b)")
 
     config: Config  # narrows the base's type
 
@@ -101,7 +101,7 @@ class L2AOT(Algorithm):
         return {"loss": self.update_model(*batch_of(batches), x_novel, y_some.flatten()), **terms}
 
     def update_critics(self, batches: Batches) -> dict[str, Tensor]:
-        """One step of C on classes and of D on domains; the base model learns from the originals meanwhile."""
+        """One step of C on classes and of D on domains; the base model takes an ERM step."""
         x, y = batch_of(batches)
         domain = torch.cat([torch.full_like(y_e, e) for e, (_, y_e) in enumerate(batches)])
         terms = {
@@ -112,23 +112,23 @@ class L2AOT(Algorithm):
         optimizers = self.optimizer, self.optimizer_C, self.optimizer_D
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(terms.values())).sum().backward()  # three losses of disjoint parameters, one backward
+        torch.stack(list(terms.values())).sum().backward()  # disjoint parameters: one backward pass
         for optimizer in optimizers:
             optimizer.step()
         return terms
 
     def update_generator(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """One step of G on originals x (k, m, c, h, w), y (k, m); the terms and the novel images from before it."""
+        """One step of G on originals x (k, m, c, h, w), y (k, m); returns the terms and the images from before it."""
         terms, x_novel = self.generator_terms(x, y)
         self.optimizer_G.zero_grad(set_to_none=True)
-        # G's gradient alone: C and D are fixed functions that it passes through.
+        # Gradients of G only: C and D are frozen.
         self.generator_loss(terms).backward(inputs=list(self.G.parameters()))
         self.optimizer_G.step()
         return terms, x_novel.detach()
 
     def update_model(self, x: Tensor, y: Tensor, x_novel: Tensor, y_novel: Tensor) -> Tensor:
         """One step of the base model on originals and novel images; returns L_F."""
-        # Two passes: batch-norm should not average originals with images that are as unlike them as can be.
+        # Two passes, so that batch-norm does not pool originals with images made to differ from them.
         loss = 0.5 * cross_entropy(self.predict(x), y) + 0.5 * cross_entropy(self.predict(x_novel), y_novel)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -154,8 +154,8 @@ class L2AOT(Algorithm):
             z = self.D.features(x).unflatten(0, (k, m))
         z_novel = self.D.features(x_novel).unflatten(0, (k, m))
         d = energy_distance if self.config.debiased else transport_cost
-        i, j = torch.triu_indices(k, k, offset=1, device=x.device)  # without i = j: a spread is not a distance
-        # All distances in one call: its cost is the number of small operations, not their size.
+        i, j = torch.triu_indices(k, k, offset=1, device=x.device)  # i < j
+        # All distances in one call: many small operations are slower than one large one.
         between = d(torch.cat([z, z_novel[i]]), torch.cat([z_novel, z_novel[j]]))
         terms = {
             "novelty": between[:k].sum(),

@@ -69,10 +69,10 @@ class ManifoldMixup(Algorithm):
         return {"loss": mixed_cross_entropy(logits, y, y[pi], lam), "lam": lam, "layer": torch.tensor(float(m))}
 
     def _layers(self) -> list[str]:
-        """Names of the modules after which codes may be mixed; the featurizer's own name is empty."""
+        """Names of the modules whose output may be mixed; the featurizer's own name is empty."""
         if self.config.layers == "first":
             return [stage.end.name for stage in stages(self.featurizer)[:2]]
         try:
             return [*(stage.end.name for stage in stages(self.featurizer)), ""]
-        except UserError:  # a network without stages, such as an MLP, has its code only
+        except UserError:  # a network without stages, such as an MLP: only its code
             return [""]

@@ -23,18 +23,18 @@ Weights = dict[str, Tensor]
 class MetaMixup(Algorithm):
     """Mixup whose λ is learned from the loss on a held-out source domain after a virtual step.
 
-        L_mix(θ, φ, λ) = λ·CE(h_φ(g_θ(x̃)), y) + (1 − λ)·CE(h_φ(g_θ(x̃)), y[π]),   x̃ = λ·x + (1 − λ)·x[π]
-        φ'(λ) = φ − η·∇_φ L_mix(θ, φ, λ)                 virtual step on k − 1 domains, η the model's learning rate
-        λ ← Adam(dL_val(θ, φ'(λ))/dλ), clipped to [0, 1]      L_val: cross-entropy on the domain left out
-        θ, φ ← Adam(∇ L_mix(θ, φ, λ))                    real step on all k domains, in DomainBed's pairs
+        L_mix(w, λ) = λ·CE(f_w(x̃), y) + (1 − λ)·CE(f_w(x̃), y[π]),   x̃ = λ·x + (1 − λ)·x[π]
+        w'(λ) = w − η·∇_w L_mix(w, λ)                    virtual step on k − 1 domains, η the model's learning rate
+        λ ← Adam(dL_val(w'(λ))/dλ), clipped to [0, 1]    L_val: cross-entropy on the domain left out
+        θ, φ ← Adam(∇ mixup loss at the new λ)           real step on all k domains, paired as in `mixup`
 
-    λ is one number, kept from step to step. Every step draws the domain left out and π, a permutation of the samples of
-    the other domains. "DomainBed's pairs" are neighbours in a random ring of the domains.
+    f_w is the network with weights w. λ is one number, kept from step to step. Every step samples the domain left out
+    and π, a permutation of the samples of the other domains.
 
     Mai et al., "MetaMixUp: Learning Adaptive Interpolation Policy of MixUp with Meta-Learning", 2019,
     https://arxiv.org/abs/1908.10059. Variant: the authors' code is not public. The scheme is that of Meta-Weight-Net
     (Shu et al., 2019, https://arxiv.org/abs/1902.07379), a source domain replaces the paper's validation split, and the
-    virtual step moves the classifier; `look_ahead="network"` moves θ as well.
+    virtual step updates the classifier φ only; `look_ahead="network"` updates θ as well.
 
     Example:
         >>> from fgmix.algorithms import create
@@ -63,7 +63,7 @@ class MetaMixup(Algorithm):
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.lam = nn.Parameter(torch.tensor(config.lam, device=next(classifier.parameters()).device))
-        self.lam_optimizer = Adam([self.lam], lr=config.lam_lr)  # no weight decay: it would pull λ to 0
+        self.lam_optimizer = Adam([self.lam], lr=config.lam_lr)  # no weight decay, which would pull λ to 0
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         validation, self.lam.grad = self.meta_gradient(batches)
@@ -77,7 +77,7 @@ class MetaMixup(Algorithm):
         return {"loss": mixup_loss(self.predict, pairs, self.lam.detach().expand(len(pairs)))}
 
     def meta_gradient(self, batches: Batches) -> tuple[Tensor, Tensor]:
-        """L_val after the virtual step, and dL_val/dλ; draws the domain t to validate on, then π."""
+        """L_val after the virtual step, and dL_val/dλ; samples the validation domain t, then π."""
         t = int(torch.randint(len(batches), ()))
         x_val, y_val = batches[t]
         x, y = batch_of(batches[:t] + batches[t + 1 :])
@@ -96,9 +96,9 @@ class MetaMixup(Algorithm):
         return look_ahead_gradient(L_mix, L_val, moving, self.lam, self.config.lr)
 
     def look_ahead_weights(self) -> tuple[Weights, Weights]:
-        """Weights that the virtual step moves, and all others, constant.
+        """Weights that the virtual step updates, and all others as constants.
 
-        Buffers are copied: batch-norm's running statistics must not record a virtual step.
+        Buffers are copied: the virtual step must not change batch-norm's running statistics.
         """
         movers = self.classifier if self.config.look_ahead == "classifier" else self
         ids = {id(p) for p in movers.parameters() if p.requires_grad and p is not self.lam}
@@ -118,7 +118,7 @@ def look_ahead_gradient(
 
     Args:
         L_mix: (w, λ) → loss of the virtual step.
-        L_val: w → loss that λ is to lower.
+        L_val: w → loss that λ should reduce.
         weights: w, by name.
         lam: λ, a scalar that requires a gradient.
         eta: η.

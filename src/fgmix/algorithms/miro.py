@@ -23,12 +23,12 @@ LEAST_VARIANCE = 1e-5
 class MIRO(Algorithm):
     """Mutual-information regularisation: keep the features close to those of the network that training started from.
 
-        L = CE + λ Σ_l ½ mean( (f_l − f⁰_l)²/σ²_l + log σ²_l )
+        L = CE + λ Σ_l ½ mean( (f_l − f⁰_l)²/σ²_l + log σ²_l ),    σ²_l = softplus(b_l) + 10⁻⁵
 
-    with f_l the features of layer l (the output of the stem and of each section of the network), f⁰_l those of a frozen
-    copy of the network before the first step, and σ²_l = softplus(b_l) + 10⁻⁵ a learned variance of each channel. Up to
-    scale and a constant the sum is minus a lower bound on the mutual information of f and f⁰, with f_l as the mean of
-    f⁰_l given f_l.
+    with f_l the features of layer l (the output of the stem and of each section of the network), f⁰_l those of a copy
+    of the network that is frozen before the first step, and σ²_l a learned variance per channel. Up to scale and a
+    constant, the sum is the negative of a lower bound on the mutual information between f and f⁰, in which f_l is the
+    mean of f⁰_l given f_l.
 
     Cha et al., "Domain Generalization by Mutual-Information Regularization with Pre-trained Models", 2022,
     https://arxiv.org/abs/2203.10789. Variant: the authors' code, whose mean encoder is the identity and whose variance
@@ -90,7 +90,7 @@ def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
     Args:
         f: features, of any shape with c channels.
         f0: f⁰, those of the frozen copy, of the same shape.
-        b: (c,), one number for each channel.
+        b: (c,), one number per channel.
         axis: axis of the channels.
 
     Example:
@@ -105,7 +105,7 @@ def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
 
 
 def _axes(places: tuple[Section, ...]) -> list[int]:
-    """The axis of the channels in each feature: the stem's output is laid out as the first section's."""
+    """The axis of the channels in each feature; the stem's output has the layout of the first section's."""
     return [place.axis for place in (*places[:1], *places)] or [1]
 
 

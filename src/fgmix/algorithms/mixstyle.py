@@ -26,10 +26,10 @@ class MixStyle(Algorithm):
 
         h ← (λσ + (1 − λ)σ[π]) · (h − μ)/σ + λμ + (1 − λ)μ[π],   λ_i ~ Beta(α, α), one per sample
 
-    h are the feature maps after a stage; μ and σ = √(var + ε) are the mean and deviation of each (sample, channel),
-    without gradient. Labels are not mixed. After each of the first `first_stages` stages the whole batch is mixed with
-    probability p; each stage draws its own λ and permutation π. Nothing is added to the network: predictions are those
-    of the plain network.
+    h are the feature maps after a stage; μ and σ = √(var + 1e-6) are the mean and standard deviation of each (sample,
+    channel), without gradient. Labels are not mixed. After each of the first `first_stages` stages the whole batch is
+    mixed with probability p; each stage samples its own λ and permutation π. Nothing is added to the network:
+    predictions are those of the plain network.
 
     Zhou et al., "Domain Generalization with MixStyle", 2021, https://arxiv.org/abs/2104.02008. Variant: the authors'
     code; after stages 1 and 2, as in the FGMix paper (the authors: 1–3 for PACS, 1–2 for OfficeHome).
@@ -98,9 +98,9 @@ def mix_style(h: Tensor, lam: Tensor, pi: Tensor) -> Tensor:
 
 
 def crossdomain_partners(sizes: list[int]) -> Tensor:
-    """π (n,) that sends every sample to one of another domain: the next in a random ring of the domains.
+    """π (n,) with partners from another domain: the next one in a random ring of the domains.
 
-    With two equally long domains this is the authors' rule (each half takes the other's styles, shuffled).
+    With two domains of equal size this is the authors' rule (each half gets the styles of the other, shuffled).
 
     Args:
         sizes: samples per domain, in the batch's order.
@@ -111,7 +111,7 @@ def crossdomain_partners(sizes: list[int]) -> Tensor:
 
     def partners(e: int) -> Tensor:
         j = following[e]
-        shuffled = torch.randperm(sizes[j]).repeat(-(-sizes[e] // sizes[j]))  # cycled where domain j is the shorter
+        shuffled = torch.randperm(sizes[j]).repeat(-(-sizes[e] // sizes[j]))  # repeated if domain j is the smaller one
         return starts[j] + shuffled[: sizes[e]]
 
     return torch.cat([partners(e) for e in range(len(sizes))])

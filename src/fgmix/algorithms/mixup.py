@@ -14,13 +14,14 @@ from fgmix.functional.mixup import mixup_loss, ring_pairs, sample_beta
 class Mixup(Algorithm):
     """Train on interpolated inputs and labels of pairs of domains.
 
-        L = mean_(i,j) [ λ·CE(h(g(x̃)), y_i) + (1 − λ)·CE(h(g(x̃)), y_j) ],   x̃ = λ·x_i + (1 − λ)·x_j,   λ ~ Beta(α, α)
+        x̃ = λ·x_i + (1 − λ)·x_j,   λ ~ Beta(α, α)
+        L = mean over pairs (i, j) of λ·CE(h(g(x̃)), y_i) + (1 − λ)·CE(h(g(x̃)), y_j)
 
-    with x_i, y_i the batch of domain i and a λ for each pair.
+    with x_i, y_i the batch of domain i and one λ per pair.
 
     Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, https://arxiv.org/abs/1710.09412; between domains:
     Xu et al., 2020, https://arxiv.org/abs/1912.01805, and Yan et al., 2020, https://arxiv.org/abs/2001.00677. Variant:
-    DomainBed's, whose k pairs (i, j) are the neighbours in a random ring of the domains.
+    DomainBed's, whose k pairs (i, j) are neighbours in a random ring of the domains.
 
     Example:
         >>> import torch

@@ -21,14 +21,14 @@ EPS = 1e-8  # Adam's ε
 class MLDG(Algorithm):
     """First-order meta-learning: a gradient step on one source domain should lower the loss on another.
 
-    Each step splits the domains at random into meta-test ones (`meta_test` of them) and meta-train ones, and pairs
+    Each step splits the domains at random into `meta_test` meta-test domains and the meta-train domains, and pairs
     every meta-train domain i with a meta-test domain j, in turn:
 
         g_i = ∂L_i(θ)/∂θ,    θ_i = θ − α g_i / (|g_i| + ε),    g_j = ∂L_j(θ_i)/∂θ_i,      ∇ = 1/k Σ_(i,j) (g_i + β g_j)
 
-    θ are all parameters, L_e is the cross-entropy of domain e, and the division is elementwise. θ_i is the first step
-    of a new Adam with the model's learning rate α: its bias-corrected moments are g_i and g_i². First order: g_j
-    ignores the dependence of θ_i on θ.
+    θ are all parameters, L_e is the cross-entropy of domain e, and the division is elementwise. θ_i is the result
+    of the first step of a new Adam with the model's learning rate α: its bias-corrected moments are g_i and g_i². First
+    order: g_j ignores the dependence of θ_i on θ.
 
     Li et al., "Learning to Generalize: Meta-Learning for Domain Generalization", 2018,
     https://arxiv.org/abs/1710.03463. Variant: DomainBed's.
@@ -55,7 +55,7 @@ class MLDG(Algorithm):
     def update(self, batches: Batches) -> dict[str, Tensor]:
         k, beta = len(batches), self.config.beta
         theta = {name: p for name, p in self.named_parameters() if p.requires_grad}
-        # Sums laid out in memory as the parameters are, which the fused Adam relies on.
+        # Sums with the memory layout of the parameters, on which the fused Adam relies.
         total = [torch.zeros_like(p) for p in theta.values()]
         loss = total[0].new_zeros(())
         for i, j in meta_pairs(k, self.config.meta_test):
@@ -72,7 +72,7 @@ class MLDG(Algorithm):
         return {"loss": loss}
 
     def risk_and_gradient(self, theta: Mapping[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """L and ∂L/∂θ on a batch (x, y), with the tensors of θ, by name, in place of the network's parameters."""
+        """L and ∂L/∂θ on a batch (x, y), with θ, by name, as the network's parameters."""
         L = cross_entropy(functional_call(self, dict(theta), (x,)), y)
         return L.detach(), torch.autograd.grad(L, list(theta.values()), materialize_grads=True)
 
@@ -86,7 +86,7 @@ class MLDG(Algorithm):
 
 
 def meta_pairs(k: int, meta_test: int) -> list[tuple[int, int]]:
-    """Pairs (i, j) of a meta-train and a meta-test domain, of a random split; meta-test domains are used in turn.
+    """Pairs (i, j) of a meta-train and a meta-test domain from a random split; meta-test domains are used in turn.
 
     Args:
         k: number of domains, at least 2.

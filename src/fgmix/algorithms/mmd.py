@@ -13,17 +13,17 @@ from fgmix.functional.kernels import mmd
 
 @register("mmd")
 class MMD(Algorithm):
-    """Match the code distributions of every two source domains by the maximum mean discrepancy.
+    """Match the code distributions of every pair of source domains by the maximum mean discrepancy.
 
         L = mean_e L_e + γ · mean_{i<j} MMD²(z_i, z_j)
         MMD²(x, y) = mean K(x, x) + mean K(y, y) − 2 mean K(x, y),    K(a, b) = Σ_s exp(−s ‖a − b‖²)
 
-    with L_e the cross-entropy and z_e the codes of domain e, and s = 1e-3, 1e-2, …, 1e3. With one domain there is no
+    with L_e the cross-entropy and z_e the codes of domain e, and s ∈ {1e-3, 1e-2, …, 1e3}. With one domain there is no
     pair, and the method is ERM.
 
     Li et al., "Domain Generalization with Adversarial Feature Learning", 2018,
-    https://doi.org/10.1109/CVPR.2018.00566. Variant: DomainBed's, the alignment alone, without the paper's autoencoder
-    and adversary.
+    https://doi.org/10.1109/CVPR.2018.00566. Variant: DomainBed's, the alignment only, without the paper's autoencoder
+    and adversarial prior.
     """
 
     label = "MMD"

@@ -17,12 +17,13 @@ class MTL(Algorithm):
 
         L = Σ_e CE(h([z_e, m_e]), y_e),    m_e ← β · mean_i z_{e,i} + (1 − β) · m_e
 
-    with z_e = g(x_e) the codes and m_e the embedding of domain e, whose old value is constant; h is a linear layer on
-    2d numbers. A sample of an unknown domain is predicted with the mean of the source domains' embeddings.
+    with z_e = g(x_e) the codes and m_e the embedding of domain e, updated before the loss, its old value constant; h is
+    a linear layer with 2d inputs. A sample of an unknown domain is predicted with the mean of the source domains'
+    embeddings.
 
-    DomainBed's code then overwrites the embedding with noise from N(0, 1), one number for each sample and entry, in
-    training and in prediction. Training with noise is the default here too (`noise`). Predictions then use the mean of
-    the noise, 0: with new noise they would be random.
+    DomainBed's code overwrites the embedding with noise from N(0, 1), independent for each sample and entry, in
+    training and in prediction. Training with noise is the default here too (`noise`); predictions then use the mean of
+    the noise, 0, so that they are not random.
 
     Blanchard et al., "Domain Generalization by Marginal Transfer Learning", 2021, https://arxiv.org/abs/1711.07910.
     Variant: DomainBed's, a network in place of the paper's kernels; `noise=false` uses the embeddings.
@@ -73,7 +74,7 @@ class WithEmbedding(nn.Module):
     """h: logits of [z, m], with m the mean of the domains' embeddings, or 0 if training uses noise instead of them.
 
     Args:
-        head: 2d numbers → logits.
+        head: [z, m] (n, 2d) → logits.
         embeddings: m_e (k, d), a buffer.
         noise: whether training uses noise instead of the embeddings.
     """

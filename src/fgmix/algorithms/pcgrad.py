@@ -12,17 +12,16 @@ from fgmix.functional.gradients import domain_gradients
 
 @register("pcgrad")
 class PCGrad(Algorithm):
-    """Gradient surgery: of two domains whose gradients conflict, each loses its component along the other's.
+    """Gradient surgery: project each domain's gradient onto the normal plane of every gradient it conflicts with.
 
-        v_i ← g_i;   for j ≠ i in random order:   if v_i·g_j < 0:   v_i ← v_i − (v_i·g_j / ‖g_j‖²) g_j
+        v_i ← g_i;   for j ≠ i in a new random order:   if v_i·g_j < 0:   v_i ← v_i − (v_i·g_j / ‖g_j‖²) g_j
         ∇ = mean_i v_i
 
     with g_e = ∂L_e/∂θ the gradient of domain e's mean cross-entropy in all parameters θ, as one vector. Projections use
     the original g_j, never the projected v_j. With one domain the method is ERM. It has no settings of its own.
 
-    Every v_i is a combination Σ_j C_ij g_j, and v_i·g_j = Σ_m C_im G_mj with G_mj = g_m·g_j. So the projections are
-    computed on the k×k matrices C and G, and the gradients are read twice: for G, and for the result
-    Σ_j (mean_i C_ij) g_j.
+    With v_i = Σ_j C_ij g_j, the projections are computed on the k×k matrices C and G_ij = g_i·g_j, and the gradients
+    are read only for G and for the result ∇ = Σ_j (mean_i C_ij) g_j.
 
     Yu et al., "Gradient Surgery for Multi-Task Learning", 2020, algorithm 1, https://arxiv.org/abs/2001.06782.
     Variant: the tasks are the domains, and the mean of the v_i replaces the paper's sum, so that without conflicts the
@@ -39,7 +38,7 @@ class PCGrad(Algorithm):
         theta = [p for p in self.parameters() if p.requires_grad]
         L, g = domain_gradients(self.predict, batches, theta)
         G = gram(g)
-        w = surgery(G, random_orders(len(g))).mean(0)  # (k,), on the device: the host never reads it
+        w = surgery(G, random_orders(len(g))).mean(0)  # (k,), stays on the device
         for p, gradient in zip(theta, weighted_sum_(g, w)):
             p.grad = gradient
         self.optimizer.step()
@@ -79,10 +78,10 @@ def weighted_sum_(g: list[list[Tensor]], w: Tensor) -> list[Tensor]:
 
 
 def in_memory_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Two tensors of one shape as vectors, entries still paired.
+    """Two tensors of the same shape as vectors, with corresponding entries at the same index.
 
-    `flatten` copies a tensor whose layout is channels last (100 ms for all of ResNet-18's); two that are laid out alike
-    are paired as they lie.
+    `flatten` copies channels-last tensors (100 ms for all of ResNet-18's); two of the same layout are read in memory
+    order instead.
 
     Example:
         >>> a = torch.arange(4.0).view(1, 2, 1, 2).contiguous(memory_format=torch.channels_last)
@@ -101,7 +100,7 @@ def random_orders(k: int) -> Tensor:
         >>> random_orders(2).tolist()
         [[1], [0]]
     """
-    return torch.rand(k, k).fill_diagonal_(2.0).argsort(1)[:, :-1]  # i itself is the last of row i, and dropped
+    return torch.rand(k, k).fill_diagonal_(2.0).argsort(1)[:, :-1]  # i itself is last in row i, and dropped
 
 
 def surgery(G: Tensor, orders: Tensor) -> Tensor:
@@ -118,7 +117,7 @@ def surgery(G: Tensor, orders: Tensor) -> Tensor:
     """
     C = torch.eye(len(G), dtype=G.dtype, device=G.device)
     rows = torch.arange(len(G), device=G.device)
-    smallest = torch.finfo(G.dtype).tiny  # a domain without gradient has all its products 0: nothing to remove
+    smallest = torch.finfo(G.dtype).tiny  # a zero gradient has zero products: nothing to remove
     for j in orders.to(G.device, non_blocking=True).T:  # v_i is compared with the gradient of domain j[i]
         products = (C * G[j]).sum(1)  # v_i·g_j
         C[rows, j] -= products.clamp(max=0) / G[j, j].clamp(min=smallest)

@@ -20,7 +20,7 @@ GAMMAS = (1e-4, *BANDWIDTHS)  # DomainBed's for RDM: one more than for MMD
 
 @register("rdm")
 class RDM(Algorithm):
-    """Risk distribution matching: match the samples' risks in the worst source domain to those in all of them.
+    """Risk distribution matching: match the per-sample risks in the worst source domain to those in all domains.
 
         L = mean_e L_e + λ_t · MMD²(r_w, r) + ν_t · (var r + var r_w),    w = argmax_e L_e
 
@@ -86,14 +86,14 @@ class RDM(Algorithm):
         r = [cross_entropy(o, y, reduction="none") for o, (_, y) in zip(logits, batches)]  # k tensors (b,)
         risk = torch.stack([r_e.mean() for r_e in r]).mean()
         active = self.updates >= self.config.anneal
-        with torch.set_grad_enabled(active):  # before the anneal step the penalties are only reported
+        with torch.set_grad_enabled(active):  # before step `anneal` the penalties are only reported
             matching, variance = matching_and_variance(r)
         penalty = self.config.lam * matching + self.config.variance_weight * variance
         return {"loss": risk + penalty if active else risk, "risk": risk, "matching": matching, "variance": variance}
 
 
 def matching_and_variance(r: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """MMD²(r_w, r) and var r + var r_w, with w the domain of the highest mean risk.
+    """MMD²(r_w, r) and var r + var r_w, with w the domain with the highest mean risk.
 
     Args:
         r: risks of the samples of each domain, k tensors (b_e,); longer ones are cut to the shortest.
@@ -107,5 +107,5 @@ def matching_and_variance(r: list[Tensor]) -> tuple[Tensor, Tensor]:
     if b < 2:
         raise UserError("A variance needs at least 2 samples of each domain in a batch. Found 1. Raise the batch size.")
     R = torch.stack([r_e[:b] for r_e in r])  # (k, b)
-    worst = R.index_select(0, R.mean(1).argmax().view(1)).flatten()  # not R[i]: a GPU would wait for the number i
+    worst = R.index_select(0, R.mean(1).argmax().view(1)).flatten()  # not R[i], which would synchronise with the GPU
     return mmd(worst[:, None], R.flatten()[:, None], GAMMAS), R.var() + worst.var()

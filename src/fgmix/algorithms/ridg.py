@@ -14,10 +14,10 @@ from fgmix.errors import UserError
 
 @register("ridg")
 class RIDG(Algorithm):
-    """Rationale invariance: the contributions of features to logits agree within a class.
+    """Rationale invariance: the contributions of features to logits should agree within a class.
 
         R_i = W ∘ z_i  (C, d),  whose rows sum up to the logits (without bias)
-        R̄_c ← (1 − m) R̄_c + m · mean_{i: y_i = c} R_i,  begun with the first such mean
+        R̄_c ← (1 − m) R̄_c + m · mean_{i: y_i = c} R_i,  initialised with the first such mean
         L = CE + α Σ_c mean_{i: y_i = c} 1/C Σ_j ‖R_{i,j} − R̄_{c,j}‖²
 
     with W the weight of the linear classifier, R_i the rationale of sample i (each row of W times z_i, elementwise) and
@@ -25,8 +25,8 @@ class RIDG(Algorithm):
     the classes in the batch, the sum over j over the rows of a rationale.
 
     Chen et al., "Domain Generalization via Rationale Invariance", 2023, equations 2 to 5,
-    https://arxiv.org/abs/2308.11158. Variant: the authors' code, which sums over classes and takes the mean over the
-    rows of a rationale.
+    https://arxiv.org/abs/2308.11158. Variant: the authors' code, a sum over classes and a mean over the rows of a
+    rationale.
     """
 
     label = "RIDG"
@@ -36,7 +36,7 @@ class RIDG(Algorithm):
     cost = 1.0
 
     rationales: Tensor  # R̄ (C, C, d)
-    seen: Tensor  # (C,), which classes R̄ has
+    seen: Tensor  # (C,), the classes whose R̄_c is initialised
 
     class Config(BaseConfig):
         alpha: float = search(

@@ -12,17 +12,17 @@ from fgmix.algorithms._sharpness import descend, two_gradients
 
 @register_wrapper("sagm")
 class SAGM(Algorithm):
-    """Sharpness-aware gradient matching: lower the loss at the weights and nearby, with gradients that agree.
+    """Sharpness-aware gradient matching: lower the loss at the weights and nearby, and align the two gradients.
 
         ε = (ρ/‖g‖ − α) g,  g = ∇L(w);    w ← Adam(w, (g + ∇L(w + ε))/2)
 
-    which minimises L(w) + L(w + ρ g/‖g‖ − α g), without the dependence of ε on w. w are the weights, and L is the
+    which minimises L(w) + L(w + ρ g/‖g‖ − α g), ignoring the dependence of ε on w. w are the weights, and L is the
     objective of the wrapped method: that of ERM in `sagm`, that of CORAL in `sagm+coral`. A step needs two forward and
     two backward passes.
 
     Wang et al., "Sharpness-Aware Gradient Matching for Domain Generalization", 2023,
-    https://arxiv.org/abs/2303.10353. Variant: the authors' code, which halves the sum of the two gradients; both passes
-    see the same random draws, and buffers keep the values of the first pass.
+    https://arxiv.org/abs/2303.10353. Variant: the authors' code, which averages the two gradients; both passes use
+    the same random numbers, and buffers keep the values of the first pass.
     """
 
     label = "SAGM"

@@ -1,4 +1,4 @@
-"""The method SagNet, on codes; on feature maps: `_sagnet_maps`."""
+"""The method SagNet; its update on feature maps is in `_sagnet_maps`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fgmix.networks.split import network_from
 
 @register("sagnet")
 class SagNet(Algorithm):
-    """Style-agnostic network: train on content with a random style, against a network that sees only the style.
+    """Style-agnostic network: train on content under random styles, against a network that sees only the style.
 
         style randomisation    SR(z) = σ' (z − μ)/σ + μ',   μ' = α μ + (1 − α) μ_π,   σ'² = α σ² + (1 − α) σ_π²
         content randomisation  CR(z) = σ (z_π − μ_π)/σ_π + μ,   with (z_π − μ_π)/σ_π constant
@@ -33,8 +33,8 @@ class SagNet(Algorithm):
         style      L_s   = CE(s(CR(z)), y)                         updates s
         adversary  L_adv = w · mean_c −log softmax(s(CR(z)))_c     updates g
 
-    μ and σ are the mean and deviation of one sample, π is a permutation of the batch (the index π marks the values of a
-    sample's partner), α ~ U(0, 1) is drawn for each sample, and s is the style network.
+    μ and σ are the mean and standard deviation of one sample, π is a permutation of the batch (the index π marks the
+    values of a sample's partner), α ~ U(0, 1) is sampled per sample, and s is the style network.
 
     Nam et al., "Reducing Domain Gap by Reducing Style Bias", 2021, https://arxiv.org/abs/1910.11645. Variant: level
     `vector`, the default, is DomainBed's, on the final code (one μ and σ over its d numbers), s a classifier, three
@@ -52,7 +52,7 @@ class SagNet(Algorithm):
 
     class Config(BaseConfig):
         w_adv: float = search(
-            0.1, log_uniform(1e-2, 1e1), help="weight w of the adversary", domainbed="sag_w_adv", ge=0
+            0.1, log_uniform(1e-2, 1e1), help="weight w of the adversarial loss", domainbed="sag_w_adv", ge=0
         )
         level: Literal["vector", "maps"] = setting(
             "vector", help="randomise the final code (vector, DomainBed's) or feature maps (maps, the authors')"
@@ -76,12 +76,12 @@ class SagNet(Algorithm):
         return update_on_maps(self, x, y) if self.config.level == "maps" else self.update_on_codes(x, y)
 
     def update_on_codes(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """One step: the losses L_c, L_s and L_adv in turn, each after the step on the one before."""
+        """One step: the losses L_c, L_s and L_adv in turn, each computed after the previous update."""
         g, h, s = self.featurizer, self.classifier, self.style_network
         content = cross_entropy(h(randomise_style(g(x), shares(x), partners(x))), y)
         descend(self.optimizer, content)
 
-        # DomainBed encodes x twice more. Only s changes between the two, so one pass gives the codes of both.
+        # DomainBed encodes x twice more; only s changes in between, so one pass gives the codes of both.
         z = g(x)
         style = cross_entropy(s(randomise_content(z.detach(), partners(x))), y)
         descend(self.style_optimizer, style)

@@ -16,12 +16,12 @@ class SAM(Algorithm):
 
         ε̂ = ρ g/‖g‖,  g = ∇L(w);    w ← Adam(w, ∇L(w + ε̂))
 
-    with w the weights and L the objective of the wrapped method: that of ERM in `sam`, that of CORAL in `sam+coral`. A
-    step needs two forward and two backward passes.
+    with w the trained weights and L the objective of the wrapped method: that of ERM in `sam`, that of CORAL in
+    `sam+coral`. A step needs two forward and two backward passes.
 
     Foret et al., "Sharpness-Aware Minimization for Efficiently Improving Generalization", 2021,
-    https://arxiv.org/abs/2010.01412. Variant: Adam instead of SGD; both passes see the same random draws, and buffers
-    keep the values of the first pass.
+    https://arxiv.org/abs/2010.01412. Variant: Adam instead of SGD; both passes use the same random numbers, and
+    buffers keep the values of the first pass.
     """
 
     label = "SAM"

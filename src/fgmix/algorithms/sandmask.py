@@ -13,7 +13,7 @@ from fgmix.functional.gradients import domain_gradients, masked_mean_, share_pas
 
 @register("sandmask")
 class SANDMask(Algorithm):
-    """AND-Mask with a soft mask that also requires the domains' gradients to be of similar size.
+    """AND-Mask with a soft mask that also requires the domains' gradients to be similar in value.
 
         s = |mean_e sign g_e|,    m = max(0, tanh(κ (s − τ) / var_e g_e)),    ∇ = m ⊙ mean_e g_e / (mean(m) + 1e-10)
 

@@ -18,8 +18,7 @@ class SD(Algorithm):
         L = CE(o, y) + λ · mean o²,    o = h(g(x))
 
     with o the logits and the mean over samples and classes. Cross-entropy saturates once one feature separates the
-    classes, and the gradients of the other features vanish too. With an L2 penalty on the logits, instead of one on the
-    weights, the other features are still learned.
+    classes; the penalty keeps the gradients of the other features from vanishing.
 
     Pezeshki et al., "Gradient Starvation: A Learning Proclivity in Neural Networks", 2021,
     https://arxiv.org/abs/2011.09468. Variant: DomainBed's, the mean over classes instead of the sum.

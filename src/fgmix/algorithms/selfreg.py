@@ -11,12 +11,12 @@ from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
 
-FEATURE_WEIGHT = 0.3  # of the codes' terms against the logits' terms, the authors' constant
+FEATURE_WEIGHT = 0.3  # of the terms on codes, relative to those on logits; the authors' constant
 
 
 @register("selfreg")
 class SelfReg(Algorithm):
-    """Pull samples of one class together, whatever their domain, by self-supervised regression.
+    """Pull samples of the same class together, across domains, by self-supervised regression.
 
         z = g(x),  o = h(z),  q = P(z);    s, r: random permutations within each class;    λ ~ Beta(½, ½)
         R_ind = MSE(o, o_s) + 0.3 MSE(z, q_s)
@@ -24,7 +24,7 @@ class SelfReg(Algorithm):
         L = CE + min(CE, 1) · (λ R_ind + (1 − λ) R_hdl),  the factor min(CE, 1) constant
 
     o_s, q_s are the logits and projections of the partners under s. P projects the code of the partner only: Linear,
-    BatchNorm, ReLU, twice, then Linear, BatchNorm. MSE is the mean over samples and entries. λ is drawn once per step.
+    BatchNorm, ReLU, twice, then Linear, BatchNorm. MSE is the mean over samples and entries. One λ per step.
     In the code R_ind is `individual` and R_hdl `hybrid`. A step needs one forward pass of the featurizer.
 
     Kim et al., "SelfReg: Self-supervised Contrastive Regularization for Domain Generalization", 2021,
@@ -73,7 +73,7 @@ class SelfReg(Algorithm):
 
 
 def projection(d: int) -> nn.Sequential:
-    """P: d → hidden → hidden → d, hidden twice as wide (as wide for d = 2048, a ResNet-50's, as DomainBed has it)."""
+    """P: d → hidden → hidden → d with hidden = 2d, or d for d = 2048 (ResNet-50), as in DomainBed."""
     hidden = d if d == 2048 else 2 * d
     return nn.Sequential(
         nn.Linear(d, hidden),
@@ -90,7 +90,7 @@ def projection(d: int) -> nn.Sequential:
 def same_class_permutation(y: Tensor) -> Tensor:
     """A permutation π, uniform among those with y[π] = y: each sample's partner has its class.
 
-    Sorting by class twice, once from a shuffled order, lists the samples of every class in the same places.
+    Sorting by class twice, once from a shuffled order, puts the samples of every class in the same positions.
 
     Args:
         y: labels (n,).

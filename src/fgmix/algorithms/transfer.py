@@ -18,17 +18,17 @@ from fgmix.functional.domains import domain_risks
 
 @register("transfer")
 class Transfer(Algorithm):
-    """Transferable features: no classifier near the trained one does much better on one source domain than on another.
+    """Transferable features: no classifier near the trained one is much better on one source domain than on another.
 
         1.  g, h:  a step on CE(h(z), y)
         2.  g:     a step on λ · gap(h'),    gap(h') = max_e L_e(h') − min_e L_e(h')
-        3.  h' ← h, then n steps of ascent on λ · gap(h'), each projected to ‖h' − h‖ ≤ δ
+        3.  h' ← h, then n steps of gradient ascent on λ · gap(h'), each projected to ‖h' − h‖ ≤ δ
 
     with L_e(h') the cross-entropy of domain e under the adversary h'. Step 2 uses the h' of the previous update, or a
     copy of the initial h. n is `d_steps`. Steps 1 and 2 are taken by one Adam, step 3 by SGD.
 
     Zhang et al., "Quantifying and Improving Transferability in Domain Generalization", 2021,
-    https://arxiv.org/abs/2106.03632. Variant: DomainBed's, which is the authors'. With `gda` it gives the
+    https://arxiv.org/abs/2106.03632. Variant: DomainBed's, which is the authors'. With `gda` it passes the
     adversary's parameters to the optimiser of steps 1 and 2, so g and h are never trained; here SGD trains g and h.
     """
 
@@ -61,7 +61,7 @@ class Transfer(Algorithm):
         x, y = batch_of(batches)
         risk = cross_entropy(self.predict(x), y)
         descend(self.optimizer, risk)
-        descend(self.optimizer, self.weighted_gap(self.encode(batches), batches))  # h has no gradient and stays
+        descend(self.optimizer, self.weighted_gap(self.encode(batches), batches))  # h has no gradient
 
         self.adversary.load_state_dict(self.classifier.state_dict())
         with torch.no_grad():
@@ -96,6 +96,6 @@ def project_(moved: nn.Module, centre: nn.Module, delta: float) -> None:
     """
     ours, theirs = [p.detach() for p in moved.parameters()], [p.detach() for p in centre.parameters()]
     distance = torch.stack([torch.linalg.vector_norm(a - b) for a, b in zip(ours, theirs)]).norm()
-    share = (delta / distance).clamp(max=1)  # on the device: no wait for the number
+    share = (delta / distance).clamp(max=1)  # stays on the device
     for a, b in zip(ours, theirs):
         a.copy_(torch.where(share < 1, b + share * (a - b), a))

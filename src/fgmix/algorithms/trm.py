@@ -52,7 +52,11 @@ class TRM(Algorithm):
             1e-4, log_uniform(1e-5, 1), help="weight λ of the term with v", domainbed="cos_lambda", ge=0
         )
         anneal: int = search(
-            200, log_uniform(1, 1e4, integer=True), help="step from which it is more than ERM", domainbed="iters", ge=0
+            200,
+            log_uniform(1, 1e4, integer=True),
+            help="first step with the transfer loss; ERM before",
+            domainbed="iters",
+            ge=0,
         )
         eta: float = search(
             1e-2, log_uniform(1e-3, 1e-1), help="step size η of the pairs' weights", domainbed="groupdro_eta", ge=0
@@ -76,7 +80,7 @@ class TRM(Algorithm):
         return {"loss": risk + transfer, "risk": risk, "transfer": transfer}
 
     def transfer_risk(self, z: list[Tensor], y: list[Tensor]) -> Tensor:
-        """The mean over q, of codes z and labels y of each domain; trains the heads before and updates α after."""
+        """1/k Σ_q (…) for codes z and labels y of each domain; first trains the heads, and finally updates α."""
         alpha = self.alpha / self.alpha.sum(1, keepdim=True)
         terms, risks = [], []
         for q, head in enumerate(self.heads):
@@ -122,7 +126,7 @@ def weight_gradient(Z: Tensor, o: Tensor, y: Tensor) -> Tensor:
 def neumann(v: Tensor, Z: Tensor, o: Tensor) -> Tensor:
     """2v₁ + v₂ + … ≈ H⁻¹ v of a linear head's Hessian H at codes Z and logits o, with v_{n+1} = v_n − H v_n.
 
-    No term is added once an entry exceeds the limit. `where` instead of `if`: the host does not wait for a GPU.
+    No term is added once an entry exceeds the limit. `where` instead of `if` avoids GPU synchronisation.
 
     Args:
         v: v₀ (C, d).

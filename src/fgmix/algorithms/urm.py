@@ -19,13 +19,13 @@ HIDDEN = 100  # width of DomainBed's discriminator
 
 @register("urm")
 class URM(Algorithm):
-    """Uniform risk minimization: codes that a discriminator cannot tell from uniform noise.
+    """Uniform risk minimization: codes that a discriminator cannot distinguish from uniform noise.
 
         g, h:  min  CE(h(z), y) + λ · l₁(D(z)),    z = σ(g(x))
         D:     min  l₁(D(u)) + λ · l₀(D(z)),       u ~ U[−1, 1)^d for σ = tanh, U[0, 1)^d for σ = ReLU
 
-    in turn, with D the discriminator, l₁ and l₀ the mean binary cross-entropies against the labels 1 (noise) and 0
-    (codes), and z in both lines the codes from before the step. The activation σ becomes part of the featurizer.
+    updated in turn, with D the discriminator, l₁ and l₀ the mean binary cross-entropies against the labels 1 (noise)
+    and 0 (codes), and z in both lines the codes from before the step. The activation σ becomes part of the featurizer.
 
     Krishnamachari et al., "Uniformly Distributed Feature Representations for Fair and Robust Learning", 2024,
     https://openreview.net/forum?id=PgLbS5yp8n. Variant: DomainBed's, which is the authors'.
@@ -39,7 +39,9 @@ class URM(Algorithm):
     domainbed_name = "URM"
 
     class Config(BaseConfig):
-        lam: float = search(0.1, uniform(0.0, 0.2), help="weight λ of the adversary", domainbed="urm_adv_lambda", ge=0)
+        lam: float = search(
+            0.1, uniform(0.0, 0.2), help="weight λ of the adversarial loss", domainbed="urm_adv_lambda", ge=0
+        )
         hidden_layers: int = search(
             1,
             choice(1, 2, 3),

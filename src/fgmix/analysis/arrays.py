@@ -1,21 +1,16 @@
-"""What each figure is drawn from, and its `.npz` file. No torch: a figure is redrawn on any machine.
+"""The data of each kind of figure. Fields are numpy arrays, or a plain number or text.
 
-Fields are numpy arrays, or a plain number or text. A file holds nothing that needs unpickling.
+No torch: `arrays_file` saves them, and a figure can be redrawn on any machine.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from fgmix.errors import UserError
-from fgmix.files import read_bytes, write_bytes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -34,14 +29,14 @@ class Embedding:
         is_test: which of them were held out (k,).
         classes: names of the classes.
         points: coordinates (n, 2).
-        panel: which panel a point is in (n,).
-        domain: which domain it is of (n,); −1 for a mixed code.
+        panel: panel of each point (n,).
+        domain: its domain (n,); −1 for a mixed code.
         label: its class (n,).
         sample: its number within the domain (n,); −1 for a mixed code.
-        thumbnails: small pictures of the samples (t, s, s, 3); none where samples are not images.
-        thumbnail: which of them shows a point (n,); −1 for none.
+        thumbnails: small pictures of the samples (t, s, s, 3); none if samples are not images.
+        thumbnail: its thumbnail (n,); −1 for none.
         extrapolates: whether it is a mixed code with a weight below 0 (n,).
-        trained_share: share of extrapolated codes in training, over the steps before the last evaluation; NaN where
+        trained_share: share of extrapolated codes in training, over the steps before the last evaluation; NaN if
             nothing was mixed.
     """
 
@@ -60,7 +55,7 @@ class Embedding:
     trained_share: float = float("nan")
 
     def extrapolated(self, panel: int) -> float:
-        """Share of a panel's mixed codes that are extrapolations; NaN where nothing is mixed."""
+        """Share of extrapolations among the mixed codes of a panel; NaN without mixed codes."""
         mixed = (self.panel == panel) & (self.domain < 0)
         return float(self.extrapolates[mixed].mean()) if mixed.any() else float("nan")
 
@@ -78,7 +73,7 @@ class Flatness:
         scope: "classifier", or "network" (all parameters, filter-normalised directions).
         methods: labels (m,).
         algorithms: keys of the methods (m,).
-        data: what L is over, for each method (m,): "original" or "original + mixed".
+        data: the codes that L is computed on, for each method (m,): "original" or "original + mixed".
         gammas: distances γ (g,); for a network in percent of each filter's norm.
         gaps: squared differences (m, directions, g).
         test_domains: the domains held out, in words.
@@ -100,7 +95,7 @@ class Surface:
     Args:
         u: grid along û (a,).
         v: grid along v̂ (b,).
-        panels: what was measured (p,); the last one is the test accuracy, the others are train losses.
+        panels: titles (p,); the last panel is the test accuracy, the others are train losses.
         values: (p, b, a).
         anchors: labels of the three models (3,).
         anchor_points: their coordinates (3, 2).
@@ -142,7 +137,7 @@ class Scores:
         score: A_ω(g_i, g_j) (p, n).
         cosine: cos(g_i, g_j) (p, n).
         rho: Spearman's ρ of the two (p,).
-        inputs: what is compared: "gradients" or "codes".
+        inputs: what g_i and g_j are: "gradients" or "codes".
         test_domains: the domains held out, in words.
     """
 
@@ -156,7 +151,7 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class WeightEffect:
-    """What λ does to weights, and the paper's toy example.
+    """Effect of λ on mixing weights, and the paper's toy example.
 
     Args:
         lam: values of λ (l,).
@@ -165,8 +160,8 @@ class WeightEffect:
         gradients: of the toy's samples (m, 2).
         weights: their mixing weights a (m,).
         surfaces: minima of three quadratic losses in the plane of the paper's panel (a) (3, 2).
-        updates: directions of the update (3, 2).
-        update_names: labels of the methods whose they are (3,).
+        updates: the update of each method (3, 2).
+        update_names: labels of these methods (3,).
         update_algorithms: keys of these methods (3,).
     """
 
@@ -182,7 +177,7 @@ class WeightEffect:
 
 
 def in_words(count: int) -> str:
-    """A small number as titles print it.
+    """A small number in words, for titles.
 
     >>> in_words(4), in_words(12)
     ('four', '12')
@@ -202,8 +197,8 @@ class Curves:
         is_test: which of them were held out (k,).
         accuracy: on the holdout part, in percent (m, k, s).
         loss: cross-entropy there (m, k, s).
-        metrics: names of the method's own numbers (q,).
-        metric_values: means since the evaluation before (q, s).
+        metrics: names of the method's metrics (q,).
+        metric_values: means over the steps since the previous evaluation (q, s).
     """
 
     title: str
@@ -225,12 +220,12 @@ class Numbers:
         title: a few words.
         corner: what the rows are.
         rows: labels (r,).
-        algorithms: key of the method that each row is about (r,).
+        algorithms: key of the method of each row (r,).
         published: whether a row is the paper's (r,).
         columns: labels (c,).
-        value: (r, c); NaN where there is none.
-        spread: what stands after ± (r, c); NaN where there is none.
-        about: sentences for the caption: what ± is, what the paper lacks; empty where there is nothing to say.
+        value: (r, c); NaN for none.
+        spread: the number after ± (r, c); NaN for none.
+        about: sentences for the caption: what ± is, what the paper lacks.
     """
 
     title: str
@@ -253,7 +248,7 @@ class Ablation(Numbers):
 
 
 class Cost(Numbers):
-    """Time of a step relative to ERM's: ours, and the paper's."""
+    """Time of a step relative to ERM: ours, and the paper's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,9 +261,9 @@ class Ranks:
         ranks: average ranks (m,).
         cliques: first and last method of each group without a significant difference (b, 2).
         critical_difference: Nemenyi's.
-        pairs: number of trials and test domains that were ranked.
+        pairs: number of pairs of trial and test domain that were ranked.
         p: p-value of Friedman's test.
-        not_ranked: which methods have no rank, and why, in a sentence; empty where all have one.
+        not_ranked: which methods have no rank, and why, in a sentence; empty if all have one.
     """
 
     methods: Texts
@@ -286,7 +281,7 @@ class Shift:
     """Distances between domains.
 
     Args:
-        title: whose codes.
+        title: dataset and method of the codes.
         domains: names (k,).
         is_test: which of them were held out (k,).
         accuracy: cross-validated accuracy of a classifier of two domains, balanced: 0.5 is chance (k, k).
@@ -316,12 +311,12 @@ class Rows:
 
     @classmethod
     def of(cls, parts: Sequence[Any]) -> Any:
-        """The rows; a single one is the figure itself."""
+        """The rows as one figure; a single row is returned as it is."""
         return parts[0] if len(parts) == 1 else cls(tuple(parts))
 
 
 def parts_of(arrays: Any) -> tuple[Any, ...]:
-    """The rows of a figure, which may have one."""
+    """The rows of a figure, one or more."""
     return arrays.parts if isinstance(arrays, Rows) else (arrays,)
 
 
@@ -341,69 +336,3 @@ KINDS: dict[str, type] = {
         Shift,
     )
 }
-
-
-def save_arrays(path: Path, arrays: Any) -> None:
-    """Write the arrays of a figure, with the name of their kind.
-
-    Args:
-        path: the `.npz` file; whole or absent.
-        arrays: of one of `KINDS`, or `Rows` of them.
-    """
-    packed = io.BytesIO()
-    np.savez_compressed(packed, **_content(arrays))
-    write_bytes(path, packed.getvalue())
-
-
-def _content(arrays: Any) -> dict[str, Any]:
-    """Arrays by name; those of a row are named after its number."""
-    if isinstance(arrays, Rows):
-        rows = [(f"{row}/", _content(part)) for row, part in enumerate(arrays.parts)]
-        return {prefix + name: value for prefix, of_row in rows for name, value in of_row.items()}
-    content: dict[str, Any] = {each.name: np.asarray(getattr(arrays, each.name)) for each in fields(arrays)}
-    return {**content, "kind": np.asarray(type(arrays).__name__)}
-
-
-def same_arrays(first: Any, second: Any) -> bool:
-    """Whether two figures show the same."""
-    one, other = _content(first), _content(second)
-    return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
-
-
-def _equal(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
-    numbers = one.dtype.kind == other.dtype.kind == "f"
-    return np.array_equal(one, other, equal_nan=numbers)
-
-
-def load_arrays(path: Path) -> Any:
-    """What `save_arrays` wrote, as the same kind."""
-    data = read_bytes(path)
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            content = {name: archive[name] for name in archive.files}
-    except Exception as error:  # of numpy, zipfile or zlib, each with kinds of its own; also sizes beyond the memory
-        raise UserError(
-            f"Expected the arrays of a figure at {path}. Found a file of another kind, or a damaged one. Compute the "
-            "figure again."
-        ) from error
-    rows: dict[str, dict[str, Any]] = {}
-    for name, value in content.items():
-        row, slash, own = name.partition("/")
-        if slash:
-            rows.setdefault(row, {})[own] = value
-    return Rows(tuple(_loaded(path, row) for row in rows.values())) if rows else _loaded(path, content)
-
-
-def _loaded(path: Path, content: dict[str, Any]) -> Any:
-    kind = KINDS.get(str(content.pop("kind", "")))
-    if kind is None or not _needed(kind) <= content.keys() <= {each.name for each in fields(kind)}:
-        raise UserError(
-            f"Expected an .npz file that this version of `fgmix plot` wrote. Found another file at {path}. Compute the "
-            "figure again."
-        )
-    return kind(**{name: value.item() if value.ndim == 0 else value for name, value in content.items()})
-
-
-def _needed(kind: type) -> set[str]:
-    """Fields without a default."""
-    return {each.name for each in fields(kind) if each.default_factory is MISSING and each.default is MISSING}

@@ -1,4 +1,4 @@
-"""What figures claim, and the numbers that decide it. No torch: they come from the arrays of a figure alone.
+"""Claims that figures support, with the statistics that decide them, from the arrays of a figure. No torch.
 
 flatness   ratio of areas under mean (L(φ*) − L(φ′))² over γ, of a method and of the first one (ERM):
            below 1, the method's minimum is flatter; interval: bootstrap of the directions, which both share
@@ -21,7 +21,7 @@ from fgmix.analysis.arrays import Flatness, Floats, Scores, Surface, parts_of
 from fgmix.seeding import numpy_generator
 
 RESAMPLES = 2000
-SURFACE_RESAMPLES = 500  # each of them fits a surface
+SURFACE_RESAMPLES = 500  # fewer: each fits a surface
 LEVEL = 0.95
 NORMAL = 1.959964  # quantile of the normal distribution for `LEVEL`
 
@@ -58,7 +58,7 @@ def area_ratios(arrays: Flatness) -> list[Ratio]:
 
 
 def _ratio(method: str, other: str, own: Floats, base: Floats) -> Ratio:
-    """Means over directions, divided; direction i is the same in both."""
+    """Ratio of means over directions, with a bootstrap interval; direction i is the same in both."""
     n = len(own)
     drawn = numpy_generator("ratio", n).integers(0, n, (RESAMPLES, n))
     below = base[drawn].mean(1)
@@ -70,14 +70,14 @@ def _ratio(method: str, other: str, own: Floats, base: Floats) -> Ratio:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the two averaged paths end, seen from the highest test accuracy.
+    """Distances of the ends of the two averaged paths from the highest test accuracy.
 
     Args:
         distances: of the second and of the third model, in the units of the weights.
         accuracies: test accuracies there in percent, interpolated between points of the grid.
         closer: by how much the third model is closer than the second.
-        interval: of `closer`; None where the test samples are not known.
-        resolution: half a cell's diagonal: what the grid can tell apart.
+        interval: of `closer`; None if results by test sample are not known.
+        resolution: half the diagonal of a grid cell, the smallest difference that the grid resolves.
     """
 
     distances: tuple[float, float]
@@ -110,16 +110,16 @@ def path_ends(arrays: Surface) -> Ends:
 
 
 def optimum(arrays: Surface) -> Floats:
-    """The point (2,) of the plane with the highest test accuracy, see `optima`."""
+    """The point (2,) of the plane with the highest test accuracy (see `optima`)."""
     (found,) = optima(arrays.u, arrays.v, arrays.values[-1][None])
     return np.asarray(found, dtype=np.float64)
 
 
 def optima(u: Floats, v: Floats, accuracies: Floats) -> Floats:
-    """The highest point (r, 2) of each of several surfaces on a grid, between its points where a fit finds it there.
+    """The maximum (r, 2) of each of several surfaces on a grid, refined by a quadratic fit.
 
-    A quadratic q is fitted to the 5 × 5 points around the highest one (of several, the one nearest to their middle);
-    the result is its maximum where q has one within them, else the highest point itself.
+    A quadratic q is fitted to the 5 × 5 points around the highest one (of several, the one nearest to their mean); the
+    result is the maximum of q if it has one among these points, else the highest point itself.
 
     Args:
         u: grid along û (a,).
@@ -154,7 +154,7 @@ def _optimum(u: Floats, v: Floats, accuracy: Floats) -> Floats:
 
 
 def _closer_interval(arrays: Surface, ends: Floats) -> tuple[float, float] | None:
-    """Interval of how much closer the second end is than the first, with the test samples resampled."""
+    """Bootstrap interval of how much closer the second end is than the first, resampling test samples."""
     rows, columns, n = arrays.correct.shape
     if n == 0:
         return None
@@ -167,7 +167,7 @@ def _closer_interval(arrays: Surface, ends: Floats) -> tuple[float, float] | Non
 
 
 def rho_interval(rho: float, n: int) -> tuple[float, float]:
-    """Interval of Spearman's ρ of n pairs.
+    """95 % interval of Spearman's ρ of n pairs.
 
     >>> low, high = rho_interval(0.5, 200)
     >>> round(low, 2), round(high, 2)
@@ -181,7 +181,7 @@ def rho_interval(rho: float, n: int) -> tuple[float, float]:
 
 
 def claims(arrays: Any) -> list[str]:
-    """What a figure claims and, for each row, what decides it, in sentences; none for kinds that claim nothing.
+    """The claim of a figure and, for each row, its statistics, in sentences; none for kinds without a claim.
 
     Args:
         arrays: of any kind, or rows of them.
@@ -222,7 +222,7 @@ def _distances(arrays: Surface) -> str:
 
 
 def at_edge(arrays: Surface) -> bool:
-    """Whether the highest test accuracy lies at the edge of the grid: there may be a higher one beyond."""
+    """Whether the highest test accuracy is at the edge of the grid: it may be higher beyond."""
     return any(
         not axis[0] + 0.5 * (axis[1] - axis[0]) < at < axis[-1] - 0.5 * (axis[1] - axis[0])
         for at, axis in zip(optimum(arrays), (arrays.u, arrays.v))
@@ -246,7 +246,7 @@ def _correlations(arrays: Scores) -> str:
     return f"{rising_pairs(arrays)}; {found}."
 
 
-# What each kind claims, once for a figure, and what decides it, for each test domain
+# The claim of each kind, once for a figure, and its statistics, for each test domain
 _CLAIMS: dict[type, tuple[Callable[[Any], str], Callable[[Any], str]]] = {
     Flatness: (_flatter, _ratios),
     Surface: (_closer, _distances),

@@ -38,8 +38,8 @@ def compatibility(
         which: weights after the last step, or the best.
         model: raw or averaged base model; the policy is the raw one's.
         pairs: random pairs of samples for each pair of domains.
-        samples: number of training samples of each domain to draw pairs from, at most.
-        same_class: pairs have one class, as in training; False for pairs of any classes.
+        samples: maximum number of training samples of each domain that pairs are sampled from.
+        same_class: both samples of a pair have the same class, as in training; False for any classes.
         seed: of the random pairs.
         progress: show a bar over the pairs of domains.
     """
@@ -68,7 +68,7 @@ def compatibility(
 
 
 def spearman(x: Floats, y: Floats) -> float:
-    """Spearman's ρ: the correlation of mean ranks; NaN where either is constant.
+    """Spearman's ρ, the correlation of ranks (ties: mean rank); NaN if either is constant.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
     0.5
@@ -95,7 +95,7 @@ def _vectors(mixer: FGMix, algorithm: Algorithm, z: Tensor, y: Tensor) -> Vector
 
 
 def _draw_pairs(y: Ints, domain: Ints, first: int, second: int, pairs: int, same_class: bool, seed: int) -> Ints:
-    """Positions (n, 2) of samples of the two domains."""
+    """Random pairs (n, 2) of a sample of the first and one of the second domain, as positions."""
     i, j = np.flatnonzero(domain == first), np.flatnonzero(domain == second)
     rng = numpy_generator("pairs", seed, first, second)
     if not same_class:

@@ -25,12 +25,12 @@ from fgmix.runs.opening import OpenedRun, Sample, check_alike
 from fgmix.runs.record import Model, Which
 
 THUMBNAIL = 40  # pixels: enough to see what is in a picture
-LARGEST = 50  # dimensions of t-SNE's input: more are first reduced by principal components, without visible loss
+LARGEST = 50  # dimensions of t-SNE's input: more are first reduced by PCA, without visible loss
 
 
 @dataclass(frozen=True)
 class _Points:
-    """Points of one panel."""
+    """Points of one panel, with the fields of `Embedding`."""
 
     points: Floats
     domain: Ints
@@ -51,7 +51,7 @@ def mixing_embedding(
     keep: Path | None = None,
     progress: bool = True,
 ) -> Embedding:
-    """Original codes, then with random interpolation (variant A), then with mixed codes of the run's policy.
+    """Three panels: original codes; with random interpolations (variant A); with mixed codes of the run's policy.
 
     Args:
         run: a run of FGMix or of one of its variants.
@@ -92,7 +92,7 @@ def mixing_embedding(
 
 
 def trained_share(run: OpenedRun) -> float:
-    """The share of extrapolated codes that `fgmix plot curves` shows at the last evaluation; NaN if there is none."""
+    """The share of extrapolated codes at the last evaluation, as in `fgmix plot curves`; NaN if there is none."""
     curves = run_curves(run.record)
     found = curves.metric_values[curves.metrics == metric_name("extrapolated")]
     return float(found[0, -1]) if len(found) else float("nan")
@@ -142,7 +142,7 @@ def code_embedding(
 
 
 def _planes(codes: Sequence[Callable[[], Floats]], key: object, seed: int, kept: Path | None, progress: bool) -> Floats:
-    """A t-SNE of each, (r, n, 2)."""
+    """A t-SNE of each set of codes, (r, n, 2)."""
     return compute_rows(
         lambda i: plane(codes[i](), seed),
         len(codes),
@@ -154,7 +154,7 @@ def _planes(codes: Sequence[Callable[[], Floats]], key: object, seed: int, kept:
 
 
 def plane(z: Floats, seed: int = 0) -> Floats:
-    """t-SNE of codes (n, d) → (n, 2); the same seed gives the same picture."""
+    """t-SNE of codes (n, d) → (n, 2); the same seed gives the same result."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -175,7 +175,7 @@ def _originals(samples: tuple[Sample, ...], xy: Floats) -> _Points:
 
 
 def _with(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
-    """The panel's own codes and mixed ones, which have neither domain nor sample."""
+    """Original and mixed codes; the mixed ones have neither domain nor sample."""
     none = np.full(len(xy), -1)
     return _Points(
         np.concatenate([own.points, xy]),
@@ -188,9 +188,9 @@ def _with(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
 
 
 def thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
-    """Small pictures of all samples, (n, s, s, 3); none where they are not images.
+    """Small pictures of all samples, (n, s, s, 3); none if they are not images.
 
-    The darkest and the brightest number of all become 0 and 255, which undoes a normalisation up to a slight tint.
+    The lowest and the highest value of all become 0 and 255, which undoes a normalisation up to a slight tint.
 
     Args:
         samples: sets of samples, in the order of the result.
@@ -205,7 +205,7 @@ def thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
     pixels = torch.cat(small)
     low, high = pixels.min(), pixels.max()
     pixels = ((pixels - low) / (high - low).clamp_min(1e-12) * 255).round().byte()
-    missing = 3 - pixels.shape[1]  # grey images have one channel, some have two: the last stands for the others
+    missing = 3 - pixels.shape[1]  # of images with one or two channels: the last one is repeated
     pixels = torch.cat([pixels, pixels[:, -1:].expand(-1, missing, -1, -1)], dim=1)
     return pixels.permute(0, 2, 3, 1).cpu().numpy()
 

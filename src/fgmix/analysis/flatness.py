@@ -1,13 +1,13 @@
-"""How flat the loss is around a minimum: E[(L(φ*) − L(φ'))²] at distances γ, direction by direction.
+"""Flatness of the loss around a minimum: (L(φ*) − L(φ'))² at distances γ along random directions.
 
     classifier   φ' = φ* + γ u/‖u‖,  u ~ N(0, I) in all coordinates of the classifier
     network      θ'_f = θ*_f + γ/100 · ‖θ*_f‖ u_f/‖u_f‖ for every filter f of every layer
 
-A filter is what makes one output: a row of a linear layer, a kernel of a convolution. Rescaling a layer (which
-batch-norm undoes) rescales its directions, so that two networks that compute the same are found equally flat; γ is then
-a percentage. Biases and the scales of normalisation have no filters and stay.
+A filter gives one output: a row of a linear layer, a kernel of a convolution. Rescaling a layer (which batch-norm
+undoes) rescales its directions, so that networks that compute the same are equally flat; γ is then a percentage. Biases
+and the scales of normalisation have no filters and are not changed.
 
-L is the loss that the method trained on: of the original codes, and of its policy's mixed codes where it has one.
+L is the training loss of the method: on original codes, and on the mixed codes of its policy if it has one.
 
 Izmailov et al., 2018; Li et al., "Visualizing the Loss Landscape of Neural Nets", 2018 (filter normalisation).
 """
@@ -126,7 +126,7 @@ def unit_direction(minimum: Tensors, generator: torch.Generator) -> Tensors:
 
 
 def filter_direction(minimum: Tensors, generator: torch.Generator) -> Tensors:
-    """Gaussian, each filter with the norm of the weights' own filter; zero where a tensor has no filters."""
+    """A Gaussian direction with the norm of the weights in each filter; zero for tensors without filters."""
     return {name: _filters(w, _gaussian(w, generator)) for name, w in minimum.items()}
 
 
@@ -146,7 +146,7 @@ _Problem = tuple[Tensors, Callable[[Tensors], float], Callable[[Tensors, torch.G
 
 
 class _Rows:
-    """Squared gaps by the direction's number: the same number is the same direction in every run."""
+    """Squared gaps by the number of a direction, which is the same in every run."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _Rows:
 
 
 def _classifier(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -> _Problem:
-    """φ*, L on fixed codes (original, and mixed at φ* where there is a policy), directions of norm 1."""
+    """φ*, L on fixed codes (original, and mixed at φ* if there is a policy), directions of norm 1."""
     sample = run.sample(run.sources, limit=samples, seed=seed)
     z, y, domain = sample.codes(algorithm), sample.y.to(run.device), sample.domain.to(run.device)
     mixer = mixer_of(algorithm)
@@ -183,7 +183,7 @@ def _classifier(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -
 
 
 def _network(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -> _Problem:
-    """(θ*, φ*), L with codes and mixed codes of the weights that it is asked for, filter-normalised directions."""
+    """(θ*, φ*), L with codes and mixed codes computed at the given weights, filter-normalised directions."""
     sample = run.sample(run.sources, limit=samples, seed=seed)
     y, domain = sample.y.to(run.device), sample.domain.to(run.device)
     ratio = mixed_per_code(run) if mixer_of(algorithm) is not None else 0.0

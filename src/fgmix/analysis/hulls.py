@@ -1,4 +1,4 @@
-"""Regions of the source domains in a plane, class by class. No torch."""
+"""Regions of the classes of the source domains in a plane. No torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from fgmix.analysis.arrays import Embedding, Floats
 
 NAMED = 20  # classes that are named in a figure; more names would cover the codes
-KEPT = 0.9  # of a class's codes: those nearest to its middle. t-SNE puts a few far away, across other classes
+KEPT = 0.9  # share of a class's codes, nearest to their median: t-SNE places a few far away, across other classes
 
 
 def source_regions(arrays: Embedding, panel: int) -> dict[str, Floats]:
-    """By class, the convex hull of most of its source codes as a closed outline (h + 1, 2).
+    """By class, the convex hull of the central source codes as a closed outline (h + 1, 2).
 
     Args:
         arrays: codes in the plane.
@@ -30,9 +30,9 @@ def source_regions(arrays: Embedding, panel: int) -> dict[str, Floats]:
 
 
 def name_places(arrays: Embedding, panel: int) -> dict[str, Floats]:
-    """Where the names of a panel's regions stand (2,): beside each, where they cover the fewest codes; none for many.
+    """Positions (2,) of the names of a panel's regions, where they cover the fewest codes; none for many regions.
 
-    Panels of one t-SNE have the same regions, whose names stand at the same places.
+    Panels of one t-SNE have the same regions, with names at the same positions.
 
     Args:
         arrays: codes in the plane.
@@ -50,7 +50,7 @@ def name_places(arrays: Embedding, panel: int) -> dict[str, Floats]:
 
 
 def _freest(name: str, corners: Floats, points: Floats, names: Floats) -> Floats:
-    """Of eight places around a region, the one whose box for the name holds the fewest codes and no other name."""
+    """Of eight positions around a region, the one whose box for the name contains the fewest codes and other names."""
     extent = np.ptp(points, axis=0)
     size = extent * (0.012 + 0.009 * len(name), 0.028)  # half the width and height of the name
     low, high = corners.min(0) - 1.25 * size, corners.max(0) + 1.25 * size
@@ -59,7 +59,7 @@ def _freest(name: str, corners: Floats, points: Floats, names: Floats) -> Floats
 
     def covered(place: Floats) -> float:
         inside = (np.abs(points - place) < size).all(1).sum() + 100 * (np.abs(names - place) < 2 * size).all(1).sum()
-        inside += 2 * (np.abs(names - place) < 4 * size).all(1).sum()  # "5 6" between two regions: which is which?
+        inside += 2 * (np.abs(names - place) < 4 * size).all(1).sum()  # adjacent names are ambiguous
         outside = (np.abs(place - (points.min(0) + points.max(0)) / 2) > 0.54 * extent).any()
         return float(inside + 1000 * outside)
 
@@ -74,7 +74,7 @@ def nearest(points: Floats) -> Floats:
 
 
 def outline(points: Floats) -> Floats:
-    """The convex hull of points (n, 2) as a closed outline; nothing where they lie on a line.
+    """The convex hull of points (n, 2) as a closed outline; empty if they are on a line.
 
     >>> outline(np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [0.5, 0.5]])).shape
     (5, 2)
@@ -90,7 +90,7 @@ def outline(points: Floats) -> Floats:
 
 
 def codes_note(rows: Sequence[Embedding]) -> str:
-    """What a reader must know, of what is there."""
+    """The caption: outlines and, if there are mixed codes, extrapolation."""
     outlines = (
         f"Outlines: each class of the source domains (convex hull of the central {100 * KEPT:.0f} % of its codes)."
     )

@@ -1,4 +1,4 @@
-"""Axes that panels share, and that one outlier does not stretch until the others are flat. No torch."""
+"""Limits of axes that panels share, robust to outliers. No torch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from fgmix.analysis.arrays import Flatness, Floats
 
-STRETCH = 4.0  # times the median of the curves' tops that an axis may reach
+STRETCH = 4.0  # upper limit of an axis, times the median of the curves' maxima
 
 
 def robust_top(tops: Sequence[float]) -> float:
-    """The top of an axis for curves that rise to these values: the highest, at most `STRETCH` times the median.
+    """The upper limit of an axis for curves with these maxima: the highest, at most `STRETCH` times the median.
 
     >>> robust_top([1.0, 2.0, 3.0]), robust_top([1.0, 2.0, 300.0])
     (3.0, 8.0)
@@ -24,18 +24,18 @@ def robust_top(tops: Sequence[float]) -> float:
 
 
 def flatness_top(arrays: Flatness) -> float:
-    """Top of the axis that all panels of a test domain share: robust over directions, then over methods."""
+    """Upper limit of the axis that all panels of a test domain share: robust over directions, then over methods."""
     return 1.05 * robust_top([robust_top(gaps.max(1).tolist()) for gaps in arrays.gaps])
 
 
 def standard_error(gaps: Floats) -> Floats:
-    """Of the mean over directions (directions, g); 0 for one direction."""
+    """Standard error of the mean over directions, of gaps (directions, g); 0 for one direction."""
     error: Floats = gaps.std(0) / np.sqrt(max(1, len(gaps) - 1))
     return error
 
 
 def flatness_note(rows: Sequence[Flatness]) -> str:
-    """What a reader must know: what is drawn, and what is cut off."""
+    """The caption: what is shown, and what is cut off."""
     tops = [flatness_top(arrays) for arrays in rows]
     cut = {
         str(method): None
@@ -52,7 +52,7 @@ def flatness_note(rows: Sequence[Flatness]) -> str:
 
 
 def same_span(value: Floats, spread: Floats) -> Floats:
-    """A range for each column of numbers with their ±, all of one length, so that differences can be compared (c, 2).
+    """A range for each column of numbers with their ± (c, 2), all of one length, so that differences can be compared.
 
     >>> same_span(np.array([[50.0, 60.0], [54.0, 61.0]]), np.zeros((2, 2))).tolist()
     [[49.6, 54.4], [58.1, 62.9]]
@@ -68,7 +68,7 @@ def same_span(value: Floats, spread: Floats) -> Floats:
 
 
 def common_range(values: Floats) -> tuple[float, float]:
-    """A range for all panels, with a margin."""
+    """One range for all panels, with a margin."""
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     margin = 0.05 * (high - low) or 0.5
     return low - margin, high + margin

@@ -1,8 +1,8 @@
-"""Names of what methods measure while they train, for figures. No torch."""
+"""Names of the methods' training metrics in figures. No torch."""
 
 from __future__ import annotations
 
-# Keys of the metrics of methods. One that is not listed is printed as words: "critic_class" as "Critic class".
+# Names by key; a key that is not listed is printed as words: "critic_class" as "Critic class".
 _NAMES = {
     "loss": "Training loss",
     "risk": "Risk (cross-entropy)",
@@ -30,11 +30,11 @@ _NAMES = {
 }
 MIXING = ("flat", "adv", "disc", "lam", "extrapolated", "entropy", "noise_to_margin", "input_norm")
 _APART = ("flat", "lam", "extrapolated", "entropy", "noise_to_margin", "input_norm", "passed", "kept", "conflicts")
-COUNT = "mixed"  # how many codes a step mixes: none before mixing starts
+COUNT = "mixed"  # mixed codes per step: 0 before mixing starts
 
 
 def metric_name(key: str) -> str:
-    """A metric as figures print it.
+    """The name of a metric in figures.
 
     >>> metric_name("lam"), metric_name("critic_class")
     ('λ', 'Critic class')
@@ -43,7 +43,7 @@ def metric_name(key: str) -> str:
 
 
 def is_loss(name: str) -> bool:
-    """Whether a metric, by its printed name, has the scale of a loss: others have panels of their own.
+    """Whether a metric, by its name in figures, has the scale of a loss; others get their own panels.
 
     >>> is_loss("Training loss"), is_loss("λ")
     (True, False)

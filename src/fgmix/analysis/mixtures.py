@@ -1,4 +1,4 @@
-"""Mixed codes of a finished run, and its training loss: on the codes, and on mixed codes of its policy."""
+"""Mixed codes of a finished run, and its training loss on original and mixed codes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Mixture:
 
 
 def mixer_of(algorithm: Algorithm) -> FGMix | None:
-    """The method's policy; None for a method that mixes no codes."""
+    """The method's mixing policy; None for a method without one."""
     mixer = getattr(algorithm, "mixer", None)
     return mixer if isinstance(mixer, FGMix) else None
 
 
 def with_policy(run: OpenedRun, which: Which, model: Model) -> Algorithm:
-    """The run's method with its weights; UserError where those of its policy were not kept, as in most sweeps."""
+    """The run's method with its weights; UserError if those of its policy were not kept, as in most sweeps."""
     algorithm = run.algorithm(which, model)
     mixer = mixer_of(algorithm)
     if run.record.spec.keep == "best" and mixer is not None and mixer.state_dict():
@@ -48,23 +48,23 @@ def random_mixer(code_size: int) -> FGMix:
 
 
 def mixed_per_code(run: OpenedRun) -> float:
-    """Mixed codes for each original one in a training step, n / (k·b)."""
+    """Number of mixed codes per original code in a training step, n / (k·b)."""
     spec = run.record.spec
     return float(spec.settings["n"]) / (len(run.sources) * spec.batch_size)
 
 
 @torch.no_grad()
 def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tensor, count: int, seed: int) -> Mixture:
-    """`count` mixed codes of the policy as it is; nothing is learned.
+    """`count` mixed codes of the policy, which is not updated.
 
     Args:
         mixer: in evaluation mode.
-        classifier: whose gradients it looks at.
+        classifier: for the gradients that the policy depends on.
         z: codes of the source domains (N, d).
         y: classes (N,).
         domain: domain ids (N,).
-        count: how many.
-        seed: of the tuples (and of random weights): equal seeds give equal tuples, whatever the codes are.
+        count: number of mixed codes.
+        seed: of the tuples and of random weights; the tuples do not depend on the codes.
     """
     parts = []
     for call in range(-(-count // mixer.n)):
@@ -87,7 +87,7 @@ def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tenso
 def training_loss(algorithm: Algorithm, z: Tensor, y: Tensor, domain: Tensor, ratio: float, seed: int) -> float:
     """(Σ l(y, h_φ(z)) + Σ l(y, h_φ(z_mix))) / (N + n) with n = ratio·N mixed codes; without a policy n = 0.
 
-    The policy (A_ω, λ) is constant; its inputs are z and φ as they are here, as in training.
+    The policy (A_ω, λ) is fixed; its inputs are the given codes z and the current φ, as in training.
     """
     mixer = mixer_of(algorithm)
     if mixer is not None:

@@ -1,4 +1,4 @@
-"""From records to the arrays of figures: curves, tables, ranks. No torch."""
+"""The arrays of figures that need records only: curves, tables, ranks. No torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIANTS = ("erm", *(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
 
 
 def run_curves(record: RunRecord) -> Curves:
-    """Accuracy, losses and the method's own metrics of one run, at each evaluation."""
+    """Accuracy, loss and the method's metrics of one run, at each evaluation."""
     if not record.evaluations:
         raise UserError(
             f"Expected a run with evaluations. Found {record.folder}, which diverged before the first. Train it with a "
@@ -37,17 +37,17 @@ def run_curves(record: RunRecord) -> Curves:
     begun = next((i for i, count in enumerate(counts) if count > 0), 0)
 
     def value(i: int, name: str) -> float:
-        """NaN for what mixing measures, before it starts; at first over the steps that mix, not over those before."""
+        """NaN for metrics of mixing before it starts; at the first evaluation after, the mean over the mixing steps."""
         found = record.evaluations[i].metrics[name]
         if name not in MIXING or np.isnan(counts[i]):
             return found
         if counts[i] == 0:
             return float("nan")
-        # Idle steps count as zeros, except in λ, which every step has.
+        # Steps without mixing are recorded as 0, except for λ.
         return found if i != begun or name == "lam" else found * max(counts) / counts[i]
 
     def holdout(by_model: Mapping[str, Scores]) -> list[list[float]]:
-        """NaN where nothing was measured: records of DomainBed hold no losses."""
+        """Scores on holdout parts; NaN for missing ones: records of DomainBed have no losses."""
         scores = [by_model.get(model, {}) for model in record.models]
         return [[of.get(name, {}).get("holdout", np.nan) for name in record.domains] for of in scores]
 
@@ -70,7 +70,7 @@ def grid_sensitivities(grid: Grid, *, rule: Rule = "training_domain", spread: Sp
 
 
 def paper_sensitivity() -> Sensitivity:
-    """The paper's own α × λ₀."""
+    """The paper's accuracies by λ₀ and α."""
     found = {(lam, alpha): value for (_, lam, alpha), value in sensitivity().items()}
     lams, alphas = sorted({lam for lam, _ in found}), sorted({alpha for _, alpha in found})
     value = np.array([[found[lam, alpha] for alpha in alphas] for lam in lams])
@@ -87,7 +87,7 @@ def paper_sensitivity() -> Sensitivity:
 
 
 def with_variants(selection: Selection, least: int = 1) -> list[tuple[str, str]]:
-    """Datasets and origins ("" for a single folder) that have some of `VARIANTS`, at least so many."""
+    """Datasets and origins ("" for a single folder) that have at least `least` of `VARIANTS`."""
     found: dict[tuple[str, str], set[str]] = {}
     for cell in selection.cells:
         own, origin = split_origin(cell.algorithm)
@@ -98,14 +98,14 @@ def with_variants(selection: Selection, least: int = 1) -> list[tuple[str, str]]
 def variant_ablation(
     selection: Selection, dataset: str, *, origin: str = "", spread: Spread = "stderr", published: bool = False
 ) -> Ablation:
-    """ERM, the variants A to F and FGMix, raw models, by test domain; with `published` the paper's beside each.
+    """Accuracy of ERM, the variants A to F and FGMix (raw models) by test domain.
 
     Args:
-        selection: what was selected.
+        selection: the selected models.
         dataset: which dataset.
         origin: which of several folders; "" for a single one.
         spread: what ± is.
-        published: whether the paper's numbers stand beside ours; where it has none, `about` says so.
+        published: whether to add the paper's numbers; `about` names those that the paper lacks.
     """
     table = dataset_table(selection, dataset, algorithms=VARIANTS, spread=spread)
     rows = tuple(
@@ -128,7 +128,7 @@ def variant_ablation(
 
 
 def step_cost(costs: Costs) -> Cost:
-    """Time per step relative to ERM's, ours beside the paper's."""
+    """Time per step relative to ERM, ours and the paper's."""
     ours, theirs = costs.milliseconds, step_milliseconds()
     if ERM not in ours:
         raise UserError("Expected the time of a step of ERM to divide by. Found none. Measure erm, too.")
@@ -166,7 +166,7 @@ def method_ranks(ranking: Ranking, labels: Labels) -> Ranks:
 
 
 def _numbers(table: Table) -> dict[str, Any]:
-    """Fields of `Numbers`."""
+    """The table as fields of `Numbers`."""
     return {
         "title": table.title,
         "corner": table.corner,

@@ -1,4 +1,4 @@
-"""Long computations in rows, each saved when it is done: an interrupted computation resumes. No torch."""
+"""Long computations in rows, each saved when it is done, so that they resume after an interruption. No torch."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def compute_rows(
     """`compute(0)` … `compute(count − 1)`, stacked.
 
     Args:
-        compute: a row by its number; equal for equal numbers, whatever was computed before.
+        compute: a row from its number, independent of what was computed before.
         count: how many rows.
         description: text of the progress bar.
         key: everything that the rows depend on; rows saved under another key are not used.
-        partial: the file of the rows until all are computed; `remove_partial` deletes it. None saves nothing.
+        partial: file for the finished rows, which `remove_partial` deletes; None saves nothing.
         progress: show the bar.
     """
     digest = hashlib.blake2b(repr((key, count)).encode(), digest_size=16).hexdigest()
@@ -45,13 +45,13 @@ def compute_rows(
 
 
 def partial_file(stem: Path, part: str = "") -> Path:
-    """The file of a figure's rows while it is computed."""
+    """The file for the finished rows of a figure."""
     make_folder(stem.parent)
-    return stem.with_name(f".{stem.name}@{part}.partial.npz")  # @: so that `surface-1` does not begin `surface-15`
+    return stem.with_name(f".{stem.name}@{part}.partial.npz")  # @: `surface-1` must not match `surface-15`
 
 
 def remove_partial(stem: Path) -> None:
-    """Delete the rows of a figure that is done."""
+    """Delete the saved rows of a finished figure."""
     for path in stem.parent.glob(f".{stem.name}@*.partial.npz"):
         path.unlink()
 
@@ -62,7 +62,7 @@ def _kept(partial: Path | None, digest: str) -> list[Floats]:
     try:
         with np.load(io.BytesIO(read_bytes(partial)), allow_pickle=False) as archive:
             return list(archive["rows"]) if str(archive["key"]) == digest else []
-    except Exception:  # damaged, which numpy, zipfile and zlib each say in their own way: the rows are computed again
+    except Exception:  # a damaged file, with errors of numpy, zipfile or zlib: the rows are computed again
         return []
 
 

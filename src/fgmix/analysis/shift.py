@@ -3,8 +3,8 @@
     accuracy   of a logistic regression that predicts the domain of a code, by 5-fold cross-validation; both domains
                with the same number of codes, so that chance is 0.5
     MMD²       = sᵀ K s,  s_i = 1/n for codes of one domain and −1/m for those of the other (biased: zero for equal
-               samples); K sums Gaussian kernels around the median distance
-    p          the share of permutations of s with an MMD² at least as large
+               samples); K sums Gaussian kernels with bandwidths around the median distance
+    p          the share of permutations of s, the identity included, with an MMD² at least as large
 
 Ben-David et al., "A theory of learning from different domains", 2010; Gretton et al., "A Kernel Two-Sample Test", 2012.
 Domains with different class frequencies also differ for that reason.
@@ -44,7 +44,7 @@ def shift(
     """All pairs of the run's domains, on codes of the holdout parts: the training parts were fitted.
 
     Args:
-        run: whose codes.
+        run: a finished run.
         which: weights after the last step, or the best.
         model: raw or averaged.
         samples: codes of each domain, at most.
@@ -86,7 +86,7 @@ def shift(
 
 
 def _symmetric(k: int, pairs: list[tuple[int, int]], values: Floats, diagonal: float) -> Floats:
-    """A (k, k) matrix of the values of the pairs, with `diagonal` on its diagonal."""
+    """A symmetric (k, k) matrix of the values of the pairs, with `diagonal` on its diagonal."""
     matrix = np.full((k, k), diagonal)
     for (i, j), value in zip(pairs, values):
         matrix[i, j] = matrix[j, i] = value
@@ -94,7 +94,7 @@ def _symmetric(k: int, pairs: list[tuple[int, int]], values: Floats, diagonal: f
 
 
 def domain_accuracy(samples: list[Floats], seed: int = 0) -> float:
-    """Cross-validated accuracy of predicting which set a code is from; equally many codes of each set."""
+    """Cross-validated accuracy of predicting the set of a code, with equally many codes of each set."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_score
     from sklearn.pipeline import make_pipeline

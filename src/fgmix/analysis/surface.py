@@ -4,11 +4,11 @@
     w(a, b) = w₁ + a û + b v̂,   a model w has the coordinates ⟨w − w₁, û⟩, ⟨w − w₁, v̂⟩
 
 with w the parameters of featurizer and classifier in one vector; w₁ the common initial weights, w₂ and w₃ the averaged
-weights at the end of two runs (ERM and FGMix). The paper's formula for v is garbled; this is what it describes.
+weights at the end of two runs (ERM and FGMix). The paper's formula for v has an error; this is what it describes.
 
 Batch-norm: w(a, b) is an affine combination c₁w₁ + c₂w₂ + c₃w₃ with c₁ + c₂ + c₃ = 1, and the running statistics are
-combined with the same c (variances not below the least of the three). Where they were frozen, which is the default for
-pre-trained networks, all three agree and stay as they are. Nothing is re-estimated from data.
+combined with the same c (variances not below the least of the three). If they were frozen, which is the default for
+pre-trained networks, all three are equal and do not change. Nothing is re-estimated from data.
 
 Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalization", 2018.
 """
@@ -82,7 +82,7 @@ class Plane:
         return cls(origin, u_hat, v_hat, points)
 
     def coordinates(self, w: Tensor) -> tuple[float, float]:
-        """Where the projection of w lies."""
+        """Coordinates of the projection of w."""
         step = w.double() - self.origin
         return float(step @ self.u_hat), float(step @ self.v_hat)
 
@@ -104,14 +104,14 @@ def surface(
     keep: Path | None = None,
     progress: bool = True,
 ) -> Surface:
-    """Train loss of both runs and test accuracy on the plane of their initial and averaged last weights.
+    """Train loss of both runs and test accuracy on the plane through their initial and last averaged weights.
 
-    The train loss of a method that mixes is on original and mixed codes, with its policy as it was after the last step.
+    The train loss of a method that mixes is on original and mixed codes, with its policy after the last step.
 
     Args:
-        first: ERM, say.
-        second: FGMix with the same network, seed and test domain. Both need averaged weights; without snapshots their
-            paths have a first and a last point alone.
+        first: a run, such as of ERM.
+        second: a run of FGMix with the same network, seed and test domain. Both need averaged weights; without
+            snapshots, their paths have only a first and a last point.
         resolution: points on each side of the grid.
         samples: number of samples of each domain, at most, from the training parts; for loss and accuracy.
         seed: of samples and mixed codes.
@@ -173,7 +173,7 @@ def vector(algorithm: Algorithm) -> Tensor:
 
 
 def combined(states: Sequence[Tensors], c: Sequence[float]) -> dict[str, Tensor]:
-    """Σ c_i state_i of parameters and floating-point buffers; counters are the last state's.
+    """Σ c_i state_i of parameters and floating-point buffers; counters are those of the last state.
 
     Args:
         states: tensors by name, of each model.
@@ -188,7 +188,7 @@ def combined(states: Sequence[Tensors], c: Sequence[float]) -> dict[str, Tensor]
     for name, last in states[-1].items():
         found = torch.stack([state[name] for state in states])
         if not last.is_floating_point() or bool((found == found[0]).all()):
-            result[name] = last  # also exact where all agree: frozen statistics stay what they are
+            result[name] = last  # exact if all are equal, such as frozen statistics
             continue
         mixed = torch.tensordot(torch.tensor(c, dtype=last.dtype, device=last.device), found, 1)
         result[name] = torch.maximum(mixed, found.amin(0)) if name.endswith("running_var") else mixed
@@ -204,7 +204,7 @@ def grid(values: Floats, resolution: int) -> Floats:
 
 @dataclass(frozen=True)
 class _Probe:
-    """Measures both losses and the test samples at any weights, with one pass over the data."""
+    """Evaluates both losses and the test samples at given weights, in one pass over the data."""
 
     algorithms: tuple[Algorithm, Algorithm]
     ratios: tuple[float, float]

@@ -16,7 +16,7 @@ from fgmix.mixing.scores import Vectors
 PAPER_WEIGHTS = ((0.1, 0.6, 0.3), (0.25, 0.4, 0.35))
 TOY_GRADIENTS = ((-0.5, 1.0), (-1.0, 0.5), (-1.0, -1.0), (1.0, -1.0))
 # Minima m_i of the losses ‖φ − m_i‖²/2 of three samples: the steepest descent from φ = 0 is m_i. As in the paper, 2
-# and 3 point to similar directions, 1 and 3 to opposite ones, and 2 agrees most with the others.
+# and 3 have similar directions, 1 and 3 opposite ones, and 2 agrees most with the others.
 SURFACES = ((-1.6, 1.0), (0.5, 1.5), (1.5, 0.5))
 TOY_METHODS = ("fgmix", "andmask", "erm")
 TOY_DISAGREEMENT = 0.3  # AND-Mask drops a component where more of the signs disagree

@@ -14,8 +14,8 @@ from fgmix.cli.domainbed import FromDomainBed
 from fgmix.errors import UserError, as_sentence
 from fgmix.runs.stopping import Stopped
 
-MISTAKE = 2  # exit code of a mistake, as typer's own
-STOPPED = 75  # exit code of a run that a signal stopped: sysexits.h's "try again later"
+MISTAKE = 2  # exit code of an error, as typer's
+STOPPED = 75  # exit code of a run stopped by a signal: EX_TEMPFAIL of sysexits.h
 INTERRUPTED = 130  # exit code of Ctrl-C, as in shells
 
 app = typer.Typer(
@@ -51,16 +51,16 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
 
 def main() -> None:
-    """Entry point: a mistake or a failure of the machine is one sentence and exit code 2; no traceback."""
+    """Entry point: expected errors are printed as one sentence, without a traceback, with exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a terminal lacks a character
     warnings.formatwarning = _one_line
-    # Huge pages for tensors on CPUs, here and in workers: the kernel clears every page of a new large tensor, 200,000
-    # ordinary pages for 256 images of 64 px in EfficientNet-Lite0, which then takes 4.2 instead of 2.8 ms an image.
+    # Huge pages for tensors on CPUs, here and in workers: the kernel clears every page of a new large tensor. With the
+    # 200,000 ordinary pages for 256 images of 64 px, EfficientNet-Lite0 takes 4.2 instead of 2.8 ms per image.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
         code = _exit_code()
-        sys.stdout.flush()  # a full disk shows here
+        sys.stdout.flush()  # raises an error if the disk is full
     except Stopped as stopped:
         print(f"fgmix: {stopped}", file=sys.stderr)
         code = STOPPED
@@ -75,21 +75,21 @@ def main() -> None:
 
 
 def _exit_code() -> int:
-    """Run the command."""
+    """Run the command and return its exit code."""
     try:
         _refuse_empty(sys.argv[1:])
-        app(prog_name="fgmix")  # the name by which a shell completes it
-    except SystemExit as stop:  # typer's end of every command
+        app(prog_name="fgmix")  # the name for shell completion
+    except SystemExit as stop:  # typer raises it at the end of every command
         if stop.code == INTERRUPTED:
             print("fgmix: Interrupted. Rerun the same command to resume.", file=sys.stderr)
-        elif isinstance(stop.__context__, BrokenPipeError):  # `fgmix list | head`: that is fine
+        elif isinstance(stop.__context__, BrokenPipeError):  # `fgmix list | head`: not an error
             return 0
         return int(stop.code or 0)
     return 0
 
 
 def _refuse_empty(words: list[str]) -> None:
-    """Refuse an empty value: a variable that is not set would pass for an option that is not given."""
+    """Raise an error for an empty value, such as of an unset variable, which would otherwise be ignored."""
     for before, word in zip(["fgmix", *words], words):
         if not word or (word.startswith("--") and word.endswith("=")):
             place = word.rstrip("=") or before
@@ -97,12 +97,12 @@ def _refuse_empty(words: list[str]) -> None:
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:
-    """A warning as the other notes are printed, without the line of code that gave it."""
+    """A warning in the format of notes, without its line of code."""
     return f"note: {' '.join(str(message).split())}\n"
 
 
 def _forget_output() -> None:
-    """Drop what cannot be written: Python would try again at its end, and print a traceback."""
+    """Drop output that cannot be written: Python would try again at exit, and print a traceback."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""fgmix data: download a benchmark, check images before training on them, decode them beforehand."""
+"""fgmix data: download a benchmark, check images, decode them before training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from fgmix.errors import UserError
 
-PROBLEMS = 1  # exit code of a check that found images it cannot read
+PROBLEMS = 1  # exit code of a check that found unreadable images
 
 app = typer.Typer(help="Download, check and prepare datasets.", no_args_is_help=True)
 Images = Annotated[str, typer.Argument(help="folder, CSV manifest, or a benchmark under --data-root")]
@@ -85,7 +85,7 @@ def download(
     hub: Annotated[bool, typer.Option("--hub", help="from a mirror on the Hugging Face hub")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download a benchmark to the data root. Interrupted, it resumes when the same command is given again.
+    """Download a benchmark to the data root. Rerun the same command to resume an interrupted download.
 
     Example: fgmix data download PACS --data-root ~/data
     """
@@ -107,7 +107,7 @@ def download(
 
 
 def _located(images: str, data_root: Path | None) -> Path:
-    """The images of a benchmark that is given by name; else the path as it is given."""
+    """The images of a benchmark given by name, or the given path."""
     from fgmix.data._registry import as_path
     from fgmix.data.benchmarks import BENCHMARKS, find_images
 

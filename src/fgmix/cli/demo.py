@@ -1,4 +1,4 @@
-"""fgmix demo: the main job on the embedded data."""
+"""fgmix demo: hold out every domain of the embedded data, and report."""
 
 from __future__ import annotations
 

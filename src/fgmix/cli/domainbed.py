@@ -1,7 +1,7 @@
-"""DomainBed's spellings on the command line: each is understood, with a hint what it is called here, or refused.
+"""DomainBed's options and names on the command line: accepted with a hint to the name in fgmix, or an error.
 
-The tables of this module are the only place of these names; docs/from-domainbed.md prints them. Names of methods and of
-their settings are not among them: a method's own file declares what DomainBed calls it.
+The tables of this module are the only place of these names; docs/from-domainbed.md prints them. DomainBed's names of
+methods and of their settings are declared in the methods' own files.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Spelling:
     """An option of one of DomainBed's scripts.
 
     Args:
-        ours: what it becomes for each of its values, which {} stands for; empty where nothing is needed.
-        note: what is different, or why it is refused.
-        only: the values with which it can be left out; others are refused. Without any, all values are understood.
-        refused: whether it is refused, whatever its value.
+        ours: our option, with {} for each value; empty if none is needed.
+        note: what is different, or why it is an error.
+        only: values that are accepted, and ignored; others are an error. Empty: all values are accepted.
+        refused: whether it is an error with any value.
     """
 
     ours: str = ""
@@ -76,8 +76,8 @@ OPTIONS: dict[str, dict[str, Spelling]] = {
         "--skip_confirmation": Spelling(note="nothing is asked"),
     },
 }
-SCRIPTS = {"train": "train", "sweep": "sweep", "plan": "sweep"}  # our commands by the script that they replace
-# Hyper-parameters there, options of a run here, by name or with the value that is meant.
+SCRIPTS = {"train": "train", "sweep": "sweep", "plan": "sweep"}  # DomainBed's script by our command
+# Hyper-parameters of DomainBed that are options of a run here, some with a value.
 OPTIONS_OF_RUNS = {
     "batch_size": "batch_size",
     "class_balanced": "class_weight=balanced",
@@ -93,16 +93,16 @@ MISSING = {
     "`vit`, `dinov2`": "any network of timm is a `--backbone`, such as `vit_base_patch14_dinov2.lvd142m`",
     "`resnet50_augmix`": "`--protocol domainbed-2024` has these weights; `--backbone resnet50.ram_in1k`",
     "`lars`, `vit_dropout`, `vit_attn_tune`": "the optimiser is Adam; `--freeze K` fixes the first K sections",
-    "`linear_steps`, but for `ERMPlusPlus`": "`--warmup-head N` trains the classifier first",
+    "`linear_steps`, except for `ERMPlusPlus`": "`--warmup-head N` trains the classifier first",
     "`is_project` of `CAD`, `mlp_dropout` of `ADRMX`, `beta1` and `weight_decay_d` of `Transfer`": "not implemented",
 }
 
 
 class FromDomainBed(JoinsLists):
-    """A command that understands DomainBed's spellings of its options and of their values."""
+    """A command that accepts DomainBed's names of options and values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # click's context, which typer keeps to itself
-        if ctx.resilient_parsing:  # a shell completes words
+        if ctx.resilient_parsing:  # shell completion
             return super().parse_args(ctx, args)
         hints: list[str] = []
         rest = super().parse_args(ctx, list(in_our_options(ctx.info_name or "", args, hints)))
@@ -114,7 +114,7 @@ class FromDomainBed(JoinsLists):
 
 
 def other_defaults(command: str, words: list[str], given: Mapping[str, Any]) -> Iterator[str]:
-    """What a command of DomainBed would do otherwise where nothing is said: its words, and its values in our names.
+    """Hints where DomainBed's defaults differ, for the words of a command and its values in our names.
 
     >>> list(other_defaults("train", [], {"dataset": "PACS", "protocol": "domainbed-2020"}))
     []
@@ -135,7 +135,7 @@ def other_defaults(command: str, words: list[str], given: Mapping[str, Any]) -> 
 
 
 def in_our_options(command: str, words: list[str], hints: list[str]) -> Iterator[str]:
-    """The words of a command with our options for DomainBed's; says in `hints` what was replaced.
+    """The words of a command with our options for DomainBed's; adds a hint for each replacement.
 
     >>> list(in_our_options("train", ["--test_envs", "0", "1", "--steps", "9"], hints := []))
     ['--test-domain', '0', '--test-domain', '1', '--steps', '9']
@@ -152,7 +152,7 @@ def in_our_options(command: str, words: list[str], hints: list[str]) -> Iterator
 
 
 def _groups(words: list[str], spellings: dict[str, Spelling]) -> list[list[str]]:
-    """Each option with the words up to the next one; DomainBed's are separated from a value behind =."""
+    """Each option with the words up to the next one; DomainBed's options are split at =."""
     groups: list[list[str]] = []
     for word in words:
         flag, equals, value = word.partition("=")
@@ -164,7 +164,7 @@ def _groups(words: list[str], spellings: dict[str, Spelling]) -> list[list[str]]
 
 
 def _is_ours(flag: str, values: list[str]) -> bool:
-    """Whether an option that both have is meant as ours: names in one word, the number of samples."""
+    """Whether an option that both have is in our form: names in one word, or the number of samples."""
     if flag in ("--algorithms", "--datasets"):
         return len(values) == 1
     return flag == "--hparams" and not values[0].lstrip().startswith("{") if values else False
@@ -201,7 +201,7 @@ def _settings(values: list[str]) -> list[str]:
 
 
 def in_our_names(given: dict[str, Any], hints: list[str]) -> dict[str, Any]:
-    """What replaces those of a command's values that have names of DomainBed: methods, datasets, domains, settings."""
+    """Values of a command with our names for DomainBed's: methods, datasets, domains, settings."""
     found: dict[str, Any] = {}
     for key, rename in (("dataset", _dataset), ("algorithm", _method)):
         if given.get(key):
@@ -225,7 +225,7 @@ def _renamed(theirs: str, ours: str, hints: list[str]) -> str:
 
 
 def _dataset(name: str) -> str:
-    """Our name of a dataset; a file or folder of DomainBed's name is the user's own."""
+    """Our name of a dataset; a file or folder of that name is the user's own data."""
     return name if os.path.lexists(name) else from_domainbed_dataset(name)
 
 
@@ -253,7 +253,7 @@ def settings(method: str) -> dict[str, str]:
 
 
 def _domain(dataset: str, name: str, hints: list[str]) -> str:
-    """The domain with a number, where DomainBed numbers the dataset's domains and none has that name."""
+    """The domain with a number of DomainBed's, unless a domain has that name."""
     domains = known_domains(dataset)
     if not name.isdecimal() or name in domains or int(name) >= len(domains):
         return name
@@ -266,7 +266,7 @@ def _setting(text: str, chosen: list[str], hints: list[str]) -> str:
     from fgmix.algorithms import get, names
 
     name, equals, value = text.partition("=")
-    known = [method for method in chosen if "+" in method or method in names()]  # others are refused later
+    known = [method for method in chosen if "+" in method or method in names()]  # others are an error later
     if any(name in get(method).Config.names() for method in known):
         return text
     if name in OPTIONS_OF_RUNS:

@@ -1,4 +1,4 @@
-"""fgmix export: a model as one file for other software."""
+"""fgmix export: write a model as one file for other software."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` made")],
+    model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` or `fgmix soup` wrote")],
     format: Annotated[str, typer.Option(help="onnx, or pt2 (torch.export)")] = "onnx",
     out: Annotated[Path | None, typer.Option(help="the file; by default model.<format> in the model's folder")] = None,
 ) -> None:

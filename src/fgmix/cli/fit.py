@@ -1,4 +1,4 @@
-"""fgmix fit: from data to a model with an honest estimate for an unseen domain."""
+"""fgmix fit: train a model, with an estimate for an unseen domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fgmix list: what there is."""
+"""fgmix list: algorithms, datasets and backbones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def list_(
 
 
 def _algorithms(pattern: str, family: str | None) -> None:
-    """A table of all, or of a family; the settings of those whose names match a pattern."""
+    """Print a table of all methods or of a family; for a pattern, the settings of those that match."""
     from fnmatch import fnmatch
 
     from fgmix import algorithms
@@ -42,7 +42,7 @@ def _algorithms(pattern: str, family: str | None) -> None:
     known = algorithms.names() if "+" not in pattern else algorithms.compositions()
     matching = [name for name in known if fnmatch(name, pattern)]
     if not matching and "+" in pattern and not set("*?[") & set(pattern):
-        algorithms.get(pattern)  # its error says which part is wrong
+        algorithms.get(pattern)  # its error names the unknown part
     if not matching:
         raise unknown("algorithm", pattern, known)
     rows = algorithms.overview(matching, family)
@@ -54,7 +54,7 @@ def _algorithms(pattern: str, family: str | None) -> None:
 
 
 def _print_method(row: Overview) -> None:
-    """What a method does and what it declares, and the same of the one it is wrapped around, if any; its settings."""
+    """Print a method's description and declarations, those of the method it wraps, if any, and its settings."""
     from fgmix import algorithms
 
     _, _, inner = row.name.partition("+")
@@ -68,12 +68,12 @@ def _print_method(row: Overview) -> None:
 
 
 def _print_table(rows: list[Overview]) -> None:
-    """Cost: operations of a step over those of ERM's."""
+    """Print a row for each method."""
     line = "{:17}{:6}{:15}{:6}{:38}{}"
     print(line.format("name", "year", "family", "cost", "needs", "paper"))
     for row in rows:
         print(line.format(row.name, row.year, row.family, row.cost, row.needs, row.paper).rstrip())
-    print("cost: floating-point operations of a training step, over those of ERM's")
+    print("cost: floating-point operations of a training step, relative to ERM")
 
 
 def _datasets(pattern: str) -> None:

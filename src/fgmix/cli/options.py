@@ -1,4 +1,4 @@
-"""Flags from declarations: a command names a dataclass, and gets a flag for each of its declared fields."""
+"""Flags from declarations: a command gets a flag for each declared field of a dataclass."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Command = Callable[..., None]
 
 
 def flags(cls: type, parameter: str, omit: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Decorator: the command's `parameter`, a dictionary, is filled from a flag for each declared field of `cls`.
+    """Decorator: adds a flag for each declared field of `cls`; the command gets their values as a dictionary.
 
     Args:
         cls: a dataclass with declared fields.
-        parameter: name of the command's parameter.
-        omit: fields that get no flag.
+        parameter: the command's parameter for the dictionary.
+        omit: fields without a flag.
     """
     declared = {name: field for name, field in fields_of(cls).items() if name not in omit}
 
@@ -59,7 +59,7 @@ def flags(cls: type, parameter: str, omit: Collection[str] = ()) -> Callable[[Co
 
 
 def _parameter(field: Field) -> inspect.Parameter:
-    """A flag as typer declares it; bounds and choices are checked where the values are used, by the same field."""
+    """A flag for typer; bounds and choices are checked by the field, when the values are used."""
     shown = f"{field.help} ({', '.join(field.choices)})" if field.choices else field.help
     kind = str if field.choices else field.kind
     info = typer.Option(
@@ -75,7 +75,7 @@ def _parameter(field: Field) -> inspect.Parameter:
 
 
 class JoinsLists(TyperCommand):
-    """A command whose options of comma-separated names may be given several times, instead of the last time winning."""
+    """A command whose options of comma-separated names may be repeated; all names are used."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # click's context, which typer keeps to itself
         lists = {o for p in self.params for o in p.opts if "comma-separated" in (getattr(p, "help", None) or "")}
@@ -83,7 +83,7 @@ class JoinsLists(TyperCommand):
 
 
 def joined(words: list[str], lists: Collection[str]) -> list[str]:
-    """The words of a command in which each option of `lists` is given once, with all its names.
+    """The words of a command, with repeated options of `lists` joined into one.
 
     >>> joined(["--algorithms", "erm", "--trials", "1", "--algorithms=coral,sd"], ["--algorithms"])
     ['--algorithms', 'erm,coral,sd', '--trials', '1']
@@ -105,12 +105,12 @@ def joined(words: list[str], lists: Collection[str]) -> list[str]:
 
 
 def refuse(context: typer.Context, names: Iterable[str], where: str) -> None:
-    """Refuse flags that were typed although nothing would come of them.
+    """Raise an error for flags that were given but have no effect.
 
     Args:
         context: of the command.
         names: of its parameters.
-        where: in which case these have no effect, such as "without --serve".
+        where: when these have no effect, such as "without --serve".
     """
     for name in names:
         source = context.get_parameter_source(name)
@@ -119,7 +119,7 @@ def refuse(context: typer.Context, names: Iterable[str], where: str) -> None:
 
 
 def settings_of(algorithm: str, texts: list[str] | None) -> dict[str, Any]:
-    """The settings that `--set name=value` texts give a method."""
+    """The settings of a method from the texts of `--set name=value`."""
     from fgmix.algorithms import get
 
     pairs = pairs_of(texts or [])
@@ -129,7 +129,7 @@ def settings_of(algorithm: str, texts: list[str] | None) -> dict[str, Any]:
 
 
 def pairs_of(texts: list[str], option: str = "--set") -> dict[str, str]:
-    """["gamma=10"] → {"gamma": "10"}; `option` is what the user typed before them."""
+    """["gamma=10"] → {"gamma": "10"}; `option` is the flag, for error messages."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -142,5 +142,5 @@ def pairs_of(texts: list[str], option: str = "--set") -> dict[str, str]:
 
 
 def listed(text: str | None) -> tuple[str, ...]:
-    """ "a, b" → ("a", "b"); what is missing is empty."""
+    """ "a, b" → ("a", "b"); None and "" → ()."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())

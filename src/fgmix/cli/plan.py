@@ -1,4 +1,4 @@
-"""fgmix plan: what a sweep will cost, before it starts."""
+"""fgmix plan: time and disk space of a sweep, before it starts."""
 
 from __future__ import annotations
 

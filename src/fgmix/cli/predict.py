@@ -1,4 +1,4 @@
-"""fgmix predict: what a model says about images or arrays."""
+"""fgmix predict: predictions of a model for images or arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING_PREDICTED = 1  # exit code
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` made")],
+    model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` or `fgmix soup` wrote")],
     images: Annotated[
         list[Path], typer.Argument(help="images, folders of images, a CSV manifest, or an .npz file with X")
     ],
@@ -38,7 +38,7 @@ def predict(
     from fgmix.deploy.predict import predict_paths, write_rows
 
     if out is not None:
-        new_file(out)  # known before hours of predicting
+        new_file(out)  # fails before hours of predicting
     chosen: Any = format or ("jsonl" if out is not None and out.suffix == ".jsonl" else "csv")
     loaded = load_model(model, device)
     started = time.monotonic()

@@ -67,7 +67,7 @@ def report(
     if serve:
         _serve(folders or [], choices, port, title)
         return
-    context.with_resource(collector_paused())  # until the command ends
+    context.with_resource(collector_paused())  # until the end of the command
     results = collect_all(folders or [], from_domainbed or [])
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -84,7 +84,7 @@ def report(
 
 
 def _known(kind: str, value: str, known: Collection[K]) -> K:
-    """The value, if it is one of those that there are."""
+    """The value, if it is known; else an error."""
     for each in known:
         if each == value:
             return each
@@ -92,7 +92,7 @@ def _known(kind: str, value: str, known: Collection[K]) -> K:
 
 
 def _check(context: typer.Context) -> None:
-    """Refuse options that do not go together."""
+    """Raise an error for options that cannot be combined."""
     given, format = context.params, context.params["format"]
     if given["out"] is not None and format != "html":
         raise UserError(f"Expected --out with --format html. Found --format {format}. Redirect its output with >.")
@@ -107,7 +107,7 @@ def _check(context: typer.Context) -> None:
 
 
 def _to_domainbed(results: Results, folder: Path) -> None:
-    """Write all records as sweeps of DomainBed."""
+    """Write all records as DomainBed sweeps."""
     from fgmix.results.domainbed import to_domainbed
 
     for apart, records in results.groups():
@@ -120,8 +120,8 @@ def _pack(results: Results, file: Path) -> None:
 
     if results.grids:
         raise UserError(
-            "Expected runs without a grid to pack. Found runs of a grid, which only the plan of their sweep tells "
-            "apart. Pack folders without a grid, or give each setting an --arm."
+            "Expected runs without a grid to pack. Found runs of a grid, which records alone do not tell apart. "
+            "Pack folders without a grid, or run each setting as an arm: `fgmix sweep --set lam=3 --with arm=LABEL`."
         )
     pack(results.records, file)
 

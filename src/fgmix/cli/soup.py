@@ -1,4 +1,4 @@
-"""fgmix soup: one model of several finished runs."""
+"""fgmix soup: combine several finished runs into one model."""
 
 from __future__ import annotations
 

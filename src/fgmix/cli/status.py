@@ -1,4 +1,4 @@
-"""fgmix status: where a sweep stands."""
+"""fgmix status: progress of a sweep."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def status(
     found = read_status(out)
     while True:
         if watch:
-            Console().clear()  # does nothing where there is no terminal: the lines follow each other
+            Console().clear()  # does nothing without a terminal
         print("\n".join(found.lines()), flush=True)
         if not watch or not found.left:
             break

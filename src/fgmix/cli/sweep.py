@@ -18,7 +18,7 @@ from fgmix.fields import check_fields, declare
 if TYPE_CHECKING:
     from fgmix.sweeps.running import Launch
 
-INCOMPLETE = 1  # exit code of a sweep with runs that failed or wait
+INCOMPLETE = 1  # exit code of a sweep with runs that failed or are waiting
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def sweep(
 
 
 def launch_of(how: Launching, slurm: list[str]) -> Launch:
-    """The launcher's function with what the user says."""
+    """The launcher's function with the user's options."""
     from fgmix.sweeps import launchers
 
     _check_gpus(how)
@@ -108,7 +108,7 @@ def launch_of(how: Launching, slurm: list[str]) -> Launch:
         devices = listed(how.device)
         check_devices(devices)
         options: dict[str, Any] = {"workers": how.workers, "devices": devices, "runs_per_gpu": how.runs_per_gpu}
-        places_of(**options)  # what is wrong with them is found before the data are loaded
+        places_of(**options)  # raises errors before the data are loaded
         return partial(run_local, **options)
     if how.launcher == "ray":
         launchers.require("ray", "ray")
@@ -123,7 +123,7 @@ def launch_of(how: Launching, slurm: list[str]) -> Launch:
     return partial(run_slurm, jobs=jobs, device=how.device, options=options, **resources)
 
 
-# Options that a launcher has no use for, and those of runs: typed in vain, they would be dropped in silence.
+# Options without effect for a launcher, and those of runs: an error instead of ignoring them silently.
 _FOREIGN: dict[str, tuple[str, ...]] = {
     "local": ("address", "cpus", "gpus", "slurm"),
     "ray": ("workers", "runs_per_gpu", "slurm"),
@@ -147,7 +147,7 @@ _OF_RUNS = (
 
 
 def _check_gpus(how: Launching) -> None:
-    """Refuse devices that a launcher cannot give."""
+    """Raise an error for devices that the launcher does not support."""
     if how.launcher != "local" and how.device not in ("auto", "cpu"):
         raise UserError(
             f"Expected --device auto or cpu with --launcher {how.launcher}. Found {how.device!r}. It assigns GPUs "

@@ -1,4 +1,4 @@
-"""fgmix train: one run."""
+"""fgmix train: train one run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def train(
 
 
 def summary(record: RunRecord) -> list[str]:
-    """Lines about a finished run: accuracies of the selected models, and where it lies."""
+    """Summary of a finished run: scores of the selected models, and its folder."""
     if record.status == "diverged":
         return [f"The loss was not finite at step {record.diverged_at}: the run diverged.", f"Run: {record.folder}"]
     lines = []
@@ -69,7 +69,7 @@ def summary(record: RunRecord) -> list[str]:
 
 
 def _unseen(record: RunRecord) -> list[str]:
-    """All metrics of the model that the run ends with, on the domains that it has never seen."""
+    """All metrics of the run's final model (averaged if there is one) on the test domains."""
     from fgmix.results.unseen import confusion_table, metrics_table, pooled_confusion, recall_table
 
     model = record.models[-1]

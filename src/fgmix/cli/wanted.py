@@ -1,4 +1,4 @@
-"""What `fgmix sweep` and `fgmix plan` are asked to run: a preset, or datasets and algorithms."""
+"""Which runs `fgmix sweep` and `fgmix plan` are about: a preset, or datasets and algorithms."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ With = Annotated[
         "--with", help="name=value of an option of `fgmix train`, such as steps=100", rich_help_panel="What to run"
     ),
 ]
-SWEPT = ("dataset", "algorithm", "trial_seed", "hparams_seed", "data_root")  # options of a run that the sweep decides
+SWEPT = ("dataset", "algorithm", "trial_seed", "hparams_seed", "data_root")  # options of a run that the sweep sets
 _GROUP = "What to run"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The flags of `sweep` and `plan` that say what to run; None and "" leave it to the preset or the default."""
+    """The flags of `sweep` and `plan` that select the runs; None and "" mean those of the preset, or the default."""
 
     preset: str = declare("", help="a table of the paper, such as paper-overall or paper-ablation", group=_GROUP)
     scale: str = declare(
@@ -65,7 +65,7 @@ class Wanted:
 
 
 def wanted_sweeps(wanted: Wanted, set_: list[str], grid: list[str], with_: list[str]) -> Preset:
-    """The preset, or a sweep over the datasets and algorithms named, with everything else that the user says."""
+    """The preset, or a sweep over the given datasets and algorithms, with the other flags applied."""
     from fgmix.sweeps import presets
 
     base = _base(wanted)
@@ -114,7 +114,7 @@ def run_options(texts: list[str]) -> dict[str, Any]:
 
 
 def _check_backbone(name: str) -> None:
-    """Every run of the sweep would fail on an unknown name; timm takes seconds to look it up."""
+    """Raise an error for an unknown backbone, before every run fails; timm takes seconds to import."""
     from fgmix.networks import backbones
     from fgmix.networks.build import OWN_BACKBONES
 
@@ -134,7 +134,7 @@ def _grid(methods: set[str], texts: list[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def _setting(methods: set[str], name: str, text: str) -> Any:
-    """A setting in the type that the first method having it declares; a name that none has is a mistake."""
+    """A setting, parsed as the first method that has it declares; an error if none has it."""
     from fgmix.algorithms import get
 
     configs = [get(method).Config for method in sorted(methods)]

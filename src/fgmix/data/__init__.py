@@ -1,4 +1,4 @@
-"""Datasets: named domains over named classes. `load(name or path)` returns one, `names()` lists the registered."""
+"""Datasets: named domains with shared, named classes. `load` loads one by name or path, `names` lists the names."""
 
 from fgmix.data import benchmarks as benchmarks
 from fgmix.data import digits as digits

@@ -1,4 +1,4 @@
-"""Arrays of ours in a sealed .npz file."""
+"""Read and write arrays of ours in .npz files with a checksum."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """Write a file that is whole or absent and carries its digest."""
+    """Write the file atomically and with its digest."""
     packed = io.BytesIO()
     np.savez(packed, allow_pickle=False, **arrays)
     write_bytes(path, seal_zip(packed.getvalue()))
 
 
 def read_arrays(path: Path) -> Arrays:
-    """What `write_arrays` wrote; Damaged if the file is not that, OSError if it cannot be read."""
+    """The arrays that `write_arrays` wrote; Damaged if the content is not as written, OSError if it cannot be read."""
     with open_file(path) as file:
         data = file.read()
     check_zip(data, str(path))
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as packed:
             return dict(packed)
-    except Exception as error:  # sealed as ours, and yet none of ours: numpy, zipfile and zlib each say it differently
+    except Exception as error:  # the digest matches but it is no .npz: numpy, zipfile and zlib raise different errors
         raise damaged(str(path)) from error

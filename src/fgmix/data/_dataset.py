@@ -1,4 +1,4 @@
-"""What a dataset is: named domains over named classes, an input shape, a fingerprint."""
+"""The dataset class: named domains with shared, named classes, an input shape and a fingerprint."""
 
 from __future__ import annotations
 
@@ -26,55 +26,55 @@ Kind = Literal["images", "small_images", "features"]  # decides the protocol's d
 
 
 class Prepared(ABC):
-    """Samples after the host's part of their preparation: bytes as stored, and random draws.
+    """Samples prepared on the host: stored values and the parameters of random transformations.
 
-    `finish` does the rest wherever the tensors are, without waiting for the device.
+    `finish` does the rest on the device of the tensors, without synchronising with it.
     """
 
     @abstractmethod
     def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
-        """The same with every tensor moved: to page-locked memory, or to a device."""
+        """The same samples with every tensor moved: to page-locked memory, or to a device."""
 
     @abstractmethod
     def finish(self) -> Tensor:
-        """Floats ready for a network, (n, *input_shape)."""
+        """Inputs of a network, floats (n, *input_shape)."""
 
     @classmethod
     @abstractmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """The samples of all parts, one part after the other: few large calls drive a GPU better than many small."""
+        """The samples of all parts, concatenated: a few large calls keep a GPU busier than many small ones."""
 
 
 class Inputs(ABC):
-    """The samples of one domain, wherever they are kept."""
+    """The samples of one domain, in memory or in files."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> Prepared:
-        """The host's part of these samples.
+        """Prepare samples on the host.
 
         Args:
-            indices: which samples, (n,).
-            generator: draws the random transformations, where the dataset has any; None for clean samples.
+            indices: indices of the samples (n,).
+            generator: for random transformations, if the dataset has any; None for clean samples.
         """
 
     def clean(self, indices: Indices) -> Tensor:
-        """Samples as evaluation sees them, (n, *input_shape)."""
+        """Samples for evaluation, (n, *input_shape)."""
         return self.prepare(indices).finish()
 
     def augmented(self, indices: Indices, generator: torch.Generator) -> Tensor:
-        """Samples as training sees them: randomly transformed where the dataset augments, else as `clean`."""
+        """Samples for training: randomly transformed if the dataset has augmentation, else as `clean`."""
         return self.prepare(indices, generator).finish()
 
     @property
     def value_range(self) -> tuple[float, float]:
-        """The least and the largest value of clean samples before they are normalised."""
+        """The smallest and the largest value of clean samples before normalisation."""
         return 0.0, 1.0
 
     def normalised(self, normalisation: Normalisation) -> Self:  # noqa: ARG002 (only stored images are normalised)
-        """The same samples, normalised as a network's weights expect; arrays stay as the user gave them."""
+        """The same samples, normalised as a network's weights expect; arrays are not changed."""
         return self
 
 
@@ -97,11 +97,11 @@ class PreparedArray(Prepared):
 
 @dataclass(frozen=True)
 class ArrayInputs(Inputs):
-    """Samples in memory (or memory-mapped): float features or images as they are, uint8 images scaled to [0, 1].
+    """Samples in memory (or memory-mapped): float features or images unchanged, uint8 images scaled to [0, 1].
 
     Args:
         x: the samples.
-        standard: applied to features as they are read; None leaves them as they are.
+        standard: standardisation of features, applied when they are read; None for none.
     """
 
     x: npt.NDArray[Any]
@@ -110,7 +110,7 @@ class ArrayInputs(Inputs):
     def __len__(self) -> int:
         return len(self.x)
 
-    @cached_property  # runs of a sweep share what is loaded
+    @cached_property  # runs of a sweep share a loaded dataset
     def value_range(self) -> tuple[float, float]:
         return (0.0, 1.0) if self.x.dtype == np.uint8 else (float(self.x.min()), float(self.x.max()))
 
@@ -124,11 +124,11 @@ class Domain:
     """One domain.
 
     Args:
-        name: of it.
+        name: name of the domain.
         inputs: its samples.
         y: their labels, indices into the dataset's classes.
-        holdout: which samples belong to the holdout part, where the data says so; else the split is drawn.
-        weights: how likely each sample is drawn in training, relative to the others of its domain; None: equally.
+        holdout: mask of the samples in the holdout part, if the data defines it; None for a random split.
+        weights: relative sampling probabilities of the samples in training; None for equal ones.
     """
 
     name: str
@@ -143,16 +143,16 @@ class Domain:
 
 @dataclass(frozen=True)
 class DomainDataset:
-    """A dataset of several domains that share their classes.
+    """A dataset of several domains with the same classes.
 
     Args:
-        name: registered name, or the folder's.
-        domains: in the order that numbers them (sorted by name for folders): splits depend on it.
+        name: registered name, or name of the folder or file.
+        domains: the domains, in the order of their numbers (sorted by name for folders), on which splits depend.
         classes: class names; labels index them. A domain may lack some.
-        input_shape: what a network sees: (c, h, w) or (f,).
+        input_shape: shape of a network's inputs: (c, h, w) or (f,).
         kind: images, small_images or features.
-        fingerprint: a digest of everything that training can see.
-        notes: what a user should know: counts that differ from the official ones, files left out.
+        fingerprint: digest of everything that training uses.
+        notes: remarks for the user, such as counts that differ from the official ones, or files left out.
     """
 
     name: str
@@ -185,7 +185,7 @@ class DomainDataset:
         return tuple(domain.name for domain in self.domains)
 
     def normalised(self, normalisation: Normalisation) -> DomainDataset:
-        """The same dataset with its images normalised as a network's weights expect; arrays stay as they are."""
+        """The same dataset with its images normalised as a network's weights expect; arrays are not changed."""
         domains = (replace(domain, inputs=domain.inputs.normalised(normalisation)) for domain in self.domains)
         return replace(self, domains=tuple(domains))
 
@@ -208,7 +208,7 @@ def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any]]) -> str:
             digest.update(f"array {part.dtype.str} {part.shape}:".encode())
             digest.update(np.ascontiguousarray(part).data)
         else:
-            data = part.encode(errors="surrogateescape") if isinstance(part, str) else part  # paths may hold any byte
+            data = part.encode(errors="surrogateescape") if isinstance(part, str) else part  # paths may have any byte
             digest.update(f"bytes {len(data)}:".encode())
             digest.update(data)
     return digest.hexdigest()

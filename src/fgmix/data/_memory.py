@@ -1,4 +1,4 @@
-"""How much memory this machine has, for sizes that files announce."""
+"""Memory of this machine, to check the sizes that files declare."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 
 
 def total_memory() -> int | None:
-    """Bytes of physical memory; None where the system does not tell."""
+    """Bytes of physical memory; None if unknown."""
     return _pages("SC_PHYS_PAGES")
 
 
 def free_memory() -> int | None:
-    """Bytes that could be taken without swapping; None where the system does not tell."""
+    """Bytes that can be allocated without swapping; None if unknown."""
     try:
         with open("/proc/meminfo") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))

@@ -1,4 +1,4 @@
-"""Open ordinary files only: a named pipe would wait for ever, a device may never end."""
+"""Open regular files only: reading a named pipe may block forever, and a device may never end."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KINDS = {
 
 
 def open_file(path: Path) -> io.BufferedReader:
-    """Open an ordinary file for reading; OSError, whose `strerror` fits into a sentence, for anything else.
+    """Open a regular file for reading; OSError with a readable `strerror` for anything else.
 
-    The kind is looked up before the file is opened: opening a device can itself have effects.
+    The kind is checked before the file is opened, because opening a device can have side effects.
     """
     kind = stat.S_IFMT(os.stat(path).st_mode)
     if kind != stat.S_IFREG:
@@ -32,7 +32,7 @@ def open_file(path: Path) -> io.BufferedReader:
 
 
 def raise_failure(error: OSError, path: Path) -> None:
-    """MachineError if it was the disk or the mount that failed; else nothing."""
+    """Raise a MachineError if the disk or the mount failed; else do nothing."""
     if error.errno in FAILURES:
         raise MachineError(
             f"Expected to read {path}. It failed ({error.strerror}). Check the disk or the mount, then rerun."

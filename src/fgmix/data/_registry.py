@@ -1,4 +1,4 @@
-"""Datasets by name; anything else that is a folder, a CSV manifest or an .npz file is loaded from there."""
+"""Load datasets by name, or from a folder, a CSV manifest or an .npz file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class LoadOptions:
     """How to load a dataset.
 
     Args:
-        root: folder that holds the datasets' folders (PACS/, VLCS/, …) or MNIST's idx files.
-        image_size: side of the square that a network sees; each dataset has its default.
-        trial_seed: fixes what a dataset draws itself (the partition of rotated_mnist and colored_mnist).
-        skip_unreadable: leave out image files that cannot be decoded instead of stopping.
+        root: folder that contains the folders of the datasets (PACS/, VLCS/, …) or MNIST's idx files.
+        image_size: side of the square input images; None for the default of the dataset.
+        trial_seed: seed of a dataset's own randomness (the partition of rotated_mnist and colored_mnist).
+        skip_unreadable: leave out image files that cannot be decoded instead of raising an error.
         progress: show a progress bar while decoding.
-        background: colour under transparent pixels, by name or as #rrggbb.
-        cache: folder of the cache of decoded images; else `cache_dir()`.
+        background: colour behind transparent pixels, by name or as #rrggbb.
+        cache: folder of the cache of decoded images; None for `cache_dir()`.
     """
 
     root: Path | None = None
@@ -46,7 +46,7 @@ Loader = Callable[[LoadOptions], DomainDataset]
 
 @dataclass(frozen=True)
 class Registered:
-    """A dataset known by name: how to load it, one line about it, whether its samples depend on the trial seed."""
+    """A registered dataset: its loader, a one-line summary, and whether its samples depend on the trial seed."""
 
     load: Loader
     summary: str
@@ -60,9 +60,9 @@ def register_dataset(name: str, summary: str, *, depends_on_trial: bool = True) 
     """Decorator for a function LoadOptions → DomainDataset.
 
     Args:
-        name: under which it is loaded.
+        name: name for `load`.
         summary: one line about it.
-        depends_on_trial: False promises that the trial seed changes nothing, so that trials may share what is loaded.
+        depends_on_trial: False if the trial seed changes nothing, so that trials may share the loaded dataset.
     """
 
     def add(load: Loader) -> Loader:
@@ -78,12 +78,12 @@ def names() -> list[str]:
 
 
 def summaries() -> dict[str, str]:
-    """One line about each registered dataset."""
+    """The one-line summary of each registered dataset."""
     return {name: _REGISTRY[name].summary for name in names()}
 
 
 def depends_on_trial(dataset: str) -> bool:
-    """Whether `load` gives another dataset for another trial seed; where not, load it once for all trials.
+    """Whether the result of `load` depends on the trial seed; if not, it can be loaded once for all trials.
 
     >>> depends_on_trial("rotated_mnist"), depends_on_trial("digits"), depends_on_trial("some/folder")
     (True, False, False)
@@ -95,8 +95,9 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     """A dataset by registered name, by folder `domain/class/image`, by CSV manifest, or by .npz file.
 
     Args:
-        dataset: name or path. A name wins over a folder of the same name; write `./name` for the folder.
-        options: where and how.
+        dataset: name or path. A registered name takes precedence over a folder of the same name; write `./name` for the
+            folder.
+        options: where and how to load it.
     """
     from fgmix.data.arrays import load_npz
     from fgmix.data.image_dataset import load_images
@@ -121,24 +122,24 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
         f"Expected a folder domain/class/image, a CSV manifest (.csv) or an .npz file at {dataset}. "
         f"Found {what_is(path)}. Check the path."
     )
-    # what another machine has and this one lacks is most likely not mounted
+    # a MachineError for a missing path: it may exist on another machine, or not be mounted here
     raise UserError(sentence) if os.path.lexists(path) else MachineError(sentence)
 
 
 def as_path(text: str) -> Path:
-    """A path as a user writes it, with ~ for the home folder."""
+    """The path of a text, with ~ expanded to the home folder."""
     try:
         return Path(text).expanduser()
-    except RuntimeError:  # ~somebody who does not exist: a name like any other
+    except RuntimeError:  # ~name of an unknown user: an ordinary file name
         return Path(text)
 
 
 def cache_dir() -> Path:
-    """Where decoded images and built datasets are kept: $FGMIX_CACHE, else ~/.cache/fgmix."""
+    """The folder for decoded images and generated datasets: $FGMIX_CACHE, else ~/.cache/fgmix."""
     given = os.environ.get("FGMIX_CACHE")
     if given:
         return as_path(given)
     try:
         return Path.home() / ".cache" / "fgmix"
-    except RuntimeError as error:  # as in a container whose user has no entry
+    except RuntimeError as error:  # for example in a container whose user has no passwd entry
         raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error

@@ -1,4 +1,4 @@
-"""Work on many files at once. Threads suffice: reading, hashing and Pillow's decoding release the interpreter."""
+"""Process many files in parallel. Threads suffice: reading, hashing and Pillow's decoding release the GIL."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-WINDOW = 256  # items ahead of whoever takes the results: a bound on memory
+WINDOW = 256  # items submitted at once, which bounds the memory of results that are not consumed yet
 
 
 def in_threads(function: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
-    """function(item) for every item, in order.
+    """function(item) for every item, computed in threads and yielded in order.
 
     >>> list(in_threads(len, ["a", "bb"]))
     [1, 2]

@@ -28,16 +28,16 @@ def from_arrays(
     domains: Sequence[str] | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> DomainDataset:
-    """A dataset of arrays.
+    """A dataset from arrays.
 
     Args:
         x: features (n, f), or images (n, c, h, w) as floats or as uint8 (scaled to [0, 1]).
         y: n labels: class names, or integers.
         domain: n domain ids: names, or integers.
         name: name of the dataset.
-        classes: names of the classes that integer labels number; else the labels' own texts.
-        domains: names of the domains that integer ids number; else the ids' own texts.
-        sample_weight: n numbers, at least 0: how often training draws a sample, relative to others of its domain.
+        classes: class names that integer labels index; None to use the labels as names.
+        domains: domain names that integer ids index; None to use the ids as names.
+        sample_weight: n numbers, at least 0: sampling probabilities in training, relative within a domain.
 
     Example:
         >>> data = from_arrays(np.zeros((4, 2)), ["cat", "dog", "cat", "dog"], [0, 0, 1, 1])
@@ -72,7 +72,7 @@ def from_arrays(
 
 
 def load_npz(path: Path) -> DomainDataset:
-    """An .npz file with arrays X (or x), y and domain, and optionally the names `classes` and `domains`."""
+    """A dataset from an .npz file with arrays X (or x), y and domain, and optionally names in classes and domains."""
     found = open_npz(path, KEYS)
     arrays = found.arrays
     if any(key not in arrays for key in ("x", "y", "domain")):
@@ -95,25 +95,25 @@ def load_npz(path: Path) -> DomainDataset:
 
 
 def check_numbers(x: npt.NDArray[Any]) -> None:
-    """Refuse samples that are not real numbers."""
+    """Raise an error for samples that are not real numbers."""
     if x.dtype.kind not in "biuf":
         raise UserError(f"Expected real numbers in x. Found {x.dtype}. Encode texts and categories first.")
 
 
 def as_floats(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Single precision; what is too large for it becomes infinite."""
+    """x in single precision; values that are too large become infinite."""
     with np.errstate(over="ignore"):
         return x.astype(np.float32)
 
 
 def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which samples (n,) hold neither NaN nor infinity."""
+    """Mask (n,) of the samples without NaN and infinity."""
     found: npt.NDArray[np.bool_] = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
     return found
 
 
 def check_finite(x: npt.NDArray[Any]) -> None:
-    """Refuse NaN and infinity."""
+    """Raise an error for NaN and infinity."""
     rows = np.flatnonzero(~finite_rows(x))
     if len(rows):
         raise UserError(
@@ -147,7 +147,7 @@ def _check(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -
 
 
 def checked_weights(sample_weight: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
-    """Weights of n samples; UserError where they are not n finite numbers of at least 0."""
+    """Weights of n samples; UserError unless they are n finite numbers of at least 0."""
     weights = _array("sample_weight", sample_weight)
     if weights.shape != (n,) or weights.dtype.kind not in "biuf":
         raise UserError(
@@ -175,7 +175,7 @@ def _names(what: str, values: npt.NDArray[Any] | None) -> list[str] | None:
 def _numbered(
     what: str, values: npt.NDArray[Any], names_of: str, names: Sequence[str] | None
 ) -> tuple[Indices, list[str]]:
-    """Integers 0…m−1 and the m names, from names or from integers with or without names."""
+    """Indices 0…m−1 and m names, from texts or from integers, with or without `names`."""
     values = _texts(what, values)
     if values.dtype.kind == "f":
         _check_whole(what, values)
@@ -194,7 +194,7 @@ def _numbered(
 
 
 def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Bytes and objects as texts where they are texts; UserError for what is neither text nor number."""
+    """The values with bytes and objects converted to texts (or integers); UserError if neither texts nor numbers."""
     if values.dtype.kind == "O":
         odd = [(row, value) for row, value in enumerate(values.flat) if not isinstance(value, str)]
         if odd and all(isinstance(value, int | np.integer) for value in values.flat):
@@ -216,7 +216,7 @@ def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _check_texts(what: str, values: npt.NDArray[Any]) -> None:
-    """Refuse missing names, and names that only blanks tell apart."""
+    """Raise an error for missing names, and for names that differ only by surrounding blanks."""
     stripped = np.char.strip(values)
     missing = np.flatnonzero((stripped == "") | (stripped == "nan"))
     if len(missing):

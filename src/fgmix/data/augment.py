@@ -1,10 +1,10 @@
-"""Images as networks see them: DomainBed's augmentation for training, squashed to S×S for evaluation.
+"""Input images of networks: DomainBed's augmentation for training, and a resize to S×S for evaluation.
 
 In this order: random resized crop (`crops`, on the host), horizontal flip, jitter of brightness, contrast, saturation
-and hue, grayscale (`colours`, on the device), mean and standard deviation. Values stay floats between the colour
-steps, where Pillow rounds them to integers.
+and hue, grayscale (`colours`, on the device), normalisation. Values are floats between the colour steps, while Pillow
+rounds them to integers.
 
-Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021.
+Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fgmix.data.colours import Group
 from fgmix.data.crops import random_boxes, resized, whole_boxes
 from fgmix.networks.preprocessing import IMAGENET, Normalisation
 
-# Pixels that a CPU finishes at once: few enough for its cache, enough to outweigh the calls.
+# Pixels that a CPU processes at once: few enough for its cache, enough to outweigh the overhead of calls.
 PART_PIXELS = 300_000
 ALIGNMENT = 64  # bytes, as torch aligns its own memory
 
@@ -34,9 +34,9 @@ class ImageInputs(Inputs):
     """The images of one domain.
 
     Args:
-        images: the dataset's decoded images.
-        rows: which of them are this domain's.
-        size: S, the side of the square that a network sees.
+        images: the decoded images of the dataset.
+        rows: indices of the images of this domain.
+        size: S, the side of the square input images.
         normalisation: mean, standard deviation and interpolation that the network's weights expect.
     """
 
@@ -66,11 +66,11 @@ class ImageInputs(Inputs):
 
 @dataclass(frozen=True)
 class PreparedImages(Prepared):
-    """Resized images with what is left to do to them.
+    """Resized images, with the parameters of the remaining transformations.
 
     Args:
         pixels: (n, 3, S, S) uint8.
-        groups: how to flip and recolour them; None for clean images.
+        groups: flips and colour jitter; None for clean images.
         normalisation: mean and standard deviation.
     """
 
@@ -103,7 +103,7 @@ class PreparedImages(Prepared):
 
     @property
     def _at_once(self) -> int:
-        """Images that are finished together: all of them, but on a CPU as many as fit into its cache."""
+        """Number of images processed together: all of them, or on a CPU as many as fit into its cache."""
         n, _, height, width = self.pixels.shape
         return max(1, PART_PIXELS // (height * width) if self.pixels.device.type == "cpu" else n)
 
@@ -116,10 +116,10 @@ def normalise_(x: Tensor, normalisation: Normalisation) -> Tensor:
 
 
 def empty_floats(shape: Sequence[int], device: torch.device) -> Tensor:
-    """Memory for a batch.
+    """An uninitialised float tensor for a batch.
 
-    On a CPU it is numpy's, which asks for huge pages: filling 32 images of 224 px takes 1 ms. Torch's comes in small
-    pages, which are returned and fetched again with every batch: 6 to 14 ms.
+    On a CPU numpy allocates it, because numpy requests huge pages: filling 32 images of 224 px takes 1 ms. Torch's
+    memory has small pages, which are returned and mapped again for every batch: 6 to 14 ms.
     """
     if device.type != "cpu":
         return torch.empty(*shape, device=device)

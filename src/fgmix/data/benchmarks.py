@@ -1,11 +1,12 @@
 """The image benchmarks of DomainBed: PACS, VLCS, OfficeHome, TerraIncognita, DomainNet, SVIRO, Spawrious and WILDS.
 
-They are folders `domain/class/image` under a data root, named as DomainBed's download script names them, or have a
-layout of their own (`data.layouts`). What a copy should hold is known, and a difference becomes a note of the dataset:
-a result on another copy is not comparable. Counts are those of DomainBed's paper, and of the papers of Spawrious and
-WILDS; DomainNet's are its cleaned version without the listed duplicates. DomainBed-OOP is a part of the first five.
+They are folders `domain/class/image` under a data root, named as by DomainBed's download script, or have their own
+layout (`data.layouts`). If a copy differs from the expected domains, classes and numbers of images, the dataset gets a
+note: results on different copies are not comparable. The numbers are those of DomainBed's paper, and of the papers of
+Spawrious and WILDS; for DomainNet, those of its cleaned version without the listed duplicates. DomainBed-OOP is a
+subset of each of the first five.
 
-`BENCHMARKS` can be read without loading anything.
+`BENCHMARKS` describes them without loading any data.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from fgmix.errors import MachineError, UserError
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is known about a benchmark.
+    """Description of a benchmark.
 
     Args:
-        name: under which it is registered.
-        folder: of it under the data root, as DomainBed calls it.
-        editions: for each edition that is in use, the number of images of every domain; None where it is not published.
-        n_classes: how many classes it has.
-        classes: their names, sorted, where we know them.
-        total: number of images, where it is published only for all domains together.
+        name: registered name.
+        folder: its folder under the data root, as named by DomainBed.
+        editions: number of images of every domain, for each edition in use; None if it is not published.
+        n_classes: number of classes.
+        classes: sorted class names, if known.
+        total: number of images, if it is published only for all domains together.
         layout: how its images are listed; None for folders domain/class/image.
-        home: where to get it, if `fgmix data download` does not.
-        whole: name of the benchmark that it is a part of; empty if it is none.
+        home: where to get it, if `fgmix data download` does not support it.
+        whole: name of the benchmark that it is a subset of; empty if there is none.
     """
 
     name: str
@@ -60,12 +61,12 @@ class Benchmark:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Names of the domains' folders, in the order that numbers them."""
+        """Names of the domains' folders, in the order of their numbers."""
         return tuple(sorted(next(iter(self.editions.values()))))
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What its folder holds: the domains' folders, or what its layout says."""
+        """Entries that its folder must contain: the domains' folders, or those of its layout."""
         return self.layout.marks if self.layout else self.domains
 
     @property
@@ -116,7 +117,7 @@ _ALL = (
                 "location_43": 4020,
                 "location_46": 6122,
             },
-            # from caltech_camera_traps.json.zip; eccv_18_annotations.tar.gz is reported to give the paper's
+            # from caltech_camera_traps.json.zip; eccv_18_annotations.tar.gz reportedly gives the paper's numbers
             "the labels revised in 2021 (24,330 images)": {
                 "location_100": 4741,
                 "location_38": 9736,
@@ -226,10 +227,10 @@ _SPAWRIOUS = (
 
 
 def _out_of_pretraining(whole: Benchmark) -> Benchmark:
-    """The part of a benchmark that CLIP does not align with its class names, as the authors publish it.
+    """The out-of-pretraining subset of a benchmark: images that CLIP does not align with their class names.
 
     Teterwak et al., "Is Large-scale Pretraining the Secret to Good Domain Generalization?", 2025,
-    https://arxiv.org/abs/2412.02856. Only a part of the classes may have an image in it.
+    https://arxiv.org/abs/2412.02856. Some classes may have no image in it.
     """
     return Benchmark(
         f"{whole.name}-OOP",
@@ -247,7 +248,7 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def load_benchmark(benchmark: Benchmark, options: LoadOptions) -> DomainDataset:
-    """Load a benchmark from under `options.root`; differences from what it should hold are notes."""
+    """Load a benchmark from `options.root`, with notes on differences from its description."""
     path = find_images(benchmark, options.root, options.cache)
     dataset = load_images(path, options, name=benchmark.name)
     counts = {domain.name: len(domain) for domain in dataset.domains}
@@ -255,12 +256,12 @@ def load_benchmark(benchmark: Benchmark, options: LoadOptions) -> DomainDataset:
 
 
 def find_images(benchmark: Benchmark, root: Path | None, cache: Path | None = None) -> Path:
-    """The benchmark's folder domain/class/image, or the manifest of its images where it has another layout.
+    """The benchmark's folder domain/class/image, or the manifest of its images if it has another layout.
 
     Args:
-        benchmark: which.
+        benchmark: the benchmark.
         root: the data root.
-        cache: where manifests are kept; else `cache_dir()`.
+        cache: folder for manifests; None for `cache_dir()`.
     """
     folder = find_folder(benchmark, root)
     if benchmark.layout is None:
@@ -269,7 +270,7 @@ def find_images(benchmark: Benchmark, root: Path | None, cache: Path | None = No
 
 
 def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
-    """Where the benchmark is: root/<DomainBed's name>, root/<our name>, or the root itself."""
+    """The folder of the benchmark: root/<DomainBed's name>, root/<our name>, or the root itself."""
     holds = f"that holds {', '.join(benchmark.marks)}"
     name, home = benchmark.name, benchmark.home
     get_it = f"get {name} from {home}" if home else f"download it: fgmix data download {name}"
@@ -291,10 +292,10 @@ def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
 
 
 def differences(benchmark: Benchmark, counts: Mapping[str, int], classes: Iterable[str]) -> list[str]:
-    """Notes on how a copy differs from the edition nearest to it; which edition it is, where there are several.
+    """Notes on how a copy differs from the nearest edition, and which edition that is if there are several.
 
     Args:
-        benchmark: what the copy should be.
+        benchmark: the expected benchmark.
         counts: number of images found in each domain.
         classes: class names found.
 
@@ -321,7 +322,7 @@ def differences(benchmark: Benchmark, counts: Mapping[str, int], classes: Iterab
 
 
 def _unlike(benchmark: Benchmark, expected: int | None, domain: str, found: int) -> str:
-    """What was expected of a domain, where the number found is something else; else nothing."""
+    """What was expected of a domain, if the number of images found differs; else an empty text."""
     if expected is not None:
         return f"{expected} images" if found != expected else ""
     if benchmark.whole:
@@ -350,7 +351,7 @@ def _class_differences(benchmark: Benchmark, found: set[str]) -> list[str]:
 
 def _register_all() -> None:
     for benchmark in BENCHMARKS.values():
-        counted = f"{benchmark.n_images:,} images" if benchmark.n_images else f"a part of {benchmark.whole}"
+        counted = f"{benchmark.n_images:,} images" if benchmark.n_images else f"a subset of {benchmark.whole}"
         summary = (
             f"{counted}, {benchmark.n_classes} classes, domains {', '.join(benchmark.domains)}; "
             f"needs a data root with {benchmark.folder}/"

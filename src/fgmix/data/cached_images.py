@@ -1,4 +1,4 @@
-"""Decoded images in memory and in the cache's memory-mapped file, where each is verified when it is first read."""
+"""Decoded images in memory, or in the memory-mapped file of the cache, where each is verified on first access."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from fgmix.seals import Damaged
 
 Pixels = npt.NDArray[np.uint8]
 
-IMAGES, INDEX = "images.bin", "index.npz"  # a cache's files
+IMAGES, INDEX = "images.bin", "index.npz"  # files of a cache
 
 
 @dataclass(frozen=True)
 class DecodedImages:
-    """Images of different sizes, one after the other in one array.
+    """Images of different sizes, concatenated in one array.
 
     Args:
-        key: digest of what they were made from.
-        pixels: all bytes.
-        offsets: where each image starts.
-        heights: of the images; 0 for a file that cannot be decoded.
-        widths: of the images.
+        key: digest of the files and of how they were decoded.
+        pixels: the bytes of all images.
+        offsets: start of each image in `pixels`.
+        heights: heights of the images; 0 for a file that cannot be decoded.
+        widths: widths of the images.
     """
 
     key: str
@@ -56,21 +56,21 @@ class DecodedImages:
 
     @property
     def readable(self) -> Indices:
-        """Rows that hold an image."""
+        """Rows of the images that could be decoded."""
         return np.flatnonzero(self.heights)
 
 
 @dataclass(frozen=True)
 class CachedImages(DecodedImages):
-    """Images in the cache's file, memory-mapped; each is verified when it is first read.
+    """Images in the memory-mapped file of the cache; each is verified on first access.
 
     Args:
-        lengths: bytes of each image.
-        checksums: CRC-32 of each image's bytes.
+        lengths: number of bytes of each image.
+        checksums: CRC-32 of the bytes of each image.
         changes: `Change` flags of each image.
-        recipe: how they were made.
-        file: where they are.
-        sources: the image files; row i was made from sources[i].
+        recipe: how they were decoded.
+        file: the file of the cache.
+        sources: the image files; row i was decoded from sources[i].
     """
 
     lengths: Indices
@@ -96,11 +96,11 @@ class CachedImages(DecodedImages):
             return np.array(image)
 
     def is_sound(self, row: int) -> bool:
-        """Whether an image's bytes are those that were written."""
+        """Whether the bytes of an image are those that were written."""
         return int(self.checksums[row]) == checksum(self._stored(row).data)
 
     def repair(self, row: int) -> None:
-        """Decode an image again from its file; UserError, and no cache any more, if that gives something else."""
+        """Decode an image again from its file; if the file has changed, delete the cache and raise a UserError."""
         source = self.sources[row]
         with quiet_decoding():
             kept = self.recipe.keep(source)
@@ -110,8 +110,8 @@ class CachedImages(DecodedImages):
                 f"Expected {source} decoded in {self.file}. Found damaged bytes, and {source} is no longer the same. "
                 f"{self.file.parent} is deleted. Run the same command again: it is rebuilt."
             )
-        self._stored(row)[:] = np.frombuffer(kept.data, np.uint8)  # in this process's copy of the page
-        with suppress(OSError), open(self.file, "r+b") as file:  # and, unless it is read-only, in the file
+        self._stored(row)[:] = np.frombuffer(kept.data, np.uint8)  # this process's copy of the page
+        with suppress(OSError), open(self.file, "r+b") as file:  # and the file, unless it is read-only
             file.seek(int(self.offsets[row]))
             file.write(kept.data)
         report(f"{self.file} is damaged at the image {source}: it was decoded again from that file.")
@@ -122,13 +122,13 @@ class CachedImages(DecodedImages):
 
 
 def open_cache(folder: Path, files: Sequence[Path]) -> CachedImages:
-    """The finished cache of files; `Damaged` where its index or its length is not what was written."""
+    """The finished cache of files; `Damaged` if its index or its length is not as written."""
     index, file = read_arrays(folder / INDEX), folder / IMAGES
     lengths = index["lengths"]
     total = int(lengths.sum())
     if (found := os.stat(file).st_size) != total:
         raise Damaged(f"Expected {total:,} bytes in {file}. Found {found:,}.")
-    # mode "c": pages are shared with other processes until written to, as a repair does; torch wants writable arrays.
+    # mode "c": pages are shared with other processes until a repair writes to them; torch requires writable arrays.
     # An empty file cannot be mapped.
     mapped = np.memmap(file, dtype=np.uint8, mode="c", shape=(total,)) if total else np.empty(0, np.uint8)
     return CachedImages(
@@ -152,10 +152,10 @@ def open_cache(folder: Path, files: Sequence[Path]) -> CachedImages:
 
 def checksum(data: bytes | memoryview) -> int:
     """CRC-32."""
-    # on the one processor tried, CRC-32 did 2.0 GB/s, SHA-1 and SHA-256 1.4, BLAKE2b 0.5
+    # measured on one processor: CRC-32 2.0 GB/s, SHA-1 and SHA-256 1.4 GB/s, BLAKE2b 0.5 GB/s
     return zlib.crc32(data)
 
 
 def report(sentence: str) -> None:
-    """Print what was found and done about a cache."""
+    """Print a note about a cache."""
     print(f"note: {sentence}", file=sys.stderr)

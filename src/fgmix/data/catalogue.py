@@ -1,4 +1,4 @@
-"""The images of a folder or a manifest as arrays, which stay small for a million files."""
+"""The images of a folder or a manifest as arrays, which are compact even for a million files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fgmix.data.manifest import scan_manifest
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether a path is meant as a CSV manifest and not as a folder."""
+    """Whether a path means a CSV manifest and not a folder."""
     return path.suffix.lower() == ".csv" and not os.path.isdir(path)
 
 
 def scan_images(path: Path) -> Scan:
-    """The images that a folder or a CSV manifest names."""
+    """The images of a folder or a CSV manifest."""
     return scan_manifest(path) if is_manifest(path) else scan_folder(path)
 
 
 class Paths(Sequence[Path]):
-    """Files below a folder: names, of which paths are made when they are needed (a `Path` takes ten times the room)."""
+    """Files below a folder, stored as names: a `Path`, created on access, takes ten times the memory."""
 
     def __init__(self, root: Path, names: Sequence[str]) -> None:
         self.root, self.names = root, names
@@ -52,10 +52,10 @@ class Catalogue:
     Args:
         files: the image files, domain by domain.
         domains: names of the domains, sorted.
-        domain: number of each file's domain.
-        classes: names of all classes, those without an image included.
-        label: number of each file's class.
-        holdout: whether each file belongs to the holdout part; None where nothing says so.
+        domain: index of the domain of each file.
+        classes: names of all classes, including those without an image.
+        label: index of the class of each file.
+        holdout: whether each file belongs to the holdout part; None if that is not given.
         notes: what was left out.
     """
 
@@ -69,7 +69,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, scan: Scan) -> Catalogue:
-        """What a scan found."""
+        """The images that a scan found."""
         prefix = f"{scan.root}{os.sep}"
         domains = sorted({file.domain for file in scan.files})
         classes = sorted({file.label for file in scan.files} | scan.class_folders)

@@ -1,4 +1,4 @@
-"""Look images over before training on them: `fgmix data check FOLDER`."""
+"""Check images before training: `fgmix data check FOLDER`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fgmix.data.images import Change, Unreadable, change_notes, digest_of, quiet
 from fgmix.errors import UserError
 from fgmix.progress import Progress
 
-TINY = 5  # images; a class with fewer in a domain may have none in a holdout of one fifth
+TINY = 5  # a class with fewer images in a domain is reported: a holdout part of 20 % may have none of it
 
 
 @dataclass(frozen=True)
 class FolderReport:
-    """What a folder or a manifest holds and what is wrong with it.
+    """Contents and problems of a folder or a manifest.
 
     Args:
-        path: of the folder or the manifest.
-        root: the folder that its files are named from.
+        path: path of the folder or the manifest.
+        root: the folder to which file names are relative.
         counts: readable images of each class in each domain; domains and classes sorted, zeros included.
         notes: files, folders and classes that are left out, classes that domains lack, images that decoding changes.
         unreadable: files that cannot be decoded, each with the reason.
-        duplicates: groups of files with equal content in more than one domain.
+        duplicates: groups of files with identical content in more than one domain.
         tiny: (domain, class, number) with 1 to 4 images.
         smallest: (width, height) of the image with the fewest pixels; None if no image is readable.
         largest: (width, height) of the image with the most pixels.
@@ -48,11 +48,11 @@ class FolderReport:
 
     @property
     def clean(self) -> bool:
-        """Nothing to look at."""
+        """Whether no problem was found."""
         return not (self.notes or self.unreadable or self.duplicates or self.tiny)
 
     def lines(self) -> list[str]:
-        """The report as text, a line each."""
+        """The report as lines of text."""
         return [
             *self._overview(),
             *self._table(),
@@ -73,7 +73,7 @@ class FolderReport:
         return [f"{self.path}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}"]
 
     def _table(self) -> list[str]:
-        """Classes down, domains across."""
+        """A table with a row per class and a column per domain."""
         domains = list(self.counts)
         classes = list(next(iter(self.counts.values())))
         rows = [["", *domains], *([c, *(str(self.counts[d][c]) for d in domains)] for c in classes)]
@@ -87,7 +87,7 @@ class FolderReport:
 
 @dataclass(frozen=True)
 class _Look:
-    """What one file turned out to be: its (width, height) and what decoding changed, or why it cannot be decoded."""
+    """The check of one file: its (width, height) and what decoding changed, or why it cannot be decoded."""
 
     file: ImageFile
     digest: bytes
@@ -95,11 +95,11 @@ class _Look:
 
 
 def check_images(path: Path, *, progress: bool = True) -> FolderReport:
-    """Decode every image of a folder or manifest and report; UserError where there are no two domains.
+    """Decode every image of a folder or manifest and report problems; UserError unless there are two domains.
 
     Args:
         path: a folder domain/class/image, or a CSV manifest.
-        progress: show a bar.
+        progress: show a progress bar.
     """
     scan = scan_images(path)
     looks = _look_at(scan.files, progress)
@@ -127,7 +127,7 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
 
 @dataclass(frozen=True)
 class CacheReport:
-    """What a full check of one decoded cache found; what could be repaired is repaired."""
+    """The result of a full check of one decoded cache, after repairing what can be repaired."""
 
     file: Path
     image_size: int
@@ -144,12 +144,12 @@ class CacheReport:
 
 
 def check_caches(path: Path, *, cache: Path | None = None, progress: bool = True) -> list[CacheReport]:
-    """Verify every byte of the decoded caches of a folder or manifest.
+    """Verify every image in the decoded caches of a folder or manifest.
 
     Args:
         path: a folder domain/class/image, or a CSV manifest.
-        cache: folder of the cache; else `cache_dir()`.
-        progress: show a bar.
+        cache: folder of the cache; None for `cache_dir()`.
+        progress: show a progress bar.
     """
     files = [file.path for file in scan_images(path).files]
     contents = contents_of(files, cache=cache, progress=progress)

@@ -1,16 +1,16 @@
-"""The device's part of the augmentation: flip, colour jitter and grayscale, for many images at once.
+"""The part of the augmentation that runs on the device: flip, colour jitter and grayscale, for many images at once.
 
-The distributions are those of torchvision's transforms, as DomainBed combines them: a horizontal flip with probability
-0.5; brightness, contrast, saturation and hue by up to 0.3, in an order drawn per image; grayscale with probability 0.1.
+The distributions are those of torchvision's transforms, as combined by DomainBed: a horizontal flip with probability
+0.5; brightness, contrast, saturation and hue by up to 0.3, in a random order per image; grayscale with probability 0.1.
 
-Brightness, contrast and saturation by a factor f have one form, a blend of the image, its grey version and its mean
-grey value:
+Brightness, contrast and saturation by a factor f are all a blend of the image, its grey version and its mean grey
+value:
 
     x ← clamp(a·x + b·grey(x) + c·mean grey(x), 0, 1)    with (a, b, c) = (f, 0, 0), (f, 0, 1−f), (f, 1−f, 0)
 
-So every image goes through three blends with weights of its own, and only the place of the hue differs: before the
-first, the second or the third blend, or after it. Images are grouped by that. Draws and groups are made on the host,
-where they are known without asking the device: nothing here waits for it.
+So every image is blended three times with its own weights, and only the position of the hue differs: before the first,
+the second or the third blend, or after it. Images are grouped by this position. Sampling and grouping run on the host,
+so that nothing here synchronises with the device.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ JITTER = 0.3
 GRAYSCALE = 0.1
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 NEUTRAL = (1.0, 1.0, 1.0, 0.0)  # the factor of each that changes nothing
-TARGETS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0))  # what 1−f goes to, as weights of grey and mean grey; black for none
+TARGETS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0))  # factors of 1−f in the weights of grey and mean grey
 COMPLEMENTS = (3 / 6, 5 / 6, 1 / 6)  # hues of cyan, magenta and yellow, in turns from red
 LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601-2
 
 
 class Draws(NamedTuple):
-    """What was drawn for each of n images.
+    """Random parameters of the augmentation of n images.
 
     Args:
         flip: (n,) booleans.
         order: (n, 4) permutations of brightness, contrast, saturation and hue.
-        factors: (n, 4), of brightness, contrast, saturation and hue.
+        factors: (n, 4) factors of brightness, contrast and saturation, and the turn of the hue.
         grayscale: (n,) booleans.
     """
 
@@ -49,7 +49,7 @@ class Draws(NamedTuple):
 
 
 def draw(n: int, generator: torch.Generator) -> Draws:
-    """Draw for n images."""
+    """Sample the parameters of n images."""
     uniform = 2 * torch.rand(n, len(NEUTRAL), generator=generator) - 1
     return Draws(
         flip=torch.rand(n, generator=generator) < FLIP,
@@ -61,17 +61,17 @@ def draw(n: int, generator: torch.Generator) -> Draws:
 
 @dataclass(frozen=True)
 class Group:
-    """Images whose hue has the same place among the blends.
+    """Images of a batch with the same position of the hue among the blends.
 
-    Rows and choices stay on the host, weights and phases move to the device.
+    `rows`, `flip` and `grayscale` stay on the host; `blends` and `phases` are moved to the device.
 
     Args:
-        place: how many blends come before the hue.
-        rows: (g,), where in the batch the images are.
+        place: number of blends before the hue.
+        rows: (g,), indices of the images in the batch.
         flip: (g,), which of them are flipped.
-        grayscale: (g,), which of them become grey in the end.
-        blends: (g, 3, 3), the weights a, b, c of each image's three blends.
-        phases: (g, 3), the turn of the hue minus each channel's complement, within 0…1.
+        grayscale: (g,), which of them are converted to grey at the end.
+        blends: (g, 3, 3), the weights a, b, c of the three blends of each image.
+        phases: (g, 3), the turn of the hue minus the complement of each channel, modulo 1.
     """
 
     place: int
@@ -82,13 +82,13 @@ class Group:
     phases: Tensor
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> Group:
-        """The same with every tensor moved."""
+        """The same group with every tensor moved."""
         return Group(
             self.place, self.rows, self.flip, self.grayscale, blends=move(self.blends), phases=move(self.phases)
         )
 
     def split(self, at_once: int) -> Iterator[Group]:
-        """The same in parts of at most `at_once` images."""
+        """The same group in parts of at most `at_once` images."""
         for start in range(0, len(self.rows), at_once):
             part = slice(start, start + at_once)
             yield Group(
@@ -101,7 +101,7 @@ class Group:
             )
 
     def recoloured(self, pixels: Tensor, mirrored: Tensor) -> Tensor:
-        """The group's images in [0, 1], (g, 3, h, w).
+        """The augmented images of the group in [0, 1], (g, 3, h, w).
 
         Args:
             pixels: the batch, (n, 3, h, w) uint8.
@@ -120,7 +120,7 @@ class Group:
 
 
 def grouped(draws: Draws) -> list[Group]:
-    """What was drawn for a batch as four groups, by the place of the hue; on the host."""
+    """The parameters of a batch in four groups, by the position of the hue; on the host."""
     is_hue = (draws.order == HUE).int()
     steps = draws.order.gather(1, is_hue.argsort(dim=1, stable=True))[:, :HUE]  # the order without the hue
     factors = draws.factors.gather(1, steps).unsqueeze(2)
@@ -135,11 +135,11 @@ def grouped(draws: Draws) -> list[Group]:
 
 
 def join(batches: Sequence[Sequence[Group]], lengths: Sequence[int]) -> list[Group]:
-    """The groups of several batches as those of one, in which the batches follow each other.
+    """The groups of the concatenation of several batches.
 
     Args:
         batches: the groups of each batch.
-        lengths: number of images of each batch.
+        lengths: number of images in each batch.
     """
     starts = [sum(lengths[:b]) for b in range(len(lengths))]
     return [
@@ -167,7 +167,7 @@ def grey(x: Tensor) -> Tensor:
 
 
 def blend_(x: Tensor, weights: Tensor) -> None:
-    """Blend images in [0, 1] with grey(x) and its mean, in place; weights (n, 3) are a, b, c."""
+    """Blend images in [0, 1] with grey(x) and its mean, in place, with weights a, b, c (n, 3)."""
     a, b, c = weights[:, :, None, None].split(1, dim=1)
     g = grey(x).unsqueeze(1)
     m = g.mean(dim=(2, 3), keepdim=True)
@@ -175,18 +175,18 @@ def blend_(x: Tensor, weights: Tensor) -> None:
 
 
 def turn_hue_(x: Tensor, phases: Tensor) -> None:
-    """Turn the hue of images in [0, 1] in place; value and chroma stay.
+    """Shift the hue of images in [0, 1] in place; value and chroma do not change.
 
     With value v = max(r, g, b), m = min(r, g, b), chroma c = v − m and hue t in turns from red,
 
         |t| = (v − 2m + g + b − r)/6c    with the sign of g − b,    channel = m − c + 6c·clamp(d, 1/6, 2/6)
 
-    where d is the distance on the circle between t and the channel's complement: cyan, magenta or yellow. So one never
-    needs to know in which sixth of the circle a hue lies.
+    where d is the distance on the circle between the shifted hue and the channel's complement: cyan, magenta or yellow.
+    There is no case distinction by sixths of the circle.
 
     Args:
         x: (n, 3, h, w).
-        phases: (n, 3), the turn minus each complement, within 0…1.
+        phases: (n, 3), the turn of the hue minus each complement, modulo 1.
     """
     r, g, b = x.unbind(dim=1)
     v, m = x.amax(dim=1), x.amin(dim=1)

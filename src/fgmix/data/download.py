@@ -1,7 +1,7 @@
-"""Download a benchmark, unpack it with distrust and put it under the data root: `fgmix data download NAME`.
+"""Download a benchmark, unpack it safely and put it under the data root: `fgmix data download NAME`.
 
-Everything happens in a hidden folder beside the target, `.PACS.download`: what is downloaded stays there until the end;
-what is unpacked is thrown away and unpacked again after a kill. The finished folder is moved into place in one step.
+All work is done in a hidden folder next to the target, such as `.PACS.download`. Downloaded files stay there until the
+end; after an interruption, unpacked files are deleted and unpacked again. The finished folder is renamed to the target.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from fgmix.errors import UserError, bad_value, unknown
 from fgmix.files import exclusive, make_folder
 
 GB = 1_000_000_000
-MOST_GB = 100_000  # of a benchmark, more than any has
+MOST_GB = 100_000  # largest `max_gb`, more than any benchmark needs
 
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A benchmark that is in place.
+    """A benchmark under the data root.
 
     Args:
-        benchmark: which.
-        folder: where.
-        counts: images of each domain.
-        notes: how it differs from what it should hold.
+        benchmark: the benchmark.
+        folder: its folder.
+        counts: number of images of each domain.
+        notes: files left out, and differences from the benchmark's description.
         is_new: False if it was there before.
     """
 
@@ -49,7 +49,7 @@ class Downloaded:
     is_new: bool
 
     def lines(self) -> list[str]:
-        """What was done, in sentences."""
+        """The result as lines of text."""
         domains = ", ".join(f"{domain} {n:,}" for domain, n in self.counts.items())
         there = "is at" if self.is_new else "was already at"
         return [
@@ -61,7 +61,7 @@ class Downloaded:
 
 @dataclass(frozen=True)
 class _Archive:
-    """A file with the benchmark, or part of it; `is_ours` if we downloaded it and may delete it."""
+    """A file with the benchmark or a part of it; `is_ours` if it was downloaded here and may be deleted."""
 
     path: Path
     sha256: str | None
@@ -80,18 +80,18 @@ def download(
     progress: bool = True,
     from_hub: bool = False,
 ) -> Downloaded:
-    """Put a benchmark under `root`; one that is there already is left as it is.
+    """Download a benchmark to `root`; one that exists already is not changed.
 
     Args:
         name: PACS, VLCS, OfficeHome, TerraIncognita, DomainNet or SVIRO.
         root: the data root.
-        urls: addresses instead of the usual ones; a single one that ends in / is a folder with the usual files.
-        archives: files that are here already; nothing is downloaded then.
-        sha256: digests of `archives` or `urls`, in their order.
-        max_gb: bound on what is unpacked, instead of the benchmark's.
-        retry: how to resume after a fault of the network.
-        progress: show bars.
-        from_hub: from its mirror on the Hugging Face hub, see `data.hub`.
+        urls: URLs instead of the default ones; a single one that ends in / is a folder with the default files.
+        archives: local files; nothing is downloaded then.
+        sha256: digests of `archives` or `urls`, in the same order.
+        max_gb: limit on the unpacked size, instead of the benchmark's default.
+        retry: how to resume after a network error.
+        progress: show progress bars.
+        from_hub: use the mirror on the Hugging Face hub, see `data.hub`.
     """
     if name not in SOURCES:
         _refuse(name)
@@ -111,7 +111,7 @@ def download(
     work = make_folder(root / f".{benchmark.folder}.download", option="--data-root")
     busy = UserError(f"Expected no other process that downloads {name} to {root}. Found one. Wait for its end.")
     with exclusive(work / "lock", busy):
-        if present := _present(benchmark, root):  # another process was quicker
+        if present := _present(benchmark, root):  # another process was faster
             shutil.rmtree(work)
             return _described(benchmark, present, is_new=False)
         _require_space(work, parts)
@@ -147,7 +147,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _parts(source: Source, urls: Sequence[str], archives: Sequence[Path], sha256: Sequence[str]) -> tuple[Part, ...]:
-    """What is to be downloaded."""
+    """The files to download."""
     if urls and archives:
         raise UserError("Expected --url or --archive. Found both. Drop one of them.")
     for digest in sha256:
@@ -171,7 +171,7 @@ def _parts(source: Source, urls: Sequence[str], archives: Sequence[Path], sha256
 
 
 def _file_name(url: str) -> str:
-    """The last part of an address, as a name that is harmless on any disk.
+    """The last part of a URL, as a safe file name.
 
     >>> _file_name("https://example.org/sets/PACS%20small.zip?key=1")
     'PACS_small.zip'
@@ -185,7 +185,7 @@ def _file_name(url: str) -> str:
 
 
 def _present(benchmark: Benchmark, root: Path) -> Path | None:
-    """The folder that holds the benchmark already; UserError if its place is taken by something else."""
+    """The folder of the benchmark, if it exists; UserError if something else is in its place."""
     for folder in (root / benchmark.folder, root / benchmark.name, root):  # where `find_folder` looks
         if all(os.path.isdir(folder / domain) for domain in benchmark.domains):
             return folder
@@ -205,7 +205,7 @@ def _described(benchmark: Benchmark, folder: Path, *, is_new: bool) -> Downloade
 
 
 def _require_space(work: Path, parts: Sequence[Part]) -> None:
-    """Before anything is downloaded, as far as lengths are known: archives, and about as much again unpacked."""
+    """Check the disk before downloading, if sizes are known: the archives, and about as much again unpacked."""
     known = [(part.bytes, _place(part, work)) for part in parts if part.bytes is not None]
     missing = sum(size for size, place in known if not place.exists())
     if known:
@@ -213,7 +213,7 @@ def _require_space(work: Path, parts: Sequence[Part]) -> None:
 
 
 def _place(part: Part, work: Path) -> Path:
-    """Where a file is downloaded to: another place for another address, so that two are never mixed up."""
+    """The path to which a file is downloaded, different for every URL so that files are never mixed up."""
     return work / "archives" / hashlib.sha256(part.url.encode()).hexdigest()[:12] / part.name
 
 
@@ -245,7 +245,7 @@ def _check_digest(archive: _Archive) -> None:
 
 
 def _spoilt(archive: _Archive, sentence: str) -> BadArchive:
-    """The error about a bad archive; one that we downloaded is deleted, or no later start could get past it."""
+    """The error for a bad archive; one that was downloaded here is deleted, so that a rerun downloads it again."""
     if not archive.is_ours:
         return BadArchive(sentence)
     archive.path.unlink(missing_ok=True)
@@ -255,14 +255,14 @@ def _spoilt(archive: _Archive, sentence: str) -> BadArchive:
 def _arranged(
     benchmark: Benchmark, source: Source, archives: Sequence[_Archive], work: Path, limits: Limits, progress: bool
 ) -> Path:
-    """Unpack everything and arrange it as domain/class/image; what a killed start left of this is thrown away."""
+    """Unpack everything and arrange it as domain/class/image, after deleting leftovers of an interrupted run."""
     _clear(work)
     unpacked, arranged = work / "unpacked", work / "arranged"
     unpacked.mkdir()
     arranged.mkdir()
     left = limits.bytes  # the bound holds for all archives together
     for number, archive in enumerate(archives):
-        folder = unpacked / str(number)  # of its own: two archives may use the same names
+        folder = unpacked / str(number)  # one per archive: two archives may use the same names
         folder.mkdir()
         try:
             left -= _open_up(archive.path, folder, Limits(left), progress)
@@ -273,7 +273,7 @@ def _arranged(
 
 
 def _mirrored(benchmark: Benchmark, mirror: str, work: Path, limits: Limits) -> Downloaded:
-    """The benchmark from the hub, with what is to be said of the mirror."""
+    """The benchmark from the hub, with a note on the mirror."""
     files = fetch_mirror(mirror, work)
     _clear(work)
     arranged = work / "arranged"
@@ -284,13 +284,13 @@ def _mirrored(benchmark: Benchmark, mirror: str, work: Path, limits: Limits) -> 
 
 
 def _clear(work: Path) -> None:
-    """Delete all but what was downloaded."""
+    """Delete everything except downloaded files."""
     for name in ("unpacked", "arranged"):
         shutil.rmtree(work / name, ignore_errors=True)
 
 
 def _open_up(path: Path, folder: Path, limits: Limits, progress: bool) -> int:
-    """Put what is in a file into a folder; how many bytes that took."""
+    """Copy or unpack a file into a folder; return the number of bytes written."""
     if path.suffix in PLAIN:
         return Path(shutil.copyfile(path, folder / path.name)).stat().st_size
     return unpack(path, folder, limits, progress=progress)

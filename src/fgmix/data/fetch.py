@@ -1,10 +1,10 @@
-"""Download a large file over HTTP: a broken transfer resumes where it stopped, and the file is whole or absent.
+"""Download a large file over HTTP: an interrupted transfer is resumed, and the file is either complete or absent.
 
-Bytes are appended to `name.part`. Beside it, `name.part.json` notes the length and the version (ETag, else
-Last-Modified) that the server announced, so that halves of two versions are never joined: the version goes back as
-`If-Range`, and a server that ignores ranges, or has another version by now, is read from the start.
+Bytes are appended to `name.part`. `name.part.json` stores the length and the version (ETag, else Last-Modified) that
+the server declared, so that parts of two versions are never joined: the version is sent as `If-Range`, and if the
+server ignores ranges or has another version, the download starts again.
 
-Google Drive shows a page instead of a file too large for its virus scan. The form on that page is followed once.
+Google Drive returns a web page for a file that is too large for its virus scan. The form on that page is followed once.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from fgmix.progress import Progress
 
 MB = 1_000_000
 CHUNK = 1 << 20
-PAGE = 1 << 20  # bytes read of an answer in HTML
+PAGE = 1 << 20  # bytes read of an HTML response
 SILENCE = 60.0  # seconds without a byte before a connection counts as broken
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP answers that another attempt may change
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP status codes that are worth a retry
 WAY_OUT = "Give another address with --url, or a file that you have with --archive."
 
 
 @dataclass(frozen=True)
 class Retry:
-    """How a broken transfer is resumed.
+    """How an interrupted transfer is resumed.
 
     Args:
-        attempts: how many in a row may bring nothing new.
+        attempts: number of consecutive attempts without progress before an error is raised.
         wait: seconds before the second attempt; each further wait is twice as long.
     """
 
@@ -53,12 +53,12 @@ class Retry:
 
 
 class _Broken(Exception):
-    """A fault of the network or the server that may pass."""
+    """A temporary error of the network or the server."""
 
 
 @dataclass(frozen=True)
 class _Partial:
-    """The bytes that are here so far, and the note about the version they belong to."""
+    """The bytes downloaded so far, and a note on their version."""
 
     path: Path
 
@@ -71,7 +71,7 @@ class _Partial:
         return self.path.with_name(self.path.name + ".json")
 
     def note(self) -> dict[str, Any]:
-        """{"length", "version"}; empty where there is none, or a damaged one."""
+        """{"length", "version"}; empty if the note is missing or damaged."""
         try:
             return read_json(self.note_path)
         except UserError:
@@ -82,23 +82,23 @@ class _Partial:
         self.note_path.unlink(missing_ok=True)
 
     def headers(self) -> dict[str, str]:
-        """What asks a server for the rest, of this version only."""
+        """HTTP headers that request the rest of this version."""
         note = self.note()
         version = note.get("version")
-        if not self.size or not (version or note.get("length")):  # nothing could tell another version
+        if not self.size or not (version or note.get("length")):  # another version could not be detected
             return {}
         return {"Range": f"bytes={self.size}-"} | ({"If-Range": version} if version else {})
 
 
 def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, progress: bool = True) -> Path:
-    """Download the file at `url` to `target`; one that is already there is kept as it is.
+    """Download the file at `url` to `target`; an existing file is not changed.
 
     Args:
         url: http or https.
-        target: where to; its folder exists. `target.part` and `target.part.json` are used on the way.
-        most: bytes; a longer file is refused.
-        retry: how to resume after a fault.
-        progress: show a bar.
+        target: path of the file, in an existing folder. `target.part` and `target.part.json` are temporary files.
+        most: largest number of bytes; a longer file is an error.
+        retry: how to resume after an error.
+        progress: show a progress bar.
     """
     if target.exists():
         return target
@@ -110,7 +110,7 @@ def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, prog
             _transfer(url, partial, most, progress)
             break
         except _Broken as error:
-            # measured against the furthest point: a server without ranges starts over, and must not do so for ever
+            # compared with the furthest point: a server without ranges starts over, and must not do so forever
             fruitless = 1 if partial.size > furthest else fruitless + 1
             furthest = max(furthest, partial.size)
             if fruitless >= retry.attempts:
@@ -128,7 +128,7 @@ def sha256_of(path: Path) -> str:
 
 
 def require_space(folder: Path, needed: int, what: str) -> None:
-    """UserError if the disk of `folder` has less than `needed` bytes left."""
+    """MachineError if the disk of `folder` has less than `needed` bytes free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise MachineError(
@@ -138,17 +138,17 @@ def require_space(folder: Path, needed: int, what: str) -> None:
 
 
 def _transfer(url: str, partial: _Partial, most: int, progress: bool) -> None:
-    """One connection: the rest of the file, or _Broken with what came kept."""
+    """Download the rest of the file over one connection; if it breaks, keep the bytes received and raise _Broken."""
     length = partial.note().get("length")
     if length and partial.size == length:
-        return  # killed between the last byte and the file's name
+        return  # interrupted between the last byte and the renaming
     with _answer(url, partial) as response:
         start = _start(response, partial)
         total = _total(response, start)
         if total is not None:
             if total > most:
                 raise _too_long(url, most, f"The server announces {total / MB:,.0f} MB")
-            # pictures hardly shrink in an archive: what it holds takes about as much again
+            # images are hardly compressible: unpacked they take about as much again
             require_space(partial.path.parent, 2 * total - start, f"{url} and what it holds")
         if start == 0:
             partial.discard()
@@ -159,7 +159,7 @@ def _transfer(url: str, partial: _Partial, most: int, progress: bool) -> None:
 
 
 def _answer(url: str, partial: _Partial) -> HTTPResponse:
-    """The server's answer that carries the file: what Google Drive's form leads to, if it shows one."""
+    """The response with the file, after submitting Google Drive's form if there is one."""
     response = _open(url, partial)
     if not _is_html(response):
         return response
@@ -181,7 +181,7 @@ def _open(url: str, partial: _Partial) -> HTTPResponse:
         raise UserError(
             f"Expected an address http://… or https://…. Found {url!r}. For a file of your own use --archive."
         )
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())  # Drive's form may come with a cookie
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())  # Drive's form may set a cookie
     opener.addheaders = [("User-Agent", "fgmix")]
     try:
         response: HTTPResponse = opener.open(urllib.request.Request(url, headers=partial.headers()), timeout=SILENCE)
@@ -203,8 +203,8 @@ def _open(url: str, partial: _Partial) -> HTTPResponse:
 
 
 def _refusal(url: str, error: urllib.error.HTTPError, partial: _Partial) -> Exception:
-    """What an HTTP error means: worth another try, or final."""
-    if error.code == 416:  # the part is longer than the file: it was another file
+    """The exception for an HTTP error: _Broken if it is worth a retry, else a UserError."""
+    if error.code == 416:  # the part is longer than the file: it belongs to another version
         partial.discard()
         return _Broken("the file has changed")
     answer = f"{error.code} {error.reason}".strip()
@@ -214,7 +214,7 @@ def _refusal(url: str, error: urllib.error.HTTPError, partial: _Partial) -> Exce
 
 
 def _start(response: HTTPResponse, partial: _Partial) -> int:
-    """At which byte the answer begins."""
+    """The first byte of the response's content in the file."""
     if response.status != 206:
         return 0
     start, total = _content_range(response)
@@ -226,22 +226,22 @@ def _start(response: HTTPResponse, partial: _Partial) -> int:
 
 
 def _total(response: HTTPResponse, start: int) -> int | None:
-    """Length of the whole file, where the server announces it."""
+    """Length of the whole file, if the server declares it."""
     if response.status == 206:
         return _content_range(response)[1]
     return start + response.length if response.length is not None else None
 
 
 def _content_range(response: HTTPResponse) -> tuple[int, int | None]:
-    """(first byte, length of the whole) of a partial answer."""
+    """(first byte, length of the whole file) of a partial response."""
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip())
     if match is None:
-        return -1, None  # no start that could fit
+        return -1, None  # matches no size
     return int(match[1]), None if match[2] == "*" else int(match[2])
 
 
 def _version(response: HTTPResponse) -> str | None:
-    """A strong ETag, else the date of the last change; a weak ETag cannot vouch for bytes."""
+    """A strong ETag, else Last-Modified; a weak ETag does not guarantee identical bytes."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified")
 
@@ -259,12 +259,12 @@ def _append(response: HTTPResponse, path: Path, start: int, total: int | None, m
                 file.write(chunk)
                 if size // MB > bar.done:
                     bar.advance(size // MB - bar.done)
-    except OSError as error:  # of the disk: those of the connection are _Broken
+    except OSError as error:  # an error of the disk: those of the connection are _Broken
         raise machine_error(error, path, total) from error
 
 
 def _chunks(response: HTTPResponse) -> Iterator[bytes]:
-    """The answer's body as it comes; only a fault of the connection becomes _Broken, one of our disk does not."""
+    """The body of the response in chunks; only errors of the connection become _Broken, not those of the disk."""
     while True:
         with _faults_of_the_connection():
             chunk = response.read1(CHUNK)
@@ -286,7 +286,7 @@ def _is_html(response: HTTPResponse) -> bool:
 
 
 class _Page(HTMLParser):
-    """Title of a page, and the form with which Google Drive asks whether to download all the same."""
+    """Title of a web page, and the form with which Google Drive asks for confirmation of a download."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

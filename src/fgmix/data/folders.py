@@ -1,9 +1,9 @@
-"""The images of a folder `domain/class/image`, in the file order of torchvision's ImageFolder (so of DomainBed).
+"""The images of a folder `domain/class/image`, in the order of torchvision's ImageFolder, which is DomainBed's.
 
-Domains are the sub-folders, sorted by name; classes the sorted union of their sub-folders. Within a class, folders are
-walked in sorted order and files sorted in each. A file counts as an image by its extension. Unlike ImageFolder, hidden
-folders are ignored, a folder that is linked to twice within a class is read once, a domain may lack a class (labels are
-the dataset's, the same in every domain), and a class without any image is dropped. Whatever is left out is noted.
+Domains are the sub-folders, sorted by name; classes are the sorted union of their sub-folders. Within a class, folders
+are walked in sorted order, and files are sorted in each. A file counts as an image by its extension. Unlike in
+ImageFolder, hidden folders are ignored, a folder that is linked twice within a class is read once, a domain may lack a
+class (labels are the same in every domain), and a class without any image is dropped. Notes list what was left out.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fgmix.errors import UserError
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 NAMED = 5  # how many files or classes a note names
 
-Identity = tuple[int, int]  # device and inode: the same folder, whatever it is called
+Identity = tuple[int, int]  # device and inode of a folder, independent of the path
 
 
 @dataclass(frozen=True)
 class ImageFile:
-    """One image: its domain, its class, where it is, and whether a manifest puts it into the holdout part."""
+    """One image: its domain, class and path, and whether a manifest assigns it to the holdout part."""
 
     domain: str
     label: str
@@ -36,14 +36,14 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class Scan:
-    """The images that a folder or a manifest names.
+    """The images of a folder or a manifest.
 
     Args:
-        root: the folder, or the manifest's.
+        root: the folder, or the folder of the manifest.
         files: the images, domain by domain.
         class_folders: names of the class folders of all domains; some may be empty.
         notes: what was left out.
-        folders: every folder that was read, with its modification time in ns before that.
+        folders: every folder that was read, with its modification time in ns before reading.
     """
 
     root: Path
@@ -58,7 +58,7 @@ class Scan:
 
 
 def scan_folder(path: Path) -> Scan:
-    """Find the images under `path` without reading any; UserError if they do not make at least two domains."""
+    """Find the images under `path` without reading any; UserError if there are not at least two domains."""
     if not os.path.isdir(path):
         raise UserError(f"Expected a folder domain/class/image at {path}. Found {what_is(path)}.")
     reader = _Reader()
@@ -92,7 +92,7 @@ def scan_folder(path: Path) -> Scan:
 
 
 def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[str]) -> list[str]:
-    """A note about classes without any image, and one for every domain that lacks classes which another domain has.
+    """A note on classes without any image, and one for every domain that lacks classes of other domains.
 
     Args:
         present: the classes of each domain.
@@ -109,7 +109,7 @@ def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[st
 
 
 def listed(items: Sequence[str]) -> str:
-    """The first few of `items`, and how many more there are.
+    """The first few of `items`, and the number of the others.
 
     >>> listed(["a", "b", "c", "d", "e", "f", "g"])
     'a, b, c, d, e and 2 more'
@@ -119,7 +119,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def require_two_domains(files: Sequence[ImageFile], where: str, remedy: str) -> None:
-    """UserError unless the images are of at least two domains."""
+    """UserError unless the images have at least two domains."""
     domains = sorted({file.domain for file in files})
     if len(domains) < 2:
         classes = sorted({file.label for file in files})
@@ -131,7 +131,7 @@ def require_two_domains(files: Sequence[ImageFile], where: str, remedy: str) -> 
 
 @dataclass(frozen=True)
 class _Inside:
-    """What is directly in a folder: visible sub-folders and files, both sorted."""
+    """The entries of a folder: visible sub-folders, and files, both sorted."""
 
     identity: Identity
     folders: list[str]
@@ -140,12 +140,12 @@ class _Inside:
 
 @dataclass
 class _Reader:
-    """Reads folders and keeps account of what it meets.
+    """Reads folders and records what was read and what was left out.
 
     Args:
-        times: every folder read and its modification time before that.
-        others: how many files are no images, by their ending.
-        repeated: links to folders that were read already, or that lead back to where they are.
+        times: every folder that was read, with its modification time before reading.
+        others: number of files that are not images, by extension.
+        repeated: links to folders that were read already, or that contain the link.
     """
 
     times: list[tuple[Path, int]] = field(default_factory=list)
@@ -153,7 +153,7 @@ class _Reader:
     repeated: list[Path] = field(default_factory=list)
 
     def read(self, folder: Path) -> _Inside:
-        """List a folder; UserError if that is not allowed."""
+        """List a folder; UserError if it cannot be read."""
         try:
             stat = os.stat(folder)
             self.times.append((folder, stat.st_mtime_ns))
@@ -171,7 +171,7 @@ class _Reader:
         return _Inside((stat.st_dev, stat.st_ino), sorted(n for n in folders if not n.startswith(".")), sorted(files))
 
     def images_below(self, folder: Path, above: set[Identity]) -> Iterator[Path]:
-        """Images of a class, nested folders included, in the order of sorted(os.walk)."""
+        """Images of a class, including nested folders, in the order of sorted(os.walk)."""
         walked = dict(self._walk(folder, set(above)))
         for root in sorted(walked, key=str):
             names = walked[root]
@@ -179,13 +179,13 @@ class _Reader:
             yield from (root / name for name in names if is_image(name))
 
     def count_others(self, names: Iterable[str]) -> None:
-        """Count files that are no images; hidden ones are nobody's data."""
+        """Count files that are not images; hidden files are ignored."""
         self.others.update(
             os.path.splitext(name)[1].lower() for name in names if not is_image(name) and not name.startswith(".")
         )
 
     def notes(self, root: Path) -> list[str]:
-        """What was left out, in sentences."""
+        """Notes on what was left out."""
         notes = []
         if self.others:
             notes.append(f"Files that are no images by their ending are left out: {self.named_others()}.")
@@ -195,12 +195,12 @@ class _Reader:
         return notes
 
     def named_others(self) -> str:
-        """Endings with their counts, the most frequent first."""
+        """Extensions with their counts, most frequent first."""
         ordered = sorted(self.others.items(), key=lambda item: (-item[1], item[0]))
         return listed([f"{n} {ending or 'without an ending'}" for ending, n in ordered])
 
     def _walk(self, folder: Path, seen: set[Identity]) -> Iterator[tuple[Path, list[str]]]:
-        """A folder and those below it, each once however many links lead to it, with their files."""
+        """A folder and those below it, with their files; each once, however many links lead to it."""
         waiting = [folder]
         while waiting:
             current = waiting.pop()
@@ -214,14 +214,14 @@ class _Reader:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file counts as an image by its ending."""
+    """Whether a file counts as an image by its extension."""
     return name.lower().endswith(EXTENSIONS)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself, or into a forbidden folder
+    except OSError:  # a link to itself, or into a folder without permission
         return False
 
 

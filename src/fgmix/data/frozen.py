@@ -1,9 +1,10 @@
-"""Features of a backbone that is not trained: computed once, cached by content, then trained on as vectors.
+"""Features of a frozen backbone: computed once, cached by content, then used for training as vectors.
 
-Where: `cache_dir()/features/<key>/<block>.npz`, a block being at most `BLOCK` samples of one domain in one view. The
-key is a digest of the backbone (its name and all of its weights) and of the preparation (size, mean, standard
-deviation, interpolation); a block's name is a digest of its images and of the view. An interrupted extraction resumes
-with the first block that is missing, and a folder that moved keeps its features. The cache may be deleted at any time.
+They are in `cache_dir()/features/<key>/<block>.npz`, where a block has at most `BLOCK` samples of one domain in one
+view. The key is a digest of the backbone (its name and all of its weights) and of the preprocessing (size, mean,
+standard deviation, interpolation); the name of a block is a digest of its images and of the view. An interrupted
+extraction resumes with the first missing block, and a folder that is moved keeps its features. The cache may be deleted
+at any time.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from fgmix.seeding import torch_generator
 Codes = npt.NDArray[np.float32]
 
 FORMAT = "codes 1"  # part of the key: change it with anything that changes the stored numbers
-BLOCK = 1024  # samples per file: what an interruption loses at most
+BLOCK = 1024  # samples per file: at most as many are lost by an interruption
 BATCH = 64  # images per forward pass
-CLEAN = 0  # the view that evaluation sees; 1, 2, … are augmented
+CLEAN = 0  # the view for evaluation; 1, 2, … are augmented
 
-_loaded: WeakValueDictionary[str, Codes] = WeakValueDictionary()  # the runs of one model share what they read
+_loaded: WeakValueDictionary[str, Codes] = WeakValueDictionary()  # shared by the runs with the same backbone
 
 
 @dataclass(frozen=True)
 class ViewInputs(ArrayInputs):
-    """Features of one domain in several views: evaluation sees the clean images, training any view of each.
+    """Features of one domain in several views: clean for evaluation, a random view of each sample for training.
 
     Args:
-        views: features (n, d) of augmented images, one array per view.
+        views: features (n, d) of augmented images, one array per view; training also uses the clean ones.
     """
 
     views: tuple[Codes, ...] = ()
@@ -68,17 +69,17 @@ def frozen_features(
     device: torch.device = CPU,
     progress: bool = True,
 ) -> DomainDataset:
-    """The dataset with its images replaced by their codes z = g(x), for methods that train on vectors.
+    """The dataset with its images replaced by their codes z = g(x), for training on vectors.
 
-    It keeps its fingerprint: the images are what it is made of.
+    It keeps its fingerprint, which identifies the images.
 
     Args:
-        dataset: images in files, normalised as the backbone expects them.
+        dataset: images in files, normalised as the backbone expects.
         backbone: g, images → codes (n, d).
-        name: the backbone's.
-        views: how many augmented views of each image to add to the clean one.
-        device: where to compute what is not in the cache.
-        progress: show a bar.
+        name: name of the backbone.
+        views: number of augmented views of each image in addition to the clean one.
+        device: device for codes that are not in the cache.
+        progress: show a progress bar.
     """
     if dataset.kind != "images":
         raise UserError(
@@ -103,7 +104,7 @@ def frozen_features(
 
 
 def _key(dataset: DomainDataset, backbone: nn.Module, name: str) -> str:
-    """A digest of what turns an image of the decoded cache into a code."""
+    """A digest of everything that determines the code of an image in the decoded cache."""
     weights = (part for key, t in backbone.state_dict().items() for part in (key, t.detach().cpu().numpy()))
     inputs = _images(dataset.domains[0])
     return fingerprint_of([FORMAT, name, f"S={inputs.size} {inputs.normalisation}", *weights])
@@ -120,9 +121,9 @@ class _Part:
     """One domain in one view, in blocks.
 
     Args:
-        domain: which.
-        view: which; `CLEAN` or an augmented one.
-        folder: of the blocks' files.
+        domain: the domain.
+        view: `CLEAN`, or the number of an augmented view.
+        folder: folder of the blocks.
     """
 
     domain: Domain
@@ -130,7 +131,7 @@ class _Part:
     folder: Path
 
     def missing(self) -> int:
-        """Samples that have no file and are not in memory."""
+        """Number of samples that are neither in a file nor in memory."""
         if self._name in _loaded:
             return 0
         return sum(len(indices) for indices in self._blocks() if not self._path(indices).exists())
@@ -165,7 +166,7 @@ class _Part:
             bar.advance(len(x))
 
     def _batch(self, indices: Indices) -> HostBatch:
-        # Draws depend on the view and on where a batch starts, not on a run's seed: all runs share the features.
+        # The augmentation depends on the view and the start of the batch, not on a seed: all runs share the features.
         generator = (
             None if self.view == CLEAN else torch_generator("view", self.view, self.domain.name, int(indices[0]))
         )

@@ -1,9 +1,9 @@
-"""A second address of a benchmark: mirrors on the Hugging Face hub, which hold images in parquet files.
+"""Mirrors of benchmarks on the Hugging Face hub, with images in parquet files.
 
-A row holds an image as a file of bytes, its domain, its class and, in some mirrors, its file name. DomainBed's splits
-follow the sorted names of the files in each class folder. So the names are restored; where a mirror has none, its own
-order must be that of the names, which `orders.csv` tells for benchmarks that we had in the original. What cannot be
-restored is refused. The hub's address is HF_ENDPOINT, as everywhere.
+A row contains the bytes of an image file, its domain, its class and, in some mirrors, its file name. DomainBed's splits
+depend on the sorted file names in each class folder. So the names are restored; if a mirror has none, its order must be
+that of the names, which is verified with `orders.csv` for benchmarks of which we had the original. If the order cannot
+be restored, an error is raised. HF_ENDPOINT sets the address of the hub, as usual.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fgmix.data.folders import listed
 from fgmix.errors import MachineError, UserError
 
 MIRRORS = {"DomainNet": "wltjr1007/DomainNet", "OfficeHome": "flwrlabs/office-home", "PACS": "flwrlabs/pacs"}
-SAFE = re.compile(r"\w[\w .()+-]*")  # names of files and classes that are harmless on any disk
+SAFE = re.compile(r"\w[\w .()+-]*")  # safe names of files and classes
 AT_ONCE = 64  # images in memory
 
 Place = tuple[str, str]  # a domain and a class
@@ -37,10 +37,10 @@ class Row:
     """An image of a mirror.
 
     Args:
-        domain: of the image, as the mirror spells it.
+        domain: its domain, as spelled by the mirror.
         label: name of its class.
-        name: of its file; empty where the mirror does not say.
-        content: the file.
+        name: its file name; empty if the mirror has none.
+        content: the bytes of the file.
     """
 
     domain: str
@@ -50,7 +50,7 @@ class Row:
 
 
 def check_mirror(name: str) -> str:
-    """The repository that mirrors a benchmark; UserError where there is none, or where it could not be read."""
+    """The repository that mirrors a benchmark; UserError if there is none, or if pyarrow is not installed."""
     if name not in MIRRORS:
         raise UserError(
             f"Expected a benchmark with a mirror on the hub: {', '.join(MIRRORS)}. Found {name}. Omit --hub, or pass "
@@ -65,7 +65,7 @@ def check_mirror(name: str) -> str:
 
 
 def fetch_mirror(repository: str, work: Path) -> list[Path]:
-    """Download the parquet files of a dataset on the hub; files that are there are not downloaded again."""
+    """Download the parquet files of a dataset on the hub; existing files are not downloaded again."""
     from huggingface_hub import HfApi, hf_hub_download
 
     endpoint = os.environ.get("HF_ENDPOINT") or None
@@ -76,7 +76,7 @@ def fetch_mirror(repository: str, work: Path) -> list[Path]:
             hf_hub_download(repository, name, repo_type="dataset", local_dir=work / "hub", endpoint=endpoint)
             for name in files
         ]
-    except Exception as error:  # the library's own, those of its network library, and OSError
+    except Exception as error:  # errors of huggingface_hub and of its network library, and OSError
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise MachineError(
             f"Expected to download {repository} from the hub. It failed ({reason}). Check the network, then rerun."
@@ -87,7 +87,7 @@ def fetch_mirror(repository: str, work: Path) -> list[Path]:
 
 
 def read_rows(file: Path, *, contents: bool = True) -> Iterator[Row]:
-    """The rows of a parquet file, in their order; without the images' bytes where only names are asked for."""
+    """The rows of a parquet file, in order; without the bytes of the images if `contents` is False."""
     from pyarrow.parquet import ParquetFile
 
     opened = ParquetFile(file)
@@ -100,7 +100,7 @@ def read_rows(file: Path, *, contents: bool = True) -> Iterator[Row]:
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Names of the values of columns that hold numbers, which the hub's library keeps beside the schema."""
+    """Names of the values of integer columns, which the hub's library stores in the metadata of the schema."""
     features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     return {column: feature["names"] for column, feature in features.items() if "names" in feature}
 
@@ -110,13 +110,13 @@ def _named(names: dict[str, list[str]], column: str, value: Any) -> str:
 
 
 def arrange(benchmark: Benchmark, files: Sequence[Path], arranged: Path, most: int) -> str:
-    """Write a mirror's images as domain/class/file, in DomainBed's order; returns what remains to be said about it.
+    """Write the images of a mirror as domain/class/file, in DomainBed's order; return a note on the mirror.
 
     Args:
-        benchmark: what the mirror should hold.
+        benchmark: the expected benchmark.
         files: parquet files.
-        arranged: the folder to fill.
-        most: bound on the bytes of all images.
+        arranged: the folder to write to.
+        most: limit on the bytes of all images.
     """
     are_named = _are_named(row for file in files for row in read_rows(file, contents=False))
     known = _known_orders().get(benchmark.name, {})
@@ -144,7 +144,7 @@ def arrange(benchmark: Benchmark, files: Sequence[Path], arranged: Path, most: i
 
 
 def _are_named(rows: Iterable[Row]) -> bool:
-    """Whether every image has a file name, and no two of a class have the same."""
+    """Whether every image has a file name that is unique within its domain and class."""
     counts = Counter((row.domain, row.label, row.name) for row in rows)
     return all(name and count == 1 for (_, _, name), count in counts.items())
 
@@ -172,13 +172,13 @@ def _ending(content: bytes) -> str:
 
 
 def order_digest(contents: Iterable[bytes]) -> str:
-    """Digest of files in an order, from the SHA-256 of each."""
+    """Digest of files in a given order, from the SHA-256 of each."""
     return hashlib.blake2b(b"".join(contents), digest_size=8).hexdigest()
 
 
 @cache
 def _known_orders() -> dict[str, dict[Place, tuple[str, str]]]:
-    """By benchmark, domain and class: digests of its files in DomainBed's order, and in the order of their content."""
+    """By benchmark, domain and class: digests of its files in DomainBed's order, and sorted by their own digests."""
     found: dict[str, dict[Place, tuple[str, str]]] = defaultdict(dict)
     with open(Path(__file__).with_name("orders.csv"), newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -189,7 +189,7 @@ def _known_orders() -> dict[str, dict[Place, tuple[str, str]]]:
 def _check_order(
     benchmark: Benchmark, known: dict[Place, tuple[str, str]], digests: dict[Place, dict[str, bytes]]
 ) -> None:
-    """Refuse a mirror whose images, or whose order of files, is another than the original's."""
+    """Raise an error if the images of a mirror, or the order of its files, differ from the original."""
     other_files, other_order = [], []
     for place, (in_order, of_content) in known.items():
         files = digests.get(place, {})

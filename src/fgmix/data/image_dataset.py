@@ -1,4 +1,4 @@
-"""Images in a folder or a manifest as a dataset: listed, decoded through the cache, put together by domain."""
+"""Load the images of a folder or a manifest as a dataset, through the cache of decoded images."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fgmix.errors import UserError
 def load_images(path: Path, options: LoadOptions, *, name: str | None = None) -> DomainDataset:
     """A folder `domain/class/image`, or a CSV manifest of images, as a dataset.
 
-    After `prepare_images` no image file is looked at: the folders' modification times show whether files were added,
-    removed or renamed.
+    After `prepare_images` no image file is accessed: the modification times of the folders show whether files were
+    added, removed or renamed.
 
     Args:
-        path: the folder that holds the domains' folders, or the manifest.
+        path: the folder that contains the domains' folders, or the manifest.
         options: image_size (default 224), skip_unreadable, background, cache and progress are used.
-        name: of the dataset; else the folder's or the manifest's.
+        name: name of the dataset; None for that of the folder or the manifest.
     """
     size = checked_size(options.image_size)
     name = name or _name(path)
@@ -59,18 +59,18 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
 
 @cache  # a sweep loads its data several times
 def _announce(note: str) -> None:
-    """Print a note on this machine's files once: it does not concern the data, whose notes are part of every record."""
+    """Print a note once. It concerns the files on this machine, while notes on the data are part of every record."""
     print(f"note: {note}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare_images` has put into the cache.
+    """The result of `prepare_images`.
 
     Args:
-        dataset: what runs will load.
+        dataset: the dataset that runs will load.
         images: its decoded images.
-        manifest: the file that spares them the listing.
+        manifest: the file that saves runs from listing the images again.
     """
 
     dataset: DomainDataset
@@ -78,7 +78,7 @@ class Prepared:
     manifest: Path
 
     def lines(self) -> list[str]:
-        """What to tell the user."""
+        """The result as lines of text."""
         n, kept = len(self.images.readable), self.images.recipe
         domains = ", ".join(f"{domain.name} {len(domain):,}" for domain in self.dataset.domains)
         how = "pixels" if kept.encoding == "pixels" else f"JPEGs of quality {QUALITY}"
@@ -91,11 +91,11 @@ class Prepared:
 
 
 def prepare_images(path: Path, options: LoadOptions) -> Prepared:
-    """Decode the images of a folder or manifest into the cache, and write down what a later start needs to know.
+    """Decode the images of a folder or manifest into the cache, and store the list of files for later runs.
 
     Args:
         path: the folder, or the manifest.
-        options: as for `load_images`; `cache` says where to.
+        options: as for `load_images`.
     """
     dataset, preparation, images = _read_in_full(path, options, checked_size(options.image_size), _name(path))
     return Prepared(dataset, images, preparation.write(options.cache or cache_dir()))
@@ -104,7 +104,7 @@ def prepare_images(path: Path, options: LoadOptions) -> Prepared:
 def _read_in_full(
     path: Path, options: LoadOptions, size: int, name: str
 ) -> tuple[DomainDataset, Preparation, CachedImages]:
-    """List all files and digest their contents; decode them where that is not done yet."""
+    """List all files, compute the digest of their contents, and decode them if they are not cached yet."""
     scan = scan_images(path)
     catalogue = Catalogue.of(scan)
     contents = contents_of(catalogue.files, cache=options.cache, progress=options.progress)
@@ -121,7 +121,7 @@ def _read_in_full(
 
 
 def _name(path: Path) -> str:
-    full = Path(os.path.realpath(path))  # `resolve` fails on a loop of links, which is reported when it is opened
+    full = Path(os.path.realpath(path))  # `resolve` fails on a loop of links, which is reported on opening
     return full.name if os.path.isdir(full) else full.stem
 
 
@@ -129,7 +129,7 @@ def _assembled(name: str, catalogue: Catalogue, images: CachedImages) -> DomainD
     rows = images.readable
     size = images.recipe.image_size
     _require_all_domains(catalogue, rows)
-    kept = np.unique(catalogue.label[rows])  # numbers of the classes that have an image
+    kept = np.unique(catalogue.label[rows])  # indices of the classes that have an image
     classes = tuple(catalogue.classes[number] for number in kept)
     domains = []
     for number, domain in enumerate(catalogue.domains):

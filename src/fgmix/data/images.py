@@ -1,13 +1,13 @@
-"""One image file as 8-bit RGB. Whatever is changed on the way is recorded, and what cannot be kept is refused.
+"""Decode an image file to 8-bit RGB. Changes are recorded; files that cannot be converted faithfully are rejected.
 
-- The image is turned as its EXIF orientation says.
+- The image is rotated or flipped by its EXIF orientation.
 - Transparent pixels are composited on a background colour, white by default.
 - CMYK is converted without its colour profile.
 - Of several frames or pages the first is used.
-- More than 8 bits per channel are refused: Pillow would clip grey values at 255 and drop the lower bits of colours.
+- More than 8 bits per channel are rejected: Pillow would clip grey values at 255 and drop the lower bits of colours.
 
-ImageFolder's loader, and so DomainBed's, ignores orientation and transparency: such files, and no others, look
-different here.
+The loader of ImageFolder, which DomainBed uses, ignores orientation and transparency: only such files look different
+here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from fgmix.data._opening import open_file, raise_failure
 from fgmix.errors import bad_value
 
 BACKGROUND = "white"
-# Told by content, whatever the ending. No others: some of Pillow's decoders start programs (EPS) or hide their depth.
+# Recognised by content, not by extension. Others are excluded: some decoders of Pillow start programs (EPS) or do not
+# report the bit depth.
 FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
@@ -46,7 +47,7 @@ _TURNS = {
 
 
 class Change(enum.IntFlag):
-    """What decoding did to an image beyond reading it."""
+    """Changes that decoding made to an image."""
 
     TURNED = 1
     COMPOSITED = 2
@@ -56,7 +57,7 @@ class Change(enum.IntFlag):
 
 @dataclass(frozen=True)
 class Picture:
-    """A decoded image, 8-bit RGB, and what was changed."""
+    """A decoded image, 8-bit RGB, and what decoding changed."""
 
     image: Image.Image
     changes: Change
@@ -77,8 +78,8 @@ def decode(path: Path, background: str = BACKGROUND) -> Picture:
     """An image file as RGB.
 
     Args:
-        path: an ordinary file, or a link to one.
-        background: colour under transparent pixels, as Pillow names it or as #rrggbb.
+        path: a regular file, or a link to one.
+        background: colour behind transparent pixels, a name that Pillow accepts or #rrggbb.
     """
     changes = Change(0)
     with open_file(path) as file, Image.open(file, formats=FORMATS) as opened:
@@ -100,10 +101,10 @@ def decode(path: Path, background: str = BACKGROUND) -> Picture:
 
 
 def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable:
-    """As `decode`, or why it does not work. Call it inside `quiet_decoding`."""
+    """As `decode`, or the reason why it failed. Call it inside `quiet_decoding`."""
     try:
         return decode(path, background)
-    except MemoryError:  # not the file's fault: it must not be skipped
+    except MemoryError:  # not caused by the file, which must not be skipped
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return Unreadable(_too_large())
@@ -114,21 +115,21 @@ def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable
     except OSError as error:
         raise_failure(error, path)
         return Unreadable(error.strerror or str(error))
-    except Exception as error:  # Pillow's plugins let anything escape from a broken file: struct.error, SyntaxError, …
+    except Exception as error:  # Pillow's plugins raise anything on a broken file: struct.error, SyntaxError, …
         return Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def size_of(path: Path) -> tuple[int, int] | None:
-    """(width, height) as the file's header announces it, before any turn; None if it cannot be read."""
+    """(width, height) in the file's header, before any rotation; None if it cannot be read."""
     try:
         with open_file(path) as file, Image.open(file, formats=FORMATS) as image:
             return image.size
-    except Exception:  # as in `try_decode`: whoever decodes the file gets the reason
+    except Exception:  # as in `try_decode`, which gives the reason
         return None
 
 
 def digest_of(path: Path) -> bytes:
-    """A digest of a file's content; a file that cannot be opened has its own (decoding will name it)."""
+    """A digest of a file's content; a constant for a file that cannot be opened, which decoding reports."""
     try:
         with open_file(path) as file:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
@@ -139,7 +140,7 @@ def digest_of(path: Path) -> bytes:
 
 @contextmanager
 def quiet_decoding() -> Iterator[None]:
-    """Within it, Pillow's warning about a decompression bomb is an error and its chatter about metadata is silent."""
+    """Within the block, Pillow's warning about decompression bombs is an error, and other warnings are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -154,13 +155,13 @@ def colour_of(background: str) -> str:
     """
     try:
         rgb = ImageColor.getcolor(background, "RGB")
-    except (ValueError, AttributeError, TypeError) as error:  # no text raises AttributeError
+    except (ValueError, AttributeError, TypeError) as error:  # AttributeError: not a text
         raise bad_value("background", "a colour such as white or #808080", background) from error
     return "#" + bytes(rgb).hex()
 
 
 def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND) -> list[str]:
-    """A sentence for every kind of change, with the number of images."""
+    """A note for every kind of change that occurs, with the number of images."""
     colour = "white" if colour_of(background) == colour_of("white") else colour_of(background)
     sentences = {
         Change.TURNED: "Images turned as their EXIF orientation says",
@@ -173,11 +174,11 @@ def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND) -
 
 
 def _require_size(image: Image.Image) -> None:
-    """Before a pixel is decoded: the header's size decides how much memory that takes."""
+    """Check the size in the header, which determines the memory needed, before any pixel is decoded."""
     width, height = image.size
     if width < 1 or height < 1:
         raise _Refused(f"its size is {width}×{height} pixels")
-    if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):  # Pillow only warns, unless `quiet_decoding` is around
+    if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):  # Pillow only warns outside of `quiet_decoding`
         raise _Refused(_too_large())
 
 
@@ -191,7 +192,7 @@ def _require_eight_bits(image: Image.Image) -> None:
 
 
 def _is_deep(image: Image.Image) -> bool:
-    """Whether the file has more than 8 bits per channel; only grey ones show it in Pillow's mode."""
+    """Whether the file has more than 8 bits per channel; Pillow's mode shows this only for grey images."""
     if image.mode[0] in "IF":
         return True
     if image.format == "TIFF":
@@ -201,7 +202,7 @@ def _is_deep(image: Image.Image) -> bool:
         raw_mode, *more = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
         if image.format == "PPM" and more and isinstance(more[0], int) and more[0] > 255:  # the largest value
             return True
-        if re.match(r"(L|LA|RGB|RGBA|CMYK);16", str(raw_mode)):  # but not a bitmap's BGR;16: 5, 6 and 5 bits
+        if re.match(r"(L|LA|RGB|RGBA|CMYK);16", str(raw_mode)):  # but not BGR;16 of BMP: 5, 6 and 5 bits
             return True
     return False
 
@@ -209,13 +210,13 @@ def _is_deep(image: Image.Image) -> bool:
 def _orientation(image: Image.Image) -> int:
     try:
         value = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # broken metadata around sound pixels
+    except Exception:  # broken metadata of an otherwise valid image
         return 1
     return value if isinstance(value, int) else 1
 
 
 def _flattened(image: Image.Image, background: str) -> tuple[Image.Image, bool]:
-    """RGB without transparency, and whether there was any to composite."""
+    """The image as RGB, and whether transparent pixels were composited."""
     if image.has_transparency_data:
         straight = image.convert("LA") if image.mode == "La" else image
         rgba = straight.convert("RGBA")

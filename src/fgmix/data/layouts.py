@@ -1,10 +1,10 @@
-"""Benchmarks that are published otherwise than as `domain/class/image`: Spawrious and two of WILDS.
+"""Benchmarks that are not published as `domain/class/image`: Spawrious and two of WILDS.
 
-A layout lists a copy's images, each with its class and domain, from the published folders and metadata files. The list
-becomes a CSV manifest in the cache, and from there on the dataset is loaded, checked and prepared as any manifest.
+A layout lists the images of a copy, each with its class and domain, from the published folders and metadata files. The
+list is written as a CSV manifest to the cache; then the dataset is loaded, checked and prepared like any manifest.
 
 Lynch et al., "Spawrious", 2023, https://arxiv.org/abs/2303.05470: `spawrious224/{0,1}/location/class/*.png`, of which
-each benchmark takes certain locations, as the authors' package and DomainBed do.
+each benchmark uses certain locations, as in the authors' package and DomainBed.
 Koh et al., "WILDS", 2021, https://arxiv.org/abs/2012.07421: `camelyon17_v1.0/metadata.csv` and `patches/`,
 `fmow_v1.1/rgb_metadata.csv`, `country_code_mapping.csv` and `images/`; domains are DomainBed's, hospitals and regions.
 """
@@ -30,11 +30,11 @@ Row = tuple[str, str, str]  # path within the folder, class, domain
 
 @dataclass(frozen=True)
 class Layout:
-    """How a benchmark's copy lists its images.
+    """How the images in a copy of a benchmark are listed.
 
     Args:
-        marks: files and folders by which a copy is known.
-        rows: the images in a folder.
+        marks: files and folders that identify a copy.
+        rows: lists the images of the copy in a folder.
     """
 
     marks: tuple[str, ...]
@@ -44,8 +44,8 @@ class Layout:
         """The manifest of the copy in `folder`, written to the cache.
 
         Args:
-            folder: the copy.
-            name: of the benchmark; several may share a folder.
+            folder: folder of the copy.
+            name: name of the benchmark; several may share a folder.
             cache: folder of the cache.
         """
         folder = Path(os.path.realpath(folder))
@@ -64,16 +64,16 @@ class Layout:
 
 BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  # in the order of the authors' groups
 PER_FOLDER = 3168  # images of a breed at a location in each of the two halves
-SHARES = (int(0.97 * PER_FOLDER), int(0.87 * PER_FOLDER))  # of a breed's usual location, in the two training groups
+SHARES = (int(0.97 * PER_FOLDER), int(0.87 * PER_FOLDER))  # images of a breed at its usual location, by training group
 
 
 def spawrious_one_to_one(usual: Sequence[str], test: Sequence[str], other: str) -> Layout:
-    """O2O: in training each breed is mostly seen at its usual location, else at `other`; in the test at another.
+    """O2O: in training each breed is mostly at its usual location, else at `other`; in the test domain, at another one.
 
     Args:
-        usual: location of each of `BREEDS` in training.
-        test: location of each in the test.
-        other: where the rest of all breeds is in training.
+        usual: usual location of each of `BREEDS` in training.
+        test: location of each of `BREEDS` in the test domain.
+        other: location of the remaining training images of all breeds.
     """
 
     def rows(folder: Path) -> Iterator[Row]:
@@ -88,11 +88,11 @@ def spawrious_one_to_one(usual: Sequence[str], test: Sequence[str], other: str) 
 
 
 def spawrious_many_to_many(usual: Sequence[str], test: Sequence[str]) -> Layout:
-    """M2M: two breeds share two locations, which they exchange between the training groups; the test has other two.
+    """M2M: two breeds share two locations, swapped between the training groups; in the test domain, two other ones.
 
     Args:
         usual: the locations of bulldog and dachshund, then those of labrador and corgi.
-        test: those in the test.
+        test: those in the test domain.
     """
 
     def rows(folder: Path) -> Iterator[Row]:
@@ -109,7 +109,7 @@ def spawrious_many_to_many(usual: Sequence[str], test: Sequence[str]) -> Layout:
 def _pictures(
     folder: Path, half: int, location: str, breed: str, domain: str, most: int | None = None
 ) -> Iterator[Row]:
-    """The first `most` pictures of a breed at a location, by name; all of them by default."""
+    """The first `most` images of a breed at a location, sorted by name; by default all."""
     within = f"{half}/{location}/{breed}"
     try:
         names = sorted(name for name in os.listdir(folder / within) if is_image(name))
@@ -125,7 +125,7 @@ def _pictures(
 
 
 def camelyon17(folder: Path) -> Iterator[Row]:
-    """Patches of lymph nodes, with tumour or without; domains are the five hospitals."""
+    """Patches of lymph nodes, with or without tumour; domains are the five hospitals."""
     columns = ("patient", "node", "x_coord", "y_coord", "tumor", "center")
     for patient, node, x, y, tumor, center in _cells(folder / "metadata.csv", columns):
         slide = f"patient_{patient}_node_{node}"
@@ -134,9 +134,9 @@ def camelyon17(folder: Path) -> Iterator[Row]:
 
 
 def fmow(folder: Path) -> Iterator[Row]:
-    """Satellite images of 62 uses of land, without the sequestered ones; domains are regions of the world.
+    """Satellite images of 62 land-use classes, without the sequestered ones; domains are regions of the world.
 
-    An image is numbered by its line in the metadata, sequestered ones included.
+    The number of an image is that of its line in the metadata, counting sequestered ones.
     """
     region = dict(_cells(folder / "country_code_mapping.csv", ("alpha-3", "region")))
     lines = _cells(folder / "rgb_metadata.csv", ("split", "category", "country_code"))

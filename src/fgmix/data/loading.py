@@ -1,11 +1,11 @@
-"""Batches on the device that trains, made ahead of the step that needs them.
+"""Batches on the training device, prepared ahead of the steps that use them.
 
-    host threads    crop and resize to bytes, draw the augmentation          `Inputs.prepare`
-    bus             bytes and draws, from page-locked memory, in a stream of their own
+    host threads    crop and resize to bytes, sample the augmentation        `Inputs.prepare`
+    bus             bytes and parameters, from page-locked memory, in a separate stream
     device          floats, flip, colours, normalisation                     `Prepared.finish`
 
-What a batch holds depends on the seed, the domain and the step alone: neither on the number of threads, nor on where a
-run was resumed.
+A batch depends only on the seed, the domain and the step: neither on the number of threads, nor on where a run was
+resumed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class HostBatch:
-    """Samples of one domain after the host's part of the work, with their labels."""
+    """Samples of one domain, prepared on the host, with their labels."""
 
     inputs: Prepared
     y: Tensor
@@ -41,7 +41,7 @@ class HostBatch:
         return cls(domain.inputs.prepare(indices, generator), torch.from_numpy(domain.y[indices]))
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> HostBatch:
-        """The same with every tensor moved."""
+        """The same batch with every tensor moved."""
         return HostBatch(self.inputs.moved(move), move(self.y))
 
 
@@ -51,8 +51,8 @@ class BatchSource:
 
     Args:
         domains: the source domains.
-        sampler: draws the indices.
-        seed: of the augmentation.
+        sampler: samples the indices.
+        seed: seed of the augmentation.
     """
 
     domains: tuple[Domain, ...]
@@ -60,7 +60,7 @@ class BatchSource:
     seed: int
 
     def prepare(self, step: int) -> list[HostBatch]:
-        """The host's part of the step's batches, one per source domain."""
+        """The batches of a step, one per source domain, prepared on the host."""
         return [
             HostBatch.of(domain, indices, torch_generator("augment", self.seed, d, step))
             for d, (domain, indices) in enumerate(zip(self.domains, self.sampler.draw(step)))
@@ -77,14 +77,14 @@ class BatchSource:
 
         Args:
             first: the first step.
-            last: the step after the last.
-            device: where the batches are needed.
-            workers: threads that prepare them; `default_workers()` unless given.
+            last: the step after the last one.
+            device: device of the batches.
+            workers: number of threads that prepare them; None for `default_workers()`.
         """
         return deliver(self.prepare, range(first, last), device=device, workers=workers)
 
     def labels(self, step: int) -> list[Indices]:
-        """The labels y of the step's batches, on the host: for draws that depend on them."""
+        """The labels y of the batches of a step, on the host: for random choices that depend on them."""
         return [domain.y[indices] for domain, indices in zip(self.domains, self.sampler.draw(step))]
 
 
@@ -95,13 +95,13 @@ def deliver(
     device: torch.device = CPU,
     workers: int | None = None,
 ) -> Iterator[list[Batch]]:
-    """Finished batches of prepare(item) for every item, in order; threads prepare and send those to come.
+    """Finished batches of prepare(item) for every item, in order; threads prepare and send the next ones ahead.
 
     Args:
-        prepare: the host's part; runs in threads, several at a time.
-        items: what to prepare, taken in the caller's thread.
-        device: where the batches are needed.
-        workers: threads; `default_workers()` unless given.
+        prepare: prepares batches on the host; called in several threads at a time.
+        items: its arguments, iterated in the caller's thread.
+        device: device of the batches.
+        workers: number of threads; None for `default_workers()`.
     """
     bus = _Bus(device)
     sent = in_order(lambda item: bus.send(prepare(item)), items, default_workers() if workers is None else workers)
@@ -109,18 +109,18 @@ def deliver(
 
 
 def finish(batches: Sequence[HostBatch]) -> list[Batch]:
-    """(x, y) of each batch, on the device where it is."""
-    if len(batches) < 2 or batches[0].y.device.type == "cpu":  # a CPU is faster on what fits into its cache
+    """(x, y) of each batch, on its device."""
+    if len(batches) < 2 or batches[0].y.device.type == "cpu":  # a CPU is faster on batches that fit into its cache
         return [(batch.inputs.finish(), batch.y) for batch in batches]
     x = type(batches[0].inputs).join([batch.inputs for batch in batches]).finish()
     return list(zip(x.split([len(batch.y) for batch in batches]), (batch.y for batch in batches)))
 
 
 class _Bus:
-    """Sends batches to a device; to a GPU beside the training step, in a stream of its own.
+    """Sends batches to a device; to a GPU in a separate stream, concurrently with the training step.
 
     Args:
-        device: where to.
+        device: the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -128,23 +128,23 @@ class _Bus:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def send(self, batches: Sequence[HostBatch]) -> _Sent:
-        """Start the copies; called in the threads that prepare."""
+        """Start the copies; called in the threads that prepare batches."""
         if self.stream is None:
             return _Sent([batch.moved(lambda t: t.to(self.device)) for batch in batches])
         with torch.cuda.stream(self.stream):
-            # non-blocking copies read page-locked memory, which torch does not reuse before they are done
+            # non-blocking copies read page-locked memory, which torch does not reuse before they have finished
             copies = [batch.moved(lambda t: t.pin_memory().to(self.device, non_blocking=True)) for batch in batches]
             return _Sent(copies, self.stream.record_event())
 
     def receive(self, sent: _Sent) -> list[HostBatch]:
-        """The copies, for the device's current stream: it waits for them, the host does not."""
+        """The copies, for use in the device's current stream, which waits for them; the host does not."""
         if sent.arrived is None:
             return sent.batches
         current = torch.cuda.current_stream(self.device)
         current.wait_event(sent.arrived)
 
         def kept(t: Tensor) -> Tensor:
-            t.record_stream(current)  # else its memory could be given to a later copy while the step still reads it
+            t.record_stream(current)  # else its memory could be reused by a later copy while the step still reads it
             return t
 
         return [batch.moved(kept) for batch in sent.batches]
@@ -152,7 +152,7 @@ class _Bus:
 
 @dataclass(frozen=True)
 class _Sent:
-    """Batches on their way to a device, and the event that marks their arrival."""
+    """Batches being copied to a device, and the event that marks the end of the copies."""
 
     batches: list[HostBatch]
     arrived: torch.cuda.Event | None = None

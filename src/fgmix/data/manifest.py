@@ -1,13 +1,14 @@
-"""A CSV manifest: one line per image, wherever the files are.
+"""A CSV manifest: one line per image, for files in any folders.
 
     path,label,domain
     scans/0001.png,healthy,ct
     /data/mr/17.png,ill,mr
 
-The columns `path`, `label` and `domain` are required, in any order; `split` is optional and says `train` or `holdout`
-(or `val`) for every image, instead of a drawn split. Paths are relative to the manifest's folder. The lines may come in
-any order: domains are sorted by name and, within a domain, images by class, folder and file name, which is the order of
-a folder `domain/class/image`. A manifest that lists such a folder gives the same dataset, fingerprint included.
+The columns `path`, `label` and `domain` are required, in any order. The optional column `split` is `train` or `holdout`
+(or `val`, `validation`) for every image and replaces the random split. Paths are relative to the folder of the
+manifest. Lines may be in any order: domains are sorted by name, and images of a domain by class, folder and file name,
+which is the order of a folder `domain/class/image`. A manifest that lists such a folder gives the same dataset with the
+same fingerprint.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from fgmix.errors import UserError
 
 REQUIRED = ("path", "label", "domain")
 SPLITS = {"train": False, "holdout": True, "val": True, "validation": True}
-LARGEST = 2_000_000_000  # bytes: ten times what ten million images take
+LARGEST = 2_000_000_000  # bytes: more than ten million images need
 
 _Line = tuple[int, dict[str, str]]  # its number, and its cells by column
 
 
 def scan_manifest(path: Path) -> Scan:
-    """The images that a CSV manifest names; UserError with line numbers where it is not in order."""
+    """The images of a CSV manifest; UserError with line numbers if it is not valid."""
     root = path.parent
     lines = _lines(path)
     files = [
@@ -45,7 +46,7 @@ def scan_manifest(path: Path) -> Scan:
 
 
 def manifest_paths(path: Path) -> list[Path]:
-    """The files that a manifest names, there or not, in its order; of its columns only `path` is required."""
+    """The files of a manifest, in its order, whether they exist or not; only the column `path` is required."""
     return [path.parent / cells["path"] for _, cells in _lines(path, required=("path",))]
 
 
@@ -66,7 +67,7 @@ def _text(path: Path) -> str:
                 raise UserError(
                     f"Expected a manifest of at most {LARGEST / 1e9:g} GB at {path}. Found {size / 1e9:.1f}."
                 )
-            return file.read().decode("utf-8-sig")  # spreadsheets begin a file with a mark
+            return file.read().decode("utf-8-sig")  # spreadsheets write a byte order mark
     except OSError as error:
         raise UserError(f"Expected a CSV manifest at {path}. It cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
@@ -86,7 +87,7 @@ def _cells(reader: Iterator[list[str]], path: Path, required: Sequence[str]) -> 
             raise UserError(
                 f"Expected {len(header)} cells in line {number} of {path}. Found {len(row)}. Quote cells with commas."
             )
-        # a file's name may end in a blank, a class should not
+        # a file name may end in a blank, a class name should not
         cells = {name: cell if name == "path" else cell.strip() for name, cell in zip(header, row)}
         blank = [name for name in header if not cells[name].strip()]
         if blank:
@@ -131,7 +132,7 @@ def _require_distinct(lines: Sequence[_Line], path: Path) -> None:
 
 
 def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> tuple[tuple[Path, int], ...]:
-    """UserError if files are missing; else their folders, each with its modification time before we looked."""
+    """UserError if files are missing; else their folders, each with its modification time before the check."""
     times: dict[Path, int] = {}
     missing = []
     for file, (number, cells) in zip(files, lines):

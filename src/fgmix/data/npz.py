@@ -1,4 +1,4 @@
-"""Arrays from an .npz file that nobody vouches for: whatever it announces is checked before memory is taken."""
+"""Read arrays from an untrusted .npz file: declared sizes are checked before memory is allocated."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fgmix.data._memory import free_memory
 from fgmix.data._opening import open_file
 from fgmix.errors import UserError
 
-DEFLATE = 1100  # times that deflate can shrink a file at most, with a margin
+DEFLATE = 1100  # the largest compression ratio of deflate, with a margin
 GB = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Npz:
-    """What was read from an .npz file.
+    """The content of an .npz file.
 
     Args:
-        arrays: those asked for, under lower-case names.
-        others: names of the others.
-        names: of all, as the file has them.
+        arrays: the requested arrays, by lower-case name.
+        others: names of the other arrays.
+        names: names of all arrays, as in the file.
     """
 
     arrays: dict[str, npt.NDArray[Any]]
@@ -39,7 +39,7 @@ class Npz:
 
 
 def open_npz(path: Path, keys: Sequence[str]) -> Npz:
-    """Those arrays of an .npz file that are called as `keys`, in upper or lower case."""
+    """The arrays of an .npz file whose names are in `keys`, in upper or lower case."""
     with _faults(path), open_file(path) as file:
         _require_zip(file, path)
         with zipfile.ZipFile(file) as archive:
@@ -59,7 +59,7 @@ def _name(info: zipfile.ZipInfo) -> str:
 
 
 def _named(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """The archive's members by lower-case name; UserError where two differ in case alone."""
+    """The members of the archive by lower-case name; UserError if two differ only in case."""
     members: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         key = _name(info).lower()
@@ -71,7 +71,7 @@ def _named(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
 
 
 def _require_plain(archive: zipfile.ZipFile, info: zipfile.ZipInfo, on_disk: int, path: Path) -> None:
-    """Read an array's header alone: it must hold plain values, as many as the file can."""
+    """Read only the header of an array: it must declare plain values, as many as the file contains."""
     with archive.open(info) as stream:
         shape, dtype = _header(stream)
         header = stream.tell()
@@ -130,7 +130,7 @@ def _require_zip(file: io.BufferedReader, path: Path) -> None:
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
-    """Turn what numpy, zipfile and the decompressors raise over a broken file into a sentence."""
+    """Turn the errors of numpy, zipfile and the decompressors for a broken file into a UserError."""
     try:
         yield
     except UserError:
@@ -139,5 +139,5 @@ def _faults(path: Path) -> Iterator[None]:
         reason = error.strerror or error
         raise UserError(f"Expected an .npz file at {path}. It cannot be read ({reason}). Check the file.") from error
     except Exception as error:  # BadZipFile, zlib.error, LZMAError, EOFError, ValueError, RuntimeError (a password), …
-        reason = next(iter(str(error).splitlines()), type(error).__name__)  # numpy explains itself over several lines
+        reason = next(iter(str(error).splitlines()), type(error).__name__)  # some messages of numpy have several lines
         raise UserError(f"Expected a whole .npz file at {path}. It is damaged ({reason}). Save it again.") from error

@@ -1,4 +1,4 @@
-"""Work done ahead of whoever takes its results, by several threads, in order."""
+"""Compute results ahead of their use, in several threads and in order."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ T = TypeVar("T")
 MOST_WORKERS = 4  # a core resizes more than 2,000 images per second to 224 px, and one GPU trains on 1,000 to 2,500
 
 
-_processes = 1  # that share the cores
+_processes = 1  # number of processes that share the cores
 
 
 def share_cores(processes: int) -> None:
-    """Tell this process that it is one of several that train side by side on the same cores."""
+    """Set the number of processes that train at the same time on the cores of this process."""
     global _processes
     _processes = max(1, processes)
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: a job of a cluster often has a part of its node's."""
+    """Number of cores that this process may use, which in a cluster job is often a part of the node's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_workers() -> int:
-    """Threads that prepare batches, unless the user says how many."""
+    """Default number of threads that prepare batches."""
     return max(1, min(MOST_WORKERS, usable_cores() // _processes))
 
 
 def in_order(make: Callable[[S], T], items: Iterable[S], workers: int) -> Iterator[T]:
-    """make(item) for every item, in order, made ahead by `workers` threads: at most one result more than threads.
+    """make(item) for every item, in order, computed ahead by `workers` threads, at most `workers` + 1 items ahead.
 
-    An exception in `make` is raised where its result would have been returned. A caller that stops early ends the
-    threads by closing the iterator or by dropping it.
+    An exception in `make` is raised in place of its result. Closing or deleting the iterator ends the threads.
 
     >>> list(in_order(len, ["a", "bb", "ccc"], workers=2))
     [1, 2, 3]

@@ -1,7 +1,8 @@
-"""What `fgmix data prepare` writes down, `cache/prepared/<digest of the path>.npz`: a start then looks at no file.
+"""The file that `fgmix data prepare` writes, `cache/prepared/<digest of the path>.npz`: runs then list no files.
 
-It holds every file's name, domain and class, the digest of their contents, and the modification time of every folder.
-A folder's time changes when files are added, removed or renamed; a file that is changed in place is not noticed.
+It contains the name, domain and class of every file, the digest of their contents, and the modification time of every
+folder. The time of a folder changes when files are added, removed or renamed; a file that is changed in place is not
+detected.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ Text = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Preparation:
-    """A dataset as it was when it was prepared.
+    """A dataset at the time of its preparation.
 
     Args:
-        path: of the folder or the manifest.
+        path: path of the folder or the manifest.
         catalogue: its images.
-        contents: a digest of them all.
-        folders: the folders that were read, each with its modification time in ns before that.
+        contents: digest of the contents of all images.
+        folders: the folders that were read, each with its modification time in ns before reading.
     """
 
     path: Path
@@ -43,11 +44,11 @@ class Preparation:
     folders: tuple[tuple[Path, int], ...]
 
     def changed_folders(self) -> list[str]:
-        """Names of the folders in which files have come, gone or changed their names since."""
+        """Names of the folders in which files were added, removed or renamed since."""
         return [str(folder) for folder, time in self.folders if _time(folder) != time]
 
     def write(self, cache: Path) -> Path:
-        """Keep it in the cache; returns where."""
+        """Write it to the cache; return the file."""
         catalogue = self.catalogue
         arrays: dict[str, npt.NDArray[Any]] = {
             "listing": _text([_listing(self.path)]),
@@ -70,7 +71,7 @@ class Preparation:
 
     @classmethod
     def read(cls, path: Path, cache: Path) -> Preparation | None:
-        """What is known about a folder or manifest; None if it was not prepared, or if its manifest has changed."""
+        """The preparation of a folder or manifest; None if it was not prepared, or if the manifest has changed."""
         file = _file(path, cache)
         try:
             arrays = read_arrays(file)
@@ -100,12 +101,12 @@ def _file(path: Path, cache: Path) -> Path:
 
 
 def _listing(path: Path) -> str:
-    """A digest of the CSV manifest; a folder has no listing but itself."""
+    """A digest of the CSV manifest; a constant for a folder."""
     return digest_of(path).hex() if is_manifest(path) else "folder"
 
 
 def _below(folder: Path, root: Path) -> str:
-    """The folder's name within the root, so that another path to the root finds it; else its whole path."""
+    """The path of the folder relative to the root, so that other paths to the root work; else its absolute path."""
     return str(folder.relative_to(root) if folder.is_relative_to(root) else folder.absolute())
 
 
@@ -117,7 +118,7 @@ def _time(folder: Path) -> int:
 
 
 def _text(parts: Iterable[str]) -> Text:
-    """Texts as bytes, each ended by a NUL, which no name contains; an array of texts would take the longest's room."""
+    """Texts as bytes, each ended by a NUL, which no name contains; an array of texts would pad all to the longest."""
     joined = "".join(f"{part}\0" for part in parts)
     return np.frombuffer(joined.encode(errors="surrogateescape"), np.uint8)
 

@@ -1,4 +1,4 @@
-"""Batches as a pure function of (seed, domain, step): nothing to save, nothing to restore."""
+"""Sample batches as a pure function of (seed, domain, step), without any state to save or restore."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Weights = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class UniformSampler:
-    """b samples of each source domain, with replacement, as DomainBed draws them.
+    """b samples of each source domain, with replacement, as in DomainBed.
 
     Args:
         seed: the run's seed.
         pools: for each source domain, the indices of its training part.
-        batch_size: b; it may exceed a domain's size.
-        weights: for each source domain, how likely each sample of its pool is, relative to the others; none: equally.
-            The expected loss of a batch is then the weighted loss, whatever the method makes of the batch.
+        batch_size: b; it may exceed the size of a domain.
+        weights: for each source domain, the relative sampling probabilities of its pool; empty for equal ones. For any
+            method, the expected mean loss of a batch is then the weighted mean loss.
     """
 
     seed: int
@@ -45,17 +45,17 @@ class UniformSampler:
 
     @cached_property
     def _bounds(self) -> list[Weights]:
-        """For each source domain, the sums of its weights up to each sample: a number drawn below the last one falls
-        between two of them, above a sample of weight 0 never."""
+        """For each source domain, the cumulative sums of its weights, for inverse transform sampling. A sample of
+        weight 0 is never chosen."""
         return [np.cumsum(weights) for weights in self.weights]
 
 
 @dataclass(frozen=True)
 class ClassAwareSampler:
-    """m classes first, the same in every domain, then b samples of them: same-class tuples exist on many-class data.
+    """m classes, the same in every domain, then b samples of them: same-class tuples exist even with many classes.
 
-    Classes are drawn among those that most source domains have (all of them, where such classes exist); a domain
-    without any of the m classes falls back to all of its samples for that step.
+    Classes are sampled among those that occur in the largest number of source domains (all of them, if there are such
+    classes). For a domain without any of the m classes, all of its samples are used in that step.
 
     Args:
         seed: the run's seed.
@@ -86,12 +86,12 @@ class ClassAwareSampler:
 
     @cached_property
     def _by_class(self) -> list[dict[int, Indices]]:
-        """For each source domain, its training part class by class: DomainNet's 480,000 labels are read once."""
+        """For each source domain, its training part by class; cached, because DomainNet has 480,000 labels."""
         return [_grouped(pool, labels[pool]) for pool, labels in zip(self.pools, self.labels)]
 
     @cached_property
     def _most_shared(self) -> Indices:
-        """The classes that most source domains have, sorted."""
+        """The classes that occur in the largest number of source domains, sorted."""
         classes, counts = np.unique([c for by_class in self._by_class for c in by_class], return_counts=True)
         most: Indices = classes[counts == counts.max()]
         return most
@@ -99,14 +99,14 @@ class ClassAwareSampler:
 
 @dataclass(frozen=True)
 class PairedSampler:
-    """Batches in which samples come in pairs of one class and domain.
+    """Batches in which samples come in pairs of the same class and domain.
 
-    Of the b samples that `sampler` draws from a domain, the last ⌊b/2⌋ give way to partners of the first: sample i and
-    sample i + ⌈b/2⌉ are of one class, and different wherever the class has another sample in the training part. A class
-    is as frequent as before.
+    Of the b samples that `sampler` chooses from a domain, the last ⌊b/2⌋ are replaced by partners of the first: samples
+    i and i + ⌈b/2⌉ have the same class, and differ if the class has another sample in the training part. The expected
+    class frequencies do not change.
 
     Args:
-        sampler: draws the first half.
+        sampler: samples the first half.
         labels: for each source domain, the labels of all of its samples.
     """
 
@@ -133,7 +133,7 @@ class PairedSampler:
 
 
 def balancing_weights(y: Indices) -> Weights:
-    """Weights under which all classes that occur are equally likely, 1 on average: n / (C · n_c) for class c of C.
+    """Weights that make all C classes in y equally likely, with mean 1: n / (C · n_c) for a class of n_c samples.
 
     >>> balancing_weights(np.array([0, 0, 0, 2])).tolist()
     [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]

@@ -1,9 +1,9 @@
-"""Where each benchmark is published, and how what is unpacked becomes `domain/class/image`.
+"""URLs of the benchmarks, and how unpacked files are arranged as `domain/class/image`.
 
-Addresses are those of DomainBed's download script. DomainNet's lengths and SHA-256 are the ones that TensorFlow
-Datasets records; the others publish none. Which images of DomainNet count is said by its authors' lists of the cleaned
-version (`clipart_train.txt`, …: 586,575 of the 596,006 in the archives). TerraIncognita is one folder of pictures and
-COCO files that name each picture's place and animal.
+URLs are those of DomainBed's download script. Lengths and SHA-256 of DomainNet's files are those in TensorFlow
+Datasets; for the other benchmarks no SHA-256 is published. The authors' lists of DomainNet's cleaned version
+(`clipart_train.txt`, …) determine which images are used: 586,575 of the 596,006 in the archives. TerraIncognita is one
+folder of images, and COCO files with the location and the animal of each image.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from fgmix.data.benchmarks import Benchmark
 from fgmix.data.folders import listed
 from fgmix.errors import UserError
 
-DEPTH = 4  # folders around the domains' that an archive may have
-PLAIN = (".json", ".txt")  # files that are used as they are; all others are archives
+DEPTH = 4  # levels below the folder `unpacked`, whose first level has one folder per archive, searched for domains
+PLAIN = (".json", ".txt")  # files that are not archives
 
-Arrange = Callable[
-    [Benchmark, Path, Path], None
-]  # benchmark, what was unpacked, the folder to fill with domain/class/image
+Arrange = Callable[[Benchmark, Path, Path], None]  # benchmark, folder of unpacked files, folder for domain/class/image
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,10 @@ class Part:
     """A file to download.
 
     Args:
-        name: of it here.
-        url: where it is.
-        bytes: its length, where known.
-        sha256: its digest, where known.
+        name: local file name.
+        url: its URL.
+        bytes: its length, if known.
+        sha256: its digest, if known.
     """
 
     name: str
@@ -46,12 +44,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Source:
-    """A benchmark's files.
+    """The files of a benchmark.
 
     Args:
-        parts: all of them are needed.
-        max_gb: bound on what they unpack to, well above the true size.
-        arrange: makes domain/class/image of what was unpacked.
+        parts: the files, all of which are needed.
+        max_gb: limit on the unpacked size, well above the true size.
+        arrange: arranges the unpacked files as domain/class/image.
     """
 
     parts: tuple[Part, ...]
@@ -60,7 +58,7 @@ class Source:
 
 
 def arrange_domains(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
-    """Move the domains' folders to `arranged`, whatever folders the archive put around them."""
+    """Move the domains' folders to `arranged`, from any enclosing folders of the archives."""
     found = find_domains(unpacked, benchmark.domains)
     missing = [domain for domain in benchmark.domains if domain not in found]
     if missing:
@@ -74,28 +72,28 @@ def arrange_domains(benchmark: Benchmark, unpacked: Path, arranged: Path) -> Non
 
 
 def arrange_domain_net(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
-    """Move the domains' folders, then delete the images that a domain's lists do not name (duplicates)."""
+    """Move the domains' folders, then delete the images that are not in the lists of a domain (duplicates)."""
     lists = sorted(path for path in unpacked.glob("*/*.txt") if path.is_file())
     arrange_domains(benchmark, unpacked, arranged)
     kept = {line.rpartition(" ")[0] for path in lists for line in path.read_text("utf-8", "replace").splitlines()}
     for domain in {name.partition("/")[0] for name in kept} & set(
         benchmark.domains
-    ):  # a domain without a list stays whole
+    ):  # a domain without a list is kept completely
         for path in _files(arranged / domain):
             if path.relative_to(arranged).as_posix() not in kept:
                 path.unlink()
 
 
 def arrange_terra_incognita(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
-    """Sort the pictures of the four places by the animals that the COCO files name; one with two goes to both."""
-    if find_domains(unpacked, benchmark.domains):  # someone's archive of the finished folder
+    """Sort the images of the four locations by the animals in the COCO files; an image with two is in both classes."""
+    if find_domains(unpacked, benchmark.domains):  # an archive of the arranged folder
         arrange_domains(benchmark, unpacked, arranged)
     else:
         _sort_pictures(benchmark, unpacked, arranged)
 
 
 def find_domains(unpacked: Path, domains: Sequence[str]) -> dict[str, Path]:
-    """The outermost folder of each domain's name, at most DEPTH below; UserError if it is not clear which."""
+    """The outermost folder named like each domain, at most DEPTH levels below; UserError if it is ambiguous."""
     found: dict[str, Path] = {}
     level = [unpacked]
     for _ in range(DEPTH):
@@ -113,7 +111,7 @@ def find_domains(unpacked: Path, domains: Sequence[str]) -> dict[str, Path]:
 def _sort_pictures(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
     files = list(_files(unpacked))
     tables = [path for path in files if path.suffix == ".json"]
-    pictures = {path.name: path for path in files}  # only these are moved, whatever names the tables claim
+    pictures = {path.name: path for path in files}  # only these are copied, whatever names the tables contain
     if not tables:
         raise UserError(
             "Expected the annotations of TerraIncognita (.json) beside its images. Found none. Give --archive twice: "
@@ -152,7 +150,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _copy_to(picture: Path, folders: Iterable[Path]) -> None:
-    """Put a picture into every folder; a link would tie the copies together, and not every disk has links."""
+    """Copy an image to every folder and delete it; links would connect the copies, and not every disk supports them."""
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(picture, folder / picture.name)
@@ -160,7 +158,7 @@ def _copy_to(picture: Path, folders: Iterable[Path]) -> None:
 
 
 def _drive(name: str, file_id: str) -> Part:
-    """A file on Google Drive; `confirm` answers its question about the virus scan beforehand."""
+    """A file on Google Drive; `confirm` skips its question about the virus scan."""
     return Part(name, f"https://drive.usercontent.google.com/download?id={file_id}&export=download&confirm=t")
 
 
@@ -169,7 +167,7 @@ _VISDA = "http://csr.bu.edu/ftp/visda/2019/multi-source"
 
 _Known = tuple[int, str]  # bytes, SHA-256
 
-# domain: folder of its archive; what is known of the archive and of its two lists
+# domain: folder of its archive; length and SHA-256 of the archive and of its two lists
 _DOMAIN_NET: dict[str, tuple[str, _Known, _Known, _Known]] = {
     "clipart": (
         "groundtruth/",
@@ -224,7 +222,7 @@ SOURCES: dict[str, Source] = {
     "TerraIncognita": Source(
         (
             Part("eccv_18_all_images_sm.tar.gz", f"{_LILA}/eccv_18_all_images_sm.tar.gz", 6_492_615_601),
-            # DomainBed's choice since 2024, reported to give its paper's 24,788 images; what it used before,
+            # DomainBed's choice since 2024, reported to give the 24,788 images of its paper; the previous one,
             # labels/caltech_camera_traps.json.zip, was revised in 2021 and gives 24,330
             Part("eccv_18_annotations.tar.gz", f"{_LILA}/eccv_18_annotations.tar.gz", 2_997_071),
         ),

@@ -1,4 +1,4 @@
-"""DomainBed's split of a domain into training and holdout, index for index."""
+"""DomainBed's split of a domain into training part and holdout part, with the same indices."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Split:
 
 
 def split_indices(n: int, holdout_fraction: float, trial_seed: int, domain_index: int) -> Split:
-    """The keys 0…n−1 shuffled by RandomState(seed_hash(trial_seed, domain_index)); the first int(fraction·n) held out.
+    """Indices 0…n−1, shuffled by RandomState(seed_hash(trial_seed, domain_index)); the first int(n·fraction) held out.
 
     >>> split_indices(5, 0.2, trial_seed=0, domain_index=0).holdout.tolist()
     [0]
     """
     keys = list(range(n))
-    # shuffle of a list, as DomainBed does it: an array's shuffle draws otherwise
+    # a list, as in DomainBed: the shuffle of an array uses other random numbers
     np.random.RandomState(seed_hash(trial_seed, domain_index)).shuffle(keys)
     held = int(n * holdout_fraction)
     return Split(np.array(keys[held:], dtype=np.int64), np.array(keys[:held], dtype=np.int64))
 
 
 def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: int) -> dict[str, Split]:
-    """The split of every domain, by name: the one that comes with the data, else DomainBed's."""
+    """The split of every domain, by name: the one given with the data, else DomainBed's."""
     if not 0 < holdout_fraction < 1:
         raise bad_value("holdout_fraction", "between 0 and 1", holdout_fraction)
     splits = {

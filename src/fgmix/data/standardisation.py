@@ -1,11 +1,11 @@
-"""Features of one scale: mean 0 and variance 1 over what a run trains on, with damped tails.
+"""Standardise features to mean 0 and variance 1 over the training samples of a run, with damped tails.
 
     z = (x − mean) / scale,    z ↦ sign(z) · (min(|z|, c) + log(1 + max(|z| − c, 0))),    c = 5
 
 A feature that hardly varies in training, such as a corner pixel or a rare word, has a tiny scale, and an ordinary value
-of it in a new domain would be hundreds of standard deviations: more than all other features together. Beyond c a value
-therefore grows by its logarithm alone. Each feature is judged by its own spread, so units do not matter, and nothing
-is cut off, so order is kept. docs/your-data.md compares rules.
+in a new domain would be hundreds of standard deviations, more than all other features together. Beyond c values
+therefore grow only logarithmically. Each feature is scaled by its own spread, so units do not matter, and the map is
+increasing, so order is preserved. docs/your-data.md compares alternatives.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices
 
-RESOLVED = 1e-6  # spread of a feature relative to its size, below which single precision sees a constant
-FURTHEST = 1e30  # standard deviations at most: beyond, single precision has no number
-TAIL = 5.0  # standard deviations from which on values are damped: few values of a normal distribution lie beyond
+RESOLVED = 1e-6  # spread of a feature relative to its largest value, below which it counts as constant
+FURTHEST = 1e30  # largest number of standard deviations: avoids overflow in single precision
+TAIL = 5.0  # standard deviations beyond which values are damped: few values of a normal distribution lie there
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Standardisation:
     """x ↦ (x − mean) / scale, feature by feature, damped beyond `tail`.
 
     Args:
-        mean: of each feature (f,), in single precision as the network's inputs are.
+        mean: mean of each feature (f,), in single precision like the network's inputs.
         scale: standard deviation of each feature (f,); 1 for a feature that does not vary.
-        tail: number of standard deviations c beyond which a value grows by its logarithm; infinity for none.
+        tail: c, the number of standard deviations beyond which values grow logarithmically; infinity for no damping.
 
     Example:
         >>> Standardisation(np.float32([1, 0]), np.float32([2, 1]))(np.float32([[3, 5]]))
@@ -47,18 +47,18 @@ class Standardisation:
             z: npt.NDArray[np.float32] = (as_units(x) - self.mean) / self.scale
         np.clip(z, -FURTHEST, FURTHEST, out=z)
         beyond = np.abs(z) > self.tail
-        if beyond.any():  # rarely: batches of ordinary values cost nothing more
+        if beyond.any():  # rare: ordinary batches cost nothing more
             far = np.abs(z[beyond])
             z[beyond] = np.sign(z[beyond]) * (self.tail + np.log1p(far - np.float32(self.tail)))
         return z
 
 
 def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = TAIL) -> Standardisation:
-    """Mean and standard deviation over samples of several domains, all samples weighing the same.
+    """Mean and standard deviation over samples of several domains, with equal weights of all samples.
 
     Args:
-        parts: domains of features, and which of their samples.
-        tail: standard deviations beyond which values are damped; 0 for none.
+        parts: domains of features, and the indices of their samples.
+        tail: standard deviations beyond which values are damped; 0 for no damping.
     """
     rows = [as_units(_inputs(domain).x[indices]) for domain, indices in parts]
     n = sum(map(len, rows))
@@ -70,13 +70,13 @@ def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = T
 
 
 def standardised(dataset: DomainDataset, standard: Standardisation) -> DomainDataset:
-    """The dataset with its features standardised as they are read."""
+    """The dataset with its features standardised when they are read."""
     domains = (replace(domain, inputs=replace(_inputs(domain), standard=standard)) for domain in dataset.domains)
     return replace(dataset, domains=tuple(domains))
 
 
 def as_units(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Numbers as a network sees them: bytes scaled to [0, 1]."""
+    """x as a network's input: floats, with bytes scaled to [0, 1]."""
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32, copy=False)
 
 

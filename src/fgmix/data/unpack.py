@@ -1,8 +1,8 @@
-"""Unpack an archive that nobody vouches for: zip, tar, tar.gz.
+"""Unpack an untrusted archive: zip, tar, tar.gz.
 
-The whole list of members is checked before a byte is written: plain files and folders only, no way out of the target
-folder, bounded in number and size. While writing, no file may turn out longer than the list says, and none is written
-twice. Owners, modes and times of the archive are ignored.
+All members are checked before anything is written: only regular files and folders, only paths inside the target folder,
+limited in number and size. While writing, a file that is longer than declared or whose name occurs twice is an error.
+Owners, modes and times in the archive are ignored.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ GB = 1_000_000_000
 CHUNK = 1 << 20
 LONGEST_READ = (
     1 << 24
-)  # bytes that tarfile may ask for at once: it reads a header's long name whole, however long that claims to be
-LITTER = {"__MACOSX", ".DS_Store"}  # what macOS adds to archives, with files named ._x
+)  # bytes that tarfile may request at once: it reads a long name in a header at once, whatever its declared length
+LITTER = {"__MACOSX", ".DS_Store"}  # added to archives by macOS, as are files named ._x
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that an archive may hold.
+    """Limits on the content of an archive.
 
     Args:
-        bytes: of all files together, unpacked.
-        files: files and folders.
+        bytes: unpacked size of all files together.
+        files: number of files and folders.
     """
 
     bytes: int
@@ -45,7 +45,7 @@ class Limits:
 
 
 class BadArchive(UserError):
-    """An archive that is broken, hostile, or none."""
+    """An archive that is damaged or malicious, or a file that is not an archive."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Member:
 
 
 def unpack(archive: Path, folder: Path, limits: Limits, *, progress: bool = True) -> int:
-    """Write the members of `archive` under `folder`; how many bytes that took.
+    """Write the members of `archive` to `folder`; return the number of bytes.
 
     Args:
         archive: zip, tar or tar.gz, recognised by its content.
-        folder: exists, and is empty or new to the archive's names: nothing in it is overwritten.
-        limits: beyond which the archive is refused.
-        progress: show a bar.
+        folder: an existing folder; files in it are not overwritten.
+        limits: limits beyond which an error is raised.
+        progress: show a progress bar.
     """
     n_members, size = inspect(archive, limits)
     require_space(folder, size, f"what {archive.name} holds")
@@ -80,7 +80,7 @@ def unpack(archive: Path, folder: Path, limits: Limits, *, progress: bool = True
 
 
 def inspect(archive: Path, limits: Limits) -> tuple[int, int]:
-    """(number of members, bytes unpacked) by the archive's own account; BadArchive if a member must not be unpacked."""
+    """(number of members, unpacked bytes) as declared by the archive; BadArchive if a member is not allowed."""
     count = size = 0
     with _members(archive, limits) as members:
         for member in members:
@@ -94,7 +94,7 @@ def inspect(archive: Path, limits: Limits) -> tuple[int, int]:
 
 
 def safe_path(name: str, archive: Path) -> PurePosixPath:
-    """A member's name as a path that stays below the folder it is unpacked to.
+    """The name of a member as a relative path that stays inside the target folder.
 
     >>> safe_path("./PACS/photo/dog/1.jpg", Path("PACS.zip"))
     PurePosixPath('PACS/photo/dog/1.jpg')
@@ -113,9 +113,9 @@ def _write(member: Member, folder: Path, archive: Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "xb") as file, member.open() as source:  # x: a name that comes twice must not overwrite
+        with open(path, "xb") as file, member.open() as source:  # x: a duplicate name must not overwrite
             written = _copy(source, file, member.size)
-    except gzip.BadGzipFile:  # an OSError, but the archive's
+    except gzip.BadGzipFile:  # an OSError, but caused by the archive
         raise
     except (FileExistsError, NotADirectoryError) as error:
         raise BadArchive(f"Expected every name once in {archive}. Found {str(member.path)!r} twice.") from error
@@ -126,7 +126,7 @@ def _write(member: Member, folder: Path, archive: Path) -> None:
 
 
 def _copy(source: IO[bytes], file: IO[bytes], most: int) -> int:
-    """Copy until the end, or until there are more than `most` bytes; how many there were."""
+    """Copy until the end, or until there are more than `most` bytes; return the number of bytes."""
     size = 0
     while size <= most and (chunk := source.read(CHUNK)):
         size += len(chunk)
@@ -136,7 +136,7 @@ def _copy(source: IO[bytes], file: IO[bytes], most: int) -> int:
 
 @contextmanager
 def _members(archive: Path, limits: Limits) -> Iterator[Iterator[Member]]:
-    """The members that are wanted, checked one by one; faults of the archive's format become BadArchive."""
+    """The members to unpack, checked one by one; errors of the archive's format become BadArchive."""
     try:
         with open(archive, "rb") as file:
             start = file.read(CHUNK)
@@ -168,7 +168,7 @@ def _wanted(members: Iterator[Member]) -> Iterator[Member]:
 def _zip_members(opened: zipfile.ZipFile, archive: Path) -> Iterator[Member]:
     for info in opened.infolist():
         path = safe_path(info.filename, archive)
-        kind = stat.S_IFMT(info.external_attr >> 16)  # zero where the archive was not made on Unix
+        kind = stat.S_IFMT(info.external_attr >> 16)  # zero if the archive was not created on Unix
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _not_plain(info.filename, archive)
         if info.flag_bits & 1:
@@ -184,10 +184,10 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits)
             if not (info.isreg() or info.isdir()) or info.issparse():
                 raise _not_plain(info.name, archive)
             yield Member(path, info.size if info.isreg() else 0, info.isdir(), _opener(opened, info))
-            opened.members = []  # else tarfile keeps every header of a long archive
-        if guarded.last != bytes(tarfile.BLOCKSIZE):  # tarfile accepts anything as the end
+            opened.members = []  # else tarfile keeps every header in memory
+        if guarded.last != bytes(tarfile.BLOCKSIZE):  # tarfile does not require an end mark
             raise tarfile.ReadError("it stops before its end mark")
-        while guarded.read(CHUNK):  # gzip compares its checksum at the very end
+        while guarded.read(CHUNK):  # gzip verifies its checksum at the very end
             pass
 
 
@@ -202,14 +202,14 @@ def _opener(opened: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], IO[b
 
 
 class _Guarded:
-    """What tarfile reads from, with bounds that it lacks: on a single read, and on the length of the stream."""
+    """A stream for tarfile with limits on the size of a single read and on the length of the stream."""
 
-    HEADERS = 4096  # bytes around a member: header, long name, padding
+    HEADERS = 4096  # additional bytes per member: header, long name, padding
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits) -> None:
         self._file, self._archive, self._limits = file, archive, limits
         self._most = limits.bytes + limits.files * self.HEADERS
-        self.last = b""  # what the last read gave
+        self.last = b""  # result of the last read
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= LONGEST_READ:

@@ -1,1 +1,1 @@
-"""From data of one's own to a model in use: an honest estimate, a model folder, predictions, export."""
+"""From your own data to a deployed model: estimate for an unseen domain, model folder, predictions, export."""

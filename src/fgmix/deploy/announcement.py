@@ -1,4 +1,4 @@
-"""What `fit` tells before it starts: how many runs, how long, and what would be faster."""
+"""What `fit` prints before it starts: number of runs, time, and advice."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ BUDGET = 5.0  # seconds that the calibration may take before it starts its last 
 
 
 def announce(specs: Sequence[RunSpec], dataset: DomainDataset, folder: Path, device: str, notes: Sequence[str]) -> None:
-    """Print what is about to be done, and how long it will take, on standard error.
+    """Print the runs that are left and the time they need, on standard error.
 
     Args:
         specs: the runs; the last one trains on all domains.
         dataset: their dataset.
-        folder: of the runs; those that are finished cost nothing.
+        folder: of the runs; finished ones are not counted.
         device: as in `fit`.
-        notes: what else a user should know.
+        notes: printed before.
     """
     for note in (*notes, *advice(specs[-1], dataset, device)):
         print(f"note: {note}", file=sys.stderr)
@@ -39,7 +39,7 @@ def announce(specs: Sequence[RunSpec], dataset: DomainDataset, folder: Path, dev
 
 
 def _cost(left: Sequence[RunSpec], runs: int, dataset: DomainDataset, device: str) -> str:
-    """The runs that are left and their time from their first step on, from a few steps of the last one."""
+    """The runs that are left and the time of all of their steps, calibrated on a few steps of the last run."""
     found = calibrate(left[-1], dataset, device=device, budget=BUDGET)
     seconds = sum(estimate(spec, dataset, found).seconds for spec in left)
     count = f"{runs} run{'s' if runs > 1 else ''}" if len(left) == runs else f"{len(left)} of {runs} runs"
@@ -48,12 +48,12 @@ def _cost(left: Sequence[RunSpec], runs: int, dataset: DomainDataset, device: st
 
 
 def _resumed(begun: int) -> str:
-    """Less time is needed where runs were interrupted."""
+    """A note on runs that are resumed, which need less time."""
     return f"; {begun} of them resumed from a checkpoint, which takes less" if begun else ""
 
 
 def advice(spec: RunSpec, dataset: DomainDataset, device: str) -> list[str]:
-    """What would be faster here, and which metric tells more."""
+    """Advice: a faster way to train, or a metric for unbalanced classes."""
     found = []
     on_cpu = dataset.kind == "images" and pick_device(device).type == "cpu"
     if on_cpu and not spec.frozen and _is_trained(spec, dataset):
@@ -70,6 +70,6 @@ def advice(spec: RunSpec, dataset: DomainDataset, device: str) -> list[str]:
 
 
 def _is_trained(spec: RunSpec, dataset: DomainDataset) -> bool:
-    """Whether the backbone has pre-trained weights, without which `--frozen` makes no sense."""
+    """Whether the backbone has pre-trained weights, which `--frozen` needs."""
     found = resolve(spec, dataset)
     return bool(found.pretrained or found.weights)

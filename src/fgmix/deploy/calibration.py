@@ -1,10 +1,9 @@
-"""Confidence that means something in a new domain: a temperature, and how far confidence and accuracy are apart.
+"""Calibrate the confidence for a new domain: temperature scaling, calibration error and reliability.
 
-    p = softmax(h(z) / T)                    T: the temperature at which held-out domains' labels are likeliest
+    p = softmax(h(z) / T)                    T: the temperature that maximises the likelihood on held-out domains
 
 Guo et al., "On Calibration of Modern Neural Networks", 2017, https://arxiv.org/abs/1706.04599. Unlike there, T is
-fitted on domains that the network never saw, each weighing the same: confidence on known domains is no guide to that on
-a new one.
+fitted on held-out domains with equal weights: calibration on the source domains does not carry over to a new one.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from scipy.special import log_softmax, softmax
 from fgmix.data._dataset import Indices
 from fgmix.metrics import Floats
 
-LOG_T = (-3.0, 3.0)  # where a temperature is looked for
+LOG_T = (-3.0, 3.0)  # bounds of log T
 BINS = 15  # of the calibration error
 
 
 def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
-    """The temperature T that makes the labels likeliest, each domain weighing the same.
+    """The temperature T that maximises the likelihood of the labels, with equal weight for each domain.
 
     Args:
         logits: of each domain, (n_e, C).
@@ -47,7 +46,7 @@ def _cross_entropy(logits: Floats, y: Indices) -> float:
 
 
 def calibration_error(probabilities: Floats, y: Indices, bins: int = BINS) -> float:
-    """Expected calibration error: the mean gap between confidence and accuracy over bins of confidence.
+    """Expected calibration error: the gap between confidence and accuracy in bins of confidence, mean over samples.
 
     Args:
         probabilities: (n, C).
@@ -71,7 +70,7 @@ def confidences(logits: Floats, temperature: float) -> Floats:
 
 
 class Bin(NamedTuple):
-    """Predictions of about one confidence: its mean, the accuracy among them, their share of all."""
+    """Predictions of similar confidence: mean confidence, accuracy, share of all predictions."""
 
     confidence: float
     accuracy: float
@@ -79,7 +78,7 @@ class Bin(NamedTuple):
 
 
 def reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int = 10) -> tuple[Bin, ...]:
-    """Confidence against accuracy over bins of confidence, each domain weighing the same; empty bins are left out.
+    """Accuracy against confidence in bins of confidence, with equal weight for each domain, without empty bins.
 
     Args:
         probabilities: of each domain, (n_e, C).

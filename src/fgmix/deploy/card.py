@@ -1,4 +1,4 @@
-"""The model card: what a model is, what to expect of it, when to distrust it. Markdown, for people."""
+"""The model card, in Markdown: data and training of a model, its expected accuracy, when not to trust it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from fgmix.results.unseen import (
 from fgmix.runs.spec import ResolvedSpec
 
 CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
-DPI = 150  # of its figures, for screens
-WIDE = 0.8  # width of an interval that excludes little
+DPI = 150  # of the figures, for screens
+WIDE = 0.8  # width from which an interval is called uninformative
 
 
 def model_card(info: ModelInfo) -> str:
@@ -51,7 +51,7 @@ def model_card(info: ModelInfo) -> str:
 
 
 def write_card(folder: Path, info: ModelInfo) -> None:
-    """Write the card, and beside it the figures that it shows."""
+    """Write the card and its figures."""
     if info.estimate:
         for name, figure in _figures(info, info.estimate).items():
             drawn = io.BytesIO()
@@ -81,7 +81,7 @@ def _summary(info: ModelInfo) -> list[str]:
 
 
 def _methods(info: ModelInfo) -> str:
-    """The method, or those of the runs that the model is made of."""
+    """The method, or the methods of the runs that the model is made of."""
     several = info.composition.methods if info.composition else ()
     return ", ".join(several) if len(several) > 1 else info.spec.algorithm
 
@@ -163,7 +163,7 @@ def _confusion(info: ModelInfo, found: Estimate) -> list[str]:
 
 
 def _expectation_of_runs(info: ModelInfo, made_of: Composition) -> list[str]:
-    """What was measured of a model of several runs, and what selected it."""
+    """Results of a model of several runs, and its composition."""
     unseen = [
         f"Accuracy on {plain(name)}, held out by every run: **{percent(a)}**." for name, a in made_of.unseen.items()
     ]
@@ -181,7 +181,7 @@ def _expectation_of_runs(info: ModelInfo, made_of: Composition) -> list[str]:
         "no prediction is marked as trusted.",
         "## Composition",
         " ".join(map(plain, made_of.sentences())),
-        table(["Run", "validation accuracy", "used"], rows),
+        table(["Run", f"validation {NAMES[made_of.metric]}", "used"], rows),
         "The section Training describes the first run that is used.",
     ]
 
@@ -259,7 +259,7 @@ def _initial(info: ModelInfo) -> str:
     digest = f", digest {spec.weights_digest}" if spec.weights_digest else ""
     matched = f", matched {info.weights_matched}" if info.weights_matched else ""
     if spec.backbone in PACKAGES and not spec.weights:
-        return f"the Python package {plain(PACKAGES[spec.backbone])}{digest}{matched}, which is known of this package."
+        return f"the Python package {plain(PACKAGES[spec.backbone])}{digest}{matched}."
     origin = f"the file {plain(Path(spec.weights).name)}" if spec.weights else f"published as {plain(spec.backbone)}"
     warning = (
         " **Warning:** tensors that are matched by order may be in the wrong place; check the accuracy."
@@ -289,7 +289,7 @@ def _preprocessing(info: ModelInfo) -> str:
 
 
 def _not_tested(info: ModelInfo) -> list[str]:
-    """What nobody should read into the numbers."""
+    """What the results do not cover."""
     missing = [
         "domains that differ from these more than they differ from each other",
         "classes that are not listed above",
@@ -301,5 +301,5 @@ def _not_tested(info: ModelInfo) -> list[str]:
 
 
 def _was_held_out(info: ModelInfo) -> bool:
-    """Whether a model of several runs was tested on a domain that they held out."""
+    """Whether a model of several runs was tested on domains that they held out."""
     return bool(info.composition and info.composition.unseen)

@@ -1,4 +1,4 @@
-"""What a model's card says about trust: the rule, and what it does on held-out domains."""
+"""The section of a model card about trust: the rule, and its results on held-out domains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fgmix.results.unseen import MOST_ROWS, percent, table
 
 
 def trust_section(info: ModelInfo, found: Estimate) -> list[str]:
-    """When not to trust a prediction of a model that has an estimate."""
+    """The section, for a model with an estimate."""
     return [
         "## When not to trust a prediction",
         _rule(info, found),
@@ -51,12 +51,12 @@ def _rule(info: ModelInfo, found: Estimate) -> str:
 
 
 def _on_features(info: ModelInfo) -> bool:
-    """Whether the network takes features, of which it is known how far out they usually lie."""
+    """Whether the network's inputs are features, whose size is part of the novelty."""
     return info.kind == "features" or info.spec.frozen
 
 
 def _doubtful(info: ModelInfo, found: Estimate) -> str:
-    """Classes of which trusted predictions miss the target, since the domain itself had no say in it."""
+    """Classes whose trusted predictions miss the target, with rules chosen on the other domains."""
     target = found.trust.target
     missed = [
         plain(name)
@@ -67,7 +67,7 @@ def _doubtful(info: ModelInfo, found: Estimate) -> str:
 
 
 def _easily_reached(found: Estimate, target: float) -> str:
-    """A rule that lets everything pass should not look like one that was strict."""
+    """A sentence for a rule that accepts every confidence, which could be mistaken for a strict one."""
     everything = found.levels[0]
     if everything.confidence or everything.accuracy is None or everything.accuracy < target:
         return ""
@@ -95,7 +95,7 @@ def _novelty(info: ModelInfo, found: Estimate) -> str:
 
 
 def _blind_to(rule: TrustRule) -> str:
-    """What novelty does not tell, where it tells the other."""
+    """What novelty does not detect, if it is informative: noise or wrong predictions."""
     if rule.noise_auroc is not None and rule.noise_auroc < INFORMATIVE:
         return " **Noise and plain images or features are not recognised by it** and may be trusted."
     if rule.wrong_auroc is not None and rule.wrong_auroc < INFORMATIVE:
@@ -104,7 +104,7 @@ def _blind_to(rule: TrustRule) -> str:
 
 
 def without_estimate(info: ModelInfo) -> str:
-    """The same in a sentence, for a model that has none."""
+    """The trust rule in a sentence, for a model without an estimate."""
     if info.min_confidence[0] is None:
         return "No prediction is marked as trusted."
     return (
@@ -123,7 +123,7 @@ def _trust_table(found: Estimate) -> str:
 
 
 def _class_table(info: ModelInfo, found: Estimate) -> str:
-    """Trusted predictions by class; of many classes, those with the lowest accuracy."""
+    """Trusted predictions by class; of many classes, those with the lowest accuracy on them."""
     classes = list(zip(info.classes, found.trust.by_class, found.predicted, strict=True))
     if len(classes) > MOST_ROWS:
         classes = sorted(classes, key=lambda c: c[2].trusted_accuracy or 0.0)[:MOST_ROWS]

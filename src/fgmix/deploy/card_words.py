@@ -1,4 +1,4 @@
-"""Names in a model's card, which are the user's."""
+"""Names chosen by the user, as a model card prints them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def plain(text: str) -> str:
-    """Names are the user's: none may break out of a table, become markup or command a terminal."""
+    """Escape a name, so that it cannot break a table, become markup or control a terminal."""
     for sign in "\\`*_[]<>|#":
         text = text.replace(sign, f"\\{sign}")
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))

@@ -1,9 +1,11 @@
-"""What a model of several runs is made of, and what selected them."""
+"""The runs that a soup or an ensemble is made of, and how they were selected."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from fgmix.metrics import NAMES, Metric
 
 Kind = Literal["uniform", "greedy", "ensemble"]
 
@@ -14,7 +16,7 @@ _KINDS = {
 }
 _SELECTED_BY = {
     "uniform": "All runs given were used: nothing selected among them.",
-    "greedy": "In the order of their validation accuracy, a run was added if the validation accuracy of the mean did "
+    "greedy": "In the order of their validation {metric}, a run was added if the validation {metric} of the mean did "
     "not fall.",
     "ensemble": "All runs given were used: nothing selected among them.",
 }
@@ -26,12 +28,13 @@ class Composition:
 
     Args:
         kind: how they are combined.
-        weights: which weights of each run: raw, swa or swad, at the step that its validation selects.
+        weights: which weights of each run: raw or swa, at the step that its validation selects, or swad.
         runs: names of the runs used.
         left_out: names of the runs that were given and not used.
-        validation: accuracy of each run's own weights on the holdout parts of the training domains.
-        unseen: accuracy of the model on all of each domain that every run held out.
+        validation: value of the metric of each run's own weights on the holdout parts of the training domains.
+        unseen: accuracy of the model on all samples of each domain that the runs held out.
         methods: labels of the methods of the runs given, sorted.
+        metric: what the runs are selected by.
     """
 
     kind: Kind
@@ -41,15 +44,16 @@ class Composition:
     validation: dict[str, float]
     unseen: dict[str, float]
     methods: tuple[str, ...] = ()
+    metric: Metric = "accuracy"
 
     @property
     def members(self) -> int:
-        """How many networks the model runs."""
+        """Number of networks in the model."""
         return len(self.runs) if self.kind == "ensemble" else 1
 
     @property
     def title(self) -> str:
-        """As tables name it: without the number of runs, which may differ from one test domain to another.
+        """Name in tables, without the number of runs, which may differ between test domains.
 
         >>> Composition("greedy", "raw", ("a", "b"), ("c",), {}, {}).title
         'greedy soup'
@@ -60,8 +64,9 @@ class Composition:
         return f"{title} of {_listed(self.methods)}" if len(self.methods) > 1 else title
 
     def sentences(self) -> list[str]:
-        """What it is, and what selected it."""
-        steps = "" if self.weights == "swad" else " at the step that the validation accuracy of the run selects"
+        """Composition and selection, in sentences."""
+        metric = NAMES[self.metric]
+        steps = "" if self.weights == "swad" else f" at the step that the validation {metric} of the run selects"
         return [
             _KINDS[self.kind].format(n=len(self.runs), all=len(self.runs) + len(self.left_out)),
             *(
@@ -70,8 +75,8 @@ class Composition:
                 else []
             ),
             f"Of each run, its {self.weights} weights{steps}.",
-            _SELECTED_BY[self.kind],
-            "Validation accuracy is the mean over the training domains of the accuracy on their holdout parts."
+            _SELECTED_BY[self.kind].format(metric=metric),
+            f"Validation {metric} is the mean over the training domains of the {metric} on their holdout parts."
             + (f" No sample of {', '.join(self.unseen)} was used for training or selection." if self.unseen else ""),
         ]
 
@@ -80,7 +85,7 @@ class Composition:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Composition:
-        """What `as_dict` gave, through JSON or not."""
+        """The inverse of `as_dict`, also through JSON."""
         lists = {name: tuple(content.get(name, ())) for name in ("runs", "left_out", "methods")}
         return cls(**{**content, **lists})
 

@@ -1,4 +1,4 @@
-"""What to expect of a domain that nobody has seen: every known one is held out in turn and predicted by the others."""
+"""Estimate for an unseen domain: each domain is held out in turn, and predicted by a model trained on the others."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MOST_CLASSES = 100  # of a confusion matrix
 
 @dataclass(frozen=True)
 class UnseenDomain:
-    """What was measured on a domain while it was held out.
+    """Results on a domain while it was held out.
 
     Args:
         domain: its name.
-        metrics: of the network that has never seen it, on all of its samples.
-        in_domain_accuracy: of the same network on the domains it knows: what one would have believed.
-        unknown: share of samples of classes that no other domain has: a network trained on the others must fail.
-        confidence: mean calibrated confidence; as high as the accuracy if the calibration is honest.
+        metrics: of the network trained on the other domains, on all of its samples.
+        in_domain_accuracy: of the same network on held-out samples of its source domains.
+        unknown: share of samples whose class no other domain has, which this network cannot predict correctly.
+        confidence: mean calibrated confidence; equal to the accuracy if the calibration is perfect.
         calibration_error: expected calibration error, with a temperature fitted on the other domains.
-        novel: share of samples that look novel, by a limit that the other domains give.
+        novel: share of samples flagged as novel, by a limit chosen on the other domains.
         novel_accuracy: accuracy on those; None if there are none.
-        trusted: share of samples that are trusted, by a rule that the other domains give.
+        trusted: share of samples whose prediction is trusted, by a rule chosen on the other domains.
         trusted_accuracy: accuracy on those; None if there are none.
     """
 
@@ -52,12 +52,12 @@ class UnseenDomain:
 
     @property
     def samples(self) -> int:
-        """How many it has."""
+        """Number of samples."""
         return self.metrics.samples
 
     @property
     def accuracy(self) -> float:
-        """On all of them."""
+        """Accuracy on all samples."""
         return self.metrics.accuracy
 
     @classmethod
@@ -67,12 +67,14 @@ class UnseenDomain:
 
 @dataclass(frozen=True)
 class TrustLevel:
-    """Familiar samples of unseen domains that are predicted with at least this confidence.
+    """Samples of held-out domains that are not novel and are predicted with at least this confidence.
+
+    Only samples whose class another domain has are counted.
 
     Args:
         confidence: the level.
-        coverage: share of all samples, each domain weighing the same.
-        accuracy: on those, with the same weights; None where there are none.
+        coverage: their share of the samples, with equal weight for each domain.
+        accuracy: on those, with the same weights; None if there are none.
     """
 
     confidence: float
@@ -82,11 +84,11 @@ class TrustLevel:
 
 @dataclass(frozen=True)
 class PredictedClass:
-    """Predictions of one class on unseen domains: a frequent class must not lend its accuracy to a rare one.
+    """Predictions of one class on held-out domains: an average over classes would hide rare ones.
 
     Args:
-        predicted: how many there are.
-        trusted: how many of these are trusted, by rules that the other domains give.
+        predicted: number of predictions.
+        trusted: how many of these are trusted, by rules chosen on the other domains.
         correct: how many of the trusted are correct.
     """
 
@@ -96,29 +98,29 @@ class PredictedClass:
 
     @property
     def trusted_share(self) -> float | None:
-        """Of the predictions; None where there are none."""
+        """Share of the predictions that are trusted; None if there are no predictions."""
         return self.trusted / self.predicted if self.predicted else None
 
     @property
     def trusted_accuracy(self) -> float | None:
-        """On the trusted ones; None where there are none."""
+        """Accuracy on trusted predictions; None if there are none."""
         return self.correct / self.trusted if self.trusted else None
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a new domain can be expected to bring.
+    """Estimate for a new domain.
 
     Args:
-        domains: what was measured on each known one, held out.
+        domains: results on each domain while it was held out.
         accuracy: mean over domains.
-        metric: the metric that the user chose to be reported first.
+        metric: the metric that is reported first.
         value: its mean over domains.
         interval: 95 % prediction interval for its value on one more domain; None with fewer than three domains.
         temperature: fitted on all held-out domains.
         trust: when a prediction is trusted, chosen on all held-out domains.
         levels: coverage and accuracy by confidence.
-        reliability: accuracy by confidence, each domain with a temperature of the others.
+        reliability: accuracy by confidence, each domain with a temperature fitted on the others.
         predicted: predictions by class, all domains together.
     """
 
@@ -143,7 +145,7 @@ class Estimate:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Estimate:
-        """What `as_dict` gave, through JSON or not."""
+        """The inverse of `as_dict`, also through JSON."""
         interval = content["interval"]
         rule: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content["trust"].items()}
         return cls(
@@ -167,20 +169,20 @@ def estimate(
     metric: Metric = "accuracy",
     terms: Terms | None = None,
 ) -> Estimate:
-    """Summarise the domains that were held out, at least two of which share a class.
+    """The estimate from the domains that were held out, at least two of which share a class.
 
     Args:
         held_out: the domains.
         levels: of confidence, at which coverage and accuracy are reported.
-        metric: what is reported first.
-        terms: accuracy that the trusted should reach, or their least confidence.
+        metric: the metric that is reported first.
+        terms: target accuracy or minimum confidence of trusted predictions.
     """
     terms = terms or Terms()
     asked = held_out[0].logits.shape[1], terms.target_accuracy, terms.min_confidence
     known = [_known(held_out, h) for h in held_out]
     probabilities = [confidences(h.logits, _temperature(held_out, known, without=h)) for h in held_out]
     judged = [_judged(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
-    shared = [j for j in judged if len(j.correct)]  # a domain may have only classes of its own
+    shared = [j for j in judged if len(j.correct)]  # all classes of a domain may be missing in the others
     rules = [choose_rule([j for j in shared if j is not own], *asked) for own in judged]
     domains = tuple(map(_unseen, held_out, probabilities, known, rules))
     values = [domain.metrics.value(metric) for domain in domains]
@@ -200,7 +202,7 @@ def estimate(
 
 
 def check_shared_classes(labels: Sequence[Indices], hint: str = "") -> None:
-    """Refuse domains of which no two share a class: a network trained on the others must fail on each.
+    """Raise an error if no two domains share a class: none could be predicted by a network trained on the others.
 
     Args:
         labels: of each domain.
@@ -217,12 +219,12 @@ def check_shared_classes(labels: Sequence[Indices], hint: str = "") -> None:
 def prediction_interval(
     values: Sequence[float], share: float = 0.95, *, floor: float = 0.0
 ) -> tuple[float, float] | None:
-    """Where one more value of the same kind lies: m ± t·s·√(1 + 1/k), within [0, 1]. None for fewer than three.
+    """Prediction interval for one more value: m ± t·s·√(1 + 1/k), clipped to [0, 1]. None for fewer than three.
 
     Args:
-        values: k of them.
-        share: how often it should hold.
-        floor: what s² is at least.
+        values: k values with mean m and standard deviation s.
+        share: coverage of the interval.
+        floor: lower bound of s².
 
     Example:
         >>> low, high = prediction_interval([0.7, 0.8, 0.9])
@@ -239,11 +241,11 @@ def prediction_interval(
 
 
 def _counting_variance(held_out: Sequence[HeldOut], metric: Metric) -> float:
-    """Variance that a metric has from counting n samples alone; mean over domains.
+    """Sampling variance of a metric on n samples; mean over domains.
 
-    Of accuracy a it is a(1 − a)/n, of a mean of recalls that of the recalls over the number of classes squared; for
-    macro F1 the latter stands in. Three domains with 20 of 20 correct have s = 0, which says too much about the next:
-    a is (correct + 1)/(n + 2).
+    For accuracy a it is a(1 − a)/n; for a mean of recalls, the sum of their variances over the squared number of
+    classes, which also approximates that of macro F1. a is (correct + 1)/(n + 2): three domains with 20 of 20 correct
+    would otherwise give an interval of length 0.
     """
     return float(np.mean([_variance(h, metric) for h in held_out]))
 
@@ -258,16 +260,16 @@ def _variance(held_out: HeldOut, metric: Metric) -> float:
 
 
 def _known(held_out: Sequence[HeldOut], one: HeldOut) -> npt.NDArray[np.bool_]:
-    """Which samples of a domain are of classes that other domains have, and so its network."""
+    """Which samples of a domain have a class that another domain has, which its network was trained on."""
     return np.isin(one.y, np.concatenate([h.y for h in held_out if h is not one]))
 
 
 def _temperature(
     held_out: Sequence[HeldOut], known: Sequence[npt.NDArray[np.bool_]], *, without: HeldOut | None = None
 ) -> float:
-    """The temperature that the domains give, without one of them: a domain must not calibrate itself.
+    """The temperature fitted on the domains, except `without`: a domain must not calibrate itself.
 
-    Samples of classes that their network has never seen say nothing about its confidence and are left out.
+    Samples of classes that their network was not trained on are left out.
     """
     used = [(h, mask) for h, mask in zip(held_out, known, strict=True) if h is not without and mask.any()]
     return fit_temperature([h.logits[mask] for h, mask in used], [h.y[mask] for h, mask in used])
@@ -317,6 +319,6 @@ def _accuracy_of(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | No
 def _level(level: float, judged: Sequence[Judged], rule: TrustRule) -> TrustLevel:
     trusted = [(j.confidence >= level) & ~rule.novel(j.novelty) for j in judged]
     coverage = float(np.mean([chosen.mean() for chosen in trusted]))
-    # Not the mean of the domains' accuracies: a single trusted sample of one would weigh as much as all of another.
+    # Not the mean of the domains' accuracies: one trusted sample of a domain would weigh as much as all of another.
     correct = float(np.mean([(chosen & j.correct).mean() for j, chosen in zip(judged, trusted, strict=True)]))
     return TrustLevel(level, coverage, correct / coverage if coverage else None)

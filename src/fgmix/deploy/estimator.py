@@ -1,7 +1,7 @@
-"""`DomainGeneralizer`: the engine behind `fgmix.fit` as a scikit-learn classifier over arrays.
+"""`DomainGeneralizer`: the training of `fgmix.fit` as a scikit-learn classifier of arrays.
 
 `fit` is one run on all domains, in a temporary folder, and keeps the weights that validation selects.
-`leave_one_domain_out` is one run for each domain, held out: what to expect of a domain that nobody has seen.
+`leave_one_domain_out` is one run per domain, which it holds out: an estimate for an unseen domain.
 """
 
 from __future__ import annotations
@@ -49,42 +49,42 @@ from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 
 Array = npt.NDArray[Any]
-ARRAYS = {"dtype": "numeric", "allow_nd": True}  # what scikit-learn checks: finite numbers; images have four axes
+ARRAYS = {"dtype": "numeric", "allow_nd": True}  # scikit-learn checks for finite numbers; images have four axes
 BATCH = 256  # samples per forward pass of a prediction
 NESTED = "settings__"
 
 
 class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Classifier of features (n, f) or images (n, c, h, w) that come from several domains, for use on another one.
+    """Classifier of features (n, f) or images (n, c, h, w) from several domains, for use on an unseen one.
 
     Args:
         algorithm: a registered method (`fgmix list algorithms`).
         settings: its settings, such as {"lr": 1e-3, "gamma": 10}; None for its defaults.
         backbone: "mlp", "identity" (a linear model), "small_cnn" or any timm model; None for mlp on features and
             small_cnn on images.
-        steps: length of the training; None for 1000 on features, 300 on images, and more on much data.
+        steps: number of training steps; None for 1000 on features, 300 on images, and more on large datasets.
         batch_size: samples per domain and step; None for 32.
-        averaging: "swa" predicts with the running mean of the weights, "swad" with the overfit-aware one, "none" with
-            the weights as they were.
-        holdout_fraction: share of each domain that is not trained on and selects the weights.
-        standardize: features to mean 0 and variance 1 over what is trained on. Images are taken as they are (uint8
-            as [0, 1]).
-        class_weight: "balanced" draws all classes of a domain equally often in training; a dictionary such as
-            {"ill": 5} draws the samples of a class more often; None all equally often.
-        metric: "accuracy", "balanced_accuracy" or "macro_f1": selects the weights, and is the mean and the interval of
-            `leave_one_domain_out`. `score` is accuracy, as in all of scikit-learn.
-        random_state: int for the same model every time; a RandomState or None for a new one at every fit.
+        averaging: "swa" predicts with the running mean of the weights, "swad" with their overfit-aware mean, "none"
+            with the raw weights.
+        holdout_fraction: share of each domain that is held out from training and selects the weights.
+        standardize: scale features to mean 0 and variance 1 over the training samples, with outliers beyond 5 standard
+            deviations damped. Images are not standardized (uint8 is scaled to [0, 1]).
+        class_weight: "balanced" samples all classes of a domain equally often in training; a dictionary such as
+            {"ill": 5} samples a class more often; None samples uniformly.
+        metric: "accuracy", "balanced_accuracy" or "macro_f1": selects the weights, and is what `mean` and `interval` of
+            `leave_one_domain_out` report. `score` is accuracy, as in scikit-learn.
+        random_state: an int gives the same model every time; a RandomState or None, a new one at every fit.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         verbose: show a progress bar.
 
     Attributes:
         classes_: labels, in the order of `predict_proba`.
-        domains_: domain ids, in the order that the algorithm numbers them.
-        n_features_in_: f (channels, for images).
+        domains_: domain ids, in the algorithm's order.
+        n_features_in_: f (number of channels, for images).
         feature_names_in_: column names, if X had any.
-        scaler_: the StandardScaler of the features; None without.
+        scaler_: mean and scale of the standardization as a StandardScaler; None without.
         algorithm_: the trained `Algorithm`, in evaluation mode.
-        record_: the `RunRecord` of the training; `record_.spec` says what ran.
+        record_: the `RunRecord` of the training, with the resolved options in `record_.spec`.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -128,7 +128,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.device = device
         self.verbose = verbose
 
-    # What metadata routing may pass on to `fit` beside its named parameters.
+    # Parameters of `fit` that metadata routing may pass, in addition to the named ones.
     __metadata_request__fit = {"sample_weight": None, "sample_domain": None}
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable] | None = None, **other: Any) -> Self:
@@ -137,9 +137,9 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         Args:
             X: features (n, f) or images (n, c, h, w).
             y: n labels.
-            domains: n domain ids of any hashable kind. None takes all samples as one domain; a method that needs
-                several is then replaced by ERM, with a warning.
-            other: `sample_weight`, n numbers of at least 0: how often training draws each sample, relative to the
+            domains: n domain ids of any hashable type. None: all samples are one domain, and a method that needs
+                several is replaced by ERM, with a warning.
+            other: `sample_weight`, n numbers of at least 0: how often training samples each row, relative to the
                 others of its domain; `sample_domain`, skada's name of `domains`.
         """
         require_labels(y)
@@ -159,29 +159,29 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return self
 
     def predict(self, X: npt.ArrayLike) -> Array:
-        """The likeliest label of each sample."""
+        """The most probable label of each sample."""
         likeliest = self._logits(X).argmax(1).numpy()
         labels: Array = self.classes_[likeliest]
         return labels
 
     def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Probabilities (n, C) of the labels `classes_`, as the network gives them: not calibrated."""
+        """Softmax probabilities (n, C) of the labels `classes_`, not calibrated."""
         p: npt.NDArray[np.float32] = torch.softmax(self._logits(X), 1).numpy()
         return p
 
     def leave_one_domain_out(
         self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable] | None = None, **other: Any
     ) -> UnseenDomains:
-        """What to expect of a new domain: each known one is held out in turn and predicted by the others.
+        """Estimate for a new domain: each domain is held out in turn, and predicted by a model trained on the others.
 
-        Scaling, training and the selection of weights see nothing of the domain held out. The estimator itself stays
-        as it was, fitted or not.
+        Scaling, training and the selection of weights do not use the domain held out. The estimator itself does not
+        change, fitted or not.
 
         Args:
             X: features (n, f) or images (n, c, h, w).
             y: n labels.
             domains: n domain ids.
-            other: as in `fit`. Weights count in training alone: every sample counts once in the estimate.
+            other: as in `fit`. Weights are used in training only: every sample counts once in the estimate.
         """
         require_labels(y)
         with explained():
@@ -199,7 +199,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return UnseenDomains(dict(zip(data.domains, accuracies, strict=True)), found)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with `deep` also those settings of the method that are given, as settings__lr."""
+        """Parameters by name; with `deep` also the given settings of the method, as settings__lr."""
         found: dict[str, Any] = super().get_params(deep)
         settings = self.settings if deep and isinstance(self.settings, Mapping) else {}
         return {**found, **{f"{NESTED}{name}": value for name, value in settings.items()}}
@@ -213,7 +213,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return self
 
     def _weights(self, labels: Array, sample_weight: npt.ArrayLike | None) -> npt.ArrayLike | None:
-        """Weights of the samples, times those of their classes where a dictionary names them."""
+        """Weights of the samples, times those of their classes if `class_weight` is a dictionary."""
         if not isinstance(self.class_weight, str | Mapping | None):
             raise bad_value("class_weight", '"balanced", a dictionary of weights by class, or None', self.class_weight)
         if not isinstance(self.class_weight, Mapping):
@@ -226,7 +226,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return by_class if sample_weight is None else by_class * checked_weights(sample_weight, len(labels))
 
     def _spec(self) -> RunSpec:
-        """The run that the parameters ask for."""
+        """The spec of the run that the parameters describe."""
         if not isinstance(self.settings, Mapping | None):
             raise bad_value("settings", "a dictionary or None", self.settings)
         if not isinstance(self.algorithm, str):
@@ -244,7 +244,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             batch_size=_plain(self.batch_size),
             averaging=self.averaging,  # type: ignore[arg-type]  # checked by the spec
             holdout_fraction=_plain(self.holdout_fraction),
-            standardize=None if self.standardize else False,  # features alone are
+            standardize=None if self.standardize else False,  # None: features only
             class_weight=self.class_weight if isinstance(self.class_weight, str) else "none",  # type: ignore[arg-type]
             metric=self.metric,  # type: ignore[arg-type]
             seed=seed,
@@ -253,10 +253,10 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     @contextmanager
     def _trained(self, spec: RunSpec, data: Samples) -> Iterator[OpenedRun]:
-        """A finished run; its folder lives as long as the block."""
+        """A finished run; its folder is deleted at the end of the block."""
         dataset = data.dataset(spec)
         spec = with_steps(spec, dataset)
-        # The engine seeds torch's generators: the caller's go on as if nothing had happened.
+        # Training seeds torch's generators: the caller's state is restored.
         gpus = range(torch.cuda.device_count())
         with TemporaryDirectory(prefix="fgmix-") as folder, torch.random.fork_rng(gpus):
             record = train(spec, folder, dataset=dataset, device=self.device, progress=self.verbose)
@@ -273,7 +273,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         x: Array = validate_data(self, X, reset=False, **ARRAYS)
         if x.shape[1:] != self._input_shape:
             raise UserError(f"Expected samples of shape {self._input_shape}. Found {x.shape[1:]}.")
-        if scales_bytes(x) != self._scaled_bytes:  # uint8 is taken as [0, 1], other types as they are
+        if scales_bytes(x) != self._scaled_bytes:  # uint8 is scaled to [0, 1], other types are not
             expected = "uint8" if self._scaled_bytes else "numbers other than uint8"
             raise UserError(f"Expected images of {expected}, as in training. Found {x.dtype}. Convert them.")
         inputs = ArrayInputs(prepared(x, self._offset), self._standard)
@@ -284,7 +284,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             return torch.cat([algorithm.predict(inputs.clean(batch).to(device)).float().cpu() for batch in batches])
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a pickle holds: the network on the CPU, so that a machine without this one's GPU can load it."""
+        """The content of a pickle, with the network on the CPU, so that it loads on a machine without a GPU."""
         state = {**super().__getstate__()}
         if "algorithm_" in state:
             state["algorithm_"] = copy.deepcopy(state["algorithm_"]).cpu()
@@ -292,7 +292,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
 
 def _scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
-    """What was done to the features, as scikit-learn's users know it."""
+    """Mean and scale of the standardisation as a StandardScaler, which does not damp outliers."""
     scaler = StandardScaler()
     scaler.mean_ = standard.mean.astype(np.float64) + (0 if offset is None else offset)
     scaler.scale_ = standard.scale.astype(np.float64)
@@ -302,12 +302,12 @@ def _scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
 
 
 def _plain(value: Any) -> Any:
-    """Python's own number for numpy's, which parameter grids are full of."""
+    """A Python number for a numpy scalar, as parameter grids contain."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:
-    """An integer as it is; a generator, or numpy's own for None, gives its next number."""
+    """An integer is the seed; a generator, or numpy's global one for None, gives the next."""
     if not isinstance(random_state, int | np.integer):
         return int(check_random_state(random_state).randint(2**31 - 1))
     if random_state < 0:
@@ -316,7 +316,7 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
 
 
 def _for_one_domain(spec: RunSpec) -> RunSpec:
-    """The spec itself, or ERM in place of a method that needs several domains."""
+    """The spec, with ERM instead of a method that needs several domains."""
     if get(spec.algorithm).min_domains < 2:
         return spec
     warnings.warn(
@@ -330,7 +330,7 @@ def _for_one_domain(spec: RunSpec) -> RunSpec:
 
 
 def _check_enough(spec: RunSpec, data: Samples) -> None:
-    """Holding one domain out must leave enough."""
+    """Require enough domains after holding one out, and shared classes."""
     needed = get(spec.algorithm).min_domains + 1
     if len(data.domains) < needed:
         other = ", or choose a method that works on fewer, such as erm" if needed > 2 else ""

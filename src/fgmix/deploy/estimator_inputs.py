@@ -1,4 +1,4 @@
-"""What users of scikit-learn pass to `DomainGeneralizer`, checked and turned into a dataset of the engine."""
+"""Inputs of `DomainGeneralizer`, checked and converted to a dataset."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fgmix.errors import UserError, bad_value, unknown
 from fgmix.runs.spec import RunSpec
 
 Array = npt.NDArray[Any]
-LOST = 1e-4  # of a feature's spread may be lost in single precision
+LOST = 1e-4  # share of a feature's spread that single precision may lose
 
 
 @dataclass(frozen=True)
 class OtherParameters:
-    """What `fit` accepts beside its named parameters.
+    """Parameters of `fit` in addition to its named ones.
 
-    Weights are no named parameter: scikit-learn takes those for exact repetitions of samples (its checks compare the
-    two), and here they are chances to be drawn.
+    `sample_weight` is not a named parameter: scikit-learn treats such weights as exact repetitions of samples (its
+    checks compare the two), and here they are sampling probabilities.
     """
 
     sample_weight: npt.ArrayLike | None = None
@@ -46,7 +46,7 @@ class OtherParameters:
         return cls(**given)
 
     def domains(self, named: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
-        """The ids under either name."""
+        """The domain ids, given under either name."""
         if self.sample_domain is None:
             return named
         if named is not None:
@@ -70,7 +70,7 @@ class Samples:
         classes: labels.
         ids: numbers of the domains.
         domains: domain ids.
-        sample_weight: how often each sample is drawn, relative to others of its domain; None: equally often.
+        sample_weight: sampling weight of each sample, relative to others of its domain; None: uniform.
     """
 
     x: Array
@@ -82,14 +82,14 @@ class Samples:
 
     @property
     def names(self) -> list[str]:
-        """A text for each domain; 1 and "1" are different domains."""
+        """A distinct text for each domain: 1 and "1" are different domains."""
         texts = [str(domain) for domain in self.domains]
         return texts if len(set(texts)) == len(texts) else [repr(domain) for domain in self.domains]
 
     def offset(self, spec: RunSpec) -> Array | None:
-        """What to subtract from features whose spread single precision would lose; None where it loses nothing.
+        """What to subtract from features whose spread single precision would lose; None if it loses nothing.
 
-        Standardised features do not depend on it, so it may come from all samples.
+        Standardised features do not depend on it, so it may be computed from all samples.
         """
         if self.x.ndim != 2 or spec.standardize is False:
             return None
@@ -98,7 +98,7 @@ class Samples:
         return x.mean(axis=0) * lost if lost.any() else None
 
     def dataset(self, spec: RunSpec) -> DomainDataset:
-        """The samples as the engine takes them."""
+        """The samples as a dataset."""
         classes = [str(label) for label in self.classes.tolist()]
         x = prepared(self.x, self.offset(spec))
         weights = self.sample_weight
@@ -106,7 +106,7 @@ class Samples:
 
 
 def require_labels(y: npt.ArrayLike) -> None:
-    """Refuse missing labels among texts, which numpy would make a class; of numbers scikit-learn says it."""
+    """Raise an error for missing labels among texts, which numpy would make a class; scikit-learn checks numbers."""
     labels = y if isinstance(y, np.ndarray) else np.array(y, dtype=object)
     if labels.dtype != object or labels.ndim != 1:
         return
@@ -119,7 +119,7 @@ def require_labels(y: npt.ArrayLike) -> None:
 def numbered(
     x: Array, y: Array, domains: Sequence[Hashable] | None, sample_weight: npt.ArrayLike | None = None
 ) -> Samples:
-    """Number labels and domains, and refuse what no method could learn from."""
+    """Number labels and domains; UserError for fewer than two classes, or missing domain ids."""
     check_classification_targets(y)
     classes, labels = np.unique(y, return_inverse=True)
     if len(classes) < 2:
@@ -132,7 +132,7 @@ def numbered(
 
 
 def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
-    """One hashable id for each sample, none of them missing."""
+    """One hashable id for each sample, none missing."""
     if not isinstance(domains, Iterable):
         raise bad_value("domains", "a sequence of ids", domains)
     ids = domains.tolist() if hasattr(domains, "tolist") else list(domains)
@@ -147,13 +147,13 @@ def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
 
 
 def _is_missing(domain: Hashable) -> bool:
-    """None, NaN, NaT or pandas' NA, which is equal to nothing, not even to itself."""
+    """None, or NaN, NaT or pandas' NA, which are not equal to themselves."""
     same = domain == domain
     return domain is None or not isinstance(same, bool | np.bool_) or not same
 
 
 def _sorted(domains: set[Hashable]) -> list[Hashable]:
-    """An order that does not depend on that of the samples, of ids that may not be comparable."""
+    """The ids in an order that does not depend on that of the samples; ids may not be comparable."""
     try:
         return sorted(domains)  # type: ignore[type-var]
     except TypeError:
@@ -161,25 +161,25 @@ def _sorted(domains: set[Hashable]) -> list[Hashable]:
 
 
 def prepared(x: Array, offset: Array | None) -> Array:
-    """Samples as the engine takes them: images as they are, features as numbers, less the offset if there is one."""
+    """Samples for `from_arrays`: images unchanged, features as floats minus the offset, if any."""
     if x.ndim != 2:
         return x
     return as_floats(_numbers(x) if offset is None else _numbers(x) - offset)
 
 
 def scales_bytes(x: Array) -> bool:
-    """Whether the engine takes x for images of bytes."""
+    """Whether x are uint8 images, which are scaled to [0, 1]."""
     return x.ndim == 4 and x.dtype == np.uint8
 
 
 def _numbers(x: Array) -> Array:
-    """Floating point, precise enough to subtract a mean from."""
+    """x as floating-point numbers, double precision unless it is float32."""
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """scikit-learn's words for texts among the features, with the remedy."""
+    """Within the block, scikit-learn's error for texts among the features says what to do."""
     try:
         yield
     except ValueError as error:

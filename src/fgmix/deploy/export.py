@@ -1,12 +1,12 @@
 """A model as one file for other software: ONNX, or torch.export's .pt2.
 
-The exported graph takes what the network sees and does the rest itself, calibration and novelty included:
+The exported graph includes normalisation, calibration, novelty and the trust rule:
 
     images     x: uint8 (n, S, S, 3), RGB pixels, resized to S×S by the interpolation in the metadata
     others     x: uint8 or float32 (n, …), as in training; uint8 is scaled to [0, 1]
     outputs    probabilities (n, C), novelty (n,), trusted (n,)
 
-The file is written only after it has been run and has given what the model gives.
+The file is written only after it has been run and its probabilities and novelty agree with the model's.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Format = Literal["onnx", "pt2"]
 INPUT, OUTPUTS = "x", ("probabilities", "novelty", "trusted")
 OPSET = 18
 CHECKED = (1, 3)  # batch sizes that the exported graph is run on
-TOLERANCE = 1e-4  # of probabilities; other runtimes add in another order
+TOLERANCE = 1e-4  # absolute: other runtimes sum in another order
 
 
 class Exported(nn.Module):
-    """The network with preparation before it and the decision after it.
+    """The network with preprocessing before it and the trust rule after it.
 
     Args:
         network: the model's.
-        info: what is known about it.
+        info: the model's.
     """
 
     def __init__(self, network: Network | Ensemble, info: ModelInfo) -> None:
@@ -70,13 +70,13 @@ class Exported(nn.Module):
 
 
 def export_model(model: Model, path: Path, format: Format = "onnx", *, progress: bool = False) -> Path:
-    """Write a model as one file; never over an existing one.
+    """Write a model as one file, which must not exist.
 
     Args:
         model: the model.
         path: the file.
         format: "onnx", or "pt2" for torch.export.
-        progress: print that it has begun, because it takes a while.
+        progress: print a line at the start, because it takes a while.
     """
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
@@ -94,7 +94,7 @@ def export_model(model: Model, path: Path, format: Format = "onnx", *, progress:
 
 
 def example_inputs(info: ModelInfo, n: int) -> Tensor:
-    """Noise of the form that an exported model takes."""
+    """Noise in the input format of the exported model."""
     generator = torch.Generator().manual_seed(n)
     size = info.input_shape[-1]
     shape = (size, size, 3) if info.kind == "images" else info.input_shape
@@ -147,11 +147,11 @@ def _pt2(exported: Exported, info: ModelInfo) -> bytes:
 
 
 def _metadata(info: ModelInfo) -> dict[str, str]:
-    """What software that runs the file needs to know, as texts."""
+    """Metadata for software that runs the file, as texts."""
     expected = {} if info.estimate is None else {"fgmix.unseen_accuracy": f"{info.estimate.accuracy:.4f}"}
     if info.composition:
         expected["fgmix.composition"] = json.dumps(info.composition.as_dict(), ensure_ascii=False)
-    # The graph normalises by itself; the resize before it is the caller's.
+    # The graph normalises; the caller resizes.
     prepared = {name: json.dumps(getattr(info.spec, name)) for name in ("mean", "std", "interpolation")}
     return {
         **({f"fgmix.{name}": value for name, value in prepared.items()} if info.kind == "images" else {}),
@@ -165,7 +165,7 @@ def _metadata(info: ModelInfo) -> dict[str, str]:
 
 
 def _check(exported: Exported, info: ModelInfo, run: Any) -> None:
-    """The file must give what the model gives, for any number of samples."""
+    """Require that the file and the model agree in probabilities and novelty, for several batch sizes."""
     for n in CHECKED:
         x = example_inputs(info, n)
         with torch.inference_mode():
@@ -183,7 +183,7 @@ def _check(exported: Exported, info: ModelInfo, run: Any) -> None:
 
 
 class _quiet_loggers:
-    """Exporters tell at length what they do; nothing of it is for users."""
+    """Silences the exporters' logs, which are of no use to users."""
 
     def __enter__(self) -> None:
         self.before = logging.root.manager.disable

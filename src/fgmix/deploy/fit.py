@@ -1,8 +1,8 @@
-"""`fgmix fit`: from a dataset to a model in use, with an honest estimate of what it does on a domain never seen.
+"""`fgmix fit`: from a dataset to a model, with an estimate of its accuracy on an unseen domain.
 
-1. Every domain is held out in turn: a run trains on the others, selects its weights without looking at it, and predicts
-   all of it. Those predictions are the estimate, and calibrate the confidence.
-2. A run on all domains, with the same settings, makes the model.
+1. Every domain is held out in turn: a run trains on the others, selects its weights without it, and predicts all of its
+   samples. These predictions give the estimate and calibrate the confidence.
+2. A run on all domains, with the same settings, gives the model.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ OWN = (
     ".*.tmp*",
     "*.onnx",
     "*.pt2",
-)  # patterns of a model's own files
+)  # patterns of the files in a model's folder
 
 
 def fit(
@@ -65,15 +65,15 @@ def fit(
     progress: bool = True,
     **options: Any,
 ) -> Model:
-    """Train a model on all domains; interrupted, it resumes when called again. Behind `fgmix fit`.
+    """Train a model on all domains, as `fgmix fit` does; if interrupted, the same call resumes.
 
     Args:
         data: a folder `domain/class/image`, a CSV manifest, an .npz file, a registered name, or a dataset in memory.
-        out: the model's folder. Its runs are kept in it and may be deleted once the model is there.
+        out: the model's folder. It also contains the runs, which may be deleted once the model is complete.
         algorithm: a registered method.
-        estimated: hold every domain out once for the estimate; without it, nothing is known about unseen domains and
-            the confidence is not calibrated.
-        terms: when to trust the model, and what its card says of its use; its fields may also be given by name
+        estimated: hold every domain out once for the estimate; without it, the accuracy on unseen domains is not
+            measured and the confidence is not calibrated.
+        terms: when to trust the model, and its use for the card; its fields may also be given by name
             (`min_confidence`, `target_accuracy`, `licence`, `intended_use`).
         device: as in `fgmix.train`.
         progress: show progress bars.
@@ -134,8 +134,8 @@ def _made(
     device: str,
     progress: bool,
 ) -> Model:
-    """The model, from runs in `folder` that are trained or, where they are finished, read."""
-    # Kept until the end: the runs share the features of a frozen backbone, which are computed here.
+    """The model, from the runs in `folder`: finished ones are read, others trained."""
+    # Kept until the end: it computes the features of a frozen backbone, which the runs share.
     prepared = prepare(spec, dataset, device=device, progress=progress)
     held_out = [(name,) for name in dataset.domain_names] if estimated else []
     specs = [replace(spec, test_domains=names) for names in (*held_out, ())]
@@ -151,12 +151,12 @@ def _made(
 
 
 def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> None:
-    """There must be something to tell apart, and holding samples and a domain out must leave enough."""
+    """Require two classes, and enough samples and domains after holding some out."""
     split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     if len(dataset.classes) < 2:
         raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
     if spec.frozen:
-        new_algorithm(spec, len(dataset.classes), len(dataset.domains))  # refuses methods that need images
+        new_algorithm(spec, len(dataset.classes), len(dataset.domains))  # raises an error for methods that need images
     if estimated:
         hint = "The estimate holds a domain out: choose a method for fewer domains (erm), or pass --no-estimate."
         check_domains(spec.algorithm, len(dataset.domains) - 1, hint)
@@ -164,7 +164,7 @@ def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> 
 
 
 def _check_foreign(out: Path) -> None:
-    """Never write among what is not a model's: the rest of a kill is, and what was exported is."""
+    """Never write to a folder of other files; those of an interrupted fit and of an export are allowed."""
     own = [path for name in OWN for path in out.glob(name)]
     foreign = sorted(path.name for path in out.iterdir() if path not in own)
     if foreign and not (out / INFO).exists():
@@ -174,7 +174,7 @@ def _check_foreign(out: Path) -> None:
 
 
 def _check_same(out: Path, spec: ResolvedSpec, estimated: bool, terms: Terms) -> None:
-    """Never write over another model: it may be in use, and exported."""
+    """Never overwrite another model, which may be in use."""
     if not (out / INFO).exists():
         return
     made = read_info(out)
@@ -187,7 +187,7 @@ def _check_same(out: Path, spec: ResolvedSpec, estimated: bool, terms: Terms) ->
 
 
 def _run(spec: RunSpec, folder: Path, dataset: DomainDataset, device: str, bar: Progress) -> OpenedRun:
-    """A run, trained or read; the bar counts its steps in any case."""
+    """A run, trained or read; the bar counts its steps in both cases."""
     before = bar.done
     record = train(spec, folder, dataset=dataset, device=device, progress=bar)
     _check_finished(record)
@@ -211,11 +211,11 @@ def _check_finished(record: RunRecord) -> None:
 
 
 def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms: Terms, notes: Sequence[str]) -> Model:
-    """The whole model: a frozen backbone is part of it, so that it takes the samples of `dataset` as they are."""
+    """The complete model: it includes a frozen backbone, so that it accepts the samples of `dataset`."""
     record = run.record
     algorithm = run.algorithm(*selected(record))
     familiar = familiar_to(run, algorithm)
-    if found:  # novel is what would be novel even in a new domain
+    if found:  # novel: even for a sample of a new domain
         code, features = found.trust.limits
         familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)
     temperature, standard = found.temperature if found else 1.0, run.prepared.standard
@@ -246,7 +246,7 @@ def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms
 
 
 def date_of(run: OpenedRun) -> str:
-    """The day on which a run ended: a model that is made again from its runs is the same."""
+    """The day on which a run ended, so that the same runs give the same model."""
     return datetime.fromtimestamp(run.files.record.stat().st_mtime, UTC).date().isoformat()
 
 
@@ -257,6 +257,6 @@ def counts_of(dataset: DomainDataset) -> tuple[tuple[int, ...], ...]:
 
 
 def dtype_of(dataset: DomainDataset) -> Dtype:
-    """What the samples were before they were prepared."""
+    """Type of the samples before preprocessing."""
     plain = [d.inputs for d in dataset.domains if isinstance(d.inputs, ArrayInputs) and d.inputs.x.dtype != np.uint8]
     return "float32" if plain else "uint8"

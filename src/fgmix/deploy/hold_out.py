@@ -1,4 +1,4 @@
-"""Predictions for a domain by a run that has never seen it, with their novelty and that of noise."""
+"""Predictions of a run for the domain it held out, with their novelty and that of noise."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from fgmix.metrics import Floats
 from fgmix.runs.opening import OpenedRun, Sample
 from fgmix.runs.record import Model, RunRecord, Which, selected_weights
 
-CODES = 2000  # codes of each domain that say what is familiar: more move the covariance little and take memory
-NOISE, BATCH = 200, 64  # samples of noise that novelty is tested on, and how many at a time
+CODES = 2000  # codes of each domain that `Familiar` is fitted to: more hardly change it and need memory
+NOISE, BATCH = 200, 64  # noise samples that novelty is tested on, and their batch size
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Predictions for one domain by a network that has never seen it.
+    """Predictions for one domain by a network that was not trained on it.
 
     Args:
         domain: its name.
         logits: (n, C) of all of its samples.
-        novelty: its parts (n, 2), see `trust`.
-        y: its labels.
-        in_domain_accuracy: of the same network on held-out samples of the domains it knows.
-        noise: those of noise, (m, 2).
+        novelty: both parts of it (n, 2), see `Familiar.parts`.
+        y: labels.
+        in_domain_accuracy: of the same network on held-out samples of its source domains.
+        noise: both parts of the novelty of noise, (m, 2).
     """
 
     domain: str
@@ -48,17 +48,17 @@ class HeldOut:
 
 
 def selected(record: RunRecord) -> tuple[Which, Model]:
-    """The weights that a run ends with: the averaged ones where there are any, at the step that validation selects."""
+    """The selected weights of a run: averaged if it averages; at the selected step, or SWAD's own average."""
     model = record.models[-1]
     return selected_weights(model), model
 
 
 def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
-    """Predict the domain that a finished run has held out.
+    """Predict the domain that a finished run held out.
 
     Args:
         run: the run.
-        noise: of a run on a frozen backbone, features of noise images (`noise_features`).
+        noise: for a run on a frozen backbone, features of noise images (`noise_features`).
     """
     which, model = selected(run.record)
     algorithm = run.algorithm(which, model)
@@ -84,13 +84,13 @@ def in_domain_accuracy(run: OpenedRun) -> float:
 
 
 def in_domain_value(run: OpenedRun) -> float:
-    """The metric that the run is selected by, likewise."""
+    """The same for the metric that selects the run's weights."""
     _, model = selected(run.record)
     return run.record.selected(model).validation(run.sources, model)
 
 
 def familiar_to(run: OpenedRun, algorithm: Algorithm) -> Familiar:
-    """What the run's source domains look like to its network."""
+    """A `Familiar` of the run's source domains, from codes of its network."""
     seen, new = (run.sample(run.sources, part, limit=CODES) for part in ("train", "holdout"))
     spec = run.record.spec
     on_features = spec.frozen or len(spec.input_shape) == 1
@@ -105,6 +105,6 @@ def _codes(sample: Sample, algorithm: Algorithm) -> Floats:
 
 @torch.no_grad()
 def _predict(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
-    """Logits and novelty of a batch. Codes are not kept: 2,048 numbers of 170,000 images are gigabytes."""
+    """Logits and novelty of a batch. Codes are not kept: 170,000 codes of 2,048 numbers are gigabytes."""
     z = algorithm.featurizer(x.to(next(algorithm.parameters()).device)).float()
     return algorithm.classifier(z).cpu().double().numpy(), familiar.parts(z.cpu().double().numpy(), x.numpy())

@@ -1,4 +1,4 @@
-"""What is known about a model: `model.json`."""
+"""The content of `model.json`: how a model was trained, and what to expect of it."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ INFO = "model.json"
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is known about a model; `model.json`.
+    """The content of `model.json`.
 
     Args:
         spec: the resolved spec of the run that made it.
-        run: that run's name, a digest of its content.
-        dataset: name of its data.
-        data_fingerprint: digest of its data.
+        run: that run's name, which contains a digest of the spec.
+        dataset: name of the training data.
+        data_fingerprint: digest of the training data.
         kind: images, small_images or features.
-        input_shape: what its network sees.
-        dtype: of the samples that it was trained on; uint8 is scaled to [0, 1], other numbers are taken as they are.
+        input_shape: shape of the network's inputs.
+        dtype: of the training samples; uint8 is scaled to [0, 1], other numbers are not.
         classes: names, in the order of probabilities.
         domains: names of the domains that it was trained on.
-        min_confidence: by class, below it a prediction is not trusted; None: none is.
-        estimate: what to expect of an unseen domain; None if it was not asked for.
+        min_confidence: by class; a prediction below it is not trusted. None: no prediction of the class is trusted.
+        estimate: for an unseen domain; None if it was not measured.
         in_domain_accuracy: on held-out samples of its own domains.
-        notes: what was left out of its data, or is missing in them.
+        notes: on the data, such as files left out, and on the training.
         fgmix_version: the version that made it.
         composition: the runs that it is made of; None for a model of one run.
         date: on which it was trained, such as 2026-01-31.
-        terms: what its maker says of trust and use.
+        terms: options about trust and use.
         counts: samples by domain (row) and class (column).
-        weights_matched: how the initial weights were matched with the backbone's, "by name" or "by order"; None
+        weights_matched: how tensors of a weights file were matched with the backbone's, "by name" or "by order"; None
             without a file.
         in_domain_value: the metric of its estimate on held-out samples of its own domains; None without an estimate.
     """
@@ -98,7 +98,7 @@ class ModelInfo:
 
 
 def read_info(folder: Path) -> ModelInfo:
-    """What is known about the model in a folder."""
+    """Read the `model.json` of a model's folder."""
     if not may_exist(folder / INFO):
         raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
     try:
@@ -115,7 +115,7 @@ def read_info(folder: Path) -> ModelInfo:
 
 
 def broken(folder: Path, error: Exception) -> UserError:
-    reason = str(error).partition("\n")[0].rstrip(".")  # torch goes on for a page
+    reason = str(error).partition("\n")[0].rstrip(".")  # torch's messages may fill a page
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
     return Damaged(
         f"Expected a whole model at {folder}. Found one that is not ({kind}{reason}). "

@@ -1,4 +1,4 @@
-"""A model in use: a folder with weights and what is known about them, and what it predicts."""
+"""A deployed model: its folder (weights and `model.json`) and its predictions."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ WEIGHTS = "weights.safetensors"
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says about n samples.
+    """Predictions of a model for n samples.
 
     Args:
         classes: names, in the order of `probabilities`.
         probabilities: calibrated, (n, C).
-        novelty: (n,), above 1 where a sample looks unlike all that training has seen.
-        min_confidence: the model's, by class.
+        novelty: (n,), above 1 where a sample is unlike the training data.
+        min_confidence: of a trusted prediction, by class; None: no prediction of the class is trusted.
     """
 
     classes: tuple[str, ...]
@@ -53,18 +53,18 @@ class Predictions:
 
     @property
     def labels(self) -> list[str]:
-        """The likeliest class of each."""
+        """The most probable class of each sample."""
         return [self.classes[i] for i in self.probabilities.argmax(axis=1)]
 
     @property
     def confidence(self) -> npt.NDArray[np.float32]:
-        """The likeliest class's probability."""
+        """The probability of the most probable class."""
         found: npt.NDArray[np.float32] = self.probabilities.max(axis=1)
         return found
 
     @property
     def trusted(self) -> npt.NDArray[np.bool_]:
-        """Confident and familiar."""
+        """Which predictions are trusted: confident enough for their class, on a sample that is not novel."""
         least = thresholds(self.min_confidence)[self.probabilities.argmax(axis=1)]
         found: npt.NDArray[np.bool_] = (self.confidence >= least) & (self.novelty <= 1)
         return found
@@ -72,10 +72,10 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Model:
-    """A model and what is known about it.
+    """A trained model.
 
     Args:
-        info: what is known.
+        info: the content of its `model.json`.
         network: in evaluation mode.
     """
 
@@ -86,7 +86,7 @@ class Model:
         """Predict arrays: features (n, f) or images (n, c, h, w), prepared as the training data were.
 
         Args:
-            x: the samples; uint8 if and only if training had uint8, which is scaled to [0, 1].
+            x: the samples: uint8 if training had uint8, which is scaled to [0, 1]; else numbers, taken as they are.
             batch_size: samples per forward pass.
         """
         x = self.as_trained(_array(x))
@@ -95,12 +95,12 @@ class Model:
 
     @property
     def normalisation(self) -> Normalisation:
-        """What images are normalised by, and how they are resized."""
+        """How images are resized and normalised."""
         spec = self.info.spec
         return Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]  # as resolved
 
     def as_trained(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Arrays with the type that training had, if they can be taken for such at all."""
+        """Arrays in the type of the training data; UserError for another shape, or for a type that does not match."""
         if self.info.kind == "images":
             raise UserError("This model takes image files. Found an array. Save it as an image, or export the model.")
         if x.ndim < 2 or x.shape[1:] != self.info.input_shape:
@@ -116,7 +116,7 @@ class Model:
         return x
 
     def predict_inputs(self, inputs: Inputs, *, batch_size: int = 256) -> Predictions:
-        """Predict all samples of `inputs`, cleanly."""
+        """Predict all samples of `inputs`, without augmentation."""
         if type(batch_size) is not int or batch_size < 1:
             raise bad_value("batch_size", "a positive integer", batch_size)
         device = next(self.network.buffers()).device
@@ -138,7 +138,7 @@ class Model:
         self.write(folder)
 
     def write(self, folder: Path) -> None:
-        """Write weights.safetensors and, last, model.json, whose presence means whole; over what is there."""
+        """Write weights.safetensors and, last, model.json, whose presence means complete; replaces existing files."""
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
         data = save(tensors)
         write_bytes(folder / WEIGHTS, data)
@@ -175,7 +175,7 @@ def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ensemble:
 
 
 def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn, and thrown away: the caller's draws go on
+    with torch.random.fork_rng(devices=[]):  # initial weights are random, then replaced: the caller's generator stays
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
         backbone = frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))

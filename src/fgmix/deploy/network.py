@@ -1,4 +1,4 @@
-"""The network of a model: standardisation, features, classifier, calibrated confidence and novelty in one module."""
+"""The network of a model as one module: standardisation, featurizer, classifier, calibration and novelty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fgmix.deploy.novelty import SHORTEST, Familiar
 
 
 class Standardise(nn.Module):
-    """Features as the user gives them → as the network was trained on them: `Standardisation` as a layer."""
+    """`Standardisation` as a layer."""
 
     mean: Tensor
     scale: Tensor
@@ -20,7 +20,7 @@ class Standardise(nn.Module):
 
     def __init__(self, standard: Standardisation) -> None:
         super().__init__()
-        for name in ("mean", "scale", "tail"):  # copies of what ensembles share
+        for name in ("mean", "scale", "tail"):  # copies: members of an ensemble share `standard`
             self.register_buffer(name, torch.tensor(getattr(standard, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -29,19 +29,22 @@ class Standardise(nn.Module):
 
 
 class Network(nn.Module):
-    """Inputs as evaluation sees them → calibrated probabilities (n, C) and novelty (n,).
+    """Inputs → calibrated probabilities (n, C) and novelty (n,).
 
         z = g(x),    p = softmax(h(z) / T)
         novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, q/‖z‖, ‖z‖/r)² / limit,    of features at least ‖x‖² / size
                                                                                         where that is above 1
 
+    with x the inputs after backbone and standardisation. Inputs are normalised images, or features as the user gives
+    them.
+
     Args:
         featurizer: g.
         classifier: h.
         temperature: T.
-        familiar: center, m_c, W, q, r, the limit and the size; see `trust`.
-        standard: what features are standardised by before g; None for images, and where they are taken as they are.
-        backbone: frozen network whose features of images g takes; None where g takes the inputs.
+        familiar: center, m_c, W, q, r, the limit and the size; see `novelty`.
+        standard: standardisation of the features before g; None for none.
+        backbone: frozen network whose features of images are the inputs of g; None for none.
     """
 
     temperature: Tensor
@@ -83,7 +86,7 @@ class Network(nn.Module):
         length = torch.linalg.vector_norm(z, dim=1).clamp(min=SHORTEST)
         white = (z / length[:, None] - self.center) @ self.whitening.T
         nearest = (self.means.square().sum(1) - 2 * white @ self.means.T).argmin(1)
-        # Of differences: where classes lie far apart, the squares above leave no digit of single precision for them.
+        # From differences: for distant classes, the expanded squares above lose all digits in single precision.
         novelty = (white - self.means[nearest]).square().sum(1) / self.limit
         novelty = novelty * torch.maximum(self.usual / length, length / self.reach).clamp(min=1) ** 2
         if self.on_features:
@@ -93,7 +96,7 @@ class Network(nn.Module):
 
 
 class Ensemble(nn.Module):
-    """Several networks as one: probabilities of the mean of their logits, and the mean of their novelties.
+    """Several networks as one: softmax of the mean of their logits, and the mean of their novelties.
 
     Args:
         members: the networks.

@@ -1,4 +1,4 @@
-"""Inputs without content, which no model should trust itself on."""
+"""Noise inputs, to test novelty: predictions for them should not be trusted."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BATCH = 64  # images per forward pass
 
 
 def noise_like(x: Tensor, n: int, seed: int = 0) -> Tensor:
-    """Noise of the range of given samples: half of it pixels of random colours, half plain images of one colour each.
+    """Noise in the range of given samples: half images of random pixels, half images of one random colour each.
 
-    Features are drawn independently of each other, each with its own mean and variance.
+    Features are Gaussian and independent, each with its own mean and variance.
 
     Args:
-        x: samples (m, f) or (m, c, h, w), as a network sees them.
-        n: how much noise.
-        seed: of the draw.
+        x: samples (m, f) or (m, c, h, w), as input to a network.
+        n: number of noise samples.
+        seed: of the random numbers.
 
     Example:
         >>> noise_like(torch.rand(9, 3, 8, 8), 4).shape
@@ -37,7 +37,7 @@ def noise_like(x: Tensor, n: int, seed: int = 0) -> Tensor:
 
 @torch.inference_mode()
 def noise_features(spec: ResolvedSpec, n: int, device: torch.device) -> Tensor:
-    """What the frozen backbone of a run makes of noise images, (n, d): not standardised, and the same in every run.
+    """Features of noise images from the frozen backbone of a run, (n, d): not standardised, the same in every run.
 
     Args:
         spec: of a run with `frozen`.
@@ -52,11 +52,11 @@ def noise_features(spec: ResolvedSpec, n: int, device: torch.device) -> Tensor:
 
 
 def noise_for(run: OpenedRun, n: int, features: Tensor | None = None) -> Tensor:
-    """Noise as the network of a run sees it: like samples of its source domains, or features of noise images.
+    """Noise inputs for the network of a run: in the range of its source domains, or given features, standardised.
 
     Args:
         run: the run.
-        n: how much noise, where it is drawn here.
+        n: number of noise samples, without `features`.
         features: of noise images, for a run on a frozen backbone.
     """
     if features is None:

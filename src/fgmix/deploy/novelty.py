@@ -1,13 +1,14 @@
-"""How far a sample lies from all seen in training.
+"""Novelty: how far a sample is from the training data.
 
     u = z / ‖z‖                              the code's direction: lengths differ too much for one covariance
-    m(u) = min_c (u − μ_c)ᵀ Σ⁻¹ (u − μ_c)    μ_c: mean direction of class c, Σ: covariance around their class's mean
-    ℓ(z) = max(1, q/‖z‖, ‖z‖/r)              q, r: median and 99 % quantile of the codes' lengths. Codes of inputs
-                                             without content are short; those of inputs far outside are long.
-    novelty = m(u) · ℓ(z)² / limit           limit: what 99 % of known domains' held-out samples stay below
+    m(u) = min_c (u − μ_c)ᵀ Σ⁻¹ (u − μ_c)    μ_c: mean direction of class c, Σ: covariance around the class means
+    ℓ(z) = max(1, q/‖z‖, ‖z‖/r)              q, r: median and 99 % quantile of ‖z‖ on held-out samples. Codes of inputs
+                                             without content are short; those of extreme inputs are long.
+    novelty = m(u) · ℓ(z)² / limit           limit: 99 % quantile on held-out samples of the source domains
 
-The code of features far outside, such as those in other units, may be that of a class. Where the network takes features
-x, not images, novelty is therefore at least ‖x‖² / size if that is above 1, with a size of twice what 99 % stay below.
+Extreme features, such as those in other units, may have the code of a class. If the inputs x of the network are
+features, not images, novelty is therefore at least ‖x‖² / size where that is above 1; size is twice the 99 % quantile
+of ‖x‖².
 
 Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
 https://arxiv.org/abs/1807.03888; Müller and Hein, "Mahalanobis++", 2025, https://arxiv.org/abs/2505.18032 (directions
@@ -23,23 +24,23 @@ import numpy as np
 from fgmix.data._dataset import Indices
 from fgmix.metrics import Floats
 
-KNOWN = 0.99  # share of known domains' held-out samples that count as familiar
-SHORTEST = 1e-12  # length of a code that has a direction
-MARGIN = 2.0  # times the squared length of usual features from which they lie far outside: domains differ in it
+KNOWN = 0.99  # share of the source domains' held-out samples that count as familiar
+SHORTEST = 1e-12  # minimum length of a code, so that it has a direction
+MARGIN = 2.0  # times the quantile of ‖x‖² from which features count as novel: domains differ in it
 
 
 @dataclass(frozen=True)
 class Familiar:
-    """Directions of codes that training has seen, as Gaussians around class means with one covariance.
+    """Directions of codes of the training data, as Gaussians around class means with one covariance.
 
     Args:
-        center: mean of all directions, (d,); distances do not depend on it, but single precision likes small numbers.
+        center: mean of all directions, (d,); distances do not depend on it, but it improves single precision.
         means: W (μ_c − center) of the classes that occur, (C', d).
         whitening: W with WᵀW = Σ⁻¹, (d, d).
-        usual: length q, below which codes are the more novel the shorter they are.
-        reach: length r, above which codes are the more novel the longer they are.
-        limit: squared distance that counts as novel.
-        size: squared length of the features that counts as novel; infinite for images.
+        usual: length q; shorter codes are more novel.
+        reach: length r; longer codes are more novel.
+        limit: squared distance above which a code is novel.
+        size: squared length above which features are novel; infinite for images.
     """
 
     center: Floats
@@ -51,7 +52,7 @@ class Familiar:
     size: float = np.inf
 
     def parts(self, z: Floats, x: Floats) -> Floats:
-        """Both parts of the novelty (n, 2) of codes z (n, d) and of what they were computed from, x (n, …)."""
+        """Both parts of the novelty (n, 2): of the codes z (n, d), and ‖x‖² / size of the inputs x (n, …)."""
         return np.stack([self.novelty(z), squared_lengths(x) / self.size], axis=1)
 
     def novelty(self, z: Floats) -> Floats:
@@ -64,14 +65,14 @@ class Familiar:
 
 
 def fit_familiar(z: Floats, y: Indices, held_out: Floats, features: Floats | None = None) -> Familiar:
-    """Learn what is familiar.
+    """Fit a `Familiar` to the codes of source domains.
 
     Args:
         z: codes (n, d) of training samples.
         y: their labels.
-        held_out: codes of samples of the same domains that the network was not trained on: they set the limit, for
-            codes of training samples lie closer to their means than new ones of the same kind do.
-        features: what these codes were computed from, (m, f); None for images.
+        held_out: codes of samples of the same domains that were not trained on. They set q, r and the limit: codes of
+            training samples are closer to their means than those of new samples.
+        features: inputs of `held_out`, (m, f); None for images.
     """
     from sklearn.covariance import LedoitWolf
 
@@ -81,14 +82,14 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats, features: Floats | Non
     means = np.stack([z[y == c].mean(axis=0) for c in present])
     around = z - means[np.searchsorted(present, y)]
     covariance = LedoitWolf(assume_centered=True).fit(around).covariance_
-    # A floor for directions in which no code moves (dead units): any move there would be infinitely novel.
+    # A floor for directions without variance (dead units): any deviation there would be infinitely novel.
     floor = 1e-6 * max(float(np.trace(covariance)) / len(covariance), 1e-12)
     whitening = np.linalg.inv(np.linalg.cholesky(covariance + floor * np.eye(len(covariance))))
     center = z.mean(axis=0)
     bare = Familiar(center, (means - center) @ whitening.T, whitening, usual, reach, 1.0)
     limit = float(np.quantile(bare.novelty(held_out), KNOWN))
     size = np.inf if features is None else MARGIN * float(np.quantile(squared_lengths(features), KNOWN))
-    return replace(bare, limit=max(limit, 1e-30), size=max(size, 1e-30))  # 0 where all codes are one
+    return replace(bare, limit=max(limit, 1e-30), size=max(size, 1e-30))  # 0 if all codes are equal
 
 
 def squared_lengths(x: Floats) -> Floats:

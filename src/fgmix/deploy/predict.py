@@ -1,4 +1,4 @@
-"""`fgmix predict`: rows about images in files and folders, or about arrays in an .npz file."""
+"""`fgmix predict`: one row per image in files and folders, or per row of an array in an .npz file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fgmix.errors import UserError, reason_of, unknown
 from fgmix.progress import Progress
 from fgmix.spreadsheets import cell
 
-BATCH = 64  # images decoded and predicted at a time: a bound on memory
+BATCH = 64  # images decoded and predicted at a time, which bounds the memory
 Row = dict[str, Any]
 Format = Literal["csv", "jsonl"]
 
@@ -35,12 +35,12 @@ Format = Literal["csv", "jsonl"]
 def predict_paths(
     model: Model, paths: Sequence[Path], *, probabilities: bool = False, progress: bool = True
 ) -> Iterator[Row]:
-    """A row for every image or array row, in order; what cannot be predicted gets one with the reason.
+    """A row for every image or array row, in order, with an error if it cannot be predicted.
 
     Args:
         model: the model.
         paths: image files, folders of them and CSV manifests with a column `path`; or one .npz file with X.
-        probabilities: also give every class's.
+        probabilities: also give the probability of every class.
         progress: show a bar.
     """
     if any(path.suffix.lower() == ".npz" for path in paths):
@@ -59,7 +59,7 @@ def predict_paths(
 
 
 def image_files(paths: Sequence[Path]) -> list[Path]:
-    """Files as given, there or not; folders as all images below them in sorted order; manifests as what they name."""
+    """Given files, whether or not they exist; all images below given folders, sorted; files named in manifests."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -76,7 +76,7 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _refuse(error: OSError) -> None:
-    """A folder that is closed to this user is named: what is in it must not be left out in silence."""
+    """Raise an error for a folder that cannot be read, so that its images are not skipped silently."""
     raise UserError(
         f"Expected a folder that can be read at {error.filename}. It cannot ({reason_of(error)}). Change its "
         "permissions, or name other folders."
@@ -85,7 +85,7 @@ def _refuse(error: OSError) -> None:
 
 @dataclass
 class Written:
-    """How many rows were written, how many of them could not be predicted, and the first of these."""
+    """Number of rows written, how many of them have an error, and the first of these."""
 
     rows: int = 0
     failed: int = 0
@@ -99,12 +99,12 @@ class Written:
 
 
 def write_rows(rows: Iterator[Row], file: IO[str], format: Format = "csv") -> Written:
-    """Write rows as they come.
+    """Write rows one by one.
 
     Args:
-        rows: what `predict_paths` gives.
-        file: where to.
-        format: "csv", or "jsonl" for a JSON object per line, in which numbers are numbers and what is missing is null.
+        rows: from `predict_paths`.
+        file: an open text file.
+        format: "csv", or "jsonl" for a JSON object per line, with typed values and null for missing ones.
     """
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
@@ -123,7 +123,7 @@ def write_rows(rows: Iterator[Row], file: IO[str], format: Format = "csv") -> Wr
 
 
 def _typed(name: str, value: Any) -> Any:
-    """A value of a CSV row as JSON has it."""
+    """A value of a CSV row in its JSON type."""
     if value == "":
         return None
     if name == "trusted":
@@ -143,7 +143,7 @@ def _image_rows(model: Model, files: Sequence[Path], probabilities: bool) -> lis
 
 
 def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) -> ImageInputs:
-    """Decoded images in memory, prepared exactly as evaluation prepares those of the cache."""
+    """Decoded images in memory, with the same preprocessing as in evaluation."""
     lengths = np.array([image.size for image in pixels], dtype=np.int64)
     images = DecodedImages(
         key="",
@@ -166,7 +166,7 @@ def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
     finite = finite_rows(x)
     errors = np.where(finite, "", "NaN or infinity").astype(object)
     predicted = model.predict(x[finite])
-    sane = np.isfinite(predicted.confidence)
+    sane = np.isfinite(predicted.confidence) & np.isfinite(predicted.novelty)
     errors[np.flatnonzero(finite)[~sane]] = "numbers too large for the network"
     names = [{"row": i} for i in range(len(x))]
     kept = replace(predicted, probabilities=predicted.probabilities[sane], novelty=predicted.novelty[sane])
@@ -174,7 +174,7 @@ def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
 
 
 def _rows(names: Sequence[Row], errors: Sequence[str], predicted: Predictions, probabilities: bool) -> Iterator[Row]:
-    """A row for each name, all with the same columns; `predicted` is about those without an error, in order."""
+    """A row for each name, all with the same columns; `predicted` has those without an error, in order."""
     shares = [f"p({name})" for name in predicted.classes] if probabilities else []
     blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *shares], "")
     found = zip(

@@ -1,14 +1,15 @@
-"""`fgmix soup`: one model of several finished runs, by the mean of their weights or of their logits.
+"""`fgmix soup`: combine several finished runs into one model, by the mean of their weights or of their logits.
 
     uniform     θ̄ = mean of all θ_i
-    greedy      runs in the order of their validation accuracy; each joins the mean if that does not lower the mean's
+    greedy      runs in the order of their validation accuracy (or other metric); each is added if that of the mean does
+                not fall
     ensemble    o(x) = mean of h_i(g_i(x))
 
 Ramé et al., "Diverse Weight Averaging for Out-of-Distribution Generalization" (DiWA), 2022,
 https://arxiv.org/abs/2205.09739; Wortsman et al., "Model Soups", 2022, https://arxiv.org/abs/2203.05482; Arpit et al.,
 "Ensemble of Averages" (EoA), 2022, https://arxiv.org/abs/2110.10832, whose members are averaged models.
 
-Weights can be averaged only where runs started from the same ones; logits always.
+Weights can be averaged only if the runs started from the same initial weights; logits need only the same network.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import get_args
 
 import torch
@@ -34,6 +36,7 @@ from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.soup_runs import check_alike, common_weights, find_runs
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.files import checked_path, make_folder
+from fgmix.metrics import Metric
 from fgmix.progress import Progress
 from fgmix.runs.averaging import predictor_tensors
 from fgmix.runs.evaluation import Part, Predict, Score, score_parts, with_tensors
@@ -61,18 +64,18 @@ def soup(
     device: str = "auto",
     progress: bool = True,
 ) -> Model:
-    """Make a model of finished runs, evaluate it on the domains that they held out, and save it.
+    """Combine finished runs into a model, evaluate it on the domains that they held out, and save it.
 
     Args:
         runs: folders of runs, or folders that contain them.
-        out: the model's folder, new or empty; it gets a record too, so that `fgmix report` shows it.
+        out: the model's folder, new or empty; also contains a record, for `fgmix report`.
         kind: "uniform" or "greedy", which average weights, or "ensemble".
-        weights: "raw", "swa" or "swad"; by default the average where all runs have one.
+        weights: "raw", "swa" or "swad"; None for the average if all runs have one, else raw.
         algorithm: only runs of this method; None for all.
-        test_domains: only runs that hold these domains out, and no other; all runs if empty.
+        test_domains: only runs that hold out exactly these domains; all runs if empty.
         trial_seed: only runs of this trial; None for all.
-        dataset: the dataset, or where it lies now; None for where the runs had it.
-        data_root: the folder of the datasets, where it moved.
+        dataset: the dataset or its path; None for the path in the runs.
+        data_root: the folder of the datasets, if it has moved.
         device: as in `fgmix.train`.
         progress: show a bar.
     """
@@ -99,19 +102,24 @@ def soup(
 
 @dataclass(frozen=True)
 class _Pot:
-    """The runs of a soup, of which one is opened: they share its data.
+    """The runs of a soup. Only the first is opened: all have the same data.
 
     Args:
-        first: the one.
-        data: the dataset as it was loaded, before anything was standardised.
-        records: all, by name.
-        weights: which weights of each.
+        first: the first run.
+        data: the dataset as it was loaded, not standardised.
+        records: of all runs, by name.
+        weights: which weights of each run.
     """
 
     first: OpenedRun
     data: DomainDataset
     records: Mapping[str, RunRecord]
     weights: Weights
+
+    @property
+    def metric(self) -> Metric:
+        """What all runs are selected by."""
+        return self.first.record.spec.metric
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -126,7 +134,7 @@ class _Pot:
         return run.algorithm(selected_weights(self.weights), self.weights)
 
     def tensors(self, name: str) -> Tensors:
-        """What a run's predictions depend on; UserError if its network is another than the first one's."""
+        """Tensors of a run's network; UserError if the network differs from that of the first run."""
         own, first = self.algorithm(name), self.algorithm(next(iter(self.records)))
         found, expected = predictor_tensors(own), predictor_tensors(first)
         if {key: t.shape for key, t in found.items()} != {key: t.shape for key, t in expected.items()}:
@@ -149,12 +157,12 @@ class _Pot:
         return torch.allclose(one(x), other(x), rtol=1e-3, atol=1e-4)
 
     def validation(self, name: str) -> float:
-        """A run's own validation accuracy, of the weights that are used."""
+        """Validation accuracy (or other metric of the run) of a run's own weights."""
         record = self.records[name]
         return record.selected(self.weights).validation(record.sources, self.weights)
 
     def scores(self, predict: Predict, *, unseen: bool = False) -> dict[tuple[str, str], Score]:
-        """Scores on the sources' holdouts, and on both parts of the test domains if asked, by domain and part."""
+        """Scores by domain and part: holdouts of the sources, with `unseen` also both parts of the test domains."""
         run = self.first
         keys = [(name, "holdout") for name in run.sources]
         keys += [(name, part) for name in run.test_domains for part in ("train", "holdout") if unseen]
@@ -173,9 +181,9 @@ class _Made:
     """A model of several runs.
 
     Args:
-        networks: the methods that hold its weights: one, or the members of an ensemble.
-        predict: its logits.
-        runs: names of the runs in it.
+        networks: the algorithms with its weights: one, or the members of an ensemble.
+        predict: function that returns its logits.
+        runs: names of the runs used.
     """
 
     networks: Sequence[Algorithm]
@@ -200,7 +208,7 @@ def _greedy(pot: _Pot, progress: bool) -> _Made:
             candidate = Mean(mean.tensors, mean.count if used else 0)
             candidate.add(pot.tensors(name))
             scores = pot.scores(with_tensors(base, candidate.tensors))
-            value = sum(score.accuracy for score in scores.values()) / len(scores)
+            value = fmean(score.counts.value(pot.metric) for score in scores.values())
             if value >= best:
                 used, mean, best = [*used, name], candidate, value
             bar.advance()
@@ -220,14 +228,14 @@ def _ensemble(pot: _Pot, progress: bool) -> _Made:
     with Progress("ensemble", len(names), show=progress) as bar:
         members = []
         for name in names:
-            pot.tensors(name)  # refuses a network of another form
+            pot.tensors(name)  # raises an error for a different network
             members.append(pot.algorithm(name))
             bar.advance()
     return _Made(members, lambda x: torch.stack([m.predict(x) for m in members]).mean(0), names)
 
 
 def mean_of(weights: Iterable[Tensors]) -> Tensors:
-    """The mean of several networks' tensors; integers, such as batch-norm's counters, are the last network's.
+    """The mean of several networks' tensors; integers, such as counters of batch-norm, are those of the last network.
 
     >>> mean_of({"w": torch.tensor([value])} for value in (1.0, 2.0, 6.0))
     {'w': tensor([3.])}
@@ -247,7 +255,7 @@ def _tick(tensors: Tensors, bar: Progress) -> Tensors:
 
 
 def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
-    """The model with what was measured of it, and its record."""
+    """The model with its evaluation, and its record."""
     run, tests = pot.first, pot.first.test_domains
     scores = pot.scores(made.predict, unseen=True)
     composition = Composition(
@@ -258,6 +266,7 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
         validation={name: pot.validation(name) for name in pot.records},
         unseen={name: _whole_accuracy(scores[name, "train"], scores[name, "holdout"]) for name in tests},
         methods=pot.methods,
+        metric=pot.metric,
     )
     spec = _in_tables(pot.records[made.runs[0]].spec, composition)
     dataset = pot.data
@@ -271,7 +280,7 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
         dtype=dtype_of(dataset),
         classes=dataset.classes,
         domains=run.sources,
-        min_confidence=(None,) * len(dataset.classes),  # without held-out domains what confidence is worth is unknown
+        min_confidence=(None,) * len(dataset.classes),  # not calibrated without held-out domains
         estimate=None,
         in_domain_accuracy=sum(scores[name, "holdout"].accuracy for name in run.sources) / len(run.sources),
         notes=dataset.notes,
@@ -287,12 +296,12 @@ def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
 
 
 def _in_tables(spec: ResolvedSpec, composition: Composition) -> ResolvedSpec:
-    """A run's spec as that of the model: one of all hyper-parameter samples is sample 0 of an arm of its own."""
+    """A run's spec as the model's: hyper-parameter sample 0 of an arm named after the composition."""
     return replace(spec, arm=composition.title, hparams_seed=0)
 
 
 def _network(run: OpenedRun, algorithm: Algorithm) -> Network:
-    """A network in use, whose confidence nothing has calibrated."""
+    """A network for deployment, not calibrated (T = 1)."""
     spec = run.record.spec
     backbone = frozen_backbone(spec).to(run.device) if spec.frozen else None
     familiar = familiar_to(run, algorithm)
@@ -300,9 +309,9 @@ def _network(run: OpenedRun, algorithm: Algorithm) -> Network:
 
 
 def _record(pot: _Pot, scores: Mapping[tuple[str, str], Score], composition: Composition) -> RunRecord:
-    """What reports show: an arm of the runs' method, with one evaluation."""
+    """A record for reports: an arm of the runs' method, with one evaluation."""
     run = pot.first
-    # Of several methods the first by name: the row should not depend on which one a test domain's validation prefers.
+    # Of several methods the first by name: the row should not depend on the validation of a test domain's runs.
     first = min(pot.records.values(), key=lambda record: record.spec.algorithm)
     spec = _in_tables(first.spec, composition)
     accuracy: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Which runs a soup is made of: finished ones, alike enough to be averaged."""
+"""Find the finished runs for a soup, and check that they can be combined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fgmix.files import checked_path
 from fgmix.runs.record import RECORD, RunRecord, read_record
 from fgmix.runs.record import Model as Weights
 
-# Fields of the runs' specs that must agree, each group with what it means and what to do.
+# Fields of the runs' specs that must agree: data, network, initial weights.
 _DATA = (
     "test_domains",
     "trial_seed",
@@ -31,11 +31,11 @@ _START = ("pretrained", "weights_digest", "seed", "warmup_head", "freeze")
 
 
 def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]:
-    """The finished runs at these places or directly below them, without diverged ones and without models.
+    """The finished runs in these folders or directly below them, without diverged runs and models.
 
     Args:
         places: folders of runs, or folders that contain them.
-        wanted: fields of their specs, with the values that they should have.
+        wanted: required values of fields of their specs.
     """
     found: dict[Path, RunRecord] = {}
     for place in [checked_path("runs", place) for place in places]:
@@ -45,7 +45,7 @@ def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]
                 f"Expected finished runs at {place}. Found none. Name run folders, or the folder of a sweep."
             )
         for folder in folders:
-            if not (folder / INFO).exists():  # the record of a soup is no run's
+            if not (folder / INFO).exists():  # a folder with a model is a soup, not a run
                 found[folder.resolve()] = read_record(folder)
     done = [record for record in found.values() if record.status == "done"]
     records = [r for r in done if all(getattr(r.spec, name) == value for name, value in wanted.items())]
@@ -58,19 +58,20 @@ def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]
 
 
 def common_weights(records: Sequence[RunRecord], weights: Weights | None) -> Weights:
-    """The weights that were asked for, or the average that all runs have, or else the raw ones."""
+    """The given weights; for None, the average that all runs have, or else the raw weights."""
     if weights is not None:
         for record in records:
-            record.candidates(weights)  # an error names the models that there are
+            record.candidates(weights)  # raises an error if the run lacks them
         return weights
     common: list[Weights] = [model for model in get_args(Weights) if all(model in r.models for r in records)]
     return common[-1]
 
 
 def check_alike(records: Sequence[RunRecord], kind: Kind) -> None:
-    """Refuse runs that no model can be made of, or none that could be trusted."""
+    """Raise an error for runs that cannot be combined, or whose combination could not be evaluated fairly."""
     _agree(records, _DATA, "Use runs on the same data and split: samples that one is trained on must not judge another")
     _agree(records, _NETWORK, "Use runs with one backbone and head")
+    _agree(records, ("metric",), "Use runs that are selected by one metric")
     if kind != "ensemble":
         advice = "Train them from the same initial weights (one --seed; in sweeps --with seed=0), or use --how ensemble"
         _agree(records, _START, advice)

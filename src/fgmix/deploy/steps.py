@@ -1,14 +1,14 @@
-"""How long `fit` and the estimator train where nothing is said: the more data, the more steps.
+"""Default number of steps of `fit` and of the estimator: more data, more steps.
 
     steps = max(default, min(PASSES · n / b, MOST · default)),    rounded up to hundreds
 
-for n samples in the largest domain and batches of b samples per domain: its samples are seen about `PASSES` times, and
-those of other domains more often. The default is that of the kind of data (docs/protocol.md). `fgmix train`, sweeps,
-presets and DomainBed's protocols keep it.
+for n samples in the largest domain and batches of b samples per domain: about `PASSES` epochs of the largest domain,
+and more of the others. The default is that of the kind of data (docs/protocol.md). `fgmix train`, sweeps, presets and
+DomainBed's protocols use the default.
 
-A mean of the weights that begins at step 100 lags behind for as long as they improve, which is most of a run on much
-data: there it begins at step steps/2 − default. Up to twice the default it begins where it always does, because on
-unseen domains a wide average is better than a late one.
+An average of the weights from step 100 on lags behind while they improve, which is most of a long run: there, the
+average starts at step steps/2 − default. Up to twice the default it starts at step 100, because a long average is
+better on unseen domains than a late one.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from fgmix.data import DomainDataset
 from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import RunSpec
 
-PASSES = 20  # over the largest domain, its held-out fifth included
+PASSES = 20  # epochs of the largest domain, counted with its holdout part
 MOST = 10  # times the default
 EVALUATIONS = 20  # of a run that is longer than the default
 
 
 def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
-    """The spec with its number of steps decided by the amount of data, unless the user or a protocol says it, and with
-    the first step of the average, unless the user says another one than the default.
+    """The spec with steps, evaluations and start of the average scaled with the amount of data.
 
-    The same for every domain held out: what is estimated is what is then trained.
+    A spec with `steps`, or with another protocol than clean, is returned unchanged; other values that the user sets
+    are kept. The result does not depend on the domain held out: the estimate is for the settings of the model.
 
     Args:
-        spec: what the user says.
-        dataset: what will be trained on.
+        spec: as the user gives it.
+        dataset: the training data.
 
     Example:
         >>> import numpy as np
@@ -64,7 +64,7 @@ def _averaging_start(spec: RunSpec, least: int) -> int:
 
 
 def note_of(said: RunSpec, scaled: RunSpec) -> list[str]:
-    """What a user should know about a number of steps that the amount of data has decided."""
+    """A note for the user if the number of steps was scaled with the amount of data."""
     if said.steps == scaled.steps:
         return []
     return [f"{scaled.steps:,} steps, scaled with the amount of data; --steps sets another number."]

@@ -1,4 +1,4 @@
-"""What its maker says about a model, beside the run that makes it."""
+"""Options of a model in addition to those of its run: trust, licence, intended use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from fgmix.fields import check_fields, declare
 
-TARGET = 0.9  # accuracy among the trusted
+TARGET = 0.9  # accuracy of trusted predictions
 _GROUP = "Model"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """When to trust a model, and what its card says of its use; each option is declared once.
+    """When to trust a model, and its licence and use for the card; each option is declared once.
 
     Example:
         >>> Terms(target_accuracy=0.99).min_confidence is None

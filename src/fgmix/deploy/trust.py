@@ -1,6 +1,6 @@
-"""When to distrust a prediction: where its confidence is too low for its class, or its sample too novel.
+"""The trust rule: a prediction is trusted if it is confident enough for its class and its sample is not novel.
 
-Thresholds are chosen on domains that were held out, so that the trusted predictions reach a target accuracy there.
+Thresholds are chosen such that trusted predictions reach a target accuracy on held-out domains.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import numpy.typing as npt
 from fgmix.data._dataset import Indices
 from fgmix.metrics import Floats, auroc
 
-FAMILIAR = 0.95, 0.99  # shares of the correct predictions on unseen domains that the two parts of novelty let pass
-INFORMATIVE = 0.6  # AUROC from which novelty counts: 0.5 is a coin
+FAMILIAR = 0.95, 0.99  # shares of correct predictions on held-out domains that are not novel, by part of novelty
+INFORMATIVE = 0.6  # AUROC from which novelty is used: 0.5 is chance
 NEVER = 2.0  # a confidence that no prediction has
-FEWEST = 20  # trusted predictions of held-out domains from which their accuracy means something
+FEWEST = 20  # least number of trusted predictions that their accuracy is estimated from
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Predictions for a domain that was held out, with what is known of each.
+    """Predictions for a domain that was held out.
 
     Args:
-        predicted: the classes, (n,).
+        predicted: classes, (n,).
         confidence: calibrated on other domains, (n,).
-        correct: whether the prediction is, (n,).
-        novelty: its parts, (n, 2).
-        noise: those of noise, (m, 2).
+        correct: whether each prediction is correct, (n,).
+        novelty: both parts of it, (n, 2), see `Familiar.parts`.
+        noise: both parts of the novelty of noise, (m, 2).
     """
 
     predicted: Indices
@@ -44,13 +44,14 @@ class TrustRule:
     """When a prediction is trusted; `choose_rule` makes one.
 
     Args:
-        target: accuracy among the trusted that the confidence was chosen for; None if the confidence was given.
-        min_confidence: what a trusted prediction of any class has at least; None: nothing is trusted.
-        by_class: what a trusted prediction of each class has at least; None: none of the class is trusted.
-        uses_novelty: whether codes tell anything about what is novel.
-        novel_above: parts of novelty above which a sample of a new domain counts as novel.
-        wrong_auroc: P(a wrong prediction is more novel than a correct one), mean over domains; None if never wrong.
-        noise_auroc: P(noise is more novel than a sample), likewise; None if there was no noise.
+        target: target accuracy of trusted predictions; None if the user set the confidence.
+        min_confidence: minimum confidence of trusted predictions of any class; None: nothing is trusted.
+        by_class: minimum confidence of trusted predictions of each class; None: none of the class is trusted.
+        uses_novelty: whether the novelty of codes is informative, and used.
+        novel_above: limit of each part of novelty, above which a sample is novel.
+        wrong_auroc: P(a wrong prediction is more novel than a correct one), mean over domains; None if no domain has
+            both.
+        noise_auroc: P(noise is more novel than a sample), mean over domains; None without noise.
     """
 
     target: float | None
@@ -63,7 +64,7 @@ class TrustRule:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """`novel_above`, infinite for codes that tell nothing."""
+        """`novel_above`, infinite for codes whose novelty is not used."""
         code, size = self.novel_above
         return code if self.uses_novelty else np.inf, size
 
@@ -77,9 +78,9 @@ class TrustRule:
 
 
 def _whole(parts: Floats, limits: tuple[float, float]) -> Floats:
-    """Novelty (n,) from its parts (n, 2): above 1 is novel in a new domain.
+    """Novelty (n,) from its parts (n, 2); above 1 is novel.
 
-    The size of features counts only where it is novel: below, it would hide what codes tell.
+    The size of features counts only above its limit: below, it would mask the novelty of the codes.
     """
     code, size = (parts / limits).T
     found: Floats = np.where(size > 1, np.maximum(code, size), code)
@@ -87,25 +88,25 @@ def _whole(parts: Floats, limits: tuple[float, float]) -> Floats:
 
 
 def thresholds(by_class: Sequence[float | None]) -> Floats:
-    """Least confidences (C,) as numbers that every prediction can be compared with."""
+    """Minimum confidences (C,) as numbers; `NEVER` for None."""
     return np.array([NEVER if least is None else least for least in by_class])
 
 
 def choose_rule(
     judged: Sequence[Judged], classes: int, target: float, min_confidence: float | None = None
 ) -> TrustRule:
-    """The rule under which as many predictions as possible are trusted with the target accuracy among them.
+    """The rule that trusts as many predictions as possible at the target accuracy.
 
-    The least confidence of a class is the lowest at which its predictions reach the target, but not below that at which
-    all predictions together do: a frequent class would lend its accuracy to a rare one, and few predictions of a class
-    reach it by chance. Domains weigh the same. Novelty counts where it tells wrong predictions from correct ones, or
-    noise from samples.
+    The minimum confidence of a class is the lowest at which its predictions reach the target, but not below that at
+    which all predictions together do. By class, because a frequent class would hide a rare one; not below the common
+    one, because few predictions of a class may reach the target by chance. Domains have equal weights. Novelty is used
+    if it separates wrong predictions from correct ones, or noise from samples.
 
     Args:
         judged: domains that were held out.
-        classes: their number.
-        target: accuracy among the trusted.
-        min_confidence: given by the user, in place of the target.
+        classes: number of classes.
+        target: target accuracy of trusted predictions.
+        min_confidence: set by the user, instead of the target.
     """
     code, size = (
         max(1.0, _quantile([j.novelty[j.correct, part] for j in judged], share)) for part, share in enumerate(FAMILIAR)
@@ -138,7 +139,7 @@ def choose_rule(
 
 
 def _least_confidence(judged: Sequence[Judged], chosen: Sequence[npt.NDArray[np.bool_]], target: float) -> float | None:
-    """`least_confidence` of chosen predictions."""
+    """`least_confidence` of the chosen predictions."""
     return least_confidence(
         [j.confidence[which] for j, which in zip(judged, chosen, strict=True)],
         [j.correct[which] for j, which in zip(judged, chosen, strict=True)],
@@ -150,12 +151,12 @@ def _least_confidence(judged: Sequence[Judged], chosen: Sequence[npt.NDArray[np.
 def least_confidence(
     confidence: Sequence[Floats], correct: Sequence[npt.NDArray[np.bool_]], sizes: Sequence[int], target: float
 ) -> float | None:
-    """The least confidence at which the predictions above it reach the target accuracy; None where none does.
+    """The lowest confidence from which on predictions reach the target accuracy; None if there is none.
 
     Args:
         confidence: of each domain's candidates.
-        correct: whether they are.
-        sizes: samples of each domain, candidates or not: domains weigh the same.
+        correct: whether they are correct.
+        sizes: number of samples of each domain, candidates or not: domains have equal weights.
         target: accuracy to reach, on at least `FEWEST` predictions.
 
     Example:
@@ -175,7 +176,7 @@ def least_confidence(
 
 
 def _quantile(values: Sequence[Floats], share: float) -> float:
-    """The value that a share of all stays at or below, each group weighing the same; 0 for none."""
+    """The quantile at `share`, with equal weight for each group; 0 without values."""
     groups = [group for group in values if len(group)]
     if not groups:
         return 0.0

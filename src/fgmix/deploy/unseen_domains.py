@@ -12,7 +12,7 @@ from fgmix.results.unseen import worst_domain
 
 @dataclass(frozen=True)
 class UnseenDomains:
-    """What was measured on each domain by a model that had never seen it; `print` shows it as a table.
+    """Metrics on each domain, of a model trained on the others; `print` shows a table.
 
     Args:
         accuracy: by domain id.

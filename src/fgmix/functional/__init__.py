@@ -1,1 +1,1 @@
-"""Tensor maths that two or more methods share; no state, no settings, no knowledge of algorithms."""
+"""Stateless tensor functions shared by two or more methods; independent of the algorithms."""

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from fgmix.functional.precision import widened
 
-EPS = 1e-5  # DomainBed's, beside the sum of similarities and within the logarithm
+EPS = 1e-5  # DomainBed's ε, added to the sum of similarities and inside the logarithm
 
 
 def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
@@ -17,8 +17,8 @@ def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tens
         s_ij = ½ exp(z_i·z_j / (T ‖z_i‖ ‖z_j‖)),    p_ij = s_ij / (Σ_{m≠i} s_im + ε)
         loss = −1/(n' + 1) Σ_i mean_{j≠i: y_j = y_i} log(p_ij + ε)
 
-    over the n' samples i that have another of their class. The ½ are DomainBed's weights of partners within and beyond
-    the sample's domain; they matter beside ε alone.
+    over the n' samples i with another sample of their class. The factor ½ is DomainBed's weight for pairs within and
+    across domains; it only matters relative to ε.
 
     Khosla et al., "Supervised Contrastive Learning", 2020, https://arxiv.org/abs/2004.11362.
 

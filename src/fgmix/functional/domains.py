@@ -1,4 +1,4 @@
-"""Sums over domains: the risk of each, and distances between every two."""
+"""The risk of each domain, and the mean distance over pairs of domains."""
 
 from __future__ import annotations
 

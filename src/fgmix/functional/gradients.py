@@ -1,4 +1,4 @@
-"""Gradients of every domain, and where they agree."""
+"""Gradients of each domain, and where their signs agree."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def domain_gradients(
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Risk L_e and gradient g_e = ∂L_e/∂θ of every domain.
 
-    A forward and a backward pass per domain: together they touch every sample once, as one joint pass does, while
-    k backward passes through a joint graph would each touch all of them. Batch-norm in training mode therefore sees
-    one domain at a time.
+    One forward and one backward pass per domain: together they process every sample once, as one joint pass does, while
+    each of k backward passes through a joint graph would process all samples. Batch norm in training mode therefore
+    uses the statistics of one domain at a time.
 
-    By `backward`, not by `torch.autograd.grad`: only the former lays a gradient out in memory as its parameter is
-    (channels last, say), and the fused Adam reads both as flat memory.
+    Uses `backward`, not `torch.autograd.grad`: only the former gives a gradient the memory layout of its parameter
+    (such as channels last), and the fused Adam reads both as flat memory.
 
     Args:
         predict: x → logits.
         batches: (x, y) of each domain.
-        parameters: θ. Their `.grad` is overwritten; one that a domain's loss does not reach has gradient zero there.
+        parameters: θ. Their `.grad` is overwritten; a parameter that L_e does not depend on has gradient zero in g_e.
 
     Returns:
         L (k,), detached; and for each domain a list of gradients in the order of `parameters`.
@@ -49,13 +49,13 @@ def domain_gradients(
 
 
 def sign_agreement(g: list[list[Tensor]]) -> list[Tensor]:
-    """s = |mean_e sign g_e|, elementwise: 1 where all domains pull the same way, 0 where they balance.
+    """s = |mean_e sign g_e|, elementwise: 1 where the signs of all domains agree, 0 where they cancel.
 
     Args:
         g: for each domain the gradients of all parameter tensors.
 
     Returns:
-        A tensor for each parameter tensor.
+        s for each parameter tensor.
 
     Example:
         >>> sign_agreement([[torch.tensor([1.0, 1.0, -1.0])], [torch.tensor([2.0, -3.0, 0.0])]])[0].tolist()
@@ -70,13 +70,13 @@ def sign_agreement(g: list[list[Tensor]]) -> list[Tensor]:
 
 
 def masked_mean_(g: list[list[Tensor]], m: list[Tensor]) -> list[Tensor]:
-    """m ⊙ mean_e g_e / (mean(m) + 1e-10): the masked average, scaled up by the share that the mask lets through.
+    """m ⊙ mean_e g_e / (mean(m) + 1e-10): the masked average, divided by the share of elements that pass the mask.
 
-    In place, in the memory of g[0]: on a CPU a fresh tensor costs more to map than to fill.
+    Computed in place, in the memory of g[0]: on a CPU allocating a new tensor takes longer than filling it.
 
     Args:
         g: for each domain the gradients of all parameter tensors; those of the first are overwritten.
-        m: masks in [0, 1], one for each parameter tensor, over which mean(m) is taken.
+        m: masks in [0, 1], one for each parameter tensor; mean(m) is over one tensor.
 
     Example:
         >>> g = [[torch.tensor([1.0, 1.0])], [torch.tensor([3.0, -1.0])]]
@@ -87,13 +87,13 @@ def masked_mean_(g: list[list[Tensor]], m: list[Tensor]) -> list[Tensor]:
     for g_e in g[1:]:
         torch._foreach_add_(total, g_e)
     torch._foreach_mul_(total, m)
-    passed = torch.stack([m_p.mean() for m_p in m])  # on the device: no number of it is needed here
+    passed = torch.stack([m_p.mean() for m_p in m])  # stays on the device: no synchronisation
     torch._foreach_mul_(total, (1 / (len(g) * (passed + 1e-10))).unbind())
     return total
 
 
 def share_passed(m: list[Tensor]) -> Tensor:
-    """The mean of all masks together.
+    """The mean over all elements of all masks.
 
     Example:
         >>> share_passed([torch.tensor([1.0, 0.0, 0.0]), torch.tensor(1.0)]).item()

@@ -1,4 +1,4 @@
-"""Kernel two-sample statistic: the distance of two samples in the feature space of a kernel."""
+"""Maximum mean discrepancy: the distance between two samples in the feature space of a kernel."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 
 from fgmix.functional.precision import widened
 
-BANDWIDTHS = (1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3)  # DomainBed's γ: one of them fits whatever the scale of the codes
+BANDWIDTHS = (1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3)  # DomainBed's γ, for codes of any scale
 
 
 def rbf_kernel(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Tensor:
     """K_ij = Σ_γ exp(−γ ‖x_i − y_j‖²).
 
-    The distances are sums of squared differences. The expansion ‖x‖² + ‖y‖² − 2xᵀy is faster but wrong by 1e-4 at
-    ‖x‖² = 250 in float32, which moves exp(−1000·0) from 1 to 0.89.
+    Distances are computed from differences. The expansion ‖x‖² + ‖y‖² − 2xᵀy is faster but has an error of 1e-4 at
+    ‖x‖² = 250 in float32, which changes exp(−1000·0) from 1 to 0.89.
 
     Args:
-        x: sample (n, d).
-        y: sample (m, d).
-        gammas: inverse squared bandwidths γ.
+        x: codes (n, d).
+        y: codes (m, d).
+        gammas: the γ.
 
     Returns:
         K (n, m).
@@ -37,18 +37,18 @@ def rbf_kernel(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Te
 
 
 def mmd(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Tensor:
-    """Squared maximum mean discrepancy, biased (all pairs count, an element with itself too).
+    """Squared maximum mean discrepancy, biased estimate (pairs of a code with itself count too).
 
         MMD²(x, y) = mean K(x, x) + mean K(y, y) − 2 mean K(x, y)
 
-    Zero for equal samples, never negative beyond rounding.
+    Zero for equal x and y, never negative except for rounding.
 
     Gretton et al., "A Kernel Two-Sample Test", 2012, equation 5.
 
     Args:
-        x: sample (n, d).
-        y: sample (m, d).
-        gammas: inverse squared bandwidths γ of the summed RBF kernels.
+        x: codes (n, d).
+        y: codes (m, d).
+        gammas: the γ of the summed RBF kernels.
 
     Example:
         >>> x = torch.randn(5, 2)

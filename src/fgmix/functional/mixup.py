@@ -1,4 +1,4 @@
-"""Mixing inputs and labels of pairs: what the mixup family shares."""
+"""Mixing inputs and labels of pairs: functions shared by the mixup family."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pair = tuple[Batch, Batch]
 
 
 def sample_beta(alpha: float, *shape: int) -> Tensor:
-    """λ ~ Beta(α, α), drawn on the CPU: the same numbers whichever device trains.
+    """λ ~ Beta(α, α), sampled on the CPU: the same numbers on every device.
 
     Example:
         >>> lam = sample_beta(0.2, 3, 1)
@@ -24,9 +24,9 @@ def sample_beta(alpha: float, *shape: int) -> Tensor:
 
 
 def ring_pairs(batches: list[Batch]) -> list[Pair]:
-    """The domains in a random ring, each paired with the next; k pairs, each cut to the shorter of its two batches.
+    """The domains in random cyclic order, each paired with the next; k pairs, each cut to the shorter of its batches.
 
-    Variant: DomainBed's, which draws one permutation of the domains per step.
+    Variant: DomainBed's, which samples one permutation of the domains per step.
 
     Example:
         >>> batches = [(torch.full((2, 1), float(e)), torch.zeros(2, dtype=torch.long)) for e in range(3)]
@@ -50,7 +50,8 @@ def mixed_cross_entropy(logits: Tensor, y_i: Tensor, y_j: Tensor, lam: Tensor) -
 def mixup_loss(predict: Callable[[Tensor], Tensor], pairs: list[Pair], lam: Tensor) -> Tensor:
     """Mean over pairs p of λ_p·CE(f(x̃), y_i) + (1 − λ_p)·CE(f(x̃), y_j), with x̃ = λ_p·x_i + (1 − λ_p)·x_j.
 
-    Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018. All pairs go through f in one pass.
+    Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, https://arxiv.org/abs/1710.09412. f is evaluated on
+    all pairs in one pass.
 
     Args:
         predict: f, inputs (n, …) → logits (n, C).

@@ -1,4 +1,4 @@
-"""First and second moments of codes, and how far two samples are apart in them."""
+"""First and second moments of codes, and a distance between the moments of two samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def moments(z: Tensor) -> Moments:
 
         μ = mean_i z_i,    C = 1/(n − 1) Σ_i (z_i − μ)(z_i − μ)ᵀ
 
-    Computed in float32 or wider, also under autocast: a covariance is a small difference of large products.
+    Computed in float32 or wider, even under autocast: half precision is too coarse for small differences.
 
     Args:
         z: codes (n, d), at least two.
@@ -43,10 +43,11 @@ def moments(z: Tensor) -> Moments:
 def moment_distance(a: Moments, b: Moments) -> Tensor:
     """mean (μ_a − μ_b)² + mean (C_a − C_b)², the means over the d and the d² entries.
 
-    Sun and Saenko, "Deep CORAL", 2016, has the second term (with 1/4 d² for its mean); the first is DomainBed's.
+    Sun and Saenko, "Deep CORAL", 2016, https://arxiv.org/abs/1607.01719, has the second term (with 1/(4d²) in place of
+    1/d²); the first is DomainBed's.
 
     Args:
-        a: mean and covariance of one sample, as `moments` gives them.
+        a: mean and covariance of one sample, from `moments`.
         b: those of the other.
 
     Example:

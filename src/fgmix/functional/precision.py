@@ -1,4 +1,4 @@
-"""Where autocast's half precision is too coarse."""
+"""Wider precision where the half precision of autocast is too coarse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def widened(x: Tensor) -> Tensor:
-    """x in float32 at least: for differences of nearly equal numbers, of which half precision keeps no digit.
+    """x in float32 at least: for differences of nearly equal numbers, which half precision rounds away.
 
     Example:
         >>> widened(torch.zeros(1, dtype=torch.bfloat16)).dtype, widened(torch.zeros(1, dtype=torch.float64)).dtype

@@ -1,4 +1,4 @@
-"""Style of a feature map: the mean and the deviation of every (sample, channel)."""
+"""Style of a feature map: the mean and standard deviation of every (sample, channel)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ Style = tuple[Tensor, Tensor]
 
 
 def instance_statistics(x: Tensor, eps: float = 1e-5) -> Style:
-    """Mean μ and deviation σ of each (sample, channel) over the map's h·w pixels.
+    """Mean μ and standard deviation σ of each (sample, channel) over the h·w pixels of a map.
 
         μ_nc = mean_hw x,    σ_nc = √(var_hw x + ε), with the unbiased variance (h·w − 1)
 
-    A map of one pixel has no spread: its variance is taken as 0, not as the NaN of 0/0. Half precision is widened
-    to float32 first, because a variance loses most of its digits there.
+    The variance of a map of one pixel is defined as 0 instead of 0/0. Half precision is widened to float32, because
+    a variance loses most of its digits there.
 
-    Ulyanov et al., "Instance Normalization", 2016; Huang and Belongie, "Arbitrary Style Transfer …" (AdaIN), 2017.
+    Ulyanov et al., "Instance Normalization", 2016, https://arxiv.org/abs/1607.08022; Huang and Belongie, "Arbitrary
+    Style Transfer in Real-time with Adaptive Instance Normalization", 2017, https://arxiv.org/abs/1703.06868.
 
     Args:
         x: feature maps (n, c, h, w).
         eps: ε, added to the variance.
 
     Returns:
-        μ and σ, each (n, c, 1, 1). Nothing is detached.
+        μ and σ, each (n, c, 1, 1), not detached.
 
     Example:
         >>> mu, sigma = instance_statistics(torch.tensor([[[[1.0, 3.0]]]]), eps=0.0)
@@ -43,11 +44,11 @@ def restyle(x: Tensor, own: Style, other: Style) -> Tensor:
 
     Args:
         x: feature maps (n, c, h, w).
-        own: (μ, σ) of x, as `instance_statistics` gives them.
-        other: (μ', σ'), the style to take on; same shapes.
+        own: (μ, σ) of x, from `instance_statistics`.
+        other: (μ', σ'), the new style; same shapes.
 
     Returns:
-        Maps of x's shape and dtype.
+        Maps of the shape and dtype of x.
 
     Example:
         >>> x = torch.randn(2, 3, 4, 4)

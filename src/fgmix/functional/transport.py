@@ -28,20 +28,20 @@ def sinkhorn_plan(cost: Tensor, eps: float = 0.05, iterations: int = 20) -> Tens
         u_i ← −log n − log Σ_j exp(v_j − c_ij/ε),   v_j ← −log m − log Σ_i exp(u_i − c_ij/ε),
         P_ij = exp(u_i + v_j − c_ij/ε)
 
-    A constant: by the envelope theorem the gradient of the regularised optimum with respect to the cost is P itself,
-    so nothing is lost by not differentiating through the iterations. At ε = 0.05 and costs up to 1, 20 iterations
-    bring the marginals' error near 1e-9; ε = 1 would blur the plan until the cost of a batch against itself is
-    almost that against another.
+    P is a constant: by the envelope theorem the gradient of the regularised optimum with respect to the cost is P
+    itself, so the iterations need not be differentiated. At ε = 0.05 and costs up to 1, 20 iterations reduce the error
+    of the row sums to 4e-9 for 32 random non-negative codes in R^64. ε = 1 would blur the plan: the cost between a
+    batch and itself would be almost that between two batches.
 
-    Cuturi, "Sinkhorn Distances", 2013.
+    Cuturi, "Sinkhorn Distances", 2013, https://arxiv.org/abs/1306.0895.
 
     Args:
-        cost: c (…, n, m), each leading index a problem of its own, all solved together.
+        cost: c (…, n, m); leading dimensions are independent problems, solved together.
         eps: ε, the weight of the entropy.
-        iterations: sweeps over u and v.
+        iterations: number of updates of u and v.
 
     Returns:
-        P (…, n, m), detached; the columns' sums are exact, the rows' converge.
+        P (…, n, m), detached; column sums are exact, row sums converge.
 
     Example:
         >>> sinkhorn_plan(1 - torch.eye(2), eps=1.0, iterations=1).sum(0).tolist()
@@ -57,15 +57,15 @@ def sinkhorn_plan(cost: Tensor, eps: float = 0.05, iterations: int = 20) -> Tens
 
 
 def transport_cost(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int = 20) -> Tensor:
-    """W(a, b) = Σ P∘c with c the cosine cost and P its `sinkhorn_plan`; the gradient flows through c alone.
+    """W(a, b) = Σ P∘c with c the cosine cost and P its `sinkhorn_plan`; differentiated through c alone.
 
-    Half precision is widened to float32, whatever autocast says: c/ε reaches 40, where bfloat16 steps by a quarter.
+    Half precision is widened to float32, even under autocast: c/ε reaches 40, where the resolution of bfloat16 is ¼.
 
     Args:
         a: codes (…, n, d).
         b: codes (…, m, d).
         eps: ε of the plan.
-        iterations: sweeps of the plan.
+        iterations: those of the plan.
 
     Returns:
         W (…), between 0 and 2.
@@ -85,9 +85,9 @@ def energy_distance(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int 
 
         d(a, b) = W(a₁, b₂) + W(b₁, a₂) − W(a₁, a₂) − W(b₁, b₂),   a = [a₁, a₂],  b = [b₁, b₂]
 
-    Without the last two terms W would reward spread, and would not vanish between equal distributions. They must come
-    from independent batches: W(a, a) of a batch with itself is nearly zero whatever its spread is, because the plan
-    matches every code with itself. Halves are compared crosswise because b_i may be made from a_i (a generated image
+    Without the last two terms the distance would depend on the spread and not vanish between equal distributions. They
+    must come from independent batches: W(a, a) of a batch with itself is nearly zero whatever its spread, because the
+    plan matches every code with itself. Halves are compared crosswise because b_i may be generated from a_i (an image
     from its original), so that a₁ and b₁ are not independent; for b = a the result is exactly zero. A single value may
     be negative; its expectation is not.
 
@@ -97,7 +97,7 @@ def energy_distance(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int 
         a: codes (…, n, d), at least two.
         b: codes (…, m, d), at least two.
         eps: ε of the plans.
-        iterations: sweeps of the plans.
+        iterations: those of the plans.
 
     Returns:
         d (…), between −4 and 4.

@@ -1,8 +1,7 @@
 """Follow runs in TensorBoard, Weights & Biases or MLflow: `fgmix train --log tensorboard`, `fgmix sweep --log mlflow`.
 
-What is logged are the evaluations of `metrics.jsonl`, as they are made. A log lies beside the runs; it is no part of a
-run's record, nor of its identity, and a log that fails does not stop a run. An own target is an `on_evaluation` of
-`fgmix.train`.
+The evaluations of `metrics.jsonl` are logged as they are made. A log is not part of a run's record or name, and an
+error of a log does not stop the run. For another target, pass your own `on_evaluation` to `fgmix.train`.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from fgmix.runs.folder import RunFolder
 from fgmix.runs.record import Evaluation, RunRecord
 from fgmix.runs.spec import ResolvedSpec
 
-NAMES = ("mlflow", "tensorboard", "wandb")  # each a module of this package, a library, and an extra that installs it
+NAMES = ("mlflow", "tensorboard", "wandb")  # each is a module here, a library, and an extra
 
 
 class Target(Protocol):
-    """Where the points of one run are logged."""
+    """A log of one run."""
 
     def has(self, tag: str, step: int) -> bool:
-        """Whether a point is there already, from before the run was interrupted."""
+        """Whether a point was logged before the run was interrupted."""
         ...
 
     def write(self, step: int, points: dict[str, float]) -> None:
@@ -37,7 +36,7 @@ class Target(Protocol):
 
 
 def check(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of targets, each once; UserError for one that is unknown or whose library is not installed."""
+    """The names without duplicates; UserError for an unknown one, or if its library is not installed."""
     for name in names:
         if name not in NAMES:
             raise unknown("target of --log", name, NAMES)
@@ -53,7 +52,7 @@ class Log:
 
     Args:
         names: of the targets.
-        out: the folder of runs, in which targets that write files have a folder of their own.
+        out: the folder of runs, which also contains the folders of targets that write files.
 
     Example:
         >>> from pathlib import Path
@@ -65,7 +64,7 @@ class Log:
         self.out = out
         self.waiting = list(names)
         self.open: dict[str, Target] = {}
-        self.done: set[tuple[str, int]] = set()  # targets and steps that need no second look
+        self.done: set[tuple[str, int]] = set()  # targets and steps that are logged
 
     def __enter__(self) -> Log:
         return self
@@ -76,11 +75,11 @@ class Log:
                 target.close()
 
     def __call__(self, spec: ResolvedSpec, evaluation: Evaluation) -> None:
-        """Log an evaluation; with the first one, those that the run made before it was interrupted."""
+        """Log an evaluation; the first call also logs those from before an interruption."""
         self._write(spec, [evaluation])
 
     def complete(self, record: RunRecord) -> None:
-        """Log what is missing of a finished run."""
+        """Log the missing evaluations of a finished run."""
         self._write(record.spec, record.evaluations)
 
     def _write(self, spec: ResolvedSpec, evaluations: Sequence[Evaluation]) -> None:
@@ -106,7 +105,7 @@ class Log:
 
     @contextmanager
     def _sparing_the_run(self, name: str) -> Iterator[None]:
-        """What a target's library raises ends its log, not the run."""
+        """An error of a target's library ends its log, not the run."""
         try:
             yield
         except Exception as error:

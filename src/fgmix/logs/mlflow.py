@@ -1,7 +1,7 @@
-"""MLflow: a run of ours is a run of the experiment `fgmix`.
+"""MLflow: a run of fgmix is a run in the experiment `fgmix`.
 
 The address of the tracking server (MLFLOW_TRACKING_URI) and the experiment (MLFLOW_EXPERIMENT_NAME) are MLflow's own
-settings; without an address, the runs lie in the folder `mlruns` beside ours.
+settings; without an address, MLflow's runs are in the folder `mlruns` in the folder of runs.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from mlflow.entities import Metric, Param, Run
 
 from fgmix.runs.spec import ResolvedSpec
 
-TAG = "fgmix.run"  # holds the name of our run, by which it is found again
+TAG = "fgmix.run"  # the name of the fgmix run, to find it again
 PARAMETERS = ("algorithm", "dataset_name", "backbone", "steps", "batch_size", "seed", "trial_seed", "hparams_seed")
 
 
 class MLflow:
-    """A run of MLflow.
+    """The MLflow run of one fgmix run.
 
     Args:
         out: the folder of runs.
-        spec: of the run; its settings become parameters.
+        spec: of the run; its main fields and settings become parameters.
     """
 
     def __init__(self, out: Path, spec: ResolvedSpec) -> None:
@@ -66,11 +66,11 @@ class MLflow:
 
 
 def _files(out: Path) -> str:
-    """Address of a store of plain files, in which the processes of a sweep do not wait for each other."""
-    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 maintains it, but asks
+    """Address of a file store, in which the processes of a sweep do not block each other."""
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 requires it for file stores
     return (out / "mlruns").absolute().as_uri()
 
 
 def _key(tag: str) -> str:
-    """A tag without the characters that MLflow refuses, such as the % of `-90%`."""
+    """A tag without the characters that MLflow rejects, such as the % in `-90%`."""
     return re.sub(r"[^\w./: -]", "_", tag)

@@ -12,7 +12,7 @@ class TensorBoard:
     """The event files of one run.
 
     Args:
-        folder: of the run among those of other runs.
+        folder: of the run's event files.
     """
 
     def __init__(self, folder: Path) -> None:

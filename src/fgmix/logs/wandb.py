@@ -1,4 +1,4 @@
-"""Weights & Biases: a run of ours is a run there, with an id of its own, in the project `fgmix`.
+"""Weights & Biases: a run of fgmix is a run in the project `fgmix`, with the digest of its spec as id.
 
 The account, the project (WANDB_PROJECT) and whether anything is sent (WANDB_MODE=offline) are wandb's own settings.
 """
@@ -14,17 +14,17 @@ from fgmix.runs.spec import ResolvedSpec
 
 
 class WandB:
-    """A run of Weights & Biases.
+    """The Weights & Biases run of one fgmix run.
 
     Args:
-        out: the folder of runs, in which wandb makes its own folder.
-        spec: of the run, which becomes its configuration.
+        out: the folder of runs, in which wandb creates its own folder.
+        spec: of the run, logged as its configuration.
     """
 
     def __init__(self, out: Path, spec: ResolvedSpec) -> None:
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "fgmix"),
-            id=spec.name.rpartition("-")[2],  # the digest: an id may hold no other character of a domain's name
+            id=spec.name.rpartition("-")[2],  # the digest: an id may not contain all characters of a domain's name
             name=spec.name,
             group=spec.dataset_name,
             config=spec.as_dict(),
@@ -33,7 +33,7 @@ class WandB:
         )
 
     def has(self, tag: str, step: int) -> bool:  # noqa: ARG002
-        """A run that is resumed begins behind its last step. One that is offline begins at 0 and is whole by itself."""
+        """A resumed run starts after its last logged step; an offline run starts at 0 and is logged as a whole."""
         return bool(step < self.run.starting_step)
 
     def write(self, step: int, points: dict[str, float]) -> None:

@@ -1,6 +1,6 @@
 """The parts of FGMix, each usable alone: same-class tuples, scores, weights, flatness, prior.
 
-They accept tensors and a classifier, work in any training loop, and draw from `generator` where one is given.
+They accept tensors and a classifier, work in any training loop, and take random numbers from `generator` if given.
 """
 
 from fgmix.mixing._heads import block_sizes as block_sizes

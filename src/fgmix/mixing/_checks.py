@@ -1,4 +1,4 @@
-"""What `FGMix` refuses, each with a sentence. No check waits for a GPU."""
+"""Checks of the arguments of `FGMix`. None synchronises with a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_CLASSES = 1_000_000
 
 
 def checked(name: str, kind: Any, value: Any, **bounds: float) -> Any:
-    """The value of an argument, which should be of a kind and within bounds, as for a declared setting.
+    """The value of an argument, checked for type and bounds like a declared setting.
 
     >>> checked("alpha", float, 1, ge=0, le=1)
     1.0
@@ -24,7 +24,7 @@ def checked(name: str, kind: Any, value: Any, **bounds: float) -> Any:
 
 
 def check_head(classifier: object) -> None:
-    """A classifier to build a policy for: a module with parameters, or a number of classes."""
+    """Check the classifier that a policy is built for: a module with parameters, or a number of classes."""
     if isinstance(classifier, nn.Module):
         if not block_sizes(classifier):
             raise UserError("Expected a classifier with parameters. Found none. Pass the head that gives the logits.")
@@ -33,9 +33,9 @@ def check_head(classifier: object) -> None:
 
 
 def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, code_size: int) -> None:
-    """The arguments of one call; domain ids may stay on the CPU.
+    """Check the arguments of one call; domain ids may be on the CPU.
 
-    Labels on a GPU are not compared with the number of classes: reading them waits.
+    Labels on a GPU are not compared with the number of classes: reading them would synchronise.
     """
     for name, tensor in (("z", z), ("y", y), ("domains", domains)):
         if not isinstance(tensor, Tensor):

@@ -1,4 +1,4 @@
-"""What the parts need to know of a classifier h_φ: is it one Linear layer, and what are its parameters."""
+"""Access to a classifier h_φ: whether it is one Linear layer, its parameters, and its logits with φ constant."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from torch.func import functional_call
 
 
 def bare(classifier: nn.Module) -> nn.Module:
-    """The classifier without the wrapper of `torch.compile`, which `torch.func` cannot look through."""
+    """The classifier without the wrapper of `torch.compile`, which `torch.func` does not support."""
     original = getattr(classifier, "_orig_mod", classifier)
     return original if isinstance(original, nn.Module) else classifier
 
 
 def linear_head(classifier: nn.Module) -> nn.Linear | None:
-    """The classifier if closed forms hold for it: exactly `nn.Linear`. A subclass (a parametrised one, say) may compute
-    something else, so it takes the general path."""
+    """The classifier if the closed forms hold for it, that is, if its type is exactly `nn.Linear`; else None, for the
+    general path: a subclass (such as a parametrised layer) may compute something else."""
     head = bare(classifier)
     return head if type(head) is nn.Linear else None
 
 
 def block_sizes(classifier: nn.Module) -> list[int]:
-    """Numbers in each parameter of φ, in the order of `parameters()`; they add up to P."""
+    """Number of elements of each parameter tensor of φ, in the order of `parameters()`; they add up to P."""
     return [p.numel() for p in bare(classifier).parameters()]
 
 
 def frozen_parameters(head: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
-    """φ as constants: no loss of the policy may reach the base model."""
+    """φ as constants: no gradient of the policy's loss may reach the base model."""
     return {name: p.detach().to(dtype) for name, p in head.named_parameters()}
 
 
@@ -53,7 +53,7 @@ def logits_of(classifier: nn.Module, z: Tensor) -> Tensor:
 
 @contextmanager
 def evaluating(head: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while: g_i and L(φ') belong to φ, not to a dropout mask or to a batch's statistics."""
+    """Evaluation mode within the block: g_i and L(φ') must not depend on a dropout mask or on batch statistics."""
     training = [module for module in head.modules() if module.training]
     for module in training:
         module.training = False

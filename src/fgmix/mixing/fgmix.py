@@ -1,4 +1,4 @@
-"""FGMix as a module for a training loop of one's own: no dataset, no loop, no base model of its own."""
+"""FGMix as a module for custom training loops: it needs only codes, classes, domain ids and a classifier."""
 
 from __future__ import annotations
 
@@ -26,56 +26,57 @@ Scale = Literal["raw", "rms"]
 
 @dataclass(frozen=True)
 class Mixed:
-    """What one call of `FGMix` gives.
+    """The result of one call of `FGMix`.
 
-    `z` carries gradients to the featurizer and none to the policy; the two losses carry gradients to the policy and
-    to the discriminator, each to its own, and none to the base model. The losses need no attention where the module
-    owns its optimiser, and do not depend on any parameter where nothing was mixed or nothing is learned.
+    Gradients of `z` reach the featurizer and not the policy; those of `policy_loss` reach only the policy, and those of
+    `discriminator_loss` only the discriminator. The losses can be ignored if the module has its own optimiser. They
+    depend on no parameter if nothing was mixed or nothing is learned.
     """
 
-    z: Tensor  # mixed codes (n, d); zeros where the batch was skipped; where no class is shared (0, d), on a GPU zeros
+    z: Tensor  # mixed codes (n, d); zeros if the batch was skipped; if no class is shared, (0, d), on a GPU zeros
     y: Tensor  # their classes (n,); −100 for codes of zeros, which `cross_entropy` ignores
     policy_loss: Tensor
     discriminator_loss: Tensor
     metrics: dict[str, Tensor]  # detached scalars, see `FGMix.idle_metrics`
-    weights: Tensor  # ã of each mixed code (n, k), detached; one below 0 extrapolates
+    weights: Tensor  # ã of each mixed code (n, k), detached; a negative weight means extrapolation
 
 
 class FGMix(nn.Module):
-    """Mix same-class codes of different domains with weights that a policy learns towards flat minima.
+    """Mix codes of the same class from different domains, with weights of a policy that is trained for flat minima.
 
         s_i = Σ_{j≠i} A_ω(g_i, g_j),  a = softmax(s),  ã_i = λ a_i − (λ−1)/k,  z_mix = Σ ã_i z_i
         policy (ω, λ): (1−α)·L_flat + α·mean log(1 − d(z_mix))
-        discriminator: −α·mean[log d(ẑ) + log(1 − d(z_mix))],  ẑ from the moving Gaussian of the codes
+        discriminator: −α·mean[log d(ẑ) + log(1 − d(z_mix))],  ẑ ~ N(μ, diag σ²) with moving averages of the codes
 
-    Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization".
-    `docs/algorithms/fgmix.md` lists every decision that the paper leaves open.
+    Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization",
+    https://arxiv.org/abs/2209.14742. `docs/algorithms/fgmix.md` lists every choice that the paper leaves open.
 
-    Call it on the codes of a batch and train the base model on codes and mixed codes together. Without `lr` the
-    parameters of this module are yours to optimise: backward `policy_loss + discriminator_loss` in the same step.
-    With `lr` each call in training mode also updates them, by an Adam that is part of `state_dict()`. The update does
-    not change what the call returns: mixed codes belong to the weights before it.
+    Call it on the codes of a batch and train the base model on codes and mixed codes together. Without `lr`, optimise
+    the parameters of this module yourself: backpropagate `policy_loss + discriminator_loss` in the same step. With
+    `lr`, each call in training mode also updates them with Adam, whose state is part of `state_dict()`. The mixed codes
+    that a call returns are computed before this update.
 
-    A batch with codes, mixed codes or losses (or, where `lr` is given, gradients) that are not finite is skipped: this
-    module's state stays bit for bit as it was, the metric `skipped` is 1, mixed codes are zeros of class −100, which
-    `cross_entropy` ignores, and the two losses are zero with zero gradients. The host does not wait for that.
+    A batch is skipped if codes, mixed codes, losses or (with `lr`) gradients are not finite: the state of this module
+    does not change, the metric `skipped` is 1, and mixed codes are zeros of class −100, which `cross_entropy` ignores.
+    The two losses are then zero with zero gradients, unless only gradients are not finite. This does not synchronise
+    with a GPU.
 
     Args:
         code_size: d, the width of the latent codes.
-        classifier: the head whose gradients are looked at, or its number of classes if it is one Linear layer with a
-            bias. Only its size is read here; it is passed again, as it is then, to each call.
-        n: mixed codes per call.
-        weights: "learned" (A_ω, with λ learned beside it), "cosine" (summed cosines, λ fixed) or "dirichlet".
-        inputs: what scores compare: "gradients" of the classifier's loss, or the "codes".
+        classifier: the head whose gradients are compared, or its number of classes if it is one Linear layer with a
+            bias. Only its size is used here; each call is passed the head again, with its current parameters.
+        n: number of mixed codes per call.
+        weights: "learned" (A_ω and λ are learned), "cosine" (summed cosines, λ fixed) or "dirichlet" (random, λ fixed).
+        inputs: what the scores compare: "gradients" of the classifier's loss, or "codes".
         scale: "raw", or "rms" to divide each input of A_ω by its root mean square.
-        lam: λ, initial where it is learned; 1 for none.
+        lam: λ, the initial value if it is learned; 1 for no scaling.
         gamma: γ, the distance of the perturbed classifiers in L_flat, in the paper's units (norm of a step in φ). None
-            sets it in the first call that mixes, in training mode, to where the logits' noise is half the median margin
-            of the batch; the value is part of the state.
+            sets it in the first training-mode call that mixes, such that the noise of the logits is half the median
+            margin of the batch; the value is part of the state.
         alpha: α, weight of the adversarial loss; 0 for no discriminator.
-        directions: perturbed classifiers per call.
-        domains_per_tuple: k' domains in each mixed code; None for all of the batch.
-        lr: learning rate of the module's own optimiser; None to leave the updates to you.
+        directions: number of perturbed classifiers per call.
+        domains_per_tuple: k', number of domains in each mixed code; None for all domains of the batch.
+        lr: learning rate of the module's own optimiser; None for no optimiser.
 
     Example:
         >>> classifier = nn.Linear(8, 4)
@@ -117,7 +118,7 @@ class FGMix(nn.Module):
         gamma = checked("gamma", float | None, gamma, gt=0)
 
         learned = weights == "learned"
-        self.lam: Tensor  # λ is a parameter where it is learned
+        self.lam: Tensor  # a parameter if λ is learned, else a buffer
         if learned:
             self.lam = nn.Parameter(torch.tensor(lam))
         else:
@@ -135,11 +136,11 @@ class FGMix(nn.Module):
         """Mix a batch.
 
         Args:
-            z: codes (N, d) with their graph.
+            z: codes (N, d), attached to the graph of the featurizer.
             y: classes (N,).
-            domains: domain ids (N,), on the device of z or on the CPU; a GPU's make the host wait, to count them.
-            classifier: h_φ as it is now; not changed, and not called in training mode.
-            generator: on the device of z; None for torch's own.
+            domains: domain ids (N,), on the device of z or, to avoid a synchronisation with a GPU, on the CPU.
+            classifier: h_φ with its current parameters, evaluated in evaluation mode; not changed.
+            generator: on the device of z; None for torch's global one.
         """
         if torch.compiler.is_compiling():
             # Compiled, the three losses would share one backward graph; each must have its own.
@@ -151,7 +152,7 @@ class FGMix(nn.Module):
         self, z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, generator: torch.Generator | None
     ) -> Mixed:
         check_batch(z, y, domains, classifier, self.code_size)
-        # In the policy's own precision: gradients of 1e-6 and squared loss differences do not survive bfloat16.
+        # In the precision of the policy's parameters: bfloat16 is too coarse for squared differences of losses.
         with torch.autocast(z.device.type, enabled=False):
             buffers = [buffer.clone() for buffer in self.buffers()]
             if self.training:
@@ -161,9 +162,9 @@ class FGMix(nn.Module):
                 finite = _finite([z])
                 idle = self._masked({}, finite, finite)
                 return Mixed(z[:0], labels, _nothing(z), _nothing(z), idle, z.new_zeros(0, 0))
-            used, position = distinct_samples(index, len(z))  # a sample in several tuples counts once
+            used, position = distinct_samples(index, len(z))  # a sample of several tuples is processed once
             shared = labels[0] != IGNORED
-            # What is not finite is replaced before it spreads: zero times NaN is no zero gradient.
+            # Values that are not finite are replaced before they propagate: a masked gradient of 0 · NaN is NaN.
             live = torch.where(_finite([z]), z.index_select(0, used), 0).to(self.lam.dtype)
             codes = live.detach()
             a, seen = self._weights(codes, y[used], position, classifier, generator)  # (n, k)
@@ -187,14 +188,14 @@ class FGMix(nn.Module):
             return self._settled(mixed, shared, A, z, buffers)
 
     def _settled(self, mixed: Mixed, shared: Tensor, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
-        """The result of a call after the update; where not all of it is finite, one that mixes and changes nothing.
+        """The result of a call after the update of the policy; if it is not finite, nothing is mixed or changed.
 
         Args:
-            mixed: the result before.
-            shared: whether there is a class to mix; without one, only the prior changes.
-            A: the mixing weights, through which both terms of the policy's loss reach it.
-            z: the codes.
-            buffers: those of this module before the call.
+            mixed: the result before the update.
+            shared: whether there is a class to mix; if not, only the prior changes.
+            A: mixing weights (n, m), through which the gradients of both terms of the policy loss pass.
+            z: the codes of the batch.
+            buffers: copies of this module's buffers before the call.
         """
         finite = _finite([z, mixed.z, mixed.policy_loss, mixed.discriminator_loss])
         fine = finite & shared
@@ -217,18 +218,18 @@ class FGMix(nn.Module):
         )
 
     def observe(self, z: Tensor) -> None:
-        """Take codes into the prior's averages: for steps that do not mix yet. A call in training mode does it too."""
+        """Update the prior's averages with codes, in steps that do not mix yet; a call in training mode does so too."""
         if self.prior is not None:
             self.prior.observe(z.detach())
 
     def idle_metrics(self) -> dict[str, Tensor]:
-        """Metrics of a step that mixes nothing: the names of any other, zero but for λ.
+        """Metrics of a step that mixes nothing: the same names as in any other step, all zero except λ.
 
-        Every step has lam (λ before its update), extrapolated (share of tuples with a weight below 0), mixed (number
-        of codes), entropy (of the weights before scale and shift) and skipped (1 for a batch that is not finite). A
-        learned policy adds flat (L_flat), noise_to_margin (the logits' noise at γ over the median margin of the
-        batch; 0 where that is not positive) and input_norm (mean norm of A_ω's inputs before they are scaled), a prior
-        adds adv and disc.
+        Every step has lam (λ before its update), extrapolated (share of tuples with a negative weight), mixed (number
+        of mixed codes), entropy (of the weights before scale and shift) and skipped (1 for a batch that is not finite).
+        A learned policy adds flat (L_flat), noise_to_margin (median noise of the logits at γ over the median margin of
+        the batch; 0 if the margin is not positive) and input_norm (mean norm of the inputs of A_ω before scaling), and
+        a discriminator adds adv and disc (the adversarial loss, and α times the discriminator loss).
         """
         names = ["extrapolated", "mixed", "entropy", "skipped"]
         names += ["flat", "noise_to_margin", "input_norm"] if self.compatibility is not None else []
@@ -236,12 +237,12 @@ class FGMix(nn.Module):
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
     def _masked(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor) -> dict[str, Tensor]:
-        """The metrics of a batch if it is fine, else those of a step that mixes nothing; and whether it is skipped."""
+        """The metrics of a batch if it is fine, else those of a step that mixes nothing; with `skipped` set."""
         idle = {**self.idle_metrics(), "skipped": (~finite).to(self.lam.dtype)}
         return {name: torch.where(fine, metrics.get(name, value), value) for name, value in idle.items()}
 
     def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
-        """Sizes of the blocks of A_ω's inputs."""
+        """Block sizes of the inputs of A_ω."""
         if self.inputs == "codes":
             return [self.code_size]
         if isinstance(classifier, int):
@@ -251,7 +252,7 @@ class FGMix(nn.Module):
     def _weights(
         self, z: Tensor, y: Tensor, position: Tensor, classifier: nn.Module, generator: torch.Generator | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weights a (n, k) of the tuples, and the norm of what A_ω sees as a metric."""
+        """Weights a (n, k) of the tuples, and the mean norm of the inputs of A_ω as a metric."""
         if self.weights == "dirichlet":
             n, k = position.shape
             return dirichlet_weights(n, k, generator, device=z.device, dtype=z.dtype), {}
@@ -280,7 +281,17 @@ class FGMix(nn.Module):
         classifier: nn.Module,
         generator: torch.Generator | None,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Policy loss, discriminator loss, and their terms as metrics; `whole` is the batch, z and y what is mixed."""
+        """Policy loss, discriminator loss, and their terms as metrics.
+
+        Args:
+            A: mixing weights (n, m).
+            z: codes that are mixed (m, d), constants.
+            y: classes of the mixed codes (n,).
+            shared: whether there is a class to mix.
+            whole: codes (N, d) and classes (N,) of the whole batch.
+            classifier: h_φ.
+            generator: on the device of z.
+        """
         if self.compatibility is None:
             return _nothing(z), _nothing(z), {}
         gamma, noise_to_margin = self._distance(*whole, shared, classifier)
@@ -296,24 +307,24 @@ class FGMix(nn.Module):
 
     @torch.no_grad()
     def _distance(self, z: Tensor, y: Tensor, shared: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
-        """γ, set where it is not yet, and the logits' noise at γ over the margin: medians over the batch z (N, d)."""
+        """γ, set if it is not yet, and the median noise of the logits at γ over the median margin of the batch."""
         noise = logit_noise(classifier, z).quantile(0.5)
         margin = margins(classifier, z, y).quantile(0.5)
         relative = relative_gamma(noise, margin, sum(block_sizes(classifier)))
-        gamma = torch.where(self.gamma > 0, self.gamma, relative)  # no look at either: that would wait for the device
+        gamma = torch.where(self.gamma > 0, self.gamma, relative)  # no `if`, which would synchronise with the device
         if self.training:
             self.gamma.copy_(torch.where(shared, gamma, self.gamma))  # a call that mixes nothing does not set it
         return gamma, torch.where(margin > 0, gamma * noise / margin, 0.0)
 
     def _update(self, loss: Tensor, fine: Tensor) -> Tensor:
-        """Update the policy where this module owns the optimiser and all is fine, its gradients too; whether it is."""
+        """Update the parameters if this module has an optimiser; whether all is fine, gradients included."""
         optimizer = self.optimizer
         if optimizer is None or not self.training or not torch.is_grad_enabled():
             return fine
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         fine = fine & _finite(p.grad for p in self.parameters() if p.grad is not None)
-        # How a gradient scaler tells a fused step to leave everything as it is.
+        # The attribute by which a gradient scaler makes a fused step change nothing.
         optimizer.found_inf = (~fine).float()  # type: ignore[attr-defined]
         optimizer.step()
         return fine
@@ -327,10 +338,10 @@ class FGMix(nn.Module):
 
 
 def _nothing(z: Tensor) -> Tensor:
-    """A loss of zero that can be backpropagated and moves no parameter (an optimiser skips what has no gradient)."""
+    """A zero loss that can be backpropagated and updates no parameter: an optimiser skips those without gradients."""
     return torch.zeros((), device=z.device, requires_grad=True)
 
 
 def _finite(tensors: Iterable[Tensor]) -> Tensor:
-    """Whether all numbers are finite: then their sums are, which takes a fiftieth of the time that each one would."""
+    """Whether the sums of all tensors are finite: a fiftieth of the time of a check of every element."""
     return torch.stack([t.detach().sum(dtype=torch.float32) for t in tensors]).isfinite().all()

@@ -1,25 +1,24 @@
-"""L_flat: how much the loss on mixed codes changes when the classifier moves by γ in a random direction.
+"""L_flat: how much the loss on mixed codes changes when φ is perturbed by a step of length γ in a random direction.
 
     L_flat = mean_u ( L(φ) − L(φ + γ u/‖u‖) )²,   L(φ) = mean over the n mixed codes of l(y, h_φ(z_mix))
 
 with u ~ N(0, I) in all P coordinates of φ, so that the step has norm exactly γ.
 
-For a linear head the P numbers of u are never drawn. Write the mixed codes as A Z with constant codes Z (m × d) and
-weights A (n × m), and u as a matrix U (C × d) for the weight beside a vector v (C) for the bias. The logits change by
+For a linear head u itself is never sampled. Write the mixed codes as A Z with constant codes Z (m × d) and weights
+A (n × m), and u as a matrix U (C × d) for the weight and a vector v (C) for the bias. The logits change by
 
     γ (A Z Uᵀ + 1 vᵀ) / ‖u‖.
 
 Let Zᵀ = Q R with orthonormal columns in Q (d × r, r = min(m, d)). Then Z Uᵀ = Rᵀ E with E = Qᵀ Uᵀ (r × C). The
-numbers of E are independent N(0, 1), and the rest of U is independent of E, so that
+entries of E are independent N(0, 1), and the component of U outside the range of Q is independent of E, so that
 
     ‖u‖² = ‖E‖² + ‖v‖² + χ²   with C (d − r) degrees of freedom.
 
-Drawing E, v and χ² gives the law of the literal sampler, jointly for the loss and for its gradient in A: Z is constant,
-and A multiplies the same noise as it would there. Repeated or dependent codes only make R singular, which nothing here
-inverts.
+Sampling E, v and χ² gives the same distribution as sampling u, jointly for the loss and its gradient with respect to A,
+because Z is constant. Repeated or linearly dependent codes only make R singular, and R is never inverted.
 
-What L_flat measures depends on how far a step of length γ moves the logits, compared with the margins that the
-classifier has: `logit_noise` and `margins` measure both, and `relative_gamma` sets γ where no value is given.
+What L_flat measures depends on how far a step of length γ moves the logits compared with the classifier's margins:
+`logit_noise` and `margins` compute both, and `relative_gamma` sets γ from them if no value is given.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from torch.nn.functional import cross_entropy, linear
 
 from fgmix.mixing._heads import bare, block_sizes, evaluating, frozen_parameters, linear_head, logits_of
 
-_CHUNK = 2**24  # numbers of φ' alive at once on the general path (64 MB in float32)
-_PROBES = 8  # directions that measure the logits' noise of a head that is not linear: it is known to some 5 %
+_CHUNK = 2**24  # elements of φ' in memory at once on the general path (64 MB in float32)
+_PROBES = 8  # directions to estimate the logit noise of a head that is not linear, to about 5 %
 _PAPER_GAMMA, _PAPER_P = 10.0, 14_343  # the middle of the paper's range of γ, for its head on PACS (2048 × 7 + 7)
 
 
@@ -52,14 +51,14 @@ def flat_loss(
     """L_flat of the mixed codes A z; differentiable in A alone.
 
     Args:
-        classifier: h_φ; one `nn.Linear` takes the low-rank sampler, anything else draws u itself and is looked at in
-            evaluation mode.
+        classifier: h_φ; the low-rank sampler is used for one `nn.Linear`. For any other head u itself is sampled, and
+            the head is evaluated in evaluation mode.
         A: mixing weights (n, m), as from `mixing_matrix`.
         z: codes (m, d), constants.
         y: classes of the mixed codes (n,).
-        gamma: γ, the distance that φ moves.
-        directions: S, how many u are drawn.
-        generator: on the device of z; None for torch's own.
+        gamma: γ, the length of the step.
+        directions: S, the number of directions u.
+        generator: on the device of z; None for torch's global one.
 
     Example:
         >>> A = torch.tensor([[0.5, 0.5]], requires_grad=True)
@@ -84,10 +83,11 @@ def flat_loss(
 def draw_steps(
     head: nn.Linear, coordinates: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
 ) -> Tensor:
-    """γ u/‖u‖ for S directions, as far as codes with these coordinates (n, r) see it: E and, for a bias, v below it.
+    """γ u/‖u‖ for S directions, restricted to what affects codes with these coordinates (n, r): E and, as a last row
+    for a head with a bias, v.
 
     Returns:
-        (r, 1 + S, C), or (r + 1, 1 + S, C) with a bias. The first of the 1 + S is no step at all.
+        (r, 1 + S, C), or (r + 1, 1 + S, C) with a bias. The first of the 1 + S steps is zero.
     """
     C, r = head.out_features, coordinates.shape[1]
     rows = r + (head.bias is not None)
@@ -95,7 +95,7 @@ def draw_steps(
     squared = E.square().sum(0).sum(1)
     unseen = C * (head.in_features - r)
     if unseen > 0:
-        # χ² with f degrees of freedom is 2·Gamma(f/2); torch.distributions, which calls this too, takes no generator.
+        # χ² with f degrees of freedom is 2·Gamma(f/2). torch.distributions calls this too, but without a generator.
         squared = squared + 2 * torch._standard_gamma(torch.full_like(squared, unseen / 2), generator=generator)
     scale = gamma * squared.rsqrt()
     scale[0] = 0.0
@@ -103,12 +103,12 @@ def draw_steps(
 
 
 def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -> Tensor:
-    """L(φ) − L(φ + step) for each step but the first, which is none, (S,).
+    """L(φ) − L(φ + step) for each step but the first, which is zero, (S,).
 
     Args:
         logits: of the mixed codes (n, C).
         coordinates: of the mixed codes (n, r).
-        steps: as `draw_steps` gives them.
+        steps: the result of `draw_steps`.
         y: classes (n,).
     """
     (n, r), S = coordinates.shape, steps.shape[1]
@@ -120,16 +120,15 @@ def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -
 
 
 def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
-    """How far the logits of each code move, in root mean square, when φ moves by 1 in a random direction, (N,).
+    """Root-mean-square change of the logits of each code when φ moves by 1 in a random direction, (N,).
 
-    For one `nn.Linear` this is ‖[z, 1]‖/√P (‖z‖/√P without a bias), exactly, and L_flat at γ adds γ times as much to
-    the logits. In general it is ‖∂h_φ(z)/∂φ‖_F/√(C·P), of which the linear case is one. There the codes' norm
-    would say nothing of the layers between code and logits, so it is measured: differences of the logits along a few
-    directions, over a step of one hundredth of ‖φ‖, short enough for the head to be linear in φ. The directions are
-    always the same ones, so that a measurement takes nothing from the generator of a run.
+    For one `nn.Linear` this is exactly ‖[z, 1]‖/√P (‖z‖/√P without a bias), and the perturbations of L_flat change the
+    logits by γ times as much. In general it is ‖∂h_φ(z)/∂φ‖_F/√(C·P), to first order. For other heads it is estimated
+    by differences of the logits along a few directions, with a step of one hundredth of ‖φ‖, short enough for the head
+    to be nearly linear in φ. The directions are fixed, so that the estimate uses no random numbers of the run.
 
     Args:
-        classifier: h_φ, looked at in evaluation mode.
+        classifier: h_φ, evaluated in evaluation mode.
         z: codes (N, d), constants.
 
     Example:
@@ -145,10 +144,10 @@ def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
 
 
 def margins(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
-    """The true class's logit minus the largest other one, for each code, (N,); negative where it is misclassified.
+    """The logit of the true class minus the largest other logit, for each code, (N,); negative if misclassified.
 
     Args:
-        classifier: h_φ, looked at in evaluation mode.
+        classifier: h_φ, evaluated in evaluation mode.
         z: codes (N, d), constants.
         y: their classes (N,).
 
@@ -163,13 +162,13 @@ def margins(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
 
 
 def relative_gamma(noise: Tensor, margin: Tensor, size: int) -> Tensor:
-    """γ at which the logits' noise is half the margin; 10·√(P/14,343) where the margin is not positive.
+    """γ for which the noise of the logits is half the margin; 10·√(P/14,343) if the margin is not positive.
 
-    The second is the paper's middle value, 10 for a linear head on 2048 numbers and 7 classes, at the same noise for
-    codes of the same norm.
+    The second is 10, the middle of the paper's range, for a linear head with 2048 inputs and 7 classes; for a head of
+    another size it gives the same noise for codes of the same norm.
 
     Args:
-        noise: of a step of length 1: the median of `logit_noise`.
+        noise: that of a step of length 1: the median of `logit_noise`.
         margin: the median of `margins`.
         size: P.
 
@@ -186,8 +185,8 @@ def relative_gamma(noise: Tensor, margin: Tensor, size: int) -> Tensor:
 def _functional_flat_loss(
     head: nn.Module, z_mix: Tensor, y: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
 ) -> Tensor:
-    """L_flat with u drawn in R^P, in chunks: each is differentiated before the next one, so that the parameters of
-    all S perturbed heads never live at once."""
+    """L_flat with u sampled in R^P, in chunks: each is differentiated before the next one, so that the parameters of
+    all S perturbed heads are never in memory at once."""
     z = z_mix.detach().requires_grad_(z_mix.requires_grad)
     value, gradient = torch.zeros((), device=z.device, dtype=z.dtype), torch.zeros_like(z)
     size = sum(block_sizes(head))
@@ -198,7 +197,7 @@ def _functional_flat_loss(
             value = value + part.detach()
             if z.requires_grad:
                 gradient = gradient + torch.autograd.grad(part, z)[0]
-    # The value, with the gradient that was gathered: the second term is zero.
+    # The second term is zero and adds the accumulated gradient.
     return value + (gradient * (z_mix - z_mix.detach())).sum()
 
 
@@ -214,7 +213,7 @@ def _functional_noise(head: nn.Module, z: Tensor, size: int) -> Tensor:
     """`logit_noise` by differences along fixed directions."""
     u = torch.randn(_PROBES, size, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
     phi = torch.cat([p.flatten() for p in frozen_parameters(head, z.dtype).values()])
-    length = (phi.norm() / 100).clamp_min(1e-3)  # of a head that is zero as yet: any length
+    length = (phi.norm() / 100).clamp_min(1e-3)  # a head initialised to zero needs some length
     with evaluating(head):
         logits = _logits_after(head, z)
         change: Tensor = vmap(logits)(length * u / u.norm(dim=1, keepdim=True)) - logits(None)  # (S, N, C)

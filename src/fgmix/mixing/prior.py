@@ -1,4 +1,4 @@
-"""The prior that mixed codes are kept near to, and the discriminator that tells them apart.
+"""The Gaussian prior of the codes, and the discriminator between its samples and mixed codes.
 
 ẑ ~ N(μ, diag σ²),   policy: min mean log(1 − d(z_mix)),   discriminator: max mean [log d(ẑ) + log(1 − d(z_mix))]
 """
@@ -11,10 +11,10 @@ from torch.nn.functional import linear, logsigmoid, relu
 
 
 class Prior(nn.Module):
-    """Gaussian whose μ and σ² are moving averages of the batches' mean and (biased) variance of the codes.
+    """Gaussian whose μ and σ² are moving averages of the mean and (biased) variance of the codes of each batch.
 
-    The first 1/`rate` batches count alike, which leaves no trace of an initial value; then each new batch has weight
-    `rate`, as in batch normalisation.
+    The first 1/`rate` batches are weighted equally, so that the result does not depend on the initial values; then each
+    new batch has weight `rate`, as in batch normalisation.
 
     Args:
         code_size: d.
@@ -40,12 +40,12 @@ class Prior(nn.Module):
 
     @torch.no_grad()
     def observe(self, z: Tensor) -> None:
-        """Take a batch of codes (N, d) into the averages; codes that are not finite leave them as they are."""
+        """Update the averages with a batch of codes (N, d); a batch that is not finite leaves them unchanged."""
         z = z.to(self.mean.dtype)
         mean = z.mean(0)
-        var = (z - mean).square().mean(0)  # a tenth of torch.var_mean's time over the first dimension
+        var = (z - mean).square().mean(0)  # ten times faster than torch.var_mean over the first dimension
         weight = (self.batches + 1).reciprocal().clamp_min(self.rate)
-        fine = var.isfinite().all()  # then the mean is, too; no look at it: that would wait for the device
+        fine = var.isfinite().all()  # implies a finite mean; used without `if`, which would synchronise with the device
         for average, new in (
             (self.mean, self.mean.lerp(mean, weight)),
             (self.var, self.var.lerp(var, weight)),
@@ -54,18 +54,18 @@ class Prior(nn.Module):
             average.copy_(torch.where(fine, new, average))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """ẑ (n, d)."""
+        """Samples ẑ (n, d)."""
         noise = torch.randn(n, len(self.mean), generator=generator, device=self.mean.device, dtype=self.mean.dtype)
         return torch.addcmul(self.mean, noise, self.var.sqrt())
 
 
 class Discriminator(nn.Module):
-    """d: code → 64 → ReLU → 1, the log-odds that a code comes from the prior.
+    """code → 64 → ReLU → 1: the log-odds of d(z), the probability that a code z comes from the prior.
 
-    Probabilities are never formed: log d and log(1 − d) are `logsigmoid` of ± the log-odds, finite for any of them.
+    log d and log(1 − d) are `logsigmoid` of ± the log-odds, which is always finite; d itself is never computed.
 
     Args:
-        code_size: d.
+        code_size: width of the codes.
         hidden: width of the hidden layer.
     """
 
@@ -79,11 +79,11 @@ class Discriminator(nn.Module):
         return _log_odds(z, *self.parameters())
 
     def adversarial_loss(self, z_mix: Tensor) -> Tensor:
-        """mean log(1 − d(z_mix)), to be minimised by whoever made z_mix; the discriminator is constant in it."""
+        """mean log(1 − d(z_mix)), minimised by the policy; the parameters of d are constants here."""
         return logsigmoid(-_log_odds(z_mix, *(p.detach() for p in self.parameters()))).mean()
 
     def discriminator_loss(self, z_prior: Tensor, z_mix: Tensor) -> Tensor:
-        """−mean [log d(ẑ) + log(1 − d(z_mix))], to be minimised by d; as many ẑ as z_mix, both constant in it."""
+        """−mean [log d(ẑ) + log(1 − d(z_mix))], minimised by d; as many ẑ as z_mix, both constants here."""
         real, fake = self(torch.cat([z_prior, z_mix]).detach()).chunk(2)
         return -(logsigmoid(real) + logsigmoid(-fake)).mean()
 

@@ -2,15 +2,14 @@
 
 A is the cosine, or the learned compatibility A_ω: [v_i ; v_j] → 64 → tanh → 64 → tanh → 1.
 
-The gradient of one sample, g_i = ∂l(y, h_φ(z_i))/∂φ, has P numbers (700,000 for DomainNet). For a linear head under
-cross-entropy it is an outer product, g_i = δ_i ⊗ [z_i, 1] with δ = softmax − onehot, and nothing here needs the product
-itself:
+The gradient of one sample, g_i = ∂l(y_i, h_φ(z_i))/∂φ, has P elements (700,000 for DomainNet). For a linear head under
+cross-entropy it is an outer product, g_i = δ_i ⊗ [z_i, 1] with δ = softmax − onehot, which need not be materialised:
 
 - W g_i is a bilinear form in (δ_i, z_i);
 - ⟨g_i, g_j⟩ = ⟨δ_i, δ_j⟩ (⟨z_i, z_j⟩ + 1);
-- the first layer of A_ω on [g_i ; g_j] is W_a g_i + W_b g_j: k projections for a tuple, not k(k−1).
+- the first layer of A_ω on [g_i ; g_j] is W_a g_i + W_b g_j: each sample is projected once, not once per pair.
 
-Other heads get their gradients from `torch.func`, one block for each parameter of φ.
+For other heads `torch.func` computes the gradients, one block for each parameter tensor of φ.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from torch.nn.functional import cross_entropy, linear
 
 from fgmix.mixing._heads import bare, evaluating, frozen_parameters, linear_head, linear_logits
 
-# Inputs of A_ω are cut here: tanh has long saturated, and sums of P of them are still finite in float32.
+# Inputs of A_ω are clamped to this: tanh is saturated long before, and sums of P of them are still finite in float32.
 _LARGEST = 1e30
-# Up to so many numbers gradients are cheaper to materialise: one matrix product takes two thirds of the time of the
-# bilinear form at d = 96, C = 10, the same at d = 2048, C = 7.
+# Up to this many elements gradients are cheaper to materialise: one matrix product takes two thirds of the time of the
+# bilinear form at d = 96, C = 10, and the same time at d = 2048, C = 7.
 _SMALL = 2**19
 
 
@@ -60,14 +59,14 @@ class Vectors:
         return reduce(torch.add, (linear(_cut(block), w) for block, w in zip(self.blocks, weights)))
 
     def cosines(self, position: Tensor) -> Tensor:
-        """Cosines between all members of each tuple, (n, k, k); `position` (n, k) says which vectors they are."""
+        """Cosines between all members of each tuple, (n, k, k); `position` (n, k) indexes the vectors."""
         v = self.dense()
         return _gram((v / _norm(v))[position])
 
 
 @dataclass(frozen=True)
 class LinearGradients:
-    """m gradients δ_i ⊗ [z_i, 1] of a linear head, kept as their factors. Same operations as `Vectors`.
+    """m gradients δ_i ⊗ [z_i, 1] of a linear head, stored as their factors. Same operations as `Vectors`.
 
     Coordinates follow `parameters()`: the weight row by row, then the bias.
     """
@@ -90,7 +89,7 @@ class LinearGradients:
         (m, C), (h, size) = self.delta.shape, weights[0].shape
         if m * size <= _SMALL:
             return self._materialised().project(weights)
-        # Codes first: (m, h·C) intermediate numbers, where gradients would be (m, C·d) and d is the larger.
+        # Codes first: intermediate results are (m, h·C), while gradients would be (m, C·d), with d > h.
         per_class = _ProjectCodes.apply(_cut(self.z), weights[0]).view(m, h, C)  # type: ignore[no-untyped-call]
         projected = torch.bmm(per_class, self.delta.unsqueeze(2)).squeeze(2)
         return projected + linear(self.delta, weights[1]) if self.bias else projected
@@ -112,8 +111,8 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
     """Per-sample gradients g_i = ∂l(y_i, h_φ(z_i))/∂φ of the cross-entropy, as constants.
 
     Args:
-        classifier: h_φ; one `nn.Linear` takes the closed form, anything else `torch.func`. A head with dropout or
-            batch statistics is looked at in evaluation mode.
+        classifier: h_φ; the closed form is used for one `nn.Linear`, `torch.func` for any other head, in evaluation
+            mode (dropout, batch statistics).
         z: codes (m, d).
         y: classes (m,).
 
@@ -127,7 +126,7 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
     if head is None:
         return _functional_gradients(bare(classifier), z, y)
     others = torch.softmax(linear_logits(head, z), 1).scatter(1, y.unsqueeze(1), 0.0)
-    # δ_y = −Σ_{c≠y} p_c rather than p_y − 1, which rounds to 0 for a sample that is fitted well.
+    # δ_y = −Σ_{c≠y} p_c rather than p_y − 1, which rounds to 0 for a well-fitted sample.
     delta = others.scatter(1, y.unsqueeze(1), -others.sum(1, keepdim=True))
     return LinearGradients(delta, z, head.bias is not None)
 
@@ -163,8 +162,8 @@ class Compatibility(nn.Module):
     """A_ω(v_i, v_j): the learned, asymmetric compatibility of two vectors in R^P.
 
     The two-layer MLP of the paper on the concatenation [v_i ; v_j], with tanh after each layer, then a linear output.
-    Calling the module evaluates that definition; `scores` evaluates all ordered pairs of tuples, exactly the same
-    numbers, without building a pair.
+    Calling the module evaluates this definition; `scores` computes the same values for all ordered pairs of tuples
+    without concatenating any pair.
 
     Args:
         sizes: P_1, P_2, …: sizes of the blocks that make up a vector (`block_sizes(classifier)`, or [d] for codes).
@@ -180,8 +179,8 @@ class Compatibility(nn.Module):
         super().__init__()
         self.sizes, self.hidden = list(sizes), hidden
         bound = 1 / math.sqrt(2 * sum(sizes))  # of nn.Linear(2P, hidden)
-        # Rows 0…h−1 of a block belong to W_a, the others to W_b. Blocks apart, because the view (h·C, d) of the
-        # weight's block is then free; slices of one (h, 2P) matrix would be copied forwards and backwards.
+        # Rows 0…h−1 of a block belong to W_a, the others to W_b. Separate blocks, because that of the head's weight can
+        # then be viewed as (2h·C, d) without a copy; slices of one (h, 2P) matrix would be copied in each pass.
         self.blocks = nn.ParameterList(torch.empty(2 * hidden, size).uniform_(-bound, bound) for size in sizes)
         self.bias = nn.Parameter(torch.empty(hidden).uniform_(-bound, bound))
         self.rest = nn.Sequential(nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1))
@@ -213,9 +212,9 @@ class Compatibility(nn.Module):
 class _ProjectCodes(torch.autograd.Function):
     """z Wᵀ for constant codes z (m, d) and a weight (h, C·d) seen as W (h·C, d).
 
-    The gradient of such a weight is large (68 MB at C = 65, 362 MB at C = 345), and new memory of that size comes from
-    the system page by page: at C = 65 that takes 38 of the product's 65 ms. So the gradient is written where the last
-    one was, if that has been dropped (`zero_grad`) and nobody else holds it.
+    The gradient of such a weight is large (68 MB at C = 65, 362 MB at C = 345), and the system maps new memory of that
+    size page by page: at C = 65 that takes 38 of the product's 65 ms. So the gradient is written to the memory of the
+    previous one, if `zero_grad` has released that and no other reference to it exists.
     """
 
     @staticmethod
@@ -234,7 +233,7 @@ class _ProjectCodes(torch.autograd.Function):
 
 
 def _norm(v: Tensor) -> Tensor:
-    """‖v‖ of each vector, above zero. Squares are taken of v / max |v|: those of v itself may overflow or vanish."""
+    """‖v‖ of each vector, clamped above zero. Computed on v / max |v|: squares of v may overflow or underflow."""
     largest = v.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)
     scaled: Tensor = torch.linalg.vector_norm(v / largest, dim=-1, keepdim=True)
     return scaled.clamp_min(1.0) * largest

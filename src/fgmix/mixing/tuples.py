@@ -1,4 +1,4 @@
-"""Same-class tuples: which samples of a batch are mixed with one another."""
+"""Same-class tuples: which samples of a batch are mixed with each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fgmix.errors import UserError, bad_value
 
-IGNORED = -100  # the class that `torch.nn.functional.cross_entropy` leaves out of its mean
+IGNORED = -100  # the class that `torch.nn.functional.cross_entropy` ignores
 
 
 def draw_tuples(
@@ -19,28 +19,27 @@ def draw_tuples(
 ) -> tuple[Tensor, Tensor]:
     """n tuples of samples that share a class and come from different domains.
 
-    The rule, for each tuple by itself, every draw uniform:
+    Each tuple is sampled independently and uniformly:
 
-    1. a class that at least k' domains of the batch hold;
-    2. k' of the domains that hold it, without replacement (all of them where k' = k);
-    3. one of its samples from each of these domains.
+    1. a class that occurs in at least k' domains of the batch;
+    2. k' of the domains in which it occurs, without replacement (all of them if k' = k);
+    3. one sample of the class from each of these domains.
 
-    Tuples are drawn with replacement: two of them may be equal. A column of the result follows the order of the
-    domain ids within its row.
+    Two tuples may be equal. Each row of the result is in ascending order of domain ids.
 
-    All shapes follow from N, n and k', none from the classes: on a GPU the host draws without waiting for them.
+    No shape depends on the classes, so that sampling on a GPU does not synchronise with it.
 
     Args:
         y: classes (N,).
-        domains: domain ids (N,), any integers; a domain may hold any number of samples. On the CPU whatever the device
-            of `y` is: their number k is a shape, and to count them on a GPU is to wait for it.
+        domains: domain ids (N,), any integers; a domain may have any number of samples. Preferably on the CPU, even for
+            `y` on a GPU: their number k determines shapes, and counting them on a GPU synchronises.
         n: number of tuples.
         domains_per_tuple: k', at least 2; None for k, the number of domains in the batch.
-        generator: on the device of `y`; None for torch's own.
+        generator: on the device of `y`; None for torch's global one.
 
     Returns:
-        Indices into the batch (n, k') and the tuples' classes (n,). Both have no row where the batch has fewer than k'
-        domains, or only one. Where no class is held by k' domains they have none on a CPU; elsewhere every class is
+        Indices into the batch (n, k') and the classes of the tuples (n,). Both are empty if the batch has fewer than k'
+        domains, or only one. If no class occurs in k' domains, they are empty on a CPU; on other devices every class is
         then `IGNORED`.
 
     Example:
@@ -73,16 +72,16 @@ def draw_tuples(
         chosen = _subsets(sizes > 0, k_tuple, generator)
         sizes, first = sizes.gather(1, chosen), first.gather(1, chosen)
     uniform = torch.rand(sizes.shape, generator=generator, device=y.device)
-    # u < 1, but float rounding can take u·size up to size.
+    # u < 1, but u·size may round up to size.
     offset = torch.minimum((uniform * sizes).long(), sizes - 1)
-    index = order[(first + offset).clamp(min=0)]  # below 0 only where nothing is eligible
+    index = order[(first + offset).clamp(min=0)]  # below 0 only if no class is eligible
     return index, torch.where(eligible.any(), y[index[:, 0]], IGNORED)
 
 
 def _cells(y: Tensor, e: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Samples sorted by (class, domain): the order (N,), and of each cell (c, e) its length and its start, (N, k).
+    """Samples sorted by (class, domain): the order (N,), and the length and start of each cell (c, e), both (N, k).
 
-    Classes are counted in ascending order. There are at most N of them; rows beyond the last are empty.
+    Row c is the c-th class in ascending order. There are at most N classes; the remaining rows are empty.
     """
     order = torch.argsort(y * k + e, stable=True)
     y = y[order]
@@ -94,7 +93,7 @@ def _cells(y: Tensor, e: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _draw_rows(eligible: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
-    """n uniform draws among the eligible rows; any row where there is none."""
+    """n eligible rows, sampled uniformly with replacement; arbitrary rows if none is eligible (not on a CPU)."""
     if _on_host(eligible):
         rows = eligible.nonzero().squeeze(1)
         return rows[torch.randint(len(rows), (n,), generator=generator)]
@@ -102,7 +101,7 @@ def _draw_rows(eligible: Tensor, n: int, generator: torch.Generator | None) -> T
 
 
 def _rows_at(eligible: Tensor, uniform: Tensor) -> Tensor:
-    """The eligible rows at the shares u ∈ [0, 1) of their list, without reading how many there are.
+    """The eligible rows at the quantiles u ∈ [0, 1) of their list, without reading their number.
 
     Example:
         >>> _rows_at(torch.tensor([False, True, True, False]), torch.tensor([0.0, 0.4, 0.5, 0.9])).tolist()
@@ -114,10 +113,10 @@ def _rows_at(eligible: Tensor, uniform: Tensor) -> Tensor:
 
 
 def distinct_samples(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Which of a batch's samples are worked on, (m,), and where among them those of `index` stand.
+    """The samples of a batch to process, (m,), and the positions of those of `index` among them.
 
-    On a CPU the ones in a tuple, a third fewer for 96 picks out of 96. Elsewhere all of them: to know how many differ,
-    the host would wait.
+    On a CPU, the distinct samples of the tuples: a third fewer for 96 picks out of 96. On other devices, all of the
+    batch: counting the distinct ones would synchronise.
 
     Example:
         >>> distinct_samples(torch.tensor([[5, 2], [5, 3]]), 8)
@@ -131,11 +130,11 @@ def distinct_samples(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _on_host(tensor: Tensor) -> bool:
-    """Whether numbers of the tensor can be read without waiting for a device."""
+    """Whether values of the tensor can be read without synchronising with a device."""
     return tensor.device.type == "cpu"
 
 
 def _subsets(allowed: Tensor, size: int, generator: torch.Generator | None) -> Tensor:
-    """A uniform subset of `size` of the allowed columns of each row, ascending: the largest of random keys."""
+    """A uniform random subset of `size` allowed columns of each row, ascending: those with the largest random keys."""
     keys = torch.rand(allowed.shape, generator=generator, device=allowed.device)
     return keys.masked_fill(~allowed, -1.0).topk(size, dim=1).indices.sort(dim=1).values

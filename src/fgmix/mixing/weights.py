@@ -1,4 +1,4 @@
-"""From scores to mixing weights, and what is worth knowing about the weights."""
+"""Mixing weights: scale and shift, Dirichlet weights, and statistics of weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 def scale_and_shift(a: Tensor, lam: Tensor | float) -> Tensor:
     """ã_i = λ a_i − (λ − 1)/k: weights that still sum to 1 but may leave [0, 1].
 
-    λ = 1 is the identity; where any ã_i < 0 the mixed code is an extrapolation.
+    λ = 1 is the identity; if any ã_i < 0 the mixed code is an extrapolation.
 
     Args:
         a: weights (…, k) that sum to 1.
@@ -32,7 +32,7 @@ def dirichlet_weights(
 ) -> Tensor:
     """Weights (n, k), each row from Dirichlet(1, …, 1): uniform over the simplex.
 
-    Exponential variables divided by their sum; `torch.distributions` takes no generator.
+    Exponential variables divided by their sum, because `torch.distributions` has no generator argument.
     """
     e = torch.empty(n, k, device=device, dtype=dtype).exponential_(generator=generator)
     return e / e.sum(-1, keepdim=True)
@@ -54,7 +54,7 @@ def mixing_matrix(a: Tensor, position: Tensor, m: int) -> Tensor:
 
 
 def extrapolated_share(a: Tensor) -> Tensor:
-    """Share of tuples with any weight below zero."""
+    """Share of tuples with any negative weight."""
     return (a < 0).any(-1).to(a.dtype).mean()
 
 

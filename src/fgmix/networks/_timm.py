@@ -13,15 +13,15 @@ from fgmix.networks.names import load_timm, model_of, pretrained_cfg
 
 def build_timm(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
     """A model without its classifier, for images (c, h, w), and the width of its codes."""
-    cfg = pretrained_cfg(name)  # refuses an unknown tag, also where no weights are loaded
+    cfg = pretrained_cfg(name)  # raises an error for an unknown tag, even if no weights are loaded
     options = {} if input_shape[0] == 3 else {"in_chans": input_shape[0]}
-    if cfg.fixed_input_size:  # vision transformers are built for a size
+    if cfg.fixed_input_size:  # vision transformers are built for one image size
         options["img_size"] = input_shape[-1]
     if pretrained:
         net = _create(name, input_shape, pretrained=True, **_source(name, cfg), **options)
     else:
         net = _create(model_of(name), input_shape, **options)
-    # Some heads have layers of their own before the classifier, so that codes are wider than the last maps.
+    # Some heads have further layers before the classifier, so that codes are wider than the last maps.
     return net, int(getattr(net, "head_hidden_size", net.num_features))  # type: ignore[arg-type]
 
 
@@ -35,7 +35,7 @@ def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Modul
             f"Expected to build {name} with {weights} weights for images of shape {input_shape}. timm cannot build it "
             f"({type(error).__name__}: {error}). Use another backbone or another image size.{advice}"
         ) from error
-    for module in list(net.modules()):  # a head that keeps a classifier for 0 classes (InceptionNeXt's) has no codes
+    for module in list(net.modules()):  # some heads (InceptionNeXt's) keep a classifier of 0 classes: no codes
         for child, layer in module.named_children():
             if isinstance(layer, nn.Linear) and layer.out_features == 0:
                 setattr(module, child, nn.Identity())
@@ -43,7 +43,7 @@ def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Modul
 
 
 def _source(name: str, cfg: Any) -> dict[str, Any]:
-    """Where timm finds the weights of a model: in a file that was downloaded before, else at its hub."""
+    """Options of timm that give the source of the weights: a file that was downloaded before, else the hub."""
     if not cfg.has_weights:
         raise UserError(
             f"Expected a model of which timm has pre-trained weights. Found {name}, of which it has none. "

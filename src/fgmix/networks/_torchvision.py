@@ -1,8 +1,8 @@
-"""Make `import torchvision` work beside a CPU-only torch.
+"""Make `import torchvision` work with a CPU-only torch.
 
-The registry's torchvision is built against CUDA: beside a CPU build of torch its compiled operators do not load and
-the import dies on the missing `torchvision::nms`. timm imports torchvision but calls neither of the two operators
-declared here, and neither do we. `fgmix.torchvision_hook` does the same for every program of an environment.
+The torchvision of the package index is built for CUDA: with a CPU build of torch its compiled operators do not load,
+and the import fails on the missing `torchvision::nms`. Neither timm, which imports torchvision, nor fgmix calls the two
+operators declared here. `fgmix.torchvision_hook` does the same for every program of an environment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-_declared: list[torch.library.Library] = []  # a Library that is collected takes its operators with it
+_declared: list[torch.library.Library] = []  # keeps each Library alive: its operators are removed with it
 
 
 def ensure_torchvision() -> None:
@@ -23,10 +23,10 @@ def ensure_torchvision() -> None:
 
 
 def declare_missing_operators() -> None:
-    """Before torchvision is imported: declare two operators, only where its compiled part does not load."""
-    found = find_spec("torchvision")  # where the hook is installed, it comes here first
+    """Declare two operators if torchvision's compiled part does not load; call it before importing torchvision."""
+    found = find_spec("torchvision")  # first: if the hook is installed, it runs here
     if found is None or found.origin is None:
-        return  # the import says so
+        return  # the import raises the error
     if "torchvision" in sys.modules or hasattr(torch.ops.torchvision, "nms"):
         return
     try:

@@ -1,6 +1,6 @@
-"""Run a network once and record what happened inside: which modules ran, what they put out, where maps were added.
+"""Run a network once and record which modules ran, the shapes of their outputs, and where maps were added.
 
-Nothing is read off names or containers. A module that is registered but never called leaves no trace.
+Neither names nor containers matter, and a module that is registered but never called is not recorded.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from torch.overrides import TorchFunctionMode
 
 from fgmix.errors import UserError
 
-SIDE = 64  # pixels at which networks that accept any size are traced: enough for five halvings, and quick
-BATCH = 2  # tells maps (2, …) from position codes (1, …) that are broadcast over a batch
+SIDE = 64  # image size at which networks that accept any size are traced: enough for five halvings, and fast
+BATCH = 2  # distinguishes maps (2, …) from position codes (1, …) that are broadcast over a batch
 ADDITIONS = ("add", "add_", "__add__", "__iadd__")
 CONCATENATIONS = ("cat", "concat", "concatenate")
 
 
 @dataclass(eq=False)
 class Call:
-    """One run of a module.
+    """One call of a module.
 
     Args:
-        name: of the module inside the network.
-        parent: the call during which this one happened.
-        adds: the module's own forward adds two tensors of one shape, as residual blocks do.
+        name: name of the module in the network.
+        parent: the call that made this one.
+        adds: the module's own forward adds two tensors of the same shape, as residual blocks do.
         concatenates: the module's own forward concatenates maps, as dense and inception blocks do.
-        shape: of its output, where that is one tensor.
-        is_bottleneck: the network's output depends on its input through this output alone.
+        shape: shape of its output, if that is one tensor.
+        is_bottleneck: the network's output depends on its input only through this output.
     """
 
     name: str
@@ -51,29 +51,29 @@ class Call:
         return self.adds or self.concatenates
 
     def parents(self) -> Iterator[Call]:
-        """The call around this one, the call around that, and so on to the network's own."""
+        """The enclosing calls, from the innermost to that of the network itself."""
         if self.parent is not None:
             yield from self.parent.upwards()
 
     def upwards(self) -> Iterator[Call]:
-        """This call and its parents."""
+        """This call, then its parents."""
         yield self
         yield from self.parents()
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The calls in the order in which they ended, and the (height, width) of the images."""
+    """The calls in the order in which they returned, and the (height, width) of the images."""
 
     calls: list[Call]
     image: tuple[int, int]
 
 
 def trace(featurizer: nn.Module) -> Trace:
-    """Run `featurizer` on two blank images, 64 pixels wide, or of its own size where it accepts no other.
+    """Run `featurizer` on two blank images of 64×64 pixels, or of its own size if it accepts no other.
 
-    A copy runs, in evaluation mode: the network's weights, statistics, modes and hooks, and the state of the random
-    number generator, stay as they are.
+    A copy runs in evaluation mode: the network's weights, statistics, modes and hooks, and the state of the random
+    number generator, do not change.
     """
     own = image_shape(featurizer)
     if own is None:
@@ -97,9 +97,9 @@ def network_name(featurizer: nn.Module) -> str:
 
 
 def image_shape(featurizer: nn.Module) -> tuple[int, int, int] | None:
-    """(c, h, w) of the images that a network works on; None where it works on arrays of features."""
+    """(c, h, w) of a network's input images; None if its inputs are arrays of features."""
     shape = getattr(featurizer, "input_shape", None)
-    if shape is None:  # a network that we did not build
+    if shape is None:  # not a `Featurizer`
         convolutions = [module for module in featurizer.modules() if isinstance(module, nn.Conv2d)]
         return (convolutions[0].in_channels, SIDE, SIDE) if convolutions else None
     return tuple(shape) if len(shape) == 3 else None
@@ -113,7 +113,7 @@ def evaluating_copy(network: nn.Module) -> nn.Module:
 def _traced(featurizer: nn.Module, shape: tuple[int, int, int]) -> Trace:
     network, recorder = evaluating_copy(featurizer), _Recorder()
     like = next(network.parameters(), torch.empty(()))
-    # The graph of gradients is the record of what depends on what; no gradient is computed.
+    # The autograd graph records the dependencies; no gradient is computed.
     x = torch.zeros(BATCH, *shape, dtype=like.dtype, device=like.device, requires_grad=True)
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
@@ -122,7 +122,7 @@ def _traced(featurizer: nn.Module, shape: tuple[int, int, int]) -> Trace:
             stack.enter_context(module.register_forward_pre_hook(recorder.enter(name)))
             stack.enter_context(module.register_forward_hook(recorder.leave))
         stack.enter_context(recorder)
-        images = x.clone()  # a network may change its input in place, which a leaf does not allow
+        images = x.clone()  # a network may modify its input in place, which autograd forbids for a leaf
         z = network(images)
     narrow = _bottlenecks(z.grad_fn, images.grad_fn)
     for call in recorder.calls:
@@ -131,12 +131,12 @@ def _traced(featurizer: nn.Module, shape: tuple[int, int, int]) -> Trace:
 
 
 class _Recorder(TorchFunctionMode):
-    """Notes calls and additions while a network runs."""
+    """Records calls, additions and concatenations while a network runs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
-        self.source: dict[Call, Node | None] = {}  # the operation that made each call's output
+        self.source: dict[Call, Node | None] = {}  # the operation that computed each call's output
         self._running: list[Call] = []
 
     def enter(self, name: str) -> Any:
@@ -149,7 +149,7 @@ class _Recorder(TorchFunctionMode):
         call = self._running.pop()
         if isinstance(output, Tensor):
             call.shape = output.shape
-            self.source[call] = output.grad_fn  # now: an operation in place, later, would put its own here
+            self.source[call] = output.grad_fn  # read now: a later in-place operation replaces it
         self.calls.append(call)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -162,16 +162,16 @@ class _Recorder(TorchFunctionMode):
 
 
 def _have_one_shape(a: object, b: object) -> bool:
-    """Whether both are tensors of one shape that hold something for every image: maps, or tokens."""
+    """Whether both are tensors of the same shape with an entry per image: maps, or tokens."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return False
     return a.shape == b.shape and a.ndim > 2 and len(a) % BATCH == 0
 
 
 def _bottlenecks(end: Node | None, start: Node | None) -> set[Node | None]:
-    """Operations through which every path from `start` to `end` leads.
+    """Operations on every path from `start` to `end`.
 
-    In an order in which operations follow their inputs, these are the ones that no edge jumps over.
+    In topological order, these are the operations that no edge skips.
     """
     reached: dict[Node | None, int] = {}  # operations that depend on the start, and their place in the order
     furthest: list[int] = []  # the last place that uses each of them
@@ -182,12 +182,12 @@ def _bottlenecks(end: Node | None, start: Node | None) -> set[Node | None]:
             furthest.append(len(furthest))
             for place in sources:
                 furthest[place] = reached[node]
-    jumps = accumulate(furthest, max, initial=0)  # how far the edges from before each place lead
+    jumps = accumulate(furthest, max, initial=0)  # the furthest place that an edge from before each place reaches
     return {operation for (operation, place), jump in zip(reached.items(), jumps) if jump <= place}
 
 
 def _inputs_first(end: Node | None) -> Iterator[Node]:
-    """All operations that `end` depends on, each after its own inputs. Without recursion: networks are deep."""
+    """`end` and all operations that it depends on, each after its inputs. Without recursion: networks are deep."""
     seen: set[Node | None] = {None}
     stack: list[tuple[Node | None, bool]] = [(end, False)]
     while stack:

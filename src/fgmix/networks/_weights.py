@@ -1,4 +1,4 @@
-"""Load weights from a file without executing anything in it."""
+"""Load weights from a file without executing any code in it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ KINDS = ("weight", "bias", "running_mean", "running_var")
 
 
 def load_weights(net: nn.Module, path: str | Path) -> Matched:
-    """Fill `net` from a file and return how its tensors were matched: by name where the names agree, else by order.
+    """Load a file into `net` and return how the tensors were matched: by name if names and shapes agree, else by order.
 
-    By order, because the same network published by another library has the same tensors under other names. Tensors
-    left over at the end of the file (a classifier's) are ignored; a tensor of `net` left without one is an error. A
-    .safetensors file is matched by name only: it keeps its tensors sorted, not in the network's order.
+    Matching by order allows the same network from another library, which has the same tensors with other names. Extra
+    tensors at the end of the file (a classifier's) are ignored; a tensor of `net` without a match is an error. A
+    .safetensors file is matched by name only: its tensors are sorted, not in the order of the network.
     """
     state, own = read_weights(path), net.state_dict()
     if set(own) <= set(state) and all(own[name].shape == state[name].shape for name in own):
@@ -80,12 +80,12 @@ def _read(path: Path) -> Any:
 
 
 def _counted(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Without batch-norm's counters of batches, which not every library saves."""
+    """The tensors without the batch counters of batch norm, which not every library saves."""
     return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
 
 
 def _agree_in_order(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
-    """Whether the first of their tensors match mine one to one: the same shapes, and the same kinds where named so."""
+    """Whether the first of their tensors match mine one to one: same shapes, and same kinds if the names show them."""
     pairs = list(zip(mine.items(), theirs.items()))
     return len(theirs) >= len(mine) and all(
         a.shape == b.shape and _kind(name_a, name_b) == _kind(name_b, name_a) for (name_a, a), (name_b, b) in pairs
@@ -93,6 +93,6 @@ def _agree_in_order(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
 
 
 def _kind(name: str, other: str) -> str:
-    """The kind of a tensor by the end of its name, such as "bias"; empty unless both names end in a kind."""
+    """The kind of a tensor from the end of its name, such as "bias"; empty unless both names end in a kind."""
     kind, others = name.rpartition(".")[2], other.rpartition(".")[2]
     return kind if kind in KINDS and others in KINDS else ""

@@ -1,4 +1,4 @@
-"""A featurizer with an activation after it."""
+"""A featurizer followed by an activation."""
 
 from __future__ import annotations
 

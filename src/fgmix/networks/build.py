@@ -1,4 +1,4 @@
-"""Featurizers and classifiers by name."""
+"""Build featurizers and classifiers by name."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def build_featurizer(
         name: one of our own (identity, mlp, small_cnn, mnist_cnn) or any timm model, with or without the tag of its
             weights (`resnet50.tv_in1k`).
         input_shape: (c, h, w) of images or (f,) of features.
-        pretrained: start from the published weights: timm's from its hub, or those of an installed package.
-        weights: start from a local file instead, matched by name, or by order where all shapes agree.
-        dropout: share of the code's numbers dropped in training.
-        freeze_bn: batch-norm in evaluation mode; by default where the weights are pre-trained.
-        freeze: how many first sections (stages, or quarters of a transformer's blocks) do not train, nor the stem.
-        channels_last: lay out convolution weights for channels-last inputs.
-        normalisation: by which the network normalises images in [0, 1] itself; None for images that are normalised.
+        pretrained: start from published weights: timm's from its hub, or those of an installed package.
+        weights: start from a local file instead, matched by name, or by order if all shapes agree.
+        dropout: dropout rate of the codes.
+        freeze_bn: keep batch norm in evaluation mode; by default if `pretrained` or `weights` is given.
+        freeze: freeze the stem and this many first sections (stages, or quarters of a transformer's blocks).
+        channels_last: convert to channels-last memory format, with faster convolutions of tiny maps on a CPU.
+        normalisation: applied by the featurizer to images in [0, 1]; None if they are already normalised.
 
     Example:
         >>> build_featurizer("small_cnn", (3, 32, 32)).out_features
@@ -95,7 +95,7 @@ def _backbone(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tupl
         return array_net, array_net.out_features
     if len(input_shape) != 3:
         if name not in OWN_BACKBONES:
-            full_name(name)  # says so where there is none of this name
+            full_name(name)  # raises an error if the name is unknown
         raise UserError(
             f"Backbone {name} expects images (channels, height, width). Found samples of shape {input_shape}. "
             "Use `mlp` or `identity`."

@@ -1,4 +1,4 @@
-"""A featurizer that sees its image beside the mean context of a batch."""
+"""A featurizer whose input is an image and the mean context of its batch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fgmix.errors import UserError
 class InContext(nn.Module):
     """z_i = g([x_i, c̄]),   c̄ = mean_j c(x_j) over the samples j of the same group.
 
-    The context network c maps an image to one more channel of its size; g's first convolution is widened by it.
+    The context network c maps an image to one channel of its size, for which the first convolution of g is widened.
 
     Args:
-        net: featurizer g of images, whose first layer is a convolution; it is changed.
+        net: featurizer g of images, whose first layer is a convolution; modified in place.
 
     Example:
         >>> g = InContext(nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
@@ -31,7 +31,7 @@ class InContext(nn.Module):
         self.out_features: int | None = getattr(net, "out_features", None)
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
-        """Codes of images x (n, c, h, w) in groups of `sizes`; all are one group where none are given."""
+        """Codes of images x (n, c, h, w) in consecutive groups of `sizes`; None for one group."""
         context: Tensor = self.context(x)  # (n, 1, h, w)
         groups = context.split(list(sizes)) if sizes else (context,)
         means = torch.cat([c.mean(0, keepdim=True).expand_as(c) for c in groups])
@@ -40,7 +40,7 @@ class InContext(nn.Module):
 
 
 def context_network(channels: int, width: int = 64) -> nn.Module:
-    """c: three 5×5 convolutions with batch-norm and ReLU between them, one channel out.
+    """c: three 5×5 convolutions with batch norm and ReLU between them, and one output channel.
 
     Example:
         >>> context_network(3)(torch.zeros(2, 3, 8, 8)).shape
@@ -58,7 +58,7 @@ def context_network(channels: int, width: int = 64) -> nn.Module:
 
 
 def _widen_first_convolution(net: nn.Module) -> int:
-    """Let the first convolution read one channel more, with the weights of its first; returns how many it read."""
+    """Add an input channel to the first convolution, with the weights of its first channel; return the old number."""
     first = next((m for m in net.modules() if isinstance(m, nn.Conv2d)), None)
     if first is None or first.groups != 1:
         raise UserError(

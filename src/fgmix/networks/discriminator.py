@@ -1,4 +1,4 @@
-"""The network that tells domains apart."""
+"""The discriminator of domains."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def discriminator(
     Args:
         in_features: d, the width of the codes.
         out_features: number of logits.
-        width: of the hidden layers.
+        width: width of the hidden layers.
         depth: number of linear layers, at least 2.
-        dropout: share of the hidden numbers dropped in training.
+        dropout: dropout rate of the hidden layers.
 
     Example:
         >>> [layer for layer in discriminator(4, 3, width=8, depth=2)]

@@ -1,4 +1,4 @@
-"""Encode an image as semantics f and variation s, and decode an image from any f and any s (DDG's generator)."""
+"""DDG's generator: encode the variation s of an image, and decode an image from any s and any semantic code f."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from torch.nn.functional import group_norm, interpolate, leaky_relu
 
 
 def conv(c_in: int, c_out: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
-    """A convolution that keeps the size (but for its stride), reflecting at the border."""
+    """A convolution with reflection padding that keeps the size (divided by its stride)."""
     return nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, padding_mode="reflect")
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     """scale·(x − μ)/σ + bias with μ, σ of each (sample, channel): adaptive instance normalisation.
 
-    The scale is taken as it is, not as 1 + scale. Huang and Belongie, "Arbitrary Style Transfer in Real-time with
-    Adaptive Instance Normalization", 2017.
+    The factor is `scale`, not 1 + `scale`. Huang and Belongie, "Arbitrary Style Transfer in Real-time with Adaptive
+    Instance Normalization", 2017, https://arxiv.org/abs/1703.06868.
 
     Args:
         x: maps (n, c, h, w).
         scale: (n, c).
         bias: (n, c).
     """
-    # Groups of one channel: instance normalisation, by the faster of torch's two kernels (see networks.generator).
+    # Groups of one channel: instance normalisation with torch's faster kernel (see networks.generator).
     return torch.addcmul(bias[:, :, None, None], group_norm(x, x.shape[1]), scale[:, :, None, None])
 
 
 class _Block(nn.Module):
-    """conv → instance norm → leaky ReLU."""
+    """conv3 → instance norm → leaky ReLU."""
 
     def __init__(self, c_in: int, c_out: int, stride: int = 1) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class _Block(nn.Module):
 
 
 class _ResidualBlock(nn.Module):
-    """x + IN(conv(lrelu(IN(conv(x))))), instance norms without parameters."""
+    """x + IN(conv(lrelu(IN(conv(x))))), with instance norms without parameters."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -50,14 +50,14 @@ class _ResidualBlock(nn.Module):
 
 
 class _AdaINBlock(nn.Module):
-    """x + AdaIN(conv(lrelu(AdaIN(conv(x))))), the statistics given from outside."""
+    """x + AdaIN(conv(lrelu(AdaIN(conv(x))))), with scales and biases as an input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.conv1, self.conv2 = conv(channels, channels), conv(channels, channels)
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """style (n, 4, c): scale and bias of the first normalisation, then of the second."""
+        """Maps of the shape of x; style (n, 4, c) has scale and bias of the first AdaIN, then of the second."""
         h = leaky_relu(adain(self.conv1(x), style[:, 0], style[:, 1]), 0.2)
         return x + adain(self.conv2(h), style[:, 2], style[:, 3])
 
@@ -67,12 +67,12 @@ class VariationEncoder(nn.Module):
 
         conv3 stride 2 → conv3, twice as wide → (downs − 1) × [conv3 → conv3 stride 2, twice as wide] → residual blocks
 
-    Grey, so that colour can only come from the semantics' side.
+    Images are converted to grey, so that colour can only come from the semantic code.
 
     Args:
         width: channels after the first convolution.
-        downs: halvings of the size.
-        n_blocks: residual blocks.
+        downs: number of halvings of the size.
+        n_blocks: number of residual blocks.
 
     Example:
         >>> E_v = VariationEncoder(width=4)
@@ -96,20 +96,20 @@ class VariationEncoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Dec: variation code s and semantic code f → image; f sets the statistics of the AdaIN layers.
+    """Dec: variation code s and semantic code f → image; f determines scale and bias of the AdaIN layers.
 
         AdaIN residual blocks → downs × [double the size → conv5, half as wide → layer norm → lrelu]
         → conv3 → lrelu → conv3 → lrelu → conv1
 
-    The output is linear: the losses, not a squashing function, keep pixels in their range.
+    The output is linear: only the losses keep pixels in their range.
 
     Args:
         in_channels: channels of s.
         code_size: d, length of f.
         channels: channels of the image.
-        downs: halvings to undo.
-        n_blocks: AdaIN residual blocks, two AdaIN layers each.
-        hidden: width of the network that turns f into scales and biases.
+        downs: number of doublings of the size.
+        n_blocks: number of AdaIN residual blocks, with two AdaIN layers each.
+        hidden: width of the network that maps f to scales and biases.
 
     Example:
         >>> dec = Decoder(16, code_size=8, channels=3)
@@ -139,7 +139,7 @@ class Decoder(nn.Module):
         )
 
     def forward(self, s: Tensor, f: Tensor, size: tuple[int, int]) -> Tensor:
-        """The image; `size` = (height, width) crops what a side that 2^downs does not divide was rounded up to."""
+        """The image, cropped to `size` = (height, width): sides not divisible by 2^downs were rounded up."""
         styles = self.style(f).unbind(1)
         for block, style in zip(self.blocks, styles):
             s = block(s, style)
@@ -150,17 +150,18 @@ class Decoder(nn.Module):
 
 
 class Disentangler(nn.Module):
-    """The generator: E_v and Dec, initialised as He et al. do for rectifiers.
+    """The generator: E_v and Dec, with He initialisation.
 
-    Zhang et al., "Towards Principled Disentanglement for Domain Generalization", 2022, with widths for 224 pixels;
-    here `width` 16 and two halvings by default, which fit 16 to 64 pixels on a CPU.
+    Zhang et al., "Towards Principled Disentanglement for Domain Generalization", 2022,
+    https://arxiv.org/abs/2111.13839, with widths for 224 pixels; here the defaults are `width` 16 and two halvings, for
+    images of 16 to 64 pixels on a CPU.
 
     Args:
         channels: channels of the images.
         code_size: d, length of the semantic code f.
-        width: channels of E_v's first convolution.
-        downs: halvings between the image and s; the paper's is 4.
-        n_blocks: residual blocks in E_v and in Dec; the paper's is 4.
+        width: channels after the first convolution of E_v.
+        downs: number of halvings between the image and s; 4 in the paper.
+        n_blocks: number of residual blocks in E_v and in Dec; 4 in the paper.
 
     Example:
         >>> gen = Disentangler(3, code_size=8, width=4)
@@ -180,7 +181,7 @@ class Disentangler(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def encode(self, x: Tensor) -> Tensor:
-        """s = E_v(grey x)."""
+        """s = E_v(x)."""
         s: Tensor = self.E_v(x)
         return s
 

@@ -1,4 +1,4 @@
-"""Change what a network computes inside, for the length of one forward pass."""
+"""Change intermediate results of a network temporarily."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fgmix.networks.stages import FeatureMap
 def changing_outputs(modules: Iterable[nn.Module], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Within the block, the output h of each of `modules` becomes `change(h)`.
 
-    No hook remains: outside the block the network is unchanged, so evaluation, averaging, copies and exports do not
-    see the change. It comes before hooks that stay, such as SelfNorm's.
+    The hooks are removed after the block, so evaluation, averaging, copies and exports are not affected. They run
+    before permanent hooks, such as SelfNorm's.
 
     Example:
         >>> import torch
@@ -38,7 +38,7 @@ def changing_outputs(modules: Iterable[nn.Module], change: Callable[[Tensor], Te
 
 @contextmanager
 def changing_maps(network: nn.Module, maps: Iterable[FeatureMap], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Within the block, each of `maps` becomes `change(map)`; `change` sees (n, c, h, w), however it is laid out."""
+    """Within the block, each of `maps` becomes `change(map)`; `change` gets (n, c, h, w) for either layout."""
 
     def change_channels_last(h: Tensor) -> Tensor:
         return change(h.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)

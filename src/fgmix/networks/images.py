@@ -1,4 +1,4 @@
-"""What methods that generate images need to know about them: their channels, and the range of their values."""
+"""Channels and value range of images, for methods that generate images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fgmix.errors import UserError
 
 
 def image_channels(featurizer: nn.Module) -> int:
-    """Channels of the images that `featurizer` expects, read off its first convolution.
+    """Number of channels of the images that `featurizer` expects, from its first convolution.
 
     >>> from fgmix.networks import build_featurizer
     >>> image_channels(build_featurizer("small_cnn", (3, 32, 32)))
@@ -26,13 +26,13 @@ def image_channels(featurizer: nn.Module) -> int:
 
 
 class PixelRange(nn.Module):
-    """Maps images to the unit range [−1, 1] and back, channel by channel, by the extremes seen so far.
+    """Maps images to [−1, 1] and back, per channel, by the minimum and maximum observed so far.
 
         u = 2·(x − lo)/(hi − lo) − 1,    x = lo + (u + 1)/2·(hi − lo)
 
-    Inputs come in [0, 1], normalised by a mean and deviation, or in any other affine scale; a generator that ends in a
-    tanh requires [−1, 1], and a margin on pixel errors requires one scale for all. The scale is found from extremes:
-    images hold black and white pixels, so lo and hi stop changing after a few batches, where means would drift.
+    Inputs may be in [0, 1], normalised by a mean and standard deviation, or in any other affine scale, while a
+    generator that ends in tanh requires [−1, 1], and a margin on pixel errors requires a common scale. Images contain
+    black and white pixels, so lo and hi stop changing after a few batches.
 
     Args:
         channels: c.
@@ -54,7 +54,7 @@ class PixelRange(nn.Module):
 
     @torch.no_grad()
     def observe(self, x: Tensor) -> None:
-        """Widen the range to hold the images x (n, c, h, w)."""
+        """Widen the range to include the images x (n, c, h, w)."""
         low, high = x.amin((0, 2, 3)), x.amax((0, 2, 3))
         self.lo.copy_(torch.minimum(self.lo, low.view_as(self.lo)))
         self.hi.copy_(torch.maximum(self.hi, high.view_as(self.hi)))
@@ -69,5 +69,5 @@ class PixelRange(nn.Module):
 
     @property
     def _span(self) -> Tensor:
-        # A channel that is constant so far has no span; any positive number will do.
+        # The span of a channel that is constant so far is zero; any positive number will do.
         return (self.hi - self.lo).clamp_min(1e-6)

@@ -6,10 +6,13 @@ from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Linear → ReLU → Linear → ReLU on flattened inputs, `out_features` wide (DomainBed's MLP: width 256, depth 3).
+    """Linear → ReLU → Linear → ReLU on flattened inputs.
+
+    With a linear classifier this is DomainBed's MLP of width 256 and depth 3; as a featurizer, DomainBed's has a third
+    linear layer.
 
     Args:
-        in_features: numbers per sample.
+        in_features: number of features of a sample.
         out_features: width of the layers and of the code.
     """
 
@@ -30,7 +33,7 @@ class MLP(nn.Module):
 
 
 class Identity(nn.Module):
-    """z = x: the features are the code, and only the classifier learns."""
+    """z = x, flattened: the features are the code, and only the classifier is trained."""
 
     def __init__(self, in_features: int) -> None:
         super().__init__()

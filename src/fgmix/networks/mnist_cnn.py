@@ -7,9 +7,9 @@ from torch.nn.functional import relu
 
 
 class MnistCNN(nn.Module):
-    """Four 3×3 convolutions, each conv → ReLU → GroupNorm(8), then a global average: 128 numbers.
+    """Four 3×3 convolutions, each conv → ReLU → GroupNorm(8), then global average pooling to 128 features.
 
-    Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021.
+    Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434.
     """
 
     out_features = 128

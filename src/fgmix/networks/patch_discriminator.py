@@ -1,4 +1,4 @@
-"""A discriminator that judges patches of an image at several scales, with the losses that train it."""
+"""A discriminator of image patches at several scales, and its losses."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class PatchDiscriminator(nn.Module):
 
         per scale: conv1 → conv3 → conv3 stride 2 → conv3 → conv3 stride 2, twice as wide → residual blocks → conv1
 
-    The image is halved by averaging between scales. No normalisation, which would couple the gradient penalty's
-    samples; weights start from N(0, 0.02²).
+    Between scales the image is halved by average pooling. There is no normalisation, which would couple the samples of
+    the gradient penalty. Weights are initialised from N(0, 0.02²).
 
     Args:
         channels: channels of the images.
-        width: channels of the first convolutions (the paper's: 32).
-        n_scales: scales (the paper's: 3); the smallest needs 8 pixels.
-        n_blocks: residual blocks per scale (the paper's: 4).
+        width: channels of the first convolutions (32 in the paper).
+        n_scales: number of scales (3 in the paper); the smallest needs 5 pixels.
+        n_blocks: number of residual blocks per scale (4 in the paper).
 
     Example:
         >>> D = PatchDiscriminator(3, width=4)
@@ -66,15 +66,16 @@ class PatchDiscriminator(nn.Module):
 
 
 def discriminator_loss(D: nn.Module, fake: Tensor, real: Tensor, penalty: float = 0.01) -> Tensor:
-    """L_D = Σ_scales mean D(fake)² + mean (D(real) − 1)² + penalty · mean_i ‖∂ Σ D(real)/∂ real_i‖².
+    """L_D = Σ_scales [mean D(fake)² + mean (D(real) − 1)² + penalty · mean_i ‖∂ Σ D(real)/∂ real_i‖²].
 
-    Least squares (Mao et al., 2017) with the gradient penalty on real images (Mescheder et al., 2018), differentiated
-    twice. Autocast is switched off here: squared gradients underflow in half precision.
+    Least squares (Mao et al., 2017, https://arxiv.org/abs/1611.04076) with a gradient penalty on real images (Mescheder
+    et al., 2018, https://arxiv.org/abs/1801.04406), which needs second derivatives. Computed without autocast: squared
+    gradients underflow in half precision.
 
     Args:
         D: maps images to a list of score maps.
-        fake: generated images; pass them detached.
-        real: images of the data, in the type of D's weights.
+        fake: generated images, detached.
+        real: images of the data, in the dtype of the weights of D.
         penalty: weight of the gradient penalty.
     """
     with torch.autocast(real.device.type, enabled=False):
@@ -88,5 +89,5 @@ def discriminator_loss(D: nn.Module, fake: Tensor, real: Tensor, penalty: float 
 
 
 def generator_loss(D: nn.Module, fake: Tensor) -> Tensor:
-    """L_G = Σ_scales 2·mean (D(fake) − 1)²: generated images should pass for real ones."""
+    """L_G = Σ_scales 2·mean (D(fake) − 1)²: small if D scores generated images as real."""
     return torch.stack([2 * (scores - 1).square().mean() for scores in D(fake)]).sum()

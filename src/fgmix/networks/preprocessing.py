@@ -1,4 +1,4 @@
-"""How a network's weights expect images to be prepared."""
+"""Normalisation and interpolation of images that the weights of a network expect."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fgmix.networks.names import OWN_BACKBONES, pretrained_cfg
 
 @dataclass(frozen=True)
 class Normalisation:
-    """What images in [0, 1] are normalised by, and how they are resized.
+    """How images in [0, 1] are normalised and resized.
 
     Args:
-        mean: subtracted, one number per colour channel.
-        std: divided by, one number per colour channel.
-        interpolation: of the resize.
+        mean: mean of each colour channel, which is subtracted.
+        std: standard deviation of each colour channel, by which it is divided.
+        interpolation: that of the resize.
     """
 
     mean: tuple[float, float, float]
@@ -36,10 +36,10 @@ IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def normalisation_of(backbone: str) -> Normalisation:
-    """What the weights of a backbone expect: as timm describes them, and ImageNet's numbers for our own networks.
+    """The normalisation that the weights of a backbone expect: timm's, or ImageNet's for our own networks.
 
     Args:
-        backbone: one of our own or a timm model; without a tag it stands for its default weights.
+        backbone: one of our own or a timm model; without a tag, its default weights are meant.
 
     Example:
         >>> normalisation_of("vit_base_patch16_clip_224.openai").mean

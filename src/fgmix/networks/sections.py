@@ -1,5 +1,5 @@
-"""Divide any backbone into sections, in the order in which they run: a convolutional network's stages, or quarters of a
-transformer's blocks. Where MIRO compares features, and up to where `--freeze` reaches."""
+"""Divide a backbone into sections, in execution order: the stages of a convolutional network, or quarters of the blocks
+of a transformer. MIRO compares features between sections, and `--freeze` freezes the first ones."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from fgmix.networks._trace import BATCH, Call, image_shape, network_name, trace
 from fgmix.networks.split import layers_before
 from fgmix.networks.stages import stages
 
-QUARTERS = 4  # into which the blocks of a transformer are divided, as there are four stages in most other networks
+QUARTERS = 4  # sections of a transformer, as most convolutional networks have four stages
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a network that runs as a whole.
+    """A contiguous part of a network.
 
     Args:
-        entry: name of the module whose input enters the section.
-        end: name of the module whose output leaves it.
-        axis: of the channels in what enters and leaves: 1 of maps (n, c, h, w), 3 of maps (n, h, w, c), 2 of tokens.
+        entry: name of the module whose input is the section's input.
+        end: name of the module whose output is the section's output.
+        axis: dimension of the channels: 1 for maps (n, c, h, w), 3 for maps (n, h, w, c), 2 for tokens (n, t, c).
     """
 
     entry: str
@@ -37,7 +37,7 @@ class Section:
 def sections(featurizer: nn.Module) -> list[Section]:
     """The sections of a network; empty if it has neither stages nor blocks of tokens.
 
-    What runs before the first section, the stem, is none.
+    The stem, which runs before the first section, is not a section.
 
     >>> from fgmix.networks import build_featurizer
     >>> [section.end for section in sections(build_featurizer("small_cnn", (3, 32, 32)))]
@@ -54,7 +54,7 @@ def sections(featurizer: nn.Module) -> list[Section]:
 
 @contextmanager
 def recording(network: nn.Module, places: Sequence[Section]) -> Iterator[list[Tensor]]:
-    """Within the block, forward passes append what enters the first of `places` and what leaves each of them.
+    """Within the block, forward passes append the input of the first of `places` and the output of each of them.
 
     >>> import torch
     >>> network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
@@ -80,9 +80,9 @@ def recording(network: nn.Module, places: Sequence[Section]) -> Iterator[list[Te
 
 
 def freeze_sections(featurizer: nn.Module, count: int) -> None:
-    """Stop training the stem and the first `count` sections of a network.
+    """Freeze the parameters of the stem and of the first `count` sections of a network.
 
-    Their layers stay in evaluation mode too, where the featurizer is ours (`Featurizer.train`).
+    In a `Featurizer` their layers also stay in evaluation mode (`Featurizer.train`).
 
     >>> from fgmix.networks import build_featurizer
     >>> network = build_featurizer("small_cnn", (3, 32, 32))
@@ -101,9 +101,9 @@ def freeze_sections(featurizer: nn.Module, count: int) -> None:
 
 
 def _parameters_up_to(network: nn.Module, end: str) -> Iterator[nn.Parameter]:
-    """Those of the module named `end`, of layers registered before it, and of the modules around it themselves."""
+    """Parameters of the module named `end`, of layers registered before it, and of the enclosing modules themselves."""
     names = end.split(".")
-    for depth in range(len(names)):  # such as a transformer's class token
+    for depth in range(len(names)):  # enclosing modules: a transformer's class token, for example
         yield from network.get_submodule(".".join(names[:depth])).parameters(recurse=False)
     for _, _, layer in layers_before(network, end):
         yield from layer.parameters()
@@ -111,14 +111,14 @@ def _parameters_up_to(network: nn.Module, end: str) -> Iterator[nn.Parameter]:
 
 
 def _token_blocks(featurizer: nn.Module) -> list[Call]:
-    """Residual blocks that put out tokens (n, t, c) on which all that follows depends; the outermost of nested ones."""
+    """Residual blocks whose output is tokens (n, t, c) and a bottleneck; the outermost if they are nested."""
     found = [c for c in trace(featurizer).calls if c.adds and c.is_bottleneck and c.shape and len(c.shape) == 3]
     found = [call for call in found if call.shape and call.shape[0] == BATCH]
     return [call for call in found if not any(outer in found for outer in call.parents())]
 
 
 def _quarters(blocks: Sequence[str]) -> list[Section]:
-    """Four sections of as many blocks, or as nearly as it goes; fewer where there are fewer blocks.
+    """Four sections with nearly equal numbers of blocks; fewer sections if there are fewer than four blocks.
 
     >>> [(section.entry, section.end) for section in _quarters(["b0", "b1", "b2", "b3", "b4"])]
     [('b0', 'b0'), ('b1', 'b1'), ('b2', 'b2'), ('b3', 'b4')]

@@ -1,4 +1,4 @@
-"""SelfNorm: gates that recalibrate the style of feature maps, at the end of every residual block."""
+"""SelfNorm: gates that recalibrate the style of feature maps at the end of every residual block."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fgmix.networks.stages import FeatureMap, residual_blocks
 
 
 class Gate(nn.Module):
-    """sigmoid(BN(w_μ·μ + w_σ·σ)) for every channel on its own.
+    """sigmoid(BN(w_μ·μ + w_σ·σ)) for each channel separately; w_μ and w_σ are the rows of `w`.
 
     Args:
         channels: c.
-        bias: initial shift of the batch-norm; the gate starts near sigmoid(bias).
+        bias: initial shift of the batch norm; the gate starts near sigmoid(bias).
     """
 
     running_mean: Tensor
@@ -36,21 +36,22 @@ class Gate(nn.Module):
     def forward(self, mu: Tensor, sigma: Tensor) -> Tensor:
         """Statistics (n, c, 1, 1) → gates (n, c, 1, 1)."""
         a = self.w[0] * mu.flatten(1) + self.w[1] * sigma.flatten(1)
-        # Not a BatchNorm module: the featurizer keeps those of pre-trained networks in evaluation mode, while these
-        # statistics start from nothing. A single sample has no batch statistics and uses the running ones.
+        # Not a BatchNorm module: a featurizer may keep those in evaluation mode for their pre-trained statistics, which
+        # this layer lacks. A single sample has no batch statistics and uses the running ones.
         from_batch = self.training and len(a) > 1
         a = batch_norm(a, self.running_mean, self.running_var, self.gamma, self.beta, training=from_batch)
         return torch.sigmoid(a)[..., None, None]
 
 
 class SelfNorm(nn.Module):
-    """g·x, or with two gates g·(x − μ) + f·μ; μ, σ of each (sample, channel), g and f gates computed from them.
+    """g·x, or with two gates g·(x − μ) + f·μ, where g and f are gates of μ and σ of each (sample, channel).
 
-    Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", 2021.
+    Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", 2021,
+    https://arxiv.org/abs/2102.02811.
 
     Args:
         channels: c of the feature maps (n, c, h, w).
-        two_gates: a gate f for the mean apart from the deviation's g, as the paper writes it; the authors' code
+        two_gates: separate gates, f for the mean and g for the standard deviation, as in the paper; the authors' code
             scales both by g.
         bias: initial bias of the gates.
 
@@ -75,8 +76,8 @@ class SelfNorm(nn.Module):
 def add_selfnorm(featurizer: nn.Module, two_gates: bool = False, bias: float = 0.0) -> list[FeatureMap]:
     """Add a SelfNorm at the end of every residual block of `featurizer`, as its child `selfnorm`; return the blocks.
 
-    The block's other parameters keep their names. The hook finds the layer through the block it is called with, so
-    that a deep copy of the network uses the copy's layers.
+    Other parameters keep their names. The hook looks the layer up in the block that it is called for, so that a deep
+    copy of the network uses its own layers.
     """
     if any(isinstance(module, SelfNorm) for module in featurizer.modules()):
         raise UserError("Expected a featurizer without SelfNorm layers. Found one that has them. Build a new one.")

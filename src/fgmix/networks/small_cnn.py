@@ -1,4 +1,4 @@
-"""A residual network sized for a CPU: about 10 MFLOP for a 32×32 image, a 96-image step in tens of milliseconds."""
+"""A residual network sized for a CPU: about 10 MFLOP per 32×32 image, tens of milliseconds per step of 96 images."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch.nn.functional import relu
 
 
 class ResidualBlock(nn.Module):
-    """conv → norm → ReLU → conv → norm, added to the (strided, widened) input, then ReLU.
+    """conv → norm → ReLU → conv → norm, added to the input or a strided 1×1 convolution of it, then ReLU.
 
-    Group normalisation: no running statistics, so that averaged weights need no second pass over the data and a
-    batch of one domain is treated as any other.
+    Group normalisation has no running statistics, so that averaged weights need no second pass over the data, and codes
+    do not depend on the other samples of a batch.
     """
 
     def __init__(self, c_in: int, c_out: int, stride: int = 1) -> None:
@@ -28,7 +28,7 @@ class ResidualBlock(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Stem (stride 2) and three residual stages, average-pooled to `out_features` = 96 numbers.
+    """Stem (stride 2) and three residual stages, average-pooled to codes of `out_features` = 96.
 
     Args:
         channels: channels of the input images.

@@ -1,4 +1,4 @@
-"""Split a network where a stage begins."""
+"""Split a network at the start of a stage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fgmix.networks.stages import Stage
 
 
 def layers_before(network: nn.Module, entry: str) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """(parent, name, layer) of the layers registered before the module named `entry`, whole branches as one layer.
+    """(parent, name, layer) of the layers registered before the module named `entry`, with subtrees as one layer.
 
     >>> network = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Linear(2, 2)))
     >>> [layer for _, _, layer in layers_before(network, "1.1")]
@@ -31,10 +31,10 @@ def layers_before(network: nn.Module, entry: str) -> Iterator[tuple[nn.Module, s
 
 
 def network_from(featurizer: nn.Module, stage: Stage) -> nn.Module:
-    """A copy of a network that starts with a stage: from the maps that enter the stage to the network's codes.
+    """A copy of a network that starts at a stage: it maps the input of the stage to the network's codes.
 
-    Layers before the stage become the identity. Whether the copy then gives the network's codes depends on what the
-    network computes between its layers, so this is tried out first.
+    Layers before the stage become the identity. Whether the copy then computes the same codes depends on what the
+    network computes between its layers, so this is tested first.
     """
     if stage.end.channels_last or not _gives_the_codes(featurizer, stage.entry):
         raise UserError(
@@ -60,5 +60,5 @@ def _gives_the_codes(featurizer: nn.Module, entry: str) -> bool:
     try:
         z = whole(x)
         return torch.allclose(rest(*entered), z, rtol=1e-3, atol=1e-5)
-    except Exception:  # a layer that expected what the identity does not give, or a stage with several inputs
+    except Exception:  # a layer that cannot follow the identity, or a stage with several inputs
         return False

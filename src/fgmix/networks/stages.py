@@ -1,4 +1,4 @@
-"""Find the stages and residual blocks of a network by what runs: where style methods and manifold mixup act."""
+"""Find the stages and residual blocks of a network by tracing it: where style methods and manifold mixup act."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fgmix.networks._trace import BATCH, Call, Trace, network_name, trace
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """What a module of a network puts out, where that is one feature map.
+    """The output of a module of a network, if that is one feature map.
 
     Args:
-        name: of the module, as the network names it.
+        name: name of the module in the network.
         channels: c.
         size: (h, w) in the traced forward pass.
-        channels_last: laid out (n, h, w, c), as Swin's are, instead of (n, c, h, w).
+        channels_last: whether the shape is (n, h, w, c), as in Swin, instead of (n, c, h, w).
     """
 
     name: str
@@ -31,11 +31,11 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class Stage:
-    """The part of a network that works on maps of one size.
+    """The part of a network whose blocks have maps of one size.
 
     Args:
-        entry: name of the module whose input enters the stage.
-        end: the map that leaves the stage.
+        entry: name of the module whose input is the stage's input.
+        end: the stage's output.
     """
 
     entry: str
@@ -43,11 +43,11 @@ class Stage:
 
 
 def stages(featurizer: nn.Module) -> list[Stage]:
-    """The stages of a network, in the order in which they run.
+    """The stages of a network, in execution order.
 
-    Blocks that follow one another on maps of one size make a stage, a block being a module that adds or concatenates
-    the results of branches. The stage ends with the outermost module around its last block that puts out one map of
-    that size, on which all that follows depends. What runs before the first block, the stem, is no stage.
+    A block is a module that adds or concatenates the results of branches. Consecutive blocks with maps of one size form
+    a stage. It ends with the outermost module around its last block whose output is one map of that size and a
+    bottleneck: all that follows depends on it alone. The stem, which runs before the first block, is not a stage.
 
     >>> from fgmix.networks import build_featurizer
     >>> [stage.end.name for stage in stages(build_featurizer("small_cnn", (3, 32, 32)))]
@@ -55,7 +55,7 @@ def stages(featurizer: nn.Module) -> list[Stage]:
     """
     traced = trace(featurizer)
     maps = {call: found for call, found in _maps(traced).items() if call.is_bottleneck}
-    # A block may put out tokens inside a module that puts out a map, as in PVT: the innermost map around it counts.
+    # A block may output tokens inside a module that outputs a map, as in PVT: the innermost map around it counts.
     around = [next((c for c in call.upwards() if c in maps), None) for call in traced.calls if call.joins]
     runs = [list(run) for _, run in groupby(filter(None, around), key=lambda call: maps[call].size)]
     if not runs:
@@ -64,10 +64,10 @@ def stages(featurizer: nn.Module) -> list[Stage]:
 
 
 def residual_blocks(featurizer: nn.Module) -> list[FeatureMap]:
-    """What the residual blocks of a network put out, in the order in which they run.
+    """The outputs of the residual blocks of a network, in execution order.
 
-    A residual block is a module whose own forward adds two maps. Where such modules are nested, the outermost is the
-    block. A network is refused if any of its blocks puts out something else than one map.
+    A residual block is a module whose own forward adds two maps. If such modules are nested, the outermost is the
+    block. An error is raised if the output of any block is not one map.
 
     >>> from fgmix.networks import build_featurizer
     >>> [(block.name, block.channels) for block in residual_blocks(build_featurizer("small_cnn", (3, 32, 32)))]
@@ -83,7 +83,7 @@ def residual_blocks(featurizer: nn.Module) -> list[FeatureMap]:
 
 
 def _stage(run: list[Call], maps: dict[Call, FeatureMap], others: set[Call]) -> Stage:
-    """The stage made of the calls in `run`, in a network that has `others` in other stages."""
+    """The stage of the calls in `run`; `others` are the calls of other stages."""
 
     def of_its_size(call: Call) -> list[Call]:
         return [c for c in call.upwards() if c in maps and maps[c].size == maps[call].size]
@@ -94,17 +94,17 @@ def _stage(run: list[Call], maps: dict[Call, FeatureMap], others: set[Call]) -> 
 
 
 def _maps(traced: Trace) -> dict[Call, FeatureMap]:
-    """The calls that put out one map; without modules that run more than once, on all of whose runs a hook acts."""
+    """The calls whose output is one map; without modules that run more than once, because a hook acts on every run."""
     times = Counter(call.name for call in traced.calls)
     readings = {call: _readings(call, traced.image) for call in traced.calls if times[call.name] == 1}
-    # As many channels as rows and columns leave the layout open; then it is that of the network's other blocks.
+    # If channels, rows and columns are equal, the layout is ambiguous; it is then that of the network's other blocks.
     known = [found[0].channels_last for call, found in readings.items() if call.adds and len(found) == 1]
     preferred = -1 if known and all(known) else 0
     return {call: found[preferred] for call, found in readings.items() if found}
 
 
 def _readings(call: Call, image: tuple[int, int]) -> list[FeatureMap]:
-    """An output read as a map: with channels first, with channels last, as both, or as neither."""
+    """The possible readings of an output as a map: channels first, channels last, both, or none."""
     if call.shape is None or len(call.shape) != 4 or call.shape[0] != BATCH:
         return []
     _, a, b, c = call.shape
@@ -113,7 +113,7 @@ def _readings(call: Call, image: tuple[int, int]) -> list[FeatureMap]:
 
 
 def _is_scaled(size: tuple[int, int], image: tuple[int, int]) -> bool:
-    """Whether `size` can be that of `image` divided by one number, each side rounded by less than a pixel."""
+    """Whether `size` can be the size of `image` divided by one number, up to rounding by less than a pixel."""
     return abs(size[0] * image[1] - size[1] * image[0]) < max(image)
 
 

@@ -1,17 +1,17 @@
-"""Convolutions over maps of a few positions as products of matrices, for training on CPUs.
+"""Convolutions over maps of a few positions as matrix products, for training on CPUs.
 
-The last stage of a ResNet sees 2×2 positions of 512 channels when images have 64 pixels. There a convolution spends
-most of its time on rearranging its 9 MB of weights, forwards and backwards, however small the batch. As a matrix
-product of patches and weights, which channels-last memory holds in the product's own order, nothing is rearranged:
+For images of 64 pixels, the last stage of a ResNet has maps of 2×2 positions and 512 channels. There a convolution
+spends most of its time on reordering its 9 MB of weights, forwards and backwards, however small the batch. A matrix
+product of patches and weights needs no reordering, because channels-last memory already has the order of the product:
 
     y[n, p] = W · patch(x, n, p),    patch ∈ R^{9c} at position p
 
 Measured on two cores, forward and backward of 512 → 512 channels on 2×2: batch 32: 65 → 26 ms; batch 96: 113 → 64 ms.
 On 4×4 positions of 256 channels it is slower (44 → 58 ms), hence the bound.
 
-The last stages of an EfficientNet have one 5×5 filter per channel there, whose gradients take most of a whole step.
-Where the filter is at least as wide as the map, every position sees (nearly) every other, and each channel is a small
-dense matrix between positions:
+The last stages of an EfficientNet have depthwise 5×5 convolutions there, whose gradients take most of a training step.
+If the filter is at least as wide as the map, (nearly) every pair of positions is connected, and the convolution of a
+channel is a small dense matrix over positions:
 
     y[n, q, c] = Σ_p x[n, p, c] M[p, q, c],    M[p, q, c] = filter_c[p − q]
 
@@ -31,9 +31,9 @@ POSITIONS = 4  # of the output, at most
 
 
 class TinyMapConv2d(nn.Conv2d):
-    """A convolution that becomes a matrix product where that is faster; the same numbers up to rounding.
+    """A convolution that is computed as a matrix product where that is faster; the same results up to rounding.
 
-    Only while gradients are taken on a CPU: evaluation and export see a plain convolution.
+    Only on a CPU with gradients enabled: evaluation and export use a plain convolution.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def patch_product(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     Args:
         x: (n, c, h, w).
         weight: (o, c, 3, 3), fastest in channels-last memory.
-        stride: of the convolution.
+        stride: stride of the convolution.
 
     Example:
         >>> patch_product(torch.ones(1, 2, 2, 2), torch.ones(5, 2, 3, 3)).shape
@@ -67,9 +67,9 @@ def patch_product(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
 
 
 class TinyMapDepthwiseConv2d(nn.Conv2d):
-    """One filter per channel, which becomes a dense product where the map is no wider than the filter.
+    """A depthwise convolution that is computed as dense products if the map is no wider than the filter.
 
-    Only while gradients are taken on a CPU, as `TinyMapConv2d`.
+    Only on a CPU with gradients enabled, like `TinyMapConv2d`.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class TinyMapDepthwiseConv2d(nn.Conv2d):
 
 
 def dense_depthwise(x: Tensor, weight: Tensor) -> Tensor:
-    """A convolution with one filter per channel, padded to keep its size, as dense products over positions.
+    """A depthwise convolution, padded to keep the size, as dense products over positions.
 
     Args:
         x: (n, c, h, w).
@@ -92,20 +92,20 @@ def dense_depthwise(x: Tensor, weight: Tensor) -> Tensor:
     """
     n, c, h, w = x.shape
     m = pad(weight.reshape(c, -1), (0, 1))[:, _offsets(h, w, weight.shape[-1])]  # (c, p, q)
-    if h * w <= POSITIONS:  # a matrix of 4 × 4 per channel is too small for a product of matrices: 22 against 7 ms
+    if h * w <= POSITIONS:  # 4 × 4 matrices are too small for `bmm`, which takes 22 ms instead of 7 ms
         positions = x.permute(0, 2, 3, 1).reshape(n, h * w, c)
         y = torch.stack([positions[:, p, None] * m[:, p].T for p in range(h * w)]).sum(0)
     else:
         y = torch.bmm(x.permute(1, 0, 2, 3).reshape(c, n, h * w), m)
-        if y.requires_grad:  # its gradient arrives permuted, and the products of such a one go channel by channel
-            y.register_hook(Tensor.contiguous)  # 672 channels, forward and backward: 33 → 19 ms, the same bits
+        if y.requires_grad:  # its gradient arrives permuted, for which `bmm` works channel by channel
+            y.register_hook(Tensor.contiguous)  # 672 channels, forward and backward: 33 → 19 ms, bit-identical
         y = y.permute(1, 2, 0).contiguous()
     return y.view(n, h, w, c).permute(0, 3, 1, 2)  # channels-last in memory, as the layers that follow expect it
 
 
 @lru_cache
 def _offsets(h: int, w: int, k: int) -> Tensor:
-    """Which of a filter's k² weights lies between position p and position q, as (p, q); k² where none does."""
+    """Index of the filter weight (of k²) that connects positions p and q, as a matrix (p, q); k² if none does."""
     rows, columns = (torch.arange(side)[:, None] - torch.arange(side) + k // 2 for side in (h, w))
     u, v = rows[:, None, :, None], columns[None, :, None, :]  # of p = (i, j) and q = (a, b): dimensions i, j, a, b
     reached = (u >= 0) & (u < k) & (v >= 0) & (v < k)
@@ -113,11 +113,11 @@ def _offsets(h: int, w: int, k: int) -> Tensor:
 
 
 def use_tiny_maps(net: nn.Module) -> None:
-    """Turn every plain 3×3 convolution of a network into a `TinyMapConv2d`, and those with one filter per channel into
-    a `TinyMapDepthwiseConv2d`; weights and names stay."""
+    """Turn every plain 3×3 convolution of a network into a `TinyMapConv2d`, and every plain depthwise convolution of
+    stride 1 into a `TinyMapDepthwiseConv2d`; weights and names do not change."""
     for module in net.modules():
         if type(module) is nn.Conv2d and _is_plain(module):
-            # The same module with another forward: its weights and hooks stay.
+            # The same module with another forward: it keeps its weights and hooks.
             if module.groups == 1 and module.kernel_size == (3, 3):
                 module.__class__ = TinyMapConv2d
             elif module.groups == module.in_channels == module.out_channels and module.stride == (1, 1):
@@ -125,7 +125,7 @@ def use_tiny_maps(net: nn.Module) -> None:
 
 
 def _is_plain(conv: nn.Conv2d) -> bool:
-    """Padded by half its odd, square kernel, so that stride 1 keeps the size."""
+    """Whether it has an odd, square kernel, zero padding that keeps the size at stride 1, no dilation and no bias."""
     k, width = conv.kernel_size
     return (
         k == width

@@ -11,12 +11,12 @@ from fgmix.analysis.limits import same_span
 from fgmix.plots.looks import method_looks
 from fgmix.plots.style import PAGE, note, panels, styled
 
-SPAN = "All axes have the same length in points."
+SPAN = "All axes span the same number of percentage points."
 
 
 @styled
 def ablation(arrays: Ablation) -> Figure:
-    """A panel for each test domain and their average, a row for each method: a dot with its ±, hollow for the paper."""
+    """A panel for each test domain and the average, a row for each method: a dot with its ±, hollow for the paper."""
     rows, columns = arrays.value.shape
     figure, axes = panels(columns, width=PAGE, height=1.0 + 0.22 * rows, sharey=True)
     looks = [method_looks(arrays.algorithms.tolist())[key] for key in arrays.algorithms.tolist()]

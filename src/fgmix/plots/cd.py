@@ -15,7 +15,7 @@ from fgmix.plots.looks import GREY, method_looks
 from fgmix.plots.style import PAGE, note, panels, styled
 from fgmix.results.rounding import p_equation, rank_text
 
-STEP = 0.5  # height of a line of text, in the axes' own units
+STEP = 0.5  # height of a line of text, in data units
 
 
 @styled

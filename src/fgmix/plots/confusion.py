@@ -1,4 +1,4 @@
-"""Confusion matrices: which classes are taken for which."""
+"""Confusion matrices."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def _panel(ax: Axes, classes: Sequence[str], matrix: np.ndarray[tuple[int, int],
 
 
 def _shown(name: str, longest: int = LONGEST) -> str:
-    """A name as an axis shows it: short, and without signs that matplotlib would read as mathematics."""
+    """A name for an axis: shortened, with $ escaped, which starts a formula in matplotlib."""
     short = name if len(name) <= longest else name[: longest - 1] + "…"
     return short.replace("$", r"\$")

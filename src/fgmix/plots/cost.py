@@ -1,4 +1,4 @@
-"""Time of a step relative to ERM's."""
+"""Time of a step relative to ERM."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fgmix.results.rounding import ratio_text
 
 @styled
 def cost(arrays: Cost) -> Figure:
-    """A bar for each method, cheapest first, with its value, and a diamond with its value where the paper has one.
+    """A bar for each method, cheapest first, with its value, and a diamond with the paper's value, if any.
 
-    Bars have one colour, which means "measured here": there are more methods than colours.
+    All bars have the colour of our measurements: there are more methods than colours.
     """
     order = np.argsort(arrays.value[:, 0], kind="stable")
     ours, theirs = arrays.value[order, 0], arrays.value[order, 1]

@@ -22,7 +22,7 @@ TERMS = ("#000000", "#882255", "#117733", "#332288", "#999933")  # none is a dom
 def curves(arrays: Curves) -> Figure:
     """Accuracy, loss and training terms, then a panel for each metric of another scale, such as λ.
 
-    What mixing measures begins where mixing does.
+    Curves of the metrics of mixing start when mixing does.
     """
     metrics = dict(zip(map(str, arrays.metrics), arrays.metric_values))
     terms = sorted(filter(is_loss, metrics), key=lambda name: (name != "Training loss", name))

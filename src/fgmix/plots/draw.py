@@ -1,4 +1,4 @@
-"""The figure of arrays of any kind, fresh or from a file: what `fgmix plot` draws."""
+"""The figure of arrays of any kind, computed or loaded from a file."""
 
 from __future__ import annotations
 

@@ -69,6 +69,6 @@ def _row(axes: Sequence[Axes], arrays: Flatness, *, first: bool, last: bool) -> 
 
 
 def _power(largest: float) -> int:
-    """The power of ten to factor out of the numbers: none where they are short without it."""
+    """The power of ten to factor out of the tick labels; 0 if they are short without it."""
     power = math.floor(math.log10(largest)) if largest > 0 else 0
     return power if abs(power) > 2 else 0

@@ -1,7 +1,7 @@
-"""One colour and one marker for one thing, in every figure and in the report.
+"""Colour and marker of every method and domain, the same in every figure and in the report.
 
-Colours are those of Okabe and Ito, and of Tol, which people with any colour vision can distinguish. Where there are
-more things than colours, markers differ.
+Colours are those of Okabe and Ito, and of Tol, which people with any colour vision can distinguish. If there are more
+methods than colours, markers differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fgmix.seeding import seed_hash
 GREY = "#999999"
 _OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 _TOL_MUTED = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499")
-# The baseline and the variants of FGMix, which figures of the paper compare. Other methods are coloured by their keys.
+# The baseline and the variants of FGMix, which figures of the paper compare. Others get a colour by their key.
 _OWN = {
     "erm": "#000000",
     "fgmix": "#D55E00",
@@ -29,13 +29,13 @@ _OWN = {
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
-OURS = "#0072B2"  # what was measured here, where the paper's stands beside it
-OPTIMUM = "#00E5FF"  # the best point of a surface: neither in its colour map nor that of a path
-LOSS_COLOURS, ACCURACY_COLOURS = "magma", "cividis"  # colour maps that nobody confuses
+OURS = "#0072B2"  # our measurements, beside the paper's
+OPTIMUM = "#00E5FF"  # the best point of a surface: not in its colour map, not of a path
+LOSS_COLOURS, ACCURACY_COLOURS = "magma", "cividis"  # colour maps that are easy to distinguish
 
 
 class Look(NamedTuple):
-    """Colour and marker of a thing."""
+    """A colour and a marker."""
 
     colour: str
     marker: str
@@ -53,7 +53,7 @@ INTERPOLATED, EXTRAPOLATED = Kind("interpolated", "#000000", "x"), Kind("extrapo
 
 
 def domain_looks(domains: Sequence[str]) -> dict[str, Look]:
-    """Looks of a dataset's domains, by their place in it; pass all of them, drawn or not.
+    """Looks of a dataset's domains, by their order in it; pass all of them, shown or not.
 
     >>> domain_looks(["art", "photo"])["photo"]
     Look(colour='#E69F00', marker='s')
@@ -64,7 +64,7 @@ def domain_looks(domains: Sequence[str]) -> dict[str, Look]:
 
 
 def method_look(algorithm: str) -> Look:
-    """The look of a method by its key alone, raw or averaged, of any arm and folder: the same in every figure.
+    """The look of a method, from its key alone: the same in every figure, for any model, arm and folder.
 
     >>> method_look("erm")
     Look(colour='#000000', marker='o')
@@ -77,9 +77,9 @@ def method_look(algorithm: str) -> Look:
 
 
 def method_looks(algorithms: Iterable[str]) -> dict[str, Look]:
-    """Looks of the methods of one figure, all different: of two that coincide, the latter has another marker.
+    """Looks of the methods of one figure, all different: if two coincide, the second gets another marker.
 
-    A method of several folders has one look, in every figure of them; their names differ.
+    A method has the same look in all folders.
     """
     methods = {key: split_origin(key)[0] for key in algorithms}
     looks: dict[str, Look] = {}
@@ -93,5 +93,5 @@ def method_looks(algorithms: Iterable[str]) -> dict[str, Look]:
 
 
 def line_style(model: str) -> str:
-    """Averaged weights are dashed."""
+    """Line style: dashed for averaged weights."""
     return "-" if model == "raw" else "--"

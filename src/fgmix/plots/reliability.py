@@ -1,4 +1,4 @@
-"""Confidence against accuracy: how far a calibration holds on domains that were never seen."""
+"""Reliability diagram: accuracy against confidence on held-out domains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fgmix.plots.style import COLUMN, panels, styled
 
 @styled
 def reliability(bins: Sequence[tuple[float, float, float]]) -> Figure:
-    """Accuracy over confidence, and below it how many predictions have that confidence.
+    """Accuracy over confidence, and below it the share of predictions of that confidence.
 
     Args:
         bins: mean confidence, accuracy and share of all predictions, each between 0 and 1.

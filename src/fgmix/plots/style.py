@@ -1,4 +1,4 @@
-"""The style of every figure: sizes and fonts of a paper."""
+"""The style of every figure, with sizes and fonts for papers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fgmix.analysis.arrays import save_arrays
+from fgmix.analysis.arrays_file import save_arrays
 from fgmix.files import make_folder, write_bytes
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, of a column and of the text, in two-column papers
@@ -42,7 +42,7 @@ P = ParamSpec("P")
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Decorator: draw within `STYLE`, and leave matplotlib's settings as they were."""
+    """Decorator: draw with `STYLE`, without changing matplotlib's global settings."""
 
     @wraps(draw)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -55,19 +55,19 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def panels(
     columns: int, rows: int = 1, *, width: float = PAGE, height: float = 2.2, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of rows × columns axes, in reading order; `height` is a row's."""
+    """A figure of rows × columns axes, in reading order; `height` is that of a row."""
     figure = Figure(figsize=(width, rows * height))
     axes = figure.subplots(rows, columns, squeeze=False, **shared)
     return figure, list(axes.flat)
 
 
 def label_row(ax: Axes, text: str) -> None:
-    """Words at the left of a row, before what the axis measures."""
+    """Text at the left of a row, above the axis label."""
     ax.set_ylabel("\n".join(filter(None, (text, ax.get_ylabel()))))
 
 
 def note(figure: Figure, text: str) -> None:
-    """Small words below a figure: what a caption must say."""
+    """Small text below a figure."""
     width = int(figure.get_figwidth() * 22)  # characters of this size in a line
     figure.supxlabel("\n".join(textwrap.wrap(text, width)), fontsize=6, color="0.35")
 

@@ -70,7 +70,7 @@ def _row(figure: Figure, axes: Sequence[Axes], arrays: Surface, *, first: bool, 
 
 
 def loss_levels(losses: Floats) -> Floats:
-    """Levels that both losses share: finer towards the minimum, up to where three quarters of the grid lie."""
+    """Levels for both losses: finer towards the minimum, up to the upper quartile of the grid."""
     low, high = float(np.nanmin(losses)), float(np.nanquantile(losses, 0.75))
     if high <= low:
         high = low + 1e-6  # a flat surface still has a scale

@@ -59,7 +59,7 @@ def _panel(ax: Axes, arrays: Embedding, i: int, *, several: bool) -> None:
             marker=look.marker,
             alpha=0.75 if not mixed.any() or test else 0.3,
             linewidths=0,
-            label=f"{name} (test)" if test and not several else name,  # of several rows, each says which it is
+            label=f"{name} (test)" if test and not several else name,  # else the row label names it
         )
     for kind, of_kind in ((INTERPOLATED, ~arrays.extrapolates), (EXTRAPOLATED, arrays.extrapolates)):
         if mixed.any() and (mixed & of_kind).any():

@@ -1,4 +1,4 @@
-"""Gradients of three samples, the effect of λ on ã, and the toy example's gradients."""
+"""Gradients of three samples, the effect of λ on ã, and the toy example."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def weights(arrays: WeightEffect) -> Figure:
 
 
 def _surfaces(ax: Axes, minima: Floats) -> None:
-    """Level lines of the loss of each sample, and its steepest descent from where the classifier is."""
+    """Level lines of the loss of each sample, and its steepest descent from φ = 0."""
     x, y = np.meshgrid(np.linspace(-3.2, 3.2, 161), np.linspace(-1.2, 3.2, 111))
     looks = domain_looks([str(i) for i in range(len(minima))])
     for i, (look, (a, b)) in enumerate(zip(looks.values(), minima)):

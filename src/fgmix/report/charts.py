@@ -1,4 +1,4 @@
-"""Charts as plain data, which the script of the page draws: panels of points, lines and cells."""
+"""Charts as plain data, which the script of the page draws: panels of points, lines, bands, words and cells."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Axis:
 
     Args:
         label: what it measures, and the unit.
-        ticks: places and their texts; None lets the script choose, an empty tuple draws none.
+        ticks: positions and their texts; None lets the script choose, an empty tuple draws none.
         low: where it starts; None for the lowest mark.
         high: where it ends; None for the highest mark.
-        flipped: small values at the other end.
+        flipped: in reverse order.
     """
 
     label: str = ""
@@ -37,16 +37,16 @@ class Points:
     """Points of one kind.
 
     Args:
-        name: for the legend, where it switches them on and off; empty for none.
-        x: places.
-        y: places.
+        name: for the legend, which shows and hides them; empty for none.
+        x: coordinates.
+        y: coordinates.
         colour: of the points; "ink" is that of the text.
         marker: as in `fgmix.plots.looks`.
         text: what hovering over each shows.
-        key: points with the same key, in any panel, are shown together; the number of its picture where the chart has
-            pictures. −1 for none.
-        faint: drawn pale, behind what matters.
-        outlined: with a dark rim, to be seen on a heat map.
+        key: points with the same key, in any panel, are highlighted together; in a chart with pictures, the number of
+            the point's picture. −1 for none.
+        faint: drawn pale, in the background.
+        outlined: with a dark outline, to be visible on a heat map.
     """
 
     name: str
@@ -66,8 +66,8 @@ class Line:
 
     Args:
         name: for the legend; empty for none.
-        x: places; a NaN interrupts the line.
-        y: places.
+        x: coordinates; a NaN interrupts the line.
+        y: coordinates.
         colour: of the line; "ink" is that of the text.
         dashed: whether it is dashed.
         width: in pixels.
@@ -88,8 +88,8 @@ class Band:
     """The area between two curves, such as a spread around a mean.
 
     Args:
-        name: of what it belongs to in the legend; empty for nothing.
-        x: places.
+        name: of the legend's entry that it belongs to; empty for none.
+        x: coordinates.
         y: the lower curve.
         top: the upper curve.
         colour: of the area, which is pale.
@@ -104,13 +104,13 @@ class Band:
 
 @dataclass(frozen=True)
 class Words:
-    """Words at places.
+    """Text at given points.
 
     Args:
-        x: places.
-        y: places.
-        text: what stands at each.
-        anchor: which part of the words is at the place: "start", "middle" or "end".
+        x: coordinates.
+        y: coordinates.
+        text: of each point.
+        anchor: which part of the text is at the point: "start", "middle" or "end".
     """
 
     x: Numbers
@@ -131,7 +131,7 @@ class Cells:
         low: value of the darkest colour.
         high: value of the lightest colour.
         power: colours change with ((v − low) / (high − low)) to this power.
-        written: what stands in each cell, in one line or several; nothing if empty.
+        written: text in each cell, in one line or several; empty for none.
         label: of the scale.
         colours: the colour map: "cividis" for accuracies and distances, "magma" for losses.
     """
@@ -166,7 +166,7 @@ class Pictures:
     """Small pictures in one image, row by row.
 
     Args:
-        source: the image as a data: address.
+        source: the image as a data URL.
         side: of a picture, in pixels.
         columns: pictures in a row.
     """
@@ -183,10 +183,10 @@ class Chart:
     Args:
         id: for links to it.
         title: a few words.
-        caption: what a reader must know; a line is a paragraph.
+        caption: one paragraph per line.
         panels: side by side where there is room.
         columns: panels in a row on a wide screen; 0 for as many as fit.
-        pictures: what points show when hovered over, by their keys.
+        pictures: shown when hovering over points, by their keys.
         command: the command that draws it as PDF and PNG; empty for none.
     """
 
@@ -200,12 +200,12 @@ class Chart:
 
 
 def as_data(thing: Any) -> Any:
-    """A chart (or a part of it) as JSON's types: five digits a number, null for what is not finite.
+    """A chart (or a part of it) in JSON types: numbers with five digits, null for those that are not finite.
 
     >>> as_data(Axis("γ", low=1 / 3))
     {'kind': 'Axis', 'label': 'γ', 'ticks': None, 'low': 0.33333, 'high': None, 'flipped': False}
     """
-    if isinstance(thing, float | np.floating):  # first: most of a chart are numbers
+    if isinstance(thing, float | np.floating):  # first: most values are numbers
         return float(f"{thing:.5g}") if math.isfinite(thing) else None
     if isinstance(thing, str | bool | int | None):
         return thing

@@ -1,4 +1,4 @@
-"""HTML built from elements: text is escaped unless it was built here."""
+"""HTML built from elements: any text that is not `Html` is escaped."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-_VOID = ("input", "meta", "img", "br")  # elements without an end
+_VOID = ("input", "meta", "img", "br")  # elements without an end tag
 
 
 class Html(str):
-    """Text that is HTML already; every other text is escaped when it is put into an element."""
+    """Text that is HTML and is not escaped in an element."""
 
 
 def element(name: str, /, *children: str | Iterable[str], **attributes: str | bool | None) -> Html:
@@ -22,8 +22,8 @@ def element(name: str, /, *children: str | Iterable[str], **attributes: str | bo
     Args:
         name: the element's name.
         children: texts, elements, or iterables of them.
-        attributes: `class_` stands for class and `data_x` for data-x; None and False leave an attribute out, True
-            gives it without a value.
+        attributes: `class_` is class and `data_x` is data-x; None and False leave an attribute out, True writes it
+            without a value.
 
     >>> element("td", "a < b", class_="number", title='"x"')
     '<td class="number" title="&quot;x&quot;">a &lt; b</td>'
@@ -35,7 +35,7 @@ def element(name: str, /, *children: str | Iterable[str], **attributes: str | bo
 
 
 def join(children: Iterable[str | Iterable[str]]) -> Html:
-    """Children one after another.
+    """The children, concatenated.
 
     >>> join(["&", element("b", "x"), ["1", "2"]])
     '&amp;<b>x</b>12'
@@ -44,7 +44,7 @@ def join(children: Iterable[str | Iterable[str]]) -> Html:
 
 
 def data_block(id: str, content: Any) -> Html:
-    """JSON that scripts of the page read; no text in it can end the block.
+    """JSON for the scripts of the page; no text in it can end the block.
 
     >>> data_block("runs", ["</script>"])
     '<script type="application/json" id="runs">["\\\\u003c/script>"]</script>'
@@ -54,7 +54,7 @@ def data_block(id: str, content: Any) -> Html:
 
 
 def packed_block(id: str, content: Any) -> Html:
-    """JSON that is compressed, and unpacked by the script of the page: for what grows with the number of runs.
+    """Compressed JSON, which the script of the page unpacks: for data that grow with the number of runs.
 
     >>> packed_block("runs", [])
     '<script type="application/octet-stream" id="runs">eJyLjgUAARUAuQ==</script>'

@@ -45,8 +45,8 @@ class Choices:
 
     Args:
         rule: the selection rule.
-        spread: what stands after ±.
-        published: whether the paper's numbers stand beside ours.
+        spread: what ± is.
+        published: whether to show the paper's numbers, too.
     """
 
     rule: Rule = "training_domain"
@@ -56,7 +56,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Sources:
-    """The folders behind a page, as commands name them.
+    """The folders of a report, as arguments of commands.
 
     Args:
         folders: of runs.
@@ -67,7 +67,7 @@ class Sources:
     from_domainbed: tuple[str, ...] = ()
 
     def command(self, kind: str, *options: str, every: bool = True) -> str:
-        """The command that draws a figure of these folders; without `every`, of those that fgmix wrote."""
+        """The command that draws a figure of these folders; without `every`, of the folders of fgmix only."""
         theirs = [word for folder in self.from_domainbed for word in ("--from-domainbed", folder)]
         return shlex.join(["fgmix", "plot", kind, *self.folders, *(theirs if every else ()), *options])
 
@@ -89,18 +89,18 @@ def report_page(
 
     Args:
         title: heading of the page.
-        results: what was run.
-        choices: how to select and show it.
+        results: of the finished runs.
+        choices: how to select and show them.
         sources: the folders, for the commands that draw their figures as PDF and PNG.
         status: progress of the sweep, if it is one.
-        figures: charts of arrays that were computed before.
-        underway: curves of runs that are being trained.
-        made: when and by which command.
-        live: update while the sweep runs; only where the page is served.
-        version: of what the page shows; a served page is reloaded when the server has another.
+        figures: charts of arrays that `fgmix plot` saved.
+        underway: curves of unfinished runs.
+        made: a sentence on the origin of the page.
+        live: update while the sweep runs; for a served page.
+        version: of the content; a served page reloads when the server's version changes.
     """
     groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
-    selection = dict(groups).get("")  # of the plain runs
+    selection = dict(groups).get("")  # of runs outside of grids
     against_erm = {} if selection is None else all_compared(selection)
     tables = all_tables(
         results,
@@ -151,7 +151,7 @@ def report_page(
 def _result_charts(
     results: Results, selection: Selection | None, against_erm: Comparisons, choices: Choices, sources: Sources
 ) -> Iterator[tuple[str, Chart]]:
-    """Charts that need records only, each with the title of the table that it is shown beside."""
+    """Charts from records alone, each with the title of the table that it is shown beside."""
     rule = ("--selection", choices.rule)
     if selection is not None:
         drawn = {
@@ -159,7 +159,7 @@ def _result_charts(
             for dataset, comparisons in against_erm.items()
             if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
         }
-        kept = {id(each) for each in _new([*drawn.values()], ())}  # those over all datasets may be those of one
+        kept = {id(each) for each in _new([*drawn.values()], ())}  # with one dataset, the overall chart repeats it
         for title, each in drawn.items():
             if id(each) in kept:
                 where = "all datasets" if title == OVERALL else title
@@ -192,7 +192,7 @@ def _ablations(selection: Selection, choices: Choices, sources: Sources) -> list
 
 
 def _new(saved: Sequence[Chart], shown: Iterable[Chart]) -> list[Chart]:
-    """The saved charts that show something else than those on the page, each once."""
+    """The saved charts whose content is not yet on the page, each once."""
     known = {json.dumps(as_data(each.panels)) for each in shown}
     found = []
     for each in saved:
@@ -204,14 +204,14 @@ def _new(saved: Sequence[Chart], shown: Iterable[Chart]) -> list[Chart]:
 
 
 def _numbered(charts: Sequence[Chart]) -> list[Chart]:
-    """The charts with their own ids: files of one name remain different figures."""
+    """The charts with unique ids, also for files of the same name."""
     return [replace(each, id=f"{number}-{each.id}") for number, each in enumerate(charts, start=1)]
 
 
 def _units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Html]:
-    """Tables, each beside the figure that shows it; the figure of the ranks stands for their table.
+    """Tables, each beside its figure; the figure of the ranks replaces their table.
 
-    The ranks stand beside the tests of the differences from ERM, whose figures are beside the tables of accuracies.
+    The ranks are shown beside the significance tests; figures of the differences from ERM, beside the accuracies.
     """
     ranks = [drawn for title, drawn in charts.items() if title.startswith(RANKS)]
     units = []

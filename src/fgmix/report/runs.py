@@ -16,10 +16,10 @@ from fgmix.results.selection import Selected, Selection
 from fgmix.runs.record import Model, RunRecord
 
 CURVES = 400  # runs whose curves the page contains: up to 10 kB each
-MANY = 5000  # runs that are listed; of more, only those that are reported, the first few with curves
-FEW = 25  # of these: curves of a run take 10 ms
+MANY = 5000  # runs that are all listed; of more, only those that are reported
+FEW = 25  # runs with curves in that case: curves of a run take 10 ms
 
-# Metrics of the selected weights on a test domain that are one number, as the page names them
+# Scalar metrics of the selected weights on a test domain, with their names on the page
 UNSEEN = {
     "accuracy": "accuracy",
     "majority": "share of the most frequent class",
@@ -30,7 +30,7 @@ UNSEEN = {
 
 
 def run_rows(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection]]) -> list[dict[str, Any]]:
-    """A row for each run, as JSON's types; of more than `MANY` runs, for each that is reported.
+    """A row for each run, in JSON types; of more than `MANY` runs, only for those that are reported.
 
     Args:
         records: finished runs.
@@ -54,7 +54,7 @@ def _reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, dict[tupl
 
 
 def _place(record: RunRecord) -> tuple[Any, ...]:
-    """By dataset, method in the order of the paper, test domain, trial and hyper-parameter sample."""
+    """Sort key: dataset, method in the order of the paper, test domain, trial and hyper-parameter sample."""
     spec = record.spec
     place = order().index(spec.algorithm) if spec.algorithm in order() else len(order())
     return record.dataset, place, spec.algorithm, spec.test_domains, spec.trial_seed, spec.hparams_seed
@@ -90,7 +90,7 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
 
 
 def _curves(record: RunRecord) -> tuple[Any, list[str]]:
-    """The curves of a run, and why there are none: losses are checked here, where they are first looked at."""
+    """The curves of a run, or a note why there are none: losses are first read, and so checked, here."""
     if not record.evaluations:
         return None, []
     try:
@@ -100,7 +100,7 @@ def _curves(record: RunRecord) -> tuple[Any, list[str]]:
 
 
 def _unseen(record: RunRecord) -> list[str]:
-    """The metrics of the selected weights on the test domains, sentences for each model and domain."""
+    """The metrics of the selected weights on the test domains, in sentences for each model and domain."""
     return [
         f"{domain}, {model if model == 'raw' else model.upper()} weights: {', '.join(_shown(metrics))}."
         f"{_confusion(record.classes, metrics.get('confusion', []))}"
@@ -110,7 +110,7 @@ def _unseen(record: RunRecord) -> list[str]:
 
 
 def _confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
-    """The confusion matrix in words: for each true class, what its samples were taken for, the most frequent first."""
+    """The confusion matrix in words: for each true class, the predicted classes, the most frequent first."""
     found = []
     for true, row in zip(classes, matrix):
         taken = sorted(((n, name) for n, name in zip(row, classes) if n), reverse=True)
@@ -119,7 +119,7 @@ def _confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
 
 
 def _shown(metrics: Mapping[str, Any]) -> list[str]:
-    """Those that are one number, in percent."""
+    """The scalar metrics, in percent."""
     return [
         f"{name} {accuracy_text(100 * metrics[key])} %"
         for key, name in UNSEEN.items()

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgmix.analysis.arrays import load_arrays
+from fgmix.analysis.arrays_file import load_arrays
 from fgmix.errors import UserError
 from fgmix.report.charts import Chart
 from fgmix.report.figures import chart
@@ -20,7 +20,7 @@ class Saved:
 
     Args:
         charts: those that could be read.
-        notes: why others could not.
+        notes: errors of the others.
     """
 
     charts: tuple[Chart, ...] = ()
@@ -31,7 +31,7 @@ def saved_figures(folder: Path) -> Saved:
     """Charts of the arrays that `fgmix plot --out FOLDER/figures` wrote, from any folder called figures."""
     found = []
     for place, folders, names in os.walk(folder):
-        # What has a record is a run; not to look into 20,000 of them saves half a second.
+        # A folder with a record is a run: skipping 20,000 of them saves half a second.
         folders[:] = [name for name in folders if not os.path.lexists(f"{place}/{name}/{RECORD}")]
         if os.path.basename(place) == "figures":
             # A hidden file belongs to a figure that is still being computed.

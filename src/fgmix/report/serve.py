@@ -1,4 +1,4 @@
-"""The report of a running sweep, or of a single run, on a local web server; it is made anew when there is more."""
+"""The report of a running sweep or run on a local web server, updated with new results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST = "127.0.0.1"  # this machine only
 
 @dataclass
 class Followed:
-    """A folder whose sweep or run may still be trained. Finished runs do not change, so each is read once.
+    """A folder whose sweep or run may still be training. Finished runs do not change, so each is read once.
 
     Args:
         folder: of the sweep, or of a run of `fgmix train`.
@@ -40,7 +40,7 @@ class Followed:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self) -> str:
-        """The page as it stands."""
+        """The current page."""
         with self._lock:
             status = self._look()
             return report_page(
@@ -57,7 +57,7 @@ class Followed:
             )
 
     def status(self) -> dict[str, Any]:
-        """Counts and time left, as JSON's types."""
+        """Counts and time left, in JSON types."""
         with self._lock:
             now = self._look()
         return {
@@ -79,7 +79,7 @@ class Followed:
 
 
 def _version(status: Status) -> str:
-    """Changes when a run ends or is evaluated."""
+    """A text that changes when a run ends or is evaluated."""
     ended = sum(status.counts[state] for state in ("done", "diverged", "failed"))
     files = (RunFolder(folder).metrics for folder in status.unfinished())
     return f"{ended}-{sum(file.stat().st_size for file in files if file.exists())}"
@@ -89,13 +89,13 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
     """A server of the page at / and of the counts at /status.json; call its `serve_forever`.
 
     Args:
-        followed: the sweep.
+        followed: the folder.
         port: 0 for any free port.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # The page of another site could make a browser send requests here under that site's name: refuse them.
+            # Another site could make a browser send requests here under that site's host name: reject them.
             if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
                 self._answer(
                     403, "text/plain", b"Expected a request to 127.0.0.1 or localhost. Found another host name."
@@ -123,7 +123,7 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """No log: the page asks every three seconds."""
+            """No log: the page sends a request every three seconds."""
 
     try:
         return ThreadingHTTPServer((HOST, port), Handler)

@@ -1,4 +1,4 @@
-"""What was found, in a sentence per dataset, and what was run: the first lines of the page."""
+"""The headlines of the page: for each dataset, the main result and what was run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fgmix.results.tables import Table, dataset_table
 from fgmix.runs.record import RunRecord
 from fgmix.runs.spec import ResolvedSpec
 
-SEVERAL = 3  # values that are listed; more are counted
+SEVERAL = 3  # up to so many values are listed; more are counted
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Headline:
     """A dataset's result.
 
     Args:
-        dataset: which.
-        found: the sentence: the best method and its difference from ERM.
+        dataset: its name.
+        found: a sentence with the best method and its difference from ERM.
         run: what was run.
     """
 
@@ -42,11 +42,11 @@ class Headline:
 
 
 def headlines(selection: Selection, records: Sequence[RunRecord], against_erm: Comparisons) -> list[Headline]:
-    """One for each dataset.
+    """One headline for each dataset.
 
     Args:
-        selection: what was selected.
-        records: the runs it was selected from.
+        selection: the selected models.
+        records: the runs they were selected from.
         against_erm: every method against ERM, by dataset.
     """
     return [
@@ -90,7 +90,7 @@ def finding(table: Table, comparisons: Sequence[Comparison]) -> str:
 
 
 def _so_far(table: Table) -> str:
-    """Where no method has been tested on every domain: the numbers of one that has some, else that there is none."""
+    """The results so far, if no method has a result for every test domain."""
     measured = [
         (table.label(row), [(name, e.value) for name, e in zip(table.columns, row.entries) if e.value is not None])
         for row in table.rows
@@ -125,9 +125,9 @@ def _difference(c: Comparison, names: dict[Method, str]) -> str:
 
 
 def what_was_run(records: Sequence[RunRecord]) -> str:
-    """Domains, network, steps, protocol, trials and runs of a dataset, in words."""
+    """Domains, networks, steps, protocol, trials, hyper-parameter samples and runs of a dataset, in words."""
     specs = [record.spec for record in records]
-    ours = [record.spec for record in records if not is_domainbeds(record)]  # DomainBed's records hold no defaults
+    ours = [record.spec for record in records if not is_domainbeds(record)]  # DomainBed's records lack defaults
     held_out = {name for spec in specs for name in spec.test_domains}
     parts = [
         f"{len(held_out)} of {_counted(len(records[0].domains), 'domain')} held out",
@@ -152,7 +152,7 @@ def _counted(count: int, thing: str) -> str:
 
 
 def _listed(values: Iterable[str], things: str) -> str:
-    """Different values, the most frequent first."""
+    """The distinct values, the most frequent first; only their number if there are more than `SEVERAL`."""
     found = list(values)
     different = sorted(dict.fromkeys(found), key=lambda value: -found.count(value))
     return f"{len(different)} {things}" if len(different) > SEVERAL else " or ".join(different)

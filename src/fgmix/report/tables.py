@@ -7,11 +7,11 @@ from fgmix.results.formats import footnotes
 from fgmix.results.published import AVERAGE
 from fgmix.results.tables import Entry, Row, Table
 
-LONG = 16  # characters of a row's name from which on it is wrapped on a phone
+LONG = 16  # characters; longer row names are wrapped on a phone
 
 
 def table_html(table: Table) -> Html:
-    """A table with its caption and footnotes; numbers of runs link to the runs behind them.
+    """A table with its caption and footnotes; our numbers link to the runs behind them.
 
     Args:
         table: rows and columns.
@@ -55,7 +55,7 @@ def _cell(table: Table, row: Row, column: int, notes: dict[str, int]) -> Html:
 
 
 def _traced(table: Table, row: Row, column: int, shown: str) -> str:
-    """A link to the runs behind a number of ours, where it is about one domain or about all of a dataset."""
+    """A link to the runs behind one of our numbers, in the table of a dataset."""
     name = table.columns[column]
     if table.dataset is None or row.source or row.entries[column].value is None:
         return shown
@@ -66,7 +66,7 @@ def _traced(table: Table, row: Row, column: int, shown: str) -> str:
 
 
 def _sort_value(entry: Entry) -> str | None:
-    """What an entry is sorted by: its number, else its text (None); entries without either come last."""
+    """Sort key of an entry: its number, or None for its text; entries without either come last."""
     if entry.value is not None:
         return repr(float(entry.value))
     return None if entry.text else ""

@@ -1,4 +1,4 @@
-"""Runs that are being trained: what they have measured so far."""
+"""Curves of unfinished runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fgmix.runs.folder import RunFolder
 from fgmix.runs.record import RunRecord
 from fgmix.runs.spec import ResolvedSpec
 
-SHOWN = 6  # runs whose curves are drawn while they are trained
+SHOWN = 6  # unfinished runs whose curves are shown
 
 
 def underway_charts(folders: Iterable[Path]) -> list[Chart]:
@@ -29,7 +29,7 @@ def underway_charts(folders: Iterable[Path]) -> list[Chart]:
 
 
 def measured_so_far(folder: Path) -> RunRecord | None:
-    """An unfinished run as if it ended at its last evaluation; None before the first, or while one is written."""
+    """The record of an unfinished run up to its last evaluation; None without one, or if it cannot be read now."""
     files = RunFolder(folder)
     try:
         evaluations = files.evaluations()
@@ -39,7 +39,7 @@ def measured_so_far(folder: Path) -> RunRecord | None:
         domains = tuple(evaluations[0].accuracy["raw"])
         spec = ResolvedSpec.from_dict(made["spec"])
         return RunRecord(spec, "done", str(made["fgmix"]), domains, evaluations, folder=folder)
-    except (UserError, KeyError, TypeError, ValueError):  # half a line: the next look finds it whole
+    except (UserError, KeyError, TypeError, ValueError):  # a line is being written: it is complete at the next request
         return None
 
 

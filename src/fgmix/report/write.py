@@ -1,4 +1,4 @@
-"""The HTML report as a file: what stands beside the results is looked up, and nothing of others is overwritten."""
+"""Write the HTML report to a file, with saved figures and the status of the sweep."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def write_report(
 
     Args:
         folders: the folders of runs; figures are taken from the folders called figures below them.
-        results: what they hold.
-        choices: how to select and show it.
+        results: of their runs.
+        choices: how to select and show them.
         out: the file; by default report.html in the first folder.
         title: heading of the page; by default the names of the folders.
         from_domainbed: the folders of DomainBed sweeps.
@@ -56,7 +56,7 @@ def write_report(
 
 
 def _status_of(folder: Path, results: Results) -> Status | None:
-    """Progress of the sweeps on a folder; None if it is not a sweep's folder. Runs with a record are not read again."""
+    """Status of the sweeps in a folder; None if it is not a sweep's folder. Runs with a record are not read again."""
     places = {record.folder: record.status for record in results.all_records() if record.folder}
     finished = {place.name: status for place, status in places.items() if place.parent == folder}
     try:
@@ -72,7 +72,7 @@ def _write(path: Path, text: str) -> None:
             f"Expected a report of fgmix or no file at {path}. Found another file. Choose another path with --out."
         )
     make_folder(path.parent)
-    # The name of a folder may hold bytes that are not valid text: they are shown as escapes.
+    # Names of folders may contain bytes that are not valid text, which are shown as escapes.
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 

@@ -18,7 +18,7 @@ from fgmix.runs.lean import read_lean_record
 from fgmix.runs.record import RECORD, RunRecord
 from fgmix.sweeps.folder import Plan, read_plans
 
-SHOWN = 10  # notes about what was skipped, at most
+SHOWN = 10  # notes about skipped files, at most
 
 
 class NothingFinished(UserError):
@@ -27,14 +27,14 @@ class NothingFinished(UserError):
 
 @dataclass(frozen=True)
 class Results:
-    """What a folder holds.
+    """The results in a folder.
 
     Args:
         records: finished runs outside of grids.
         grids: finished runs of grids.
-        costs: times per step, where they were measured.
+        costs: times per step, if they were measured.
         partial_trials: whether the overall table averages a trial over the domains it has, as DomainBed's does.
-        notes: warnings about how it was read.
+        notes: warnings from reading the folder.
     """
 
     records: Sequence[RunRecord]
@@ -44,7 +44,7 @@ class Results:
     notes: tuple[str, ...] = ()
 
     def groups(self) -> list[tuple[str, Sequence[RunRecord]]]:
-        """Records that are selected together, each group with what sets it apart (the settings of a grid)."""
+        """Groups of records for model selection, each with its settings in a grid; empty text outside of grids."""
         return [("", self.records), *(group for grid in self.grids for group in grid.groups())]
 
     def all_records(self) -> list[RunRecord]:
@@ -57,9 +57,9 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
     """The results in a folder and in the folders below it, in a packed file, or those of a DomainBed sweep.
 
     Args:
-        folder: where to look; a file that `pack` wrote is accepted, too.
-        from_domainbed: whether DomainBed made it.
-        known: records that were read before, by file; what is read now is added.
+        folder: the folder; a file that `pack` wrote is accepted, too.
+        from_domainbed: whether it is a sweep of DomainBed.
+        known: records that were read before, by file; new ones are added to it.
 
     A record that cannot be read is left out, with a note that names it.
     """
@@ -77,7 +77,7 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
     if not records and costs is None:
         advice = notes[0] if notes else f"Run `fgmix sweep --out {folder}` first."
         raise NothingFinished(f"Expected finished runs in {folder}. Found none. {advice}")
-    sweeps = dict.fromkeys(record.folder.parent for record in records if record.folder)  # a run lies in its sweep's
+    sweeps = dict.fromkeys(record.folder.parent for record in records if record.folder)  # folders of the sweeps
     plain, grids = split_grids(records, {out: _plans(out, notes) for out in sweeps})
     return Results(plain, grids, costs, notes=_shortened(notes))
 
@@ -93,7 +93,7 @@ def _read_once(path: Path, known: dict[Path, RunRecord], notes: list[str]) -> Ru
 
 
 def _plans(out: Path, notes: list[str]) -> list[Plan]:
-    """The plans of the sweeps on a folder; without them, the runs of grids are reported among the others."""
+    """The plans of the sweeps in a folder; if they cannot be read, the runs of grids are reported with the others."""
     try:
         return read_plans(out)
     except UserError as error:
@@ -109,7 +109,7 @@ def _shortened(notes: list[str]) -> tuple[str, ...]:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Without garbage collection, which would scan all records again and again: a third of the time for 20,000."""
+    """Within the block no garbage is collected, which would take a third of the time for 20,000 records."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -120,7 +120,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def _record_files(folder: Path, notes: list[str]) -> list[Path]:
-    """Every record, without a look into the folders of finished runs, which hold none below."""
+    """Every record file; subfolders of finished runs, which contain none, are not searched."""
     found, left = [], [folder]
     while left:
         place = left.pop()

@@ -1,4 +1,4 @@
-"""Times per step: the file that the preset paper-cost writes, and its table beside the paper's times."""
+"""Times per step: the file that the preset paper-cost writes, and its table with the paper's times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Costs:
 
     Args:
         milliseconds: time per step by method, with and without averaging.
-        labels: how methods are printed, by their keys; where the file does not say, as the paper calls them.
+        labels: labels of methods, by their keys; the paper's names for those without a label in the file.
     """
 
     milliseconds: Mapping[Method, float]
@@ -53,7 +53,7 @@ def read_costs(folder: Path) -> Costs | None:
 
 
 def cost_table(costs: Costs) -> Table:
-    """Our time per step and its ratio to ERM's, beside the paper's."""
+    """Our time per step and its ratio to ERM's, next to the paper's."""
     ours, theirs = costs.milliseconds, step_milliseconds()
     rows = [Row(method, (*_entries(ours, method), *_entries(theirs, method))) for method in ours]
     caption = (

@@ -1,4 +1,4 @@
-"""Differences from ERM as tables show them: a mark after every row that has none, and a table of their own."""
+"""Differences from ERM in tables: a mark after every row without a significant one, and a separate table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKS: dict[Verdict, str] = {"not significant": "≈", "too few pairs": "†", "
 
 
 def marked(table: Table, comparisons: Sequence[Comparison]) -> Table:
-    """The table with a mark after every row that has no significant difference from ERM; the caption explains it."""
+    """The table with a mark after every row without a significant difference from ERM; the caption explains it."""
     marks = {c.method: MARKS[c.verdict] for c in comparisons if c.verdict in MARKS}
     rows = tuple(
         replace(row, mark=marks[row.method]) if row.method in marks and not row.source else row for row in table.rows
@@ -67,7 +67,7 @@ def _verdict_text(comparison: Comparison, labels: Labels) -> str:
 
 
 def _note(comparison: Comparison, labels: Labels) -> str:
-    """Why there is no verdict."""
+    """Why there is no test result; empty if there is one."""
     if comparison.copy_of is not None:
         twin = method_label(labels, *comparison.copy_of)
         return f"identical to {twin} at every evaluation of every run: not tested, and not counted by Holm"

@@ -1,7 +1,7 @@
 """DomainBed's sweep folders, read as our records and written from them.
 
-A sweep is a folder of runs; a run is a folder with `results.jsonl`, a line per evaluation, and `done`, written last.
-A line holds "step", "env{i}_in_acc" and "env{i}_out_acc" of every domain i, the loss and its terms, "hparams", and
+A sweep is a folder of runs; a run is a folder with `results.jsonl`, one line per evaluation, and `done`, written last.
+A line has "step", "env{i}_in_acc" and "env{i}_out_acc" of every domain i, the loss and its terms, "hparams", and
 "args" with the dataset, the algorithm, the test domains' numbers, and the seeds. "in" is our "train", "out" our
 "holdout". DomainBed's report reads the lines of every run, done or not, and so does this module.
 """
@@ -34,19 +34,19 @@ _PARTS = {"in": "train", "out": "holdout"}
 _NEEDED_ARGS = {"dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed"}
 # Keys of a line that are neither accuracies nor metrics of training.
 _NOT_METRICS = {"args", "hparams", "step", "epoch", "step_time", "mem_gb"}
-_MAKER = "DomainBed"  # stands where our records have fgmix's version, the data's digest and the backbone
-# Its records hold no defaults. A run that was killed must not look shorter than the others of its method, with which it
-# is selected: these stand for all.
+_MAKER = "DomainBed"  # in place of fgmix's version, the digest of the data and the backbone in our records
+# Used if DomainBed's results do not contain these options, also for killed runs: runs of a method that differ in them
+# would not be selected together.
 _STEPS, _EVAL_EVERY = 5001, 300
 
 
 @dataclass(frozen=True)
 class DomainBedSweep:
-    """What was read.
+    """The runs of a DomainBed sweep.
 
     Args:
         records: the runs.
-        notes: warnings: lines that were skipped, runs that are not done.
+        notes: warnings about skipped lines and runs that are not done.
     """
 
     records: tuple[RunRecord, ...]
@@ -114,7 +114,7 @@ def _lines(file: Path) -> tuple[list[_Line], int]:
         try:
             lines.append(_parse(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            # It is cut, or not what selection needs.
+            # Incomplete, or without what selection needs.
             broken += 1
     return sorted(lines, key=lambda line: line.step), broken
 
@@ -193,22 +193,22 @@ def is_domainbeds(record: RunRecord) -> bool:
 
 
 def hparams_of(spec: RunSpec) -> dict[str, Any]:
-    """What DomainBed calls hyper-parameters; settings keep their names."""
+    """The hyper-parameters in DomainBed's sense; settings keep their names."""
     return {**spec.settings, "batch_size": spec.batch_size, "resnet_dropout": spec.dropout}
 
 
 def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str = "") -> list[Path]:
     """Write records as a DomainBed sweep that its `collect_results` reads; returns the folders of the runs.
 
-    The averaged model of a run becomes a run of its own, of the algorithm "ERM + SWA". Hyper-parameters keep our names;
-    the report of DomainBed does not read them. A run that diverged has its lines but no `done`, and the report reads
-    its last line as the last step. The report lists only the datasets of DomainBed.
+    The averaged model of a run is written as a separate run, of an algorithm such as "ERM + SWA". Hyper-parameters keep
+    our names; the report of DomainBed does not read them. A run that diverged has its lines but no `done`, and the
+    report reads its last line as the last step. The report lists only the datasets of DomainBed.
 
     Args:
         records: the runs.
-        folder: where to write; made if it does not exist.
-        variant: what sets these runs apart from others of the same methods and hyper-parameter samples, such as a point
-            of a grid; it becomes part of the algorithm's name, by which DomainBed distinguishes them.
+        folder: where to write; created if it does not exist.
+        variant: distinguishes these runs from others of the same methods and hyper-parameter samples, such as a point
+            of a grid; it becomes part of the algorithm's name.
     """
     folder = make_folder(Path(folder), "--to-domainbed")
     return [_write(record, model, folder, variant) for record in records for model in record.models]
@@ -228,7 +228,7 @@ def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
         "seed": spec.seed,
         "steps": spec.steps,
     }
-    # DomainBed names a run by its arguments; here by hyper-parameters too, so that no two of our runs share a folder.
+    # DomainBed names a run by its arguments; hyper-parameters are added, so that no two of our runs share a folder.
     hparams = hparams_of(spec)
     digest = hashlib.md5(json.dumps([args, hparams], sort_keys=True).encode()).hexdigest()
     run = make_folder(folder / digest)
@@ -250,7 +250,7 @@ def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
 
 
 def _numbered(record: RunRecord) -> tuple[str, ...]:
-    """The domains in the order in which DomainBed numbers them, where it is known; else in ours."""
+    """The domains in DomainBed's order, if it is known; else in ours."""
     known = known_domains(record.dataset)
     return known if set(known) == set(record.domains) else record.domains
 

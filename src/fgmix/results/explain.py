@@ -1,4 +1,4 @@
-"""The runs behind a number, and the command that makes each again: `fgmix report --explain`. No torch."""
+"""The runs behind a number, and the command that repeats each: `fgmix report --explain`. No torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fgmix.runs.spec import command
 def explained(
     results: Results, dataset: str, algorithm: str, domain: str, *, rule: Rule = "training_domain"
 ) -> list[str]:
-    """The runs behind a number: what was selected in each trial, from what, and the command that reproduces it."""
+    """Lines about the runs behind a number: those selected in each trial, the others, and commands to repeat them."""
     lines: list[str] = []
     known: set[str] = set()
     for apart, records in results.groups():
@@ -60,9 +60,9 @@ def _run_lines(role: str, record: RunRecord) -> list[str]:
 
 
 def origin(record: RunRecord) -> str:
-    """The command that makes a run again; for a run of DomainBed, which this package cannot repeat, its settings.
+    """The command that repeats a run; for a run of DomainBed, which this package cannot repeat, its settings.
 
-    DomainBed names hyper-parameters in its own way, and which are ours only the algorithms know, which need torch.
+    DomainBed has its own names of hyper-parameters; they are mapped to ours in the algorithms' files, which need torch.
     """
     if is_domainbeds(record):
         hparams = ", ".join(f"{name}={_text(value)}" for name, value in hparams_of(record.spec).items())

@@ -20,7 +20,7 @@ def render(tables: Sequence[Table], format: str) -> str:
 
 
 def markdown(table: Table) -> str:
-    """A Markdown table, the best of each column in bold, footnotes beneath."""
+    """A Markdown table, the best of each column in bold, with footnotes below."""
     notes = footnotes(table)
     head = [table.corner, *table.columns]
     lines = [f"### {table.title}", "", _line(head), _line(["---", *["---:"] * len(table.columns)])]
@@ -37,7 +37,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    r"""A LaTeX `table`, the best of each column in bold, footnotes beneath; the first line names the needed package."""
+    r"""A LaTeX `table`, the best of each column in bold, with footnotes below; the first line names its package."""
     notes = footnotes(table)
     head = [table.corner, *table.columns]
     body = []
@@ -68,7 +68,7 @@ def latex(table: Table) -> str:
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """One line per entry of any table: names are keys, without marks, and values are not rounded.
+    """One line per entry of all tables: names are keys, without marks, and values are not rounded.
 
     Columns: table, row (the method's key, or the values of settings), model ("raw", "swa", "swad"), source (empty for
     our runs), column, value, spread, trials, shown (the entry as other formats print it), note.
@@ -118,7 +118,7 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 
 def escape(text: str) -> str:
-    r"""Text with LaTeX's special characters, and the symbols of our captions, as LaTeX writes them.
+    r"""Text with special characters and the symbols of our captions escaped for LaTeX.
 
     >>> print(escape("+90% of l2a_ot"))
     +90\% of l2a\_ot
@@ -127,7 +127,7 @@ def escape(text: str) -> str:
 
 
 def footnotes(table: Table) -> dict[str, int]:
-    """Every different note, numbered in the order of reading."""
+    """Every distinct note, numbered in reading order."""
     notes = dict.fromkeys(entry.note for row in table.rows for entry in row.entries if entry.note)
     return {note: number for number, note in enumerate(notes, start=1)}
 
@@ -137,5 +137,5 @@ def _mark(entry: Entry, notes: dict[str, int], template: str) -> str:
 
 
 def _line(cells: list[str]) -> str:
-    # A bar inside a cell would end it.
+    # A vertical bar would end the cell.
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

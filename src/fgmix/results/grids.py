@@ -1,7 +1,7 @@
-"""Grids of settings: model selection within every combination, and the accuracies side by side.
+"""Grids of settings: model selection within every combination, and a table of the accuracies.
 
-A table has the last setting's values as columns and the combinations of the others as rows, which is how the paper
-prints its sensitivity to α and λ₀.
+The columns of a table are the values of the last setting, its rows the combinations of the others, as in the paper's
+table of the sensitivity to α and λ₀.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fgmix.results.tables import Entry, Row, Spread, Table, overall_caption, ove
 from fgmix.runs.record import RunRecord
 from fgmix.sweeps.folder import Plan
 
-SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's, where a setting has one
+SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's symbols of settings
 PAPER_DATASET = "TerraIncognita"
 PAPER_GRID = ("lam", "alpha")
 
@@ -42,7 +42,7 @@ class Grid:
         return list(product(*self.values.values()))
 
     def at(self, point: tuple[Any, ...]) -> list[RunRecord]:
-        """The runs of a combination; a method without one of the settings has the same runs at all of its values."""
+        """The runs of a combination; for a method without one of the settings, the same at all values of it."""
         return [
             record
             for record in self.records
@@ -50,7 +50,7 @@ class Grid:
         ]
 
     def groups(self) -> list[tuple[str, list[RunRecord]]]:
-        """The runs that are selected together, each run once, with their settings in words: "λ₀ = 3, α = 0.1".
+        """Groups of runs for model selection, each run once, with their settings as text: "λ₀ = 3, α = 0.1".
 
         A method with some of the settings has a group for each combination of these.
         """
@@ -66,14 +66,14 @@ class Grid:
 def split_grids(
     records: Sequence[RunRecord], plans: Mapping[Path, Sequence[Plan]]
 ) -> tuple[list[RunRecord], list[Grid]]:
-    """The records outside of grids, and the grids; sweeps over the same grid are one.
+    """The records outside of grids, and the grids; sweeps over the same grid are merged.
 
     A method without any of a grid's settings, such as ERM in a sweep over λ₀, is outside of it: its runs are the same
     at every point, and would be counted several times.
 
     Args:
         records: finished runs.
-        plans: what the sweeps on each folder wanted.
+        plans: plans of the sweeps in each folder.
     """
     if not any(plan.grid for on_folder in plans.values() for plan in on_folder):
         return list(records), []
@@ -94,7 +94,7 @@ def split_grids(
 
 
 def symbol(setting: str) -> str:
-    """A setting as tables print it."""
+    """A setting's symbol in tables, or its name."""
     return SYMBOLS.get(setting, setting)
 
 
@@ -105,9 +105,9 @@ def grid_tables(
 
     Args:
         grid: the runs.
-        rule: how a run is selected within each combination.
+        rule: selection rule, applied within each combination.
         spread: "stderr" or "std" over the trials, each the mean over its test domains.
-        published: put the paper's sensitivity beside ours, whatever our dataset is.
+        published: add the paper's sensitivity, whatever our dataset is.
     """
     selections = {point: _of_held_out(select(grid.at(point), rule), grid) for point in grid.points()}
     tables = []
@@ -119,7 +119,7 @@ def grid_tables(
 
 
 def _of_held_out(selection: Selection, grid: Grid) -> Selection:
-    """The selection without the domains that no run of the grid holds out: its means are over the others."""
+    """The selection without the domains that no run of the grid holds out, so that means are over the others."""
     held_out = {(record.dataset, *record.spec.test_domains) for record in grid.records}
     domains = {
         dataset: tuple(name for name in names if (dataset, name) in held_out)
@@ -168,7 +168,7 @@ def _entry(table: Table, dataset: str, method: Method) -> Entry:
 
 
 def _beside(table: Table, grid: Grid, dataset: str) -> Table:
-    """The paper's row under each of ours; where the grid is not the paper's, the caption says which is."""
+    """The table with the paper's row below each of ours; for another grid, with a caption that names the paper's."""
     if tuple(grid.values) != PAPER_GRID:
         missing = (
             f"The paper has no numbers for this grid. Its grid is over {' and '.join(map(symbol, PAPER_GRID))}: run it "

@@ -1,4 +1,4 @@
-"""Names for readers: of methods, from their records; of datasets and their domains, in the paper and in DomainBed."""
+"""Labels of methods, from their records, and names of datasets and domains in the paper and in DomainBed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Labels = Mapping[str, str]  # a method's key → its label
 _SPAWRIOUS = ("O2O_easy", "O2O_medium", "O2O_hard", "M2M_easy", "M2M_medium", "M2M_hard")
 _VEHICLES = ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe")
 
-# Domains in the order in which DomainBed numbers them, each with the paper's short name, or its own where the paper
-# lacks the dataset. WILDSFMoW is not here: DomainBed numbers its regions as they first appear in a metadata file.
+# Domains in the order in which DomainBed numbers them, each with the paper's short name, or its own if the paper lacks
+# the dataset. Without WILDSFMoW, whose regions DomainBed numbers as they first appear in a metadata file.
 _DOMAINS = {
     "PACS": {"art_painting": "A", "cartoon": "C", "photo": "P", "sketch": "S"},
     "VLCS": {"Caltech101": "C", "LabelMe": "L", "SUN09": "S", "VOC2007": "V"},
@@ -37,7 +37,7 @@ _DOMAINBED_DATASETS = {"rotated_mnist": "RotatedMNIST", "colored_mnist": "Colore
 
 
 def labels_of(records: Iterable[RunRecord]) -> dict[str, str]:
-    """The label of each method, as its runs declare it; the key where none of them does."""
+    """The label of each method, from its records; its key if none of them has one."""
     labels: dict[str, str] = {}
     for record in records:
         arm, origin = record.spec.arm, record.origin
@@ -49,7 +49,7 @@ def labels_of(records: Iterable[RunRecord]) -> dict[str, str]:
 
 
 def algorithm_of(key: str) -> str:
-    """The algorithm of a method's key, which names an arm and an origin behind it.
+    """The algorithm of a method's key, without arm and origin.
 
     >>> algorithm_of("fgmix (γ = 10)"), algorithm_of("fgmix @ DomainBed"), algorithm_of("fgmix")
     ('fgmix', 'fgmix', 'fgmix')
@@ -68,7 +68,7 @@ def split_origin(key: str) -> tuple[str, str]:
 
 
 def method_label(labels: Labels, algorithm: str, model: Model = "raw") -> str:
-    """A method as it is printed: its label, and which average its weights are; the key where there is no label.
+    """A method as printed: its label, or its key if it has none, and the kind of weight average, if any.
 
     >>> method_label({"l2a_ot": "L2A-OT"}, "l2a_ot", "swa"), method_label({}, "my_own")
     ('L2A-OT + SWA', 'my_own')
@@ -77,7 +77,7 @@ def method_label(labels: Labels, algorithm: str, model: Model = "raw") -> str:
 
 
 def from_domainbed_method(name: str) -> str:
-    """The key of a method in DomainBed's files: its name in lower case, words joined by underscores, as ours are.
+    """Our key of a method in DomainBed's files: its name in lower case, with words joined by underscores.
 
     >>> from_domainbed_method("ANDMask"), from_domainbed_method("L2A-OT + SWA")
     ('andmask', 'l2a_ot + swa')
@@ -86,12 +86,12 @@ def from_domainbed_method(name: str) -> str:
 
 
 def to_domainbed_dataset(dataset: str) -> str:
-    """DomainBed's name of a dataset; ours where it does not have it."""
+    """DomainBed's name of a dataset; ours if DomainBed does not have it."""
     return _DOMAINBED_DATASETS.get(dataset, dataset)
 
 
 def from_domainbed_dataset(name: str) -> str:
-    """The key of DomainBed's dataset; its own name where we do not have it.
+    """Our key of a dataset of DomainBed; DomainBed's name if ours is the same, or if we do not have it.
 
     >>> from_domainbed_dataset("RotatedMNIST"), from_domainbed_dataset("SVIRO")
     ('rotated_mnist', 'SVIRO')
@@ -100,7 +100,7 @@ def from_domainbed_dataset(name: str) -> str:
 
 
 def known_domains(dataset: str) -> tuple[str, ...]:
-    """Domains of a dataset that is known by name, in the order in which DomainBed numbers them; empty if it is not.
+    """Domains of a dataset in the order in which DomainBed numbers them; empty for datasets that are not listed here.
 
     >>> known_domains("PACS")
     ('art_painting', 'cartoon', 'photo', 'sketch')
@@ -109,7 +109,9 @@ def known_domains(dataset: str) -> tuple[str, ...]:
 
 
 def paper_domain(dataset: str, domain: str) -> str | None:
-    """The paper's short name of a domain; None if the paper does not have it. Spelling of spaces does not matter.
+    """The paper's short name of a domain; None if it is not listed here. Case, spaces, "_" and "-" do not matter.
+
+    Domains of listed datasets that the paper does not have keep their own names.
 
     >>> paper_domain("OfficeHome", "Real_World"), paper_domain("digits", "photo")
     ('R', None)

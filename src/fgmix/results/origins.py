@@ -1,4 +1,4 @@
-"""Several folders in one report: each run knows the folder it comes from, and tables show it. No torch."""
+"""Several folders in one report: each run is marked with its folder, which tables show. No torch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fgmix.runs.record import RunRecord
 
 
 def collect_all(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -> Results:
-    """The results of several folders; where there are two or more, every run is marked with its origin.
+    """The results of several folders; if there are two or more, every run is marked with its origin.
 
-    Runs of different folders are never selected together. To pool folders, collect a folder that contains them.
+    Runs of different folders are never selected together. To pool folders, collect their parent folder.
 
     Args:
         folders: folders of runs.
@@ -31,7 +31,7 @@ def collect_all(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) ->
 
 
 def origin_names(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -> list[str]:
-    """What each folder is called in tables: the end of its path, as long as needed to tell it from the others.
+    """Name of each folder in tables: the end of its path, as long as needed to distinguish all folders.
 
     >>> origin_names([Path("/a/runs"), Path("/b/runs")], [Path("/db/sweep")])
     ['a/runs', 'b/runs', 'DomainBed: db/sweep']
@@ -45,7 +45,7 @@ def origin_names(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -
 
 
 def _marked(results: Results, origin: str) -> Results:
-    """The results with their origin on every run and note."""
+    """The results with every run and note marked with the origin."""
     marked = {id(record): replace(record, origin=origin) for record in results.all_records()}
 
     def mark(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
@@ -57,7 +57,7 @@ def _marked(results: Results, origin: str) -> Results:
 
 
 def _together(parts: Sequence[Results]) -> Results:
-    """All results as one; times per step are those of the first folder that has some."""
+    """The merged results; times per step are those of the first folder that has any."""
     return Results(
         [record for part in parts for record in part.records],
         [grid for part in parts for grid in part.grids],

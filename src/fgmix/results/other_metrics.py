@@ -1,4 +1,4 @@
-"""Tables of metrics beside accuracy: majority class, balanced accuracy, macro F1, AUROC, the worst domain, recalls."""
+"""Tables of metrics besides accuracy: majority class, balanced accuracy, macro F1, AUROC, worst domain, recalls."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MOST_CLASSES = 20  # columns of a table of recalls
 def metrics_tables(selection: Selection) -> list[Table]:
     """Tables for each dataset whose reported runs have these metrics, which records of older versions lack.
 
-    The second one, of recalls, is for datasets of few classes.
+    The second one, of recalls, is made for datasets with few classes.
 
-    Runs keep them for the weights that training-domain validation selects: another rule reports other weights.
+    Runs store them for the weights that training-domain validation selects: for other rules there are no tables.
     """
     if selection.rule != "training_domain":
         return []
@@ -38,7 +38,7 @@ def metrics_tables(selection: Selection) -> list[Table]:
     for cell, found in selection.cells.items():
         if isinstance(found, Selected) and (metrics := found.record.metrics_of(cell.model).get(cell.test_domain)):
             _domains(by_dataset[cell.dataset], cell).append(metrics)
-            chosen[cell.dataset] = found.record  # of one metric, as all that are selected together
+            chosen[cell.dataset] = found.record  # runs that are selected together have the same metric
     tables = []
     for dataset, rows in by_dataset.items():
         tables.append(_table(selection, dataset, rows, chosen[dataset].spec.metric))

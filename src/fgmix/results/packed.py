@@ -1,6 +1,6 @@
-"""Records of many runs in one small file, to keep and to publish: `fgmix report RUNS --pack FILE`. No torch.
+"""Records of many runs in one small file, to archive and publish: `fgmix report RUNS --pack FILE`. No torch.
 
-A packed file holds one sealed line for each record, compressed; `fgmix report FILE` rebuilds every table from it.
+A packed file contains one sealed line per record, compressed; `fgmix report FILE` rebuilds every table from it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fgmix.seals import Damaged, damaged, open_line, seal_line
 
 SUFFIX = ".records.xz"
 _PIECE = 2**24  # bytes that are decompressed at a time
-_LONGEST = 2**28  # bytes of a line; that of a run has some thousands
+_LONGEST = 2**28  # bytes of a line, at most; that of a run has some thousands
 
 
 def pack(records: Sequence[RunRecord], path: Path) -> None:
     """Write records to a new file; equal records give equal bytes, whatever their order.
 
     Args:
-        records: of any runs, but no runs of grids, which only the plan of their sweep tells apart.
+        records: of any runs except those of grids, which cannot be distinguished by their records alone.
         path: a new file that ends in .records.xz.
     """
     if not path.name.endswith(SUFFIX):
@@ -33,7 +33,7 @@ def pack(records: Sequence[RunRecord], path: Path) -> None:
 
 
 def unpack(path: Path) -> list[RunRecord]:
-    """The records of a file that `pack` wrote; they belong to no folder."""
+    """The records of a file that `pack` wrote; they have no folder."""
     try:
         numbered = enumerate(_lines(path), start=1)
         found = [as_record(open_line(line, str(path)), f"line {number} of {path}") for number, line in numbered]
@@ -50,7 +50,7 @@ def unpack(path: Path) -> list[RunRecord]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a compressed file, a piece at a time: each is checked before memory is taken for the next."""
+    """The lines of a compressed file, decompressed in pieces, so that a damaged or malicious one cannot fill memory."""
     decompressor, data, rest = lzma.LZMADecompressor(), read_bytes(path), b""
     while not decompressor.eof:
         piece = decompressor.decompress(data, max_length=_PIECE)
@@ -59,7 +59,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         *lines, rest = (rest + piece).split(b"\n")
         data = b""
         yield from lines
-    if decompressor.unused_data:  # `cat` of two such files would lose the second
+    if decompressor.unused_data:  # in a `cat` of two such files, the second would be lost
         raise UserError(f"Expected one packed file at {path}. Found more after its end. Name each file by itself.")
     if rest:
         raise damaged(str(path))

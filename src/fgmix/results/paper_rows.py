@@ -1,4 +1,4 @@
-"""The paper's rows under ours: `fgmix report --published`."""
+"""The paper's rows below ours: `fgmix report --published`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ABOUT = (
 
 
 def beside(table: Table) -> Table:
-    """A table of `dataset_table` or `overall_table` with the paper's row under each of ours that it has.
+    """A table of `dataset_table` or `overall_table` with the paper's row below each of ours that it has.
 
-    The caption says which methods or datasets the paper does not have, and which preset runs those that it has.
+    The caption lists the methods or datasets that the paper does not have, and the preset that runs those it has.
     """
     rows: list[Row] = []
     shown: set[Method] = set()
     for row in table.rows:
         method = _without_origin(row)
         rows.append(row)
-        if _has_row(table, method) and method not in shown:  # once, where several folders have it
+        if _has_row(table, method) and method not in shown:  # once, if several folders have the method
             shown.add(method)
             rows.append(Row(method, _entries(table, method), source=PAPER))
     notes = [table.caption, ABOUT if len(rows) > len(table.rows) else "", lacking(table)]
@@ -34,7 +34,7 @@ def beside(table: Table) -> Table:
 
 
 def lacking(table: Table) -> str:
-    """What the paper does not have of a table of ours, and how to run what it has; empty where it has all."""
+    """Which rows of a table the paper does not have, and how to run those that it has; empty if it has all."""
     methods = [row.method for row in table.rows if not _has_row(table, _without_origin(row))]
     if not methods:
         return ""

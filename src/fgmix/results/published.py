@@ -1,7 +1,7 @@
-"""The numbers of the FGMix paper, by keys: accuracies, ablation, sensitivity, time per step.
+"""The numbers of the FGMix paper (https://arxiv.org/abs/2209.14742): accuracies, ablation, sensitivity, time per step.
 
 They are read from the tables in `published_tables/`. Accuracies are in percent; ± is a standard error in rows that the
-paper cites and a standard deviation over five trials in rows that it ran itself (its captions do not say so).
+paper cites and a standard deviation over five trials in rows of its own runs (its captions do not say so).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AVERAGE = "Avg"  # the column of averages, in our tables too
 
 
 class Accuracy(NamedTuple):
-    """A published accuracy; None where the paper has none. Rows that it cites were not all published by domain."""
+    """A published accuracy; None if the paper has none: not all rows that it cites were published by domain."""
 
     value: float | None = None
     spread: float | None = None
@@ -27,7 +27,7 @@ class Accuracy(NamedTuple):
 
 @cache
 def order() -> tuple[str, ...]:
-    """Keys of the paper's methods in the order of its tables: its own method last, after the variants.
+    """Keys of the paper's methods in the order of its tables; its own method is last, after the variants.
 
     >>> order()[0], order()[-2:]
     ('erm', ('fgmix_f', 'fgmix'))
@@ -39,7 +39,7 @@ def order() -> tuple[str, ...]:
 
 @cache
 def method_names() -> Mapping[str, str]:
-    """What the paper calls its methods, by key.
+    """The paper's names of its methods, by key.
 
     >>> method_names()["l2a_ot"], method_names()["fgmix_a"]
     ('L2A-OT', 'FGMix-A')

@@ -1,6 +1,6 @@
 """Average ranks of methods: Friedman's test, and Nemenyi's critical difference (Demšar, 2006).
 
-Copies of other rows are not ranked. scipy.stats does the test.
+Copies of other rows are not ranked. The test is that of scipy.stats.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RANKS, AVERAGE_RANK = "Ranks", "average rank"  # title of the table, and its col
 
 @dataclass(frozen=True)
 class Ranking:
-    """Friedman's test and what a critical-difference diagram shows.
+    """Friedman's test, and the data of a critical-difference diagram.
 
     Args:
         ranks: average rank of each method, best (lowest) first.
@@ -32,7 +32,7 @@ class Ranking:
         p: its p-value.
         critical_difference: average ranks that differ by less are not significantly different (Nemenyi).
         alpha: level of the critical difference.
-        copies: methods that are not ranked, each with the one that it is a copy of.
+        copies: methods that are not ranked, each with the one of which it is a copy.
     """
 
     ranks: Mapping[Method, float]
@@ -44,7 +44,7 @@ class Ranking:
     copies: Mapping[Method, Method]
 
     def cliques(self) -> list[tuple[Method, ...]]:
-        """The largest groups of neighbours without a significant difference: the bars of the diagram."""
+        """The largest groups of adjacent methods without a significant difference: the bars of the diagram."""
         methods = list(self.ranks)
         bars: list[tuple[Method, ...]] = []
         reached = 0
@@ -57,10 +57,10 @@ class Ranking:
 
 
 def rank_methods(selection: Selection, *, dataset: str | None = None, alpha: float = 0.05) -> Ranking:
-    """Friedman's test over the pairs that all methods have, copies left out.
+    """Friedman's test over the pairs that all methods have, without copies.
 
     Args:
-        selection: what was selected.
+        selection: the selected accuracies.
         dataset: one dataset; None for all.
         alpha: level of the critical difference.
     """
@@ -93,7 +93,9 @@ def rank_methods(selection: Selection, *, dataset: str | None = None, alpha: flo
 
 
 def critical_difference(methods: int, pairs: int, alpha: float = 0.05) -> float:
-    """Nemenyi's: q_α √(k(k+1) / 6N), with q_α the quantile of the studentised range over √2.
+    """Nemenyi's critical difference q_α √(k(k+1) / 6n), with q_α the quantile of the studentised range over √2.
+
+    k is the number of methods, n the number of pairs.
 
     >>> round(critical_difference(4, 14), 2)
     1.25
@@ -105,7 +107,7 @@ def critical_difference(methods: int, pairs: int, alpha: float = 0.05) -> float:
 
 
 def ranking_table(ranking: Ranking, labels: Labels, title: str = RANKS) -> Table:
-    """Average ranks, best first, and which differences between them are significant."""
+    """Average ranks, best first; the caption has Friedman's test and the critical difference."""
     rows = tuple(Row(method, (Entry(rank, text=rank_text(rank)),)) for method, rank in ranking.ranks.items())
     caption = (
         f"Average rank over {ranking.pairs} trials and test domains; 1 is the best. Friedman: χ² = "
@@ -117,7 +119,7 @@ def ranking_table(ranking: Ranking, labels: Labels, title: str = RANKS) -> Table
 
 
 def not_ranked(ranking: Ranking, labels: Labels) -> str:
-    """Which rows have no rank, and why; empty where all have one."""
+    """Which rows have no rank, and why; empty if all have one."""
     found = [
         f"{method_label(labels, *method)} (identical to {method_label(labels, *twin)})"
         for method, twin in ranking.copies.items()
@@ -126,6 +128,6 @@ def not_ranked(ranking: Ranking, labels: Labels) -> str:
 
 
 def unranked_table(methods: Sequence[Method], reason: str, labels: Labels) -> Table:
-    """The same table where nothing could be ranked: every method, and the reason as a footnote."""
+    """The same table if nothing could be ranked: every method, with the reason as a footnote."""
     rows = tuple(Row(method, (Entry(note=reason),)) for method in methods)
     return Table(RANKS, "Average rank over trials and test domains.", (AVERAGE_RANK,), rows, labels, best=False)

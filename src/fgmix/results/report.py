@@ -45,15 +45,15 @@ def all_tables(
     published: bool,
     against_erm: Comparisons | None = None,
 ) -> list[Table]:
-    """Tables of the plain runs, with other metrics than accuracy, of every grid, and of the times per step.
+    """Tables of the runs outside of grids, of metrics besides accuracy, of every grid, and of the times per step.
 
     Args:
-        results: what a folder holds.
-        selection: what was selected among the plain runs; None if there are none.
-        rule: the rule, for the grids.
-        spread: what stands after ±.
-        published: whether the paper's numbers stand beside ours.
-        against_erm: what `all_compared` gives; None computes it.
+        results: the results in a folder.
+        selection: the selection among the runs outside of grids; None if there are none.
+        rule: selection rule, for the grids.
+        spread: what is shown after ±.
+        published: whether to add the paper's numbers.
+        against_erm: the result of `all_compared`; None to compute it.
     """
     tables: list[Table] = []
     if selection is not None:
@@ -80,14 +80,14 @@ def report_tables(
     partial_trials: bool = False,
     against_erm: Comparisons | None = None,
 ) -> list[Table]:
-    """A table per dataset, the overall one where there are several, the differences from ERM, and the ranks.
+    """A table per dataset, the overall table if there are several, the differences from ERM, and the ranks.
 
     Args:
-        selection: what was selected.
-        spread: what stands after ±.
-        published: whether the paper's numbers stand beside ours.
+        selection: the selected accuracies.
+        spread: what is shown after ±.
+        published: whether to add the paper's numbers.
         partial_trials: as in `overall_table`.
-        against_erm: what `all_compared` gives; None computes it.
+        against_erm: the result of `all_compared`; None to compute it.
     """
     found = all_compared(selection) if against_erm is None else against_erm
     tables = []
@@ -101,26 +101,26 @@ def report_tables(
         )
         marks = marked(table, comparisons)
         tables.append(beside(marks) if published else marks)
-    if comparisons := [*found.values()][-1]:  # of the last table, which is over all datasets
+    if comparisons := [*found.values()][-1]:  # over all datasets, or on the only one
         tables.append(comparison_table(comparisons, selection.labels))
     return [*tables, *_rank_tables(selection)]
 
 
 def all_compared(selection: Selection) -> Comparisons:
-    """Every method against ERM on each dataset, then over all (under None) where there are several."""
+    """Every method against ERM on each dataset, and over all of them (under None) if there are several."""
     datasets: list[str | None] = [*selection.domains]
     return {name: compared(selection, name) for name in (datasets if len(datasets) == 1 else [*datasets, None])}
 
 
 def compared(selection: Selection, dataset: str | None = None) -> list[Comparison]:
-    """Every method against ERM; nothing where ERM has no number."""
+    """Every method against ERM; empty if ERM has no number."""
     found = accuracies_by_method(selection, dataset)
     has_erm = any(split_origin(method.algorithm)[0] == BASELINE for method in found)
     return compare(selection, dataset=dataset) if has_erm else []
 
 
 def has_overall(selection: Selection) -> bool:
-    """Whether a method has numbers on two datasets: else there is nothing to average over datasets."""
+    """Whether a method has numbers on several datasets: otherwise there is nothing to average over datasets."""
     datasets: dict[Method, set[str]] = {}
     for cell in selection.accuracies():
         datasets.setdefault(cell.method, set()).add(cell.dataset)
@@ -128,9 +128,9 @@ def has_overall(selection: Selection) -> bool:
 
 
 def rankings(selection: Selection) -> dict[str, Ranking]:
-    """Rankings by title: over all datasets, or, where the methods have nothing in common there, of each dataset.
+    """Rankings by title: over all datasets, or, if the methods cannot be ranked there, on each dataset that allows it.
 
-    An error says why the methods of a single dataset cannot be ranked.
+    Raises an error if there is one dataset only, and its methods cannot be ranked.
     """
     try:
         return {RANKS: rank_methods(selection)}
@@ -145,7 +145,7 @@ def rankings(selection: Selection) -> dict[str, Ranking]:
 
 
 def _rank_tables(selection: Selection) -> list[Table]:
-    """Average ranks, or why there are none; nothing for two methods, whose ranks say no more than their difference."""
+    """Average ranks, or why there are none; empty for two methods, whose ranks add nothing to their difference."""
     twins = copies(selection)
     methods = [method for method in accuracies_by_method(selection) if method not in twins]
     if len(methods) < 3:

@@ -1,17 +1,17 @@
-"""How numbers are printed: every table, page and figure rounds here, so that one number is printed one way.
+"""Rounding of printed numbers: all tables, pages and figures use it, so that a number is printed the same everywhere.
 
-Numbers are rounded once, from the full value, to the nearest decimal; a tie goes to the even digit, as Python and
-DomainBed's own tables round. Nothing else in the package or in the report's script may round an accuracy: a second
+Numbers are rounded once, from the full value, to the nearest decimal; ties are rounded to the even digit, as in Python
+and in DomainBed's tables. Nothing else in the package or in the report's script may round an accuracy: a second
 rounding (62.249 → 62.25 → 62.3) or another rule for ties (JavaScript rounds 62.25 up) would print another number.
 """
 
 from __future__ import annotations
 
-DASH = "–"  # where there is no number
+DASH = "–"  # for a missing number
 
 
 def accuracy_text(percent: float, spread: float | None = None) -> str:
-    """An accuracy in percent with one decimal, and its ± where it has one.
+    """An accuracy in percent with one decimal, and its spread if it has one.
 
     >>> accuracy_text(62.25), accuracy_text(62.35), accuracy_text(62.249, 0.75)
     ('62.2', '62.4', '62.2 ± 0.8')
@@ -20,7 +20,7 @@ def accuracy_text(percent: float, spread: float | None = None) -> str:
 
 
 def difference_text(points: float, interval: tuple[float, float] | None = None) -> str:
-    """A difference of accuracies in percentage points, and its interval where it has one; a rounded zero has no sign.
+    """A difference of accuracies in percentage points, and its interval if it has one; a rounded zero has no sign.
 
     >>> difference_text(1.25, (-0.04, 3.0))
     '+1.2 [0.0, +3.0]'
@@ -59,7 +59,7 @@ def rank_text(rank: float) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """A time over another.
+    """A ratio of two times.
 
     >>> ratio_text(1.098)
     '1.10'

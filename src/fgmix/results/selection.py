@@ -8,9 +8,9 @@ step, and the sample with the highest value is reported:
     leave_one_out      value = mean over v ≠ t of acc(v, train) in the run {t, v};        the best step
     oracle             value = acc(t, holdout) in the run {t};                            the last step
 
-acc is accuracy, or the metric that the runs select by (`--metric`). Of equal steps the earliest wins, of equal samples
-the one with the highest number. The number reported is always acc(t, train) of the run {t}: DomainBed's "in" part,
-which no rule uses.
+acc is accuracy, or the metric that the runs select by (`--metric`). Of equal steps the earliest is selected, of equal
+samples the one with the highest number. The reported number is always acc(t, train) of the run {t}: DomainBed's "in"
+part, which no rule uses.
 
 Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434. Variant:
 DomainBed's code, ties included; `last_evaluations` is ours.
@@ -31,7 +31,7 @@ from fgmix.results.labels import labels_of, method_label, split_origin
 from fgmix.runs.record import Evaluation, Model, RunRecord
 from fgmix.runs.spec import ResolvedSpec, options
 
-LAST = 5  # evaluations that `last_evaluations` averages; declared, not tuned
+LAST = 5  # evaluations that `last_evaluations` averages; fixed in advance, not tuned
 Rule = Literal["training_domain", "last_evaluations", "leave_one_out", "oracle"]
 RULES: dict[Rule, str] = {
     "training_domain": "training-domain validation",
@@ -42,14 +42,14 @@ RULES: dict[Rule, str] = {
 
 
 class Method(NamedTuple):
-    """A row of a table: an algorithm (with its arm, if it has one), and which of its models: raw, SWA or SWAD."""
+    """A row of a table: an algorithm (with its arm and origin, if any), and which of its models: raw, SWA or SWAD."""
 
     algorithm: str
     model: Model = "raw"
 
 
 class Cell(NamedTuple):
-    """What one number is about: keys of dataset, method and domain, and the trial."""
+    """The key of one number: dataset, algorithm, model, trial and test domain."""
 
     dataset: str
     algorithm: str
@@ -64,12 +64,12 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Selected:
-    """A number and where it comes from.
+    """A number and the runs behind it.
 
     Args:
         record: the run that is reported.
-        step: the step of the selected evaluation (of the last one, where several are averaged).
-        validation: the value by which the rule chose it.
+        step: the step of the selected evaluation (of the last one, if several are averaged).
+        validation: the value by which the rule selected it.
         accuracy: the number: accuracy (or the runs' metric) on the training part of the test domain, between 0 and 1.
         validated_by: the other runs that `validation` was computed from (the pairs of leave-one-domain-out).
         runners_up: the best of every other hyper-parameter sample, best first.
@@ -95,11 +95,11 @@ class Selection:
     """One cell for each dataset, method, trial and test domain of the records.
 
     Args:
-        rule: the rule that selected.
+        rule: the selection rule.
         cells: numbers, or reasons why there is none.
         domains: domains of each dataset, in the dataset's order.
-        labels: how each method is printed, by its key.
-        metric: what the numbers are, in words.
+        labels: the label of each method, by its key.
+        metric: name of the metric that the numbers are.
     """
 
     rule: Rule
@@ -113,7 +113,7 @@ class Selection:
         return list(dict.fromkeys(cell.method for cell in self.cells))
 
     def label(self, method: Method) -> str:
-        """A method as it is printed."""
+        """The label of a method."""
         return method_label(self.labels, *method)
 
     def trials(self, dataset: str, origin: str | None = None) -> list[int]:
@@ -121,7 +121,7 @@ class Selection:
         origins = self._trials[dataset] if origin is None else [origin]
         return sorted({trial for each in origins for trial in self._trials[dataset][each]})
 
-    @cached_property  # every row of every table asks
+    @cached_property  # used by every row of every table
     def _trials(self) -> Mapping[str, Mapping[str, set[int]]]:
         """Trial seeds by dataset and origin."""
         found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
@@ -130,14 +130,14 @@ class Selection:
         return found
 
     def accuracies(self) -> dict[Cell, float]:
-        """The numbers alone."""
+        """The numbers, without missing ones."""
         return {cell: found.accuracy for cell, found in self.cells.items() if isinstance(found, Selected)}
 
 
 def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Selection:
     """Apply a selection rule to every cell.
 
-    The evaluations of a run that diverged compete with those of the others, but it has no last step.
+    The evaluations of a run that diverged can be selected, but rules that use the last step ignore it.
 
     Args:
         records: runs of any datasets and algorithms, mixed.
@@ -152,7 +152,7 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
     cells: dict[Cell, Selected | Missing] = {}
     domains = {}
     for dataset, its_records in sorted(by_dataset.items()):
-        # Of one origin all are equal; another may have other domains under the dataset's name.
+        # Equal within an origin; in another one, a dataset of the same name may have other domains.
         lists = dict.fromkeys(record.domains for record in its_records)
         domains[dataset] = tuple(dict.fromkeys(name for names in lists for name in names))
         cells |= _select_dataset(dataset, domains[dataset], its_records, rule)
@@ -161,14 +161,14 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
 
 
 class _NoNumber(Exception):
-    """Carries the reason to the cell."""
+    """Why a cell has no number."""
 
 
 @dataclass(frozen=True)
 class _Runs:
     """The runs of one dataset, algorithm and trial, by the set of their test domains, then by hyper-parameter sample.
 
-    `difference` names the field in which the algorithm's runs of all trials differ and should not; empty for none.
+    `difference` says in what the algorithm's runs of all trials differ but should not; empty for nothing.
     """
 
     domains: tuple[str, ...]
@@ -245,8 +245,8 @@ def _index(domains: tuple[str, ...], records: list[RunRecord], difference: str) 
     return _Runs(domains, index, difference)
 
 
-# What runs of one method may differ in: what a search varies, which cell a run is for, and where its files lie. Runs
-# that differ in anything else answer different questions. Methods may differ from each other (DDG trains longer).
+# Fields in which runs of one method may differ: the key of the cell, what a search varies, and where and what a run
+# saves. Runs that differ in other fields are not comparable. Methods may differ from each other (DDG trains longer).
 _VARIES = {
     *("dataset", "algorithm", "test_domains", "trial_seed", "hparams_seed", "seed"),
     *("settings", "batch_size", "dropout"),
@@ -257,7 +257,7 @@ _FIXED = tuple(field.name for field in fields(ResolvedSpec) if field.name not in
 
 
 def _difference(records: list[RunRecord]) -> str:
-    """The first field, other than hyper-parameters, in which the runs of one method differ, in any trial."""
+    """A message about the first of `_FIXED` in which runs of one method differ, over all trials; empty for none."""
     found = set(map(attrgetter(*(f"spec.{name}" for name in _FIXED)), records))
     for name, *values in zip(_FIXED, *found):
         if len(set(values)) > 1:
@@ -267,7 +267,10 @@ def _difference(records: list[RunRecord]) -> str:
 
 
 def _different_data(records: list[RunRecord]) -> dict[str, str]:
-    """By origin, whether its runs of any methods were trained on different data; DomainBed names no data."""
+    """A message for each origin whose runs, of any methods, were trained on different data.
+
+    Runs of DomainBed do not record their data, and count as equal.
+    """
     found: dict[str, set[str]] = defaultdict(set)
     for record in records:
         found[record.origin].add(record.data_fingerprint)
@@ -276,7 +279,7 @@ def _different_data(records: list[RunRecord]) -> dict[str, str]:
 
 
 def _different_metrics(records: list[RunRecord]) -> str:
-    """Whether runs of any methods select and report different metrics."""
+    """A message if runs of any methods use different metrics; empty if not."""
     found = sorted({record.spec.metric for record in records})
     return f"the runs have different metrics ({', '.join(found)}): report them separately" if len(found) > 1 else ""
 
@@ -299,7 +302,7 @@ def _training_domain(runs: _Runs, domain: str, model: Model) -> list[Selected]:
 
 
 def _last_evaluations(runs: _Runs, domain: str, model: Model) -> list[Selected]:
-    """Means over the last evaluations, or over all of a run that has fewer."""
+    """Means over the last `LAST` evaluations, or over all of a run that has fewer."""
     candidates = []
     for record in runs.ended(domain, model):
         last = record.candidates(model)[-LAST:]
@@ -336,7 +339,7 @@ def _leave_one_out(runs: _Runs, domain: str, model: Model) -> list[Selected]:
 
 
 def _cross_validated(runs: _Runs, record: RunRecord, domain: str, sample: int, model: Model) -> Selected:
-    """The best step of one sample: each other domain v was held out beside `domain` and stands for an unseen one."""
+    """The best step of one sample, validated on each other domain v by the run that holds out `domain` and v."""
     others = [name for name in runs.domains if name != domain]
     pairs: dict[str, RunRecord] = {}
     for v in others:

@@ -1,17 +1,17 @@
-"""Significance tests: which differences from ERM are more than chance, paired by dataset, trial and test domain.
+"""Significance tests of the differences from ERM, paired by dataset, trial and test domain.
 
-A row is compared with ERM of its own kind: raw weights with raw, averaged weights with ERM's average; in a report of
+A row is compared with ERM of the same kind: raw weights with raw, averaged weights with ERM's average; in a report of
 several folders, with that of its own folder. With x_i and y_i the accuracies of a method and of that ERM on pair i,
 d_i = x_i − y_i:
 
     interval    bias-corrected and accelerated bootstrap of mean d (Efron, 1987), pairs resampled
     p-value     Wilcoxon's signed-rank test (Wilcoxon, 1945), zeros dropped
-    Holm        p-values of all rows corrected together (Holm, 1979): the chance of one false claim stays below α
+    Holm        p-values of all rows corrected together (Holm, 1979): the family-wise error rate is at most α
 
-scipy.stats computes the intervals. Wilcoxon's distribution and Holm's correction are written out here: scipy
-approximates the first where accuracies are tied and has none of the second. Rows that are copies of others (`copies`)
-are neither tested nor ranked. Pairs of one test domain share that domain, so they are not fully independent: the claims
-are about these domains, not about new ones.
+scipy.stats computes the intervals. Wilcoxon's distribution and Holm's correction are implemented here: scipy
+approximates the first if accuracies are tied, and does not have the second. Rows that are copies of others (`copies`)
+are neither tested nor ranked. Pairs of one test domain share that domain, so they are not fully independent: the
+results are about these domains, not about new ones.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ Pair = tuple[str, int, str]  # dataset, trial, test domain
 Verdict = Literal["different", "not significant", "too few pairs", "not tested"]
 
 BASELINE = "erm"
-DIGITS = 9  # accuracies are shares of counts: percentages that differ by less are equal
+DIGITS = 9  # decimals of a percentage: accuracies are ratios of counts, and smaller differences are rounding errors
 RESAMPLES = 10_000
-EXACT = 200  # pairs up to which p-values are exact; the time grows with their third power
+EXACT = 200  # number of pairs up to which p-values are exact; the time is cubic in it
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method against the baseline of its kind.
+    """A method compared with the baseline of its kind.
 
     Args:
         method: the method.
-        baseline: what it is compared with.
+        baseline: the method that it is compared with.
         pairs: number of pairs that both have.
         difference: mean of the method minus the baseline, in percentage points; None without pairs.
-        interval: bootstrap confidence interval of it; None with fewer than two pairs.
-        p: Wilcoxon's p-value; None where nothing was tested.
+        interval: its bootstrap confidence interval; None with fewer than two pairs.
+        p: Wilcoxon's p-value; None if not tested.
         p_holm: the same, corrected for all rows that were tested.
         smallest: the smallest corrected p-value that the numbers of pairs allow, whatever the accuracies.
-        copy_of: the method whose runs measured exactly the same; None for a method of its own.
+        copy_of: the method of which it is a copy, with the same accuracies in all runs; None if it is not a copy.
         alpha: the level of significance.
     """
 
@@ -68,7 +68,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """The result of the test; none with too few pairs."""
+        """The result of the test, or that there are too few pairs for one."""
         if self.p_holm is None or self.smallest is None:
             return "not tested"
         if self.p_holm <= self.alpha:
@@ -84,7 +84,7 @@ def accuracies_by_method(selection: Selection, dataset: str | None = None) -> di
     """Selected accuracies in percent, by method, then by pair.
 
     Args:
-        selection: what was selected.
+        selection: the selected accuracies.
         dataset: one dataset; None for all.
     """
     found: dict[Method, dict[Pair, float]] = {}
@@ -95,14 +95,14 @@ def accuracies_by_method(selection: Selection, dataset: str | None = None) -> di
 
 
 def copies(selection: Selection, dataset: str | None = None) -> dict[Method, Method]:
-    """Methods whose runs measured exactly what the runs of an earlier one did, at every evaluation: a result once more.
+    """Methods whose runs have exactly the accuracies of another's at every evaluation, each with that other.
 
     Averaged weights of a run that ended before the average began are the raw ones; a method whose settings switch it
     off is ERM; one run may be listed under two points of a grid. Raw rows come first, then ERM, then the first folder:
-    they are the originals.
+    later ones are copies of these.
 
     Args:
-        selection: what was selected.
+        selection: the selected accuracies.
         dataset: one dataset; None for all.
     """
     measured: dict[Method, list[tuple[Cell, Selected]]] = {}
@@ -127,7 +127,7 @@ def copies(selection: Selection, dataset: str | None = None) -> dict[Method, Met
 
 
 def _are_copies(first: list[tuple[Cell, Selected]], second: list[tuple[Cell, Selected]]) -> bool:
-    """Whether two methods measured the same; evaluations are compared only where all numbers agree, which is rare."""
+    """Whether two methods have the same accuracies; evaluations are compared only if all selected numbers agree."""
 
     def numbers(cells: list[tuple[Cell, Selected]]) -> list[object]:
         return [(cell.dataset, cell.trial_seed, cell.test_domain, found.accuracy) for cell, found in cells]
@@ -151,9 +151,9 @@ def compare(
     """Every other method against the baseline of its kind, on the pairs that both have, in the order of tables.
 
     Args:
-        selection: what was selected.
+        selection: the selected accuracies.
         dataset: one dataset; None for all.
-        baseline: key of the method to compare with: its raw row with raw rows, its averaged with averaged ones.
+        baseline: key of the method to compare with: its raw row with raw rows, its averaged row with averaged ones.
         alpha: level of significance; the intervals cover 1 − α.
         resamples: bootstrap resamples. The generator is fixed: the same records give the same intervals.
     """
@@ -176,7 +176,7 @@ def compare(
 
 
 def _baseline_of(method: Method, baselines: Sequence[str]) -> Method:
-    """The baseline of the method's own kind and origin; of the first origin that has one, where its own has none."""
+    """The baseline of the method's own kind and origin, or of the first origin that has one if its own has none."""
     _, origin = split_origin(method.algorithm)
     own = (name for name in baselines if split_origin(name)[1] == origin)
     return Method(next(own, baselines[0]), method.model)
@@ -198,10 +198,10 @@ def _untested(
 
 
 def _corrected(found: Sequence[Comparison], scores: Mapping[Method, Mapping[Pair, float]]) -> list[Comparison]:
-    """The comparisons with their p-values: those with pairs that are no copies are Holm's family."""
+    """The comparisons with their p-values; Holm's family is those with pairs that are not copies."""
     family = [c for c in found if c.pairs and c.copy_of is None]
     p = [wilcoxon(paired_differences(scores[c.method], scores[c.baseline])) for c in family]
-    # Wilcoxon's p-value is smallest when all n differences have one sign, and Holm's correction grows with every p.
+    # Wilcoxon's p-value is smallest if all n differences have the same sign, and Holm's correction is monotonic in p.
     smallest = holm([min(1.0, 2.0 ** (1 - c.pairs)) for c in family])
     tested = {
         c.method: replace(c, p=p_raw, p_holm=p_holm, smallest=least)
@@ -222,26 +222,26 @@ def bootstrap_interval(d: Floats, alpha: float = 0.05, resamples: int = RESAMPLE
     Args:
         d: differences, at least two.
         alpha: 1 − coverage.
-        resamples: how many means to draw.
+        resamples: number of bootstrap resamples.
     """
     from scipy.stats import bootstrap
 
     if resamples < 100:
         raise bad_value("resamples", "at least 100", resamples)
     if np.ptp(d) == 0:
-        return float(d[0]), float(d[0])  # nothing varies: every resample has the same mean
+        return float(d[0]), float(d[0])  # all equal: every resample has the same mean
     rng = numpy_generator("bootstrap", len(d), resamples)
     found = bootstrap((d,), np.mean, n_resamples=resamples, confidence_level=1 - alpha, method="BCa", rng=rng)
     return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def wilcoxon(d: Floats) -> float:
-    """Two-sided p-value of Wilcoxon's signed-rank test; 1 where all differences are zero.
+    """Two-sided p-value of Wilcoxon's signed-rank test; 1 if all differences are zero.
 
-    Under the null hypothesis the sign of each rank r_i is a coin flip, so that the sum W of the positive ranks has the
-    probability generating function ∏ (1 + x^{r_i}) / 2. It is multiplied out up to 200 pairs, ties included (ranks are
-    doubled, so that those of ties are whole numbers); beyond, scipy's normal approximation is used. scipy itself
-    approximates from 14 pairs on where there are ties, and accuracies are often tied.
+    Under the null hypothesis each rank r_i is positive or negative with equal probability, so that the sum w of the
+    positive ranks has the probability generating function ∏ (1 + x^{r_i}) / 2. It is expanded for up to 200 non-zero
+    differences, ties included (ranks are doubled, so that those of ties are integers); for more, scipy's normal
+    approximation is used. scipy itself approximates from 14 pairs on if there are ties, which are common in accuracies.
 
     >>> wilcoxon(np.array([1.0, 2.0, 2.0, 3.0]))
     0.125
@@ -263,7 +263,7 @@ def wilcoxon(d: Floats) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the i-th smallest of m is multiplied by m − i + 1, never below the one before.
+    """Holm's step-down correction: the i-th smallest of m is multiplied by m − i + 1, and at least the one before.
 
     >>> holm([0.04, 0.01, 0.03])
     [0.06, 0.03, 0.06]

@@ -5,8 +5,8 @@ With a_{t,r} the accuracy on test domain t in trial r, in percent, and R trials:
     a dataset's table:   mean_r a_{t,r} ± std_r(a_{t,r}) / √R for each t;   Avg = mean over t of these means
     the overall table:   the same of the trials' means, mean_t a_{t,r};     Avg = mean over datasets
 
-std divides by R, as in DomainBed. On request ± is std itself; the caption says which. Rows hold keys of methods; their
-labels are made when a table is printed.
+std divides by R, as in DomainBed. On request ± is std itself; the caption says which. Rows contain keys of methods,
+which are replaced by their labels when a table is printed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Entry:
     """One entry of a table.
 
     Args:
-        value: the number; None where there is none.
-        spread: what stands after ±.
+        value: the number; None if there is none.
+        spread: what is printed after ±.
         text: what to print instead of "value ± spread".
-        note: why there is no number, or what it lacks; printed as a footnote.
-        trials: how many trials it is the mean of.
+        note: a footnote: why there is no number, or which trials are missing.
+        trials: number of trials of which it is the mean.
     """
 
     value: float | None = None
@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def shown(self) -> str:
-        """The entry as it is printed; a dash where there is no number."""
+        """The entry as printed; a dash if there is no number."""
         if self.text or self.value is None:
             return self.text or DASH
         return accuracy_text(self.value, self.spread)
@@ -58,14 +58,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """A row: the method it is about, its entries, and what sets it apart from other rows of the method.
+    """A row: its method, its entries, and what distinguishes it from other rows of the method.
 
     Args:
         method: keys of the method and its model.
         entries: one for each column.
-        name: what the first column shows instead of the method, such as the values of settings.
-        source: where the numbers come from, such as "paper"; empty for our runs.
-        mark: a sign after the label, which the caption explains.
+        name: text of the first column instead of the method, such as the values of settings.
+        source: source of the numbers, such as "paper"; empty for our runs.
+        mark: a symbol after the label, which the caption explains.
     """
 
     method: Method
@@ -77,16 +77,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows and columns of numbers, and what a reader must know of them.
+    """Rows and columns of numbers, with a title and a caption.
 
     Args:
         title: a few words.
-        caption: which rule selected, what ± is, what the marks mean.
+        caption: the selection rule, the meaning of ± and of the marks.
         columns: the header, without the first column.
         rows: in the order of printing.
-        labels: how methods are printed, by their keys.
-        dataset: the dataset whose domains the columns are; None where the columns are something else.
-        best: whether the highest value of each column is set in bold.
+        labels: labels of methods, by their keys.
+        dataset: the dataset whose domains the columns are; None for other columns.
+        best: whether the highest value of each column is printed in bold.
         corner: the header of the first column.
     """
 
@@ -105,7 +105,7 @@ class Table:
         return " ".join(part for part in (name, row.source and f"({row.source})", row.mark) if part)
 
     def is_best(self, row: Row, column: int) -> bool:
-        """Whether an entry of our runs is the highest of its column as printed, among two or more; ties included."""
+        """Whether an entry of our runs is the highest of two or more in its column, as printed; ties included."""
         ours = [each.entries[column].value for each in self.rows if not each.source]
         values = [value for value in ours if value is not None]
         value = row.entries[column].value
@@ -117,11 +117,11 @@ class Table:
 def dataset_table(
     selection: Selection, dataset: str, *, algorithms: Sequence[str] = (), spread: Spread = "stderr"
 ) -> Table:
-    """Methods by test domains, and their average.
+    """The table of one dataset: methods × test domains, and the average over the domains.
 
     Args:
-        selection: what was selected.
-        dataset: which dataset's table.
+        selection: the selected accuracies.
+        dataset: the dataset.
         algorithms: order of the rows after ERM; any others follow in the order of the paper.
         spread: "stderr" or "std".
     """
@@ -147,14 +147,14 @@ def overall_table(
     spread: Spread = "stderr",
     partial_trials: bool = False,
 ) -> Table:
-    """Methods by datasets, and their average.
+    """The table over all datasets: methods × datasets, and the average over the datasets.
 
     Args:
-        selection: what was selected.
+        selection: the selected accuracies.
         algorithms: order of the rows after ERM; any others follow in the order of the paper.
         spread: "stderr" or "std".
         partial_trials: average a trial over the domains it has, as DomainBed does. By default a trial that lacks a
-            domain is left out: a mean without the hardest domain is no mean of the dataset.
+            domain is left out: a mean without, say, the hardest domain would be misleading.
     """
     rows = []
     for method in ordered_methods(selection, algorithms):
@@ -177,7 +177,7 @@ def overall_caption(selection: Selection, spread: Spread, partial_trials: bool =
 
 
 def ordered_methods(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Method]:
-    """The rows of a table: ERM, the caller's order, that of the paper, then the others as they come; raw ones first.
+    """The rows of a table: ERM, then `algorithms`, the paper's methods in its order, and others; raw models first.
 
     The arms of a method follow it.
     """
@@ -203,19 +203,19 @@ def _trial_mean(
 
 
 def _over_trials(found: dict[int, float | Missing], spread: Spread) -> Entry:
-    """Mean and spread over the trials that have a number; the note says what the others lack."""
+    """Mean and spread over the trials that have a number; the note says why the others have none."""
     values = [each for each in found.values() if not isinstance(each, Missing)]
     note = _reasons({trial: each.reason for trial, each in found.items() if isinstance(each, Missing)})
     if not values:
         return Entry(note=note, trials=0)
     if note:
         note = f"{len(values)} of {len(found)} trials; {note}"
-    # The mean first, then percent, as DomainBed computes it: the last digit of a tie depends on the order.
+    # The mean first, then percent, as in DomainBed: the order affects how ties are rounded.
     return Entry(100 * (sum(values) / len(values)), _deviation(values, spread), note=note, trials=len(values))
 
 
 def _deviation(values: list[float], spread: Spread) -> float | None:
-    """What stands after ±, in percent; None for one trial, which says nothing about how trials differ."""
+    """The spread over trials, in percentage points; None for a single trial."""
     if spread not in SPREADS:
         raise unknown("spread", spread, SPREADS)
     if len(values) < 2:
@@ -226,7 +226,7 @@ def _deviation(values: list[float], spread: Spread) -> float | None:
 
 
 def _reasons(lacking: dict[int, str]) -> str:
-    """Each reason once, with the trials it is about."""
+    """Each reason once, with its trials."""
     trials: dict[str, list[str]] = {}
     for trial, reason in lacking.items():
         trials.setdefault(reason, []).append(str(trial))
@@ -236,7 +236,7 @@ def _reasons(lacking: dict[int, str]) -> str:
 
 
 def _average(entries: Sequence[Entry], names: Sequence[str]) -> Entry:
-    """Mean of a row's means: without ±, as in DomainBed, and without a number if one of them is missing."""
+    """Mean of a row's means, without ± as in DomainBed; no number if one of them is missing."""
     values = [entry.value for entry in entries if entry.value is not None]
     if len(values) == len(entries) > 0:
         return Entry(sum(values) / len(values))

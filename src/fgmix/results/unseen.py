@@ -1,4 +1,4 @@
-"""Metrics on domains that a model has never seen, as Markdown tables: of a run, and of a model's card."""
+"""Markdown tables of metrics on unseen domains, for runs and for model cards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Plain = Callable[[str], str]
 
 
 def percent(share: float | None) -> str:
-    """A share in percent.
+    """A fraction in percent.
 
     >>> percent(0.625), percent(None)
     ('62.5 %', '–')
@@ -27,8 +27,8 @@ def metrics_table(found: Mapping[str, Metrics], plain: Plain = str) -> str:
     """A row of metrics for each domain.
 
     Args:
-        found: by domain.
-        plain: makes names harmless where the table is shown.
+        found: metrics by domain.
+        plain: escapes names for the place where the table is shown.
     """
     rows = [
         [
@@ -49,7 +49,7 @@ def worst_domain(found: Mapping[str, Metrics], metric: Metric) -> str:
 
 
 def recall_table(classes: Sequence[str], found: Mapping[str, Metrics], plain: Plain = str) -> str:
-    """Recall of each class in each domain; of many classes, those whose mean recall is lowest."""
+    """Recall of each class in each domain; with more than `MOST_ROWS` classes, those with the lowest mean recall."""
     rows: list[tuple[float, list[str]]] = []
     for c, name in enumerate(classes):
         values = [m.recall[c] for m in found.values()]
@@ -61,7 +61,7 @@ def recall_table(classes: Sequence[str], found: Mapping[str, Metrics], plain: Pl
 
 
 def pooled_confusion(found: Mapping[str, Metrics]) -> list[list[int]]:
-    """Confusion matrix of all domains together; empty where there is none."""
+    """Confusion matrix of all domains together; empty if there is none."""
     matrices = [np.array(m.confusion) for m in found.values() if m.confusion]
     summed: list[list[int]] = np.sum(matrices, axis=0).tolist() if matrices else []
     return summed

@@ -1,7 +1,7 @@
-"""Weight averaging beside training: "X" and "X + SWA" (or "X + SWAD") from one run.
+"""Weight averaging during training: "X" and "X + SWA" (or "X + SWAD") from one run.
 
-The average holds what makes a prediction, the featurizer and the classifier; no algorithm needs to know of it.
-Floating-point buffers, such as running statistics of batch-norm, are averaged as the weights are.
+The featurizer and the classifier are averaged, which make a prediction; algorithms need no code for it. Floating-point
+buffers, such as the running statistics of batch-norm, are averaged like weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fgmix.runs.swad import SWAD, Mean
 
 
 def predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
-    """Parameters and buffers of featurizer and classifier: what a prediction depends on."""
+    """Parameters and buffers of the featurizer and the classifier, on which a prediction depends."""
     state = {}
     for part in ("featurizer", "classifier"):
         module = getattr(algorithm, part)
@@ -28,19 +28,19 @@ def predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
 
 
 class WeightAverage:
-    """An average of the weights that a run passes through.
+    """An average of the weights of a run over its steps.
 
-    `follows_losses` says whether `evaluated` may change it: the raw model is then evaluated first.
+    If `follows_losses` is true, `evaluated` may change the average: the raw model is then evaluated first.
     """
 
     follows_losses: ClassVar[bool] = False
 
     def update(self, algorithm: Algorithm, step: int) -> None:
-        """Take in the weights after step `step` (counted from 1)."""
+        """Add the weights after step `step` (counted from 1)."""
         raise NotImplementedError
 
     def evaluated(self, validation_loss: float) -> None:
-        """Take note of an evaluation of the raw model: its mean loss on the sources' holdouts."""
+        """Use an evaluation of the raw model: its mean loss on the holdout parts of the source domains."""
 
     def average(self) -> dict[str, Tensor]:
         """The averaged tensors, as they are now."""
@@ -69,11 +69,12 @@ class RunningMean(WeightAverage):
 
         θ̄_t = θ_t for t < t₀;   θ̄_t = mean of θ_{t₀} … θ_t for t ≥ t₀
 
-    Arpit et al., "Ensemble of Averages", 2022 (t₀ = 100; their code starts one step earlier); Izmailov et al., 2018.
+    Arpit et al., "Ensemble of Averages", 2022, https://arxiv.org/abs/2110.10832 (t₀ = 100; their code starts one step
+    earlier); Izmailov et al., 2018, https://arxiv.org/abs/1803.05407.
 
     Args:
         algorithm: what is averaged.
-        start: t₀, the first step that enters.
+        start: t₀, the first step in the average.
 
     Example:
         >>> from torch import nn
@@ -94,7 +95,7 @@ class RunningMean(WeightAverage):
 
     def update(self, algorithm: Algorithm, step: int) -> None:
         if step <= self.start:
-            self.mean.count = 0  # the next one replaces what was there
+            self.mean.count = 0  # the next `add` replaces the content
         self.mean.add(predictor_tensors(algorithm))
 
     def average(self) -> dict[str, Tensor]:
@@ -108,7 +109,7 @@ class RunningMean(WeightAverage):
 
 
 class OverfitAware(WeightAverage):
-    """SWAD: the mean over the flat stretch of the validation loss. `fgmix.runs.swad` has the rule."""
+    """SWAD: the mean over the flat part of the validation loss, see `fgmix.runs.swad`."""
 
     follows_losses = True
 
@@ -136,7 +137,7 @@ class OverfitAware(WeightAverage):
 
 
 def build_average(spec: ResolvedSpec, algorithm: Algorithm) -> WeightAverage | None:
-    """The average that a spec asks for."""
+    """The weight average of a spec; None without one."""
     if spec.averaging == "swa":
         return RunningMean(algorithm, spec.averaging_start)
     return OverfitAware(algorithm, spec.averaging_start) if spec.averaging == "swad" else None

@@ -1,4 +1,4 @@
-"""Exact resume: everything that the next step depends on, in one file that is whole or absent."""
+"""Checkpoints for exact resume: everything that the next step depends on, in one file, written atomically."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fgmix.runs.averaging import WeightAverage
 from fgmix.runs.record import Model
 from fgmix.seals import Damaged, check_zip, damaged, seal_zip
 
-MODEL = ("featurizer.", "classifier.")  # names of what a prediction depends on begin so
+MODEL = ("featurizer.", "classifier.")  # prefixes of the tensors that a prediction depends on
 
 
 @dataclass
 class Standing:
-    """Where a run stands, beside the weights.
+    """State of a run in addition to its weights.
 
     Args:
         step: steps done.
-        metrics_length: length of metrics.jsonl at that moment.
-        best: by model, the highest validation accuracy so far.
+        metrics_length: length of metrics.jsonl at that step, in bytes.
+        best: by model, the highest validation accuracy (or other metric of the run) so far.
         sums: sums of the algorithm's metrics since the last evaluation.
         counted: how many steps are in the sums.
-        scaler: state of the loss scaling, where there is one.
+        scaler: state of the loss scaling, if it is used.
         unseen: by model and test domain, the metrics of the weights that validation selects so far.
     """
 
@@ -47,7 +47,7 @@ class Standing:
 def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage | None, at: Standing) -> None:
     """Write the checkpoint at the first path; the one before it moves to the second.
 
-    A kill at any moment leaves a whole one at one of the two.
+    If the process is killed, one of the two is always complete.
     """
     state: dict[str, Any] = {
         "algorithm": algorithm.state_dict(),
@@ -62,7 +62,7 @@ def save(paths: tuple[Path, Path], algorithm: Algorithm, average: WeightAverage 
 
 
 def read(path: Path, device: torch.device | str) -> dict[str, Any]:
-    """What `save` wrote, nothing but tensors and plain values; damage is found before anything is used."""
+    """The content of a checkpoint, which is only tensors and plain values; a damaged one raises an error."""
     state = _unpacked(path, device)
     if state.keys() != {"algorithm", "average", "progress"} or not _is_standing(state["progress"]):
         raise damaged(str(path))
@@ -77,7 +77,7 @@ def _is_standing(values: object) -> bool:
 
 
 def restore(state: dict[str, Any], path: Path, algorithm: Algorithm, average: WeightAverage | None) -> Standing:
-    """Put what `read` found at `path` back into place."""
+    """Load the state that `read` returned into the algorithm and the average; `path` is for the error."""
     try:
         algorithm.load_state_dict(state["algorithm"])
         if average:
@@ -91,12 +91,12 @@ def restore(state: dict[str, Any], path: Path, algorithm: Algorithm, average: We
 
 
 def save_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) -> None:
-    """All tensors of the algorithm (the model, and a policy where it has one), without optimisers.
+    """Write all tensors of the algorithm (the model, and a policy if it has one), without optimisers.
 
     Args:
-        path: the file; whole or absent.
-        algorithm: whose.
-        model_only: featurizer and classifier alone: a policy can be many times as large.
+        path: the file, written atomically.
+        algorithm: whose weights.
+        model_only: only featurizer and classifier: a policy can be many times as large.
     """
     tensors = {
         name: value
@@ -107,14 +107,14 @@ def save_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) 
 
 
 def check_weights(path: Path) -> None:
-    """Refuse a file of weights that is damaged or gone."""
+    """Raise an error if a file of weights is damaged or missing."""
     if not path.exists():
         raise Damaged(f"Expected the file that was written at {path}. Found none.")
     check_zip(read_bytes(path), str(path))
 
 
 def read_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The tensors that `save_weights` wrote; damage is found before they are used."""
+    """The tensors that `save_weights` wrote; a damaged file raises an error."""
     tensors: dict[str, Tensor] = _unpacked(path, device)
     return tensors
 
@@ -125,7 +125,7 @@ def load_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) 
     Args:
         path: the file.
         algorithm: changed in place.
-        model_only: whether the file may lack all but featurizer and classifier.
+        model_only: whether the file may contain featurizer and classifier only.
     """
     tensors = read_weights(path, next(algorithm.parameters()).device)
     missing, unexpected = algorithm.load_state_dict(tensors, strict=False)
@@ -135,7 +135,7 @@ def load_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) 
 
 
 def _packed(state: dict[str, Any]) -> bytes:
-    """A torch file in memory, sealed."""
+    """The bytes of a sealed torch file."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return seal_zip(buffer.getvalue())
@@ -147,9 +147,9 @@ def _unpacked(path: Path, device: torch.device | str) -> dict[str, Any]:
     try:
         state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError, EOFError) as error:
-        if as_sentence(error):  # a device that is gone, too little memory
+        if as_sentence(error):  # a lost device, too little memory
             raise
-        raise damaged(str(path)) from error  # sealed as ours, and yet no plain tensors
+        raise damaged(str(path)) from error  # the digest is correct, but the content is not plain tensors
     if not isinstance(state, dict):
         raise damaged(str(path))
     return state

@@ -1,4 +1,4 @@
-"""Where a run computes: the device, and torch's threads."""
+"""The device of a run, torch's threads, and deterministic operations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NVIDIA_VERSION = "/proc/driver/nvidia/version"
 
 
 def pick_device(name: str) -> torch.device:
-    """The named device; "auto" takes a GPU where there is one."""
+    """The named device; "auto" is a GPU if there is one, else the CPU."""
     if not isinstance(name, str):
         raise bad_value("device", "a name such as auto, cpu or cuda:1", name)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()  # the device `meta` makes tensors, without numbers in them
+        torch.zeros(1, device=device).item()  # fails for `meta`, whose tensors have no values
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:  # of a backend torch lacks
         raise UserError(f"Expected a device that torch can use here. Found {name!r}. Try auto or cpu.") from error
     return device
@@ -29,7 +29,7 @@ def pick_device(name: str) -> torch.device:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Within the block torch takes so many threads."""
+    """Within the block torch uses `count` threads."""
     if count < 1:
         raise bad_value("threads", "a positive integer", count)
     before = torch.get_num_threads()
@@ -42,9 +42,9 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def deterministic_operations(wanted: bool) -> Iterator[None]:
-    """Within the block torch uses deterministic operations alone, and refuses what it has only others for.
+    """If `wanted`, torch uses only deterministic operations within the block; those that have no such form are errors.
 
-    A CPU needs no such block; on a GPU some sums depend on the order in which its threads finish.
+    Not needed on a CPU; on a GPU some sums depend on the order in which its threads finish.
     """
     if not wanted:
         yield
@@ -67,7 +67,7 @@ def deterministic_operations(wanted: bool) -> Iterator[None]:
 
 
 def gpu_of(device: torch.device) -> dict[str, str] | None:
-    """What computed a run's numbers: name of the GPU, versions of its driver, CUDA and cuDNN; None without a GPU."""
+    """Name of the GPU, and versions of its driver, CUDA and cuDNN; None without a GPU."""
     if device.type != "cuda":
         return None
     cudnn = torch.backends.cudnn.version()
@@ -80,7 +80,7 @@ def gpu_of(device: torch.device) -> dict[str, str] | None:
 
 
 def _driver() -> str:
-    """Version of the kernel's driver, as the driver itself tells; torch does not know it."""
+    """Version of the kernel driver, read from /proc: torch does not provide it."""
     try:
         with open(NVIDIA_VERSION, encoding="utf-8") as file:
             words = file.readline().split()

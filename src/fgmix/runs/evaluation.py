@@ -1,4 +1,4 @@
-"""Hits and loss of one or several models on parts of domains, in one pass over the data."""
+"""Accuracy and loss of one or several models on parts of domains, in one pass over the data."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fgmix.metrics import Counts, Floats, Metrics, metrics
 from fgmix.seeding import torch_generator
 
 BATCH = 256  # samples per forward pass
-MOST_LOGITS = 10_000_000  # numbers kept of a part for its AUROC, 40 MB
+MOST_LOGITS = 10_000_000  # values kept of a part for its AUROC, 40 MB
 Predict = Callable[[Tensor], Tensor]
 M = TypeVar("M", bound=str)  # names of models
 
 
 class Outputs(NamedTuple):
-    """What a model said about the samples of a part, on its device.
+    """Predictions of a model for the samples of a part, on its device.
 
     Args:
         guesses: predicted classes (n,).
@@ -41,7 +41,7 @@ class Outputs(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Share of correct predictions, mean cross-entropy, samples by class, and outputs if they were asked for."""
+    """Accuracy, mean cross-entropy, counts by class, and the outputs if requested."""
 
     accuracy: float
     loss: float
@@ -54,10 +54,10 @@ class Part:
     """Samples of a domain that are scored together.
 
     Args:
-        domain: where they are.
-        indices: which ones.
-        draws: key of the augmentation's draws, as DomainBed augments source domains; None for clean samples.
-        outputs: whether to keep what the models say about each sample.
+        domain: their domain.
+        indices: which of its samples.
+        draws: key that seeds the augmentation, which DomainBed applies to source domains; None for no augmentation.
+        outputs: whether to keep the models' predictions for each sample.
     """
 
     domain: Domain
@@ -71,19 +71,19 @@ class Part:
         return self.domain.y[self.indices]
 
     def metrics(self, outputs: Outputs) -> Metrics:
-        """What the outputs are worth."""
+        """The metrics of a model's outputs."""
         guesses, logits = (tensor.cpu().numpy() for tensor in outputs)
         p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
         return metrics(self.y, guesses, p / p.sum(axis=1, keepdims=True))
 
     def prepare(self, start: int) -> HostBatch:
-        """The host's share of the work on the batch that begins at `start`."""
+        """The batch that begins at `start`, as prepared on the host."""
         generator = None if self.draws is None else torch_generator("evaluate", *self.draws, start)
         return HostBatch.of(self.domain, self.indices[start : start + BATCH], generator)
 
 
 def score(algorithm: Algorithm, domain: Domain, indices: Indices) -> Score:
-    """Score `algorithm.predict` on samples of a domain; the algorithm is in evaluation mode (see `evaluating`)."""
+    """Score `algorithm.predict` on samples of a domain; call it in evaluation mode (see `evaluating`)."""
     device = next(algorithm.parameters()).device
     return score_parts({"raw": algorithm.predict}, [Part(domain, indices)], device, algorithm.n_classes)["raw"][0]
 
@@ -91,15 +91,15 @@ def score(algorithm: Algorithm, domain: Domain, indices: Indices) -> Score:
 def score_parts(
     models: Mapping[M, Predict], parts: Sequence[Part], device: torch.device, classes: int
 ) -> dict[M, list[Score]]:
-    """Scores of every model on every part. Each batch is prepared once for all models, ahead of its turn.
+    """Scores of every model on every part. Each batch is prepared in advance, once for all models.
 
     Sums stay on the device until the end: fetching them batch by batch would make it wait.
 
     Args:
-        models: logits by name.
+        models: by name, functions from inputs to logits.
         parts: what to score them on.
-        device: where they are.
-        classes: how many there are.
+        device: of the models.
+        classes: number of classes.
     """
     batches = [(p, start) for p, part in enumerate(parts) for start in range(0, len(part.indices), BATCH)]
     dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no doubles
@@ -131,7 +131,7 @@ def _score(part: Part, loss: np.float64, predicted: Floats, hits: Floats, kept: 
 
 
 def with_tensors(algorithm: Algorithm, tensors: dict[str, Tensor]) -> Predict:
-    """The algorithm's prediction with other weights, which are not copied into it."""
+    """`algorithm.predict` with other weights, which are not copied into the algorithm."""
     return partial(_predict_with, algorithm, tensors)
 
 

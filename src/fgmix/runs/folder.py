@@ -1,4 +1,4 @@
-"""A run is a folder: spec.json, metrics.jsonl, checkpoint.pt, weights, and at last record.json, which means done."""
+"""A run is a folder: spec.json, metrics.jsonl, checkpoint.pt, weights, and finally record.json, which means done."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ KEPT = ("none", "best", "all")  # from the fewest weights to the most
 
 
 class RunBusy(UserError):
-    """Another process works on the run."""
+    """Another process is working on the run."""
 
 
 class _File:
-    """A file of a run; its path is made when it is asked for: `status` looks at two files of each of 20,000 runs."""
+    """A file of a run. Its path is built on access: `status` uses two files of each of 20,000 runs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,23 +41,24 @@ class _File:
 
 
 class RunFolder:
-    """The files of one run: their names stand here and nowhere else.
+    """The files of one run; their names are defined only here.
 
     Args:
-        path: the folder; it is made when the run is opened.
+        path: the folder; it is created when the run is opened.
 
     Files:
-        spec.json: the resolved spec, its identity, and the environment that started it.
-        metrics.jsonl: a line per evaluation. A resumed run cuts it back to what its checkpoint knows of.
+        spec.json: the resolved spec, its identity, and the environment in which the run was started.
+        metrics.jsonl: one line per evaluation. When a run resumes, lines newer than its checkpoint are removed.
         checkpoint.pt: everything a killed run needs to resume, and checkpoint_before.pt, the one before it, in case it
             is damaged; removed when the run is done.
         last.pt, best.pt, best_swa.pt, last_swa.pt: weights after the last and at the selected step.
-        snapshots/: weights on the way, by step.
-        sessions.jsonl: when and where the run was worked on, and how long; not part of the result.
+        snapshots/: weights during training, by step.
+        sessions.jsonl: when, where and how long a process worked on the run; not part of the result.
         record.json: the result; written last, so that its presence means done.
-        attempts.jsonl: when, where and why the machine failed the run, in a sweep; not part of the result.
+        attempts.jsonl: in a sweep, when, where and why the machine failed during the run; not part of the result.
         error.json: why a run of a sweep failed.
         .lock, .claim: held by the process that works on the run, see `fgmix.run_claims`.
+        .attempt: a lock held by the process that attempts the run in a sweep.
     """
 
     spec = _File(SPEC)
@@ -87,13 +88,13 @@ class RunFolder:
         return self.path / SNAPSHOTS / f"{step:07d}{_suffix(model)}.pt"
 
     def snapshots(self, model: Model = "raw") -> dict[int, Path]:
-        """The weights kept on the way, by step; empty if there are none."""
+        """The files of the weights kept during training, by step; empty if there are none."""
         found = re.compile(rf"(\d+){_suffix(model)}\.pt")
         matches = ((found.fullmatch(path.name), path) for path in sorted((self.path / SNAPSHOTS).glob("*.pt")))
         return {int(match[1]): path for match, path in matches if match}
 
     def is_snapshot(self, path: Path) -> bool:
-        """Whether a file holds the weights of a snapshot, which are the model's alone."""
+        """Whether a file is a snapshot, which contains the weights of featurizer and classifier only."""
         return path.parent == self.path / SNAPSHOTS
 
     @property
@@ -102,7 +103,7 @@ class RunFolder:
         return self.checkpoint, self.checkpoint_before
 
     def start_over(self) -> None:
-        """Remove what an unfinished run has made."""
+        """Remove the checkpoints, evaluations and weights of an unfinished run."""
         for path in (*self.checkpoints, self.metrics, *self.path.glob("*.pt"), *self.path.glob(f"{SNAPSHOTS}/*.pt")):
             path.unlink(missing_ok=True)
 
@@ -114,7 +115,7 @@ class RunFolder:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the run ended in an error; one that was tried again since and ended well has a record, too."""
+        """Whether the run ended in an error, and no later attempt has finished it."""
         return self.error.exists() and not self.is_done
 
     @property
@@ -124,9 +125,9 @@ class RunFolder:
 
     @contextmanager
     def opened(self, spec: ResolvedSpec) -> Iterator[ResolvedSpec]:
-        """Hold the folder for this process; it must be new, or made from the same content by the same version.
+        """Lock the folder for this process; it must be new, or made from the same spec by the same version of fgmix.
 
-        Gives the spec that the run has: it keeps the weights that it was started to keep, if that is enough.
+        Yields the run's spec: with the `keep` that it was started with, which must keep at least the requested weights.
         """
         make_folder(self.path)
         with self.held():
@@ -135,7 +136,7 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder for this process, among all machines that share it."""
+        """Lock the folder for this process, among all machines that share it."""
         busy = RunBusy(f"The run {self.path} is being worked on by another process. Wait for it, or stop it.")
         with exclusive(self.lock, busy), claimed(self.claim, busy) as self._held:
             yield
@@ -159,7 +160,7 @@ class RunFolder:
                 f"The run {self.path} was made from another spec. Its spec.json was changed, or two specs share a "
                 "digest. Choose another --out."
             )
-        kept = made["spec"]["keep"]  # there, as in every spec of this identity
+        kept = made["spec"]["keep"]  # present in every spec with this identity
         if KEPT.index(kept) < KEPT.index(spec.keep):
             raise UserError(
                 f"The run {self.path} keeps {kept} of its weights. Found --keep {spec.keep}. Choose another --out, or "
@@ -172,9 +173,9 @@ class RunFolder:
         return read_record(self.path) if self.is_done else None
 
     def append(self, evaluation: Evaluation) -> int:
-        """Add a line to metrics.jsonl; returns the file's length, which the checkpoint remembers."""
+        """Add a line to metrics.jsonl; returns the file's length, which the checkpoint stores."""
         if self._held:
-            self._held.check()  # else two machines would write lines by turns
+            self._held.check()  # otherwise two machines could write to the same file
         line = seal_line(evaluation.as_dict())
         try:
             with open(self.metrics, "ab", opener=at_once) as file:
@@ -186,13 +187,13 @@ class RunFolder:
         return self.metrics.stat().st_size
 
     def cut_metrics(self, length: int) -> None:
-        """Drop lines written after the checkpoint that the run resumes from: they will be made again."""
+        """Remove the lines written after the checkpoint that the run resumes from: they will be written again."""
         if self.metrics.exists():
             with open(self.metrics, "r+b") as file:
                 file.truncate(length)
 
     def evaluations(self, length: int | None = None) -> tuple[Evaluation, ...]:
-        """The evaluations in metrics.jsonl, in its first `length` bytes or in all; damage is found."""
+        """The evaluations in the first `length` bytes of metrics.jsonl, or in all; a damaged file raises an error."""
         data = read_bytes(self.metrics) if self.metrics.exists() else b""
         name = str(self.metrics)
         if length is not None and len(data) < length:
@@ -201,7 +202,7 @@ class RunFolder:
 
     @contextmanager
     def session(self, first_step: int) -> Iterator[dict[str, Any]]:
-        """Note in sessions.jsonl how long this process worked on the run; the block fills in "last_step"."""
+        """Record in sessions.jsonl how long this process worked on the run; the block sets "last_step"."""
         note: dict[str, Any] = {"first_step": first_step, "last_step": first_step, "pid": os.getpid()}
         started, clock = time.time(), time.monotonic()
         try:
@@ -209,7 +210,7 @@ class RunFolder:
         finally:
             place = {"host": platform.node(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
             line = {**note, **place, "started": started, "seconds": time.monotonic() - clock}
-            # A full disk has been reported.
+            # A full disk has already been reported.
             with suppress(OSError), open(self.sessions, "a", encoding="utf-8", opener=at_once) as file:
                 file.write(json.dumps(line) + "\n")
 
@@ -219,7 +220,7 @@ def _suffix(model: Model) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and machine: what a reader needs to make the run again."""
+    """Versions and machine, as needed to reproduce the run."""
     import numpy as np
     import torch
 

@@ -1,8 +1,8 @@
-"""Records as tables need them: 20,000 are read within seconds, into memory that a laptop has.
+"""Compact records for tables: 20,000 are read within seconds and fit into the memory of a laptop.
 
-Almost all of a record are the numbers of its evaluations. They are read straight into one array, with NaN where nothing
-was measured, and an evaluation is put together when it is looked at. Losses and the method's metrics, which no table
-shows, stay in the file until then: the digest of the file is checked, their ranges are when they are read.
+Most of a record are the scores of its evaluations. They are read directly into one array, with NaN for what was not
+measured, and an `Evaluation` is built on access. Losses and the method's metrics, which no table shows, are read from
+the file on access: until then the digest of the file is checked, but not their ranges.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from fgmix.runs.record import (
 from fgmix.seals import check_json
 
 SPLITS = ("holdout", "train")
-NOWHERE = float("nan")  # the score of what was not measured
+NOWHERE = float("nan")  # a score that was not measured
 _HOLDOUT = SPLITS.index("holdout")
-_SEAL = 48  # bytes of a sealed file's first line, at most
+_SEAL = 48  # bytes at the start of a sealed file that contain its digest
 Numbers = NDArray[np.float64]  # (evaluations, models, domains, splits)
 _DOMAINS = b'\n "domains": ', b"\n ]"  # around the list of domains, as `seals.seal_json` lays it out
 _TESTS = b'\n  "test_domains": ', b"\n  ]"
@@ -63,16 +63,16 @@ class _TestParts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Reader:
-    """Reads records with given domains: types of their own spare a dictionary for each model and step.
+    """Reads records with given domains: with types for them, no dictionary is built for each model and step.
 
     Args:
-        names: the list of domains, as it is written in a record.
+        names: the list of domains, as JSON in a record.
         tests: the list of test domains, likewise.
     """
 
     def __init__(self, names: bytes, tests: bytes) -> None:
         self.domains, self.tests = tuple(sorted(_names(names))), tuple(_names(tests))
-        keys = [f"domain{number}" for number in range(len(self.domains))]  # a name may be no identifier
+        keys = [f"domain{number}" for number in range(len(self.domains))]  # names may not be valid identifiers
         kinds = [_TestParts if name in self.tests else _Parts for name in self.domains]
         scores = _struct(keys, self.domains, kinds)
         by_model = _struct(MODELS, MODELS, [scores | UnsetType] * len(MODELS), UNSET)
@@ -90,7 +90,7 @@ class _Reader:
         self._shape = -1, len(self.domains), len(SPLITS)
 
     def numbers(self, scores: list[Any], models: tuple[Model, ...]) -> Numbers:
-        """The array of the scores of some evaluations; a model that one of them lacks is NaN there."""
+        """The array of the scores of some evaluations, with NaN for a model that an evaluation lacks."""
         flat: list[float] = []
         for by_model in scores:
             for model in models:
@@ -100,7 +100,7 @@ class _Reader:
 
 
 def _struct(keys: Sequence[str], names: Sequence[str], kinds: Sequence[Any], *default: Any) -> Any:
-    """A type with an entry for each name."""
+    """A type with one field for each name."""
     entries = [(key, kind, *default) for key, kind in zip(keys, kinds)]
     rename = dict(zip(keys, names))
     return msgspec.defstruct("_Struct", entries, rename=rename, forbid_unknown_fields=True, gc=False)
@@ -110,13 +110,13 @@ _reader = lru_cache(maxsize=500)(_Reader)
 
 
 class _Stored(Evaluation):
-    """An evaluation that is put together when it is looked at."""
+    """An evaluation whose values are read on access."""
 
     _run: _Evaluations
     _number: int
 
     def __init__(self, run: _Evaluations, number: int) -> None:
-        self.__dict__.update(_run=run, _number=number)  # its attributes are frozen
+        self.__dict__.update(_run=run, _number=number)  # the dataclass is frozen
 
     @property
     def step(self) -> int:
@@ -149,20 +149,20 @@ class _Stored(Evaluation):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Evaluation) and self.as_dict() == other.as_dict()
 
-    __hash__ = None  # type: ignore[assignment]  # as of any evaluation: it holds dictionaries
+    __hash__ = None  # type: ignore[assignment]  # like every evaluation: it contains dictionaries
 
 
 class _Evaluations(CompactEvaluations):
     """The evaluations of one record.
 
     Args:
-        steps: of each of them.
+        steps: the step of each.
         models: those that at least one of them has.
-        domains: sorted.
-        accuracy: all accuracies.
-        headline: values of the metric that the run selects by; None where that is accuracy.
-        file: where all of it is.
-        seal: first bytes of the file, its digest.
+        domains: sorted names.
+        accuracy: all accuracies, (evaluations, models, domains, splits).
+        headline: likewise, values of the metric that the run selects by; None if that is accuracy.
+        file: the record.json.
+        seal: first bytes of the file, with its digest.
     """
 
     __slots__ = ("_known", "accuracy", "domains", "file", "headline", "models", "seal", "steps")
@@ -179,11 +179,11 @@ class _Evaluations(CompactEvaluations):
     ) -> None:
         self.steps, self.models, self.domains = steps, models, domains
         self.accuracy, self.headline, self.file, self.seal = accuracy, headline, file, seal
-        self._known: tuple[tuple[str, ...], list[list[float]]] | None = None  # validations, with their sources
+        self._known: tuple[tuple[str, ...], list[list[float]]] | None = None  # source domains, and their validations
 
     @property
     def selecting(self) -> Numbers:
-        """As `Evaluation.scores`."""
+        """The scores that selection uses, like `Evaluation.scores`."""
         return self.accuracy if self.headline is None else self.headline
 
     def has(self, number: int, model: Model) -> bool:
@@ -211,7 +211,7 @@ class _Evaluations(CompactEvaluations):
         return {number: mean for number, mean in enumerate(means) if mean == mean}
 
     def _means(self, sources: tuple[str, ...]) -> list[list[float]]:
-        """Validations by model and evaluation; of all models at once, since a table asks for each of them."""
+        """Validations by model and evaluation; for all models at once, since a table needs each of them."""
         if self._known is None or self._known[0] != sources:
             by_domain = self.selecting[..., _HOLDOUT].T  # (domains, models, evaluations)
             total = sum(by_domain[self.domains.index(name)] for name in sources)  # in the order of `Evaluation`
@@ -239,11 +239,11 @@ class _Evaluations(CompactEvaluations):
 
 
 def read_lean_record(file: Path) -> RunRecord:
-    """The record at a record.json, equal to what `read_record` gives, and checked as there but for losses."""
+    """The record at a record.json, equal to that of `read_record`; losses and metrics are checked when read."""
     try:
         return _read(file)
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        return read_record(file)  # whatever is unusual about it: accepted there, or said
+        return read_record(file)  # accepts unusual records, or raises an error that says what is wrong
 
 
 def _read(file: Path) -> RunRecord:
@@ -268,14 +268,14 @@ def _read(file: Path) -> RunRecord:
 
 
 def _list(data: bytes, start: bytes, end: bytes) -> bytes:
-    """A list of texts in a record, the last that begins so: no text holds a line break."""
+    """A list of strings in a record, the last that follows `start`: JSON strings contain no line breaks."""
     place = data.rindex(start) + len(start)
     return data[place : data.index(end, place) + len(end)]
 
 
 @lru_cache(maxsize=8)
 def _whole(file: Path, seal: bytes) -> Sequence[Evaluation]:
-    """All evaluations of a record with all of their entries; several are looked at after each other."""
+    """All evaluations of a record with all of their entries; cached, since several are usually read in a row."""
     if not read_bytes(file).startswith(seal):
         raise UserError(f"Expected the record {file} as it was before. It was replaced meanwhile. Rerun the command.")
     return read_record(file).evaluations

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
-from typing import Any, Literal, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -25,13 +25,14 @@ from fgmix.progress import Progress, bar_for
 from fgmix.runs import checkpoint
 from fgmix.runs.averaging import build_average
 from fgmix.runs.devices import deterministic_operations, gpu_of, pick_device
-from fgmix.runs.evaluation import Part, Predict, Score, evaluating, score_parts, with_tensors
+from fgmix.runs.evaluation import Predict, with_tensors
 from fgmix.runs.folder import RunFolder
 from fgmix.runs.precision import LossScaler, autocast
 from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, compiled, prepare
 from fgmix.runs.protocols import PROTOCOLS
-from fgmix.runs.record import Evaluation, Model, RunRecord, Scores, Which, keeps, selected_weights
+from fgmix.runs.record import Evaluation, Model, RunRecord, Which, keeps, selected_weights
 from fgmix.runs.resolve import notes_of
+from fgmix.runs.scoring import Found, as_evaluation, score_run, unseen_metrics
 from fgmix.runs.spec import ResolvedSpec, RunSpec
 from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
 from fgmix.runs.trunk import build_trunk, start_from, trunk_folder, trunk_of
@@ -39,7 +40,6 @@ from fgmix.runs.warmup import warmed_up
 from fgmix.seals import Damaged, damaged
 from fgmix.seeding import seed_torch
 
-Found = dict[str, dict[str, Score]]  # by domain and part
 OnEvaluation = Callable[[ResolvedSpec, Evaluation], None]
 CHECK_EVERY = 10  # steps between looks at the loss: each look waits for the device
 
@@ -118,8 +118,8 @@ class _Loop:
         self.on_evaluation = on_evaluation
         self.evaluated: Evaluation | None = None  # of this step, until it is handed on
         self.device = next(algorithm.parameters()).device
-        self.rules = PROTOCOLS[run.spec.protocol]
-        self.evaluation_steps = set(self.rules.evaluations(run.spec.eval_every, run.spec.steps))
+        evaluations = PROTOCOLS[run.spec.protocol].evaluations
+        self.evaluation_steps = set(evaluations(run.spec.eval_every, run.spec.steps))
         self.algorithm = algorithm.train()
         self.average = build_average(self.spec, self.algorithm)
         self.scaler = LossScaler(self.algorithm) if self.spec.precision == "fp16" else None
@@ -278,13 +278,8 @@ class _Loop:
             scores = self._scores()
         except Stopped:
             self._save_and_stop()
-        evaluation = Evaluation(
-            step=self.at.step,
-            accuracy={model: _pick(found, "accuracy") for model, found in scores.items()},
-            loss={model: _pick(found, "loss") for model, found in scores.items()},
-            metrics={name: float(value) / self.at.counted for name, value in self.at.sums.items()},
-            headline=self._headline(scores),
-        )
+        training = {name: float(value) / self.at.counted for name, value in self.at.sums.items()}
+        evaluation = as_evaluation(scores, self.at.step, training, self.spec.metric)
         if not all(math.isfinite(v) for parts in evaluation.loss["raw"].values() for v in parts.values()):
             return False
         self.at.sums, self.at.counted = {}, 0
@@ -301,37 +296,12 @@ class _Loop:
         if averaged and not averaged.follows_losses:
             models[self.models[-1]] = with_tensors(self.algorithm, averaged.average())
         with self.stop.at_once():
-            scores = self._scored(models)
+            scores = score_run(self.run, self.algorithm, models, self.at.step)
         if averaged is None or not averaged.follows_losses:
             return scores
         averaged.evaluated(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
-        return scores | self._scored({self.models[-1]: with_tensors(self.algorithm, averaged.average())})
-
-    def _scored(self, models: dict[Model, Predict]) -> dict[Model, Found]:
-        keys, parts = zip(*self._parts())
-        with evaluating(self.algorithm), autocast(self.spec.precision, self.device):
-            found = score_parts(models, parts, self.device, len(self.run.dataset.classes))
-        return {model: _by_domain(keys, found[model]) for model in models}
-
-    def _parts(self) -> Iterator[tuple[tuple[str, str], Part]]:
-        """Source holdouts, both parts of the test domains, and the sources' training parts on request, by name."""
-        for name, split in self.run.splits.items():
-            is_source = name in self.run.sources
-            domain = self.run.dataset.domains[self.run.dataset.index(name)]
-            augmented = is_source and self.rules.augmented_validation
-            for part in ("holdout",) if is_source and not self.spec.evaluate_train else ("train", "holdout"):
-                draws = (self.spec.seed, name, part, self.at.step) if augmented else None
-                yield (name, part), Part(domain, getattr(split, part), draws, outputs=_reported(is_source, part))
-
-    def _headline(self, scores: dict[Model, Found]) -> dict[str, Scores]:
-        """The metric that the run selects by, of every score; nothing where that is accuracy, which is there."""
-        metric = self.spec.metric
-        if metric == "accuracy":
-            return {}
-        return {
-            model: {name: {k: s.counts.value(metric) for k, s in parts.items()} for name, parts in found.items()}
-            for model, found in scores.items()
-        }
+        models = {self.models[-1]: with_tensors(self.algorithm, averaged.average())}
+        return scores | score_run(self.run, self.algorithm, models, self.at.step)
 
     def _keep_best(self, evaluation: Evaluation, model: Model, found: Found) -> None:
         """Weights of the highest validation value; written before the checkpoint that knows of them."""
@@ -341,13 +311,7 @@ class _Loop:
             self.at.best[model] = value
             self._save_weights("best", model)
         if better or selected_weights(model) == "last":
-            self.at.unseen[model] = self._unseen(found)
-
-    def _unseen(self, found: Found) -> dict[str, dict[str, Any]]:
-        """All metrics on the test domains: of the part that is reported, which no selection rule uses."""
-        parts = {name: part for (name, _), part in self._parts() if part.outputs}
-        outputs = {name: found[name]["train"].outputs for name in parts}
-        return {name: parts[name].metrics(kept).as_dict() for name, kept in outputs.items() if kept}
+            self.at.unseen[model] = unseen_metrics(self.run, found)
 
     def _save_weights(self, which: Which, model: Model) -> None:
         if keeps(self.spec, which, model):
@@ -389,22 +353,6 @@ class _Loop:
         for path in self.folder.checkpoints:
             path.unlink(missing_ok=True)
         return record
-
-
-def _by_domain(keys: Iterable[tuple[str, str]], scores: Iterable[Score]) -> Found:
-    """Scores by domain and part."""
-    found: Found = {}
-    for (name, part), score in zip(keys, scores):
-        found.setdefault(name, {})[part] = score
-    return found
-
-
-def _pick(found: Found, which: Literal["accuracy", "loss"]) -> Scores:
-    return {name: {part: getattr(score, which) for part, score in parts.items()} for name, parts in found.items()}
-
-
-def _reported(is_source: bool, part: str) -> bool:
-    return not is_source and part == "train"
 
 
 def _evenly(total: int, count: int) -> set[int]:

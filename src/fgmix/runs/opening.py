@@ -1,4 +1,4 @@
-"""Finished runs, opened again: the data they saw, and their weights at any moment that was kept."""
+"""Finished runs, reopened: their data, and their weights at every step that was kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Part = Literal["train", "holdout"]
 
 @dataclass(frozen=True)
 class Sample:
-    """Some samples of some domains, in the domains' order.
+    """A subset of the samples of some domains, domain by domain.
 
     Args:
         domains: the domains.
@@ -54,7 +54,7 @@ class Sample:
         return torch.cat([torch.full((len(indices),), i) for i, indices in zip(self.ids, self.indices)])
 
     def inputs(self, batch_size: int = 256) -> Iterator[Tensor]:
-        """The samples as evaluation sees them, in batches."""
+        """The samples without augmentation, in batches."""
         for domain, indices in zip(self.domains, self.indices):
             for start in range(0, len(indices), batch_size):
                 yield domain.inputs.clean(indices[start : start + batch_size])
@@ -71,11 +71,11 @@ class OpenedRun:
     """A finished run with its data.
 
     Args:
-        record: what it measured.
+        record: its record.
         prepared: its spec, dataset and splits.
-        dataset: as it was loaded, for further runs on it: the prepared one may be features, standardised for this run.
-        folder: where its weights are.
-        device: where its models are put.
+        dataset: as loaded, for opening other runs on it: the prepared one may be features, standardised for this run.
+        folder: the run's folder, with its weights.
+        device: of its models.
     """
 
     record: RunRecord
@@ -97,7 +97,7 @@ class OpenedRun:
         return self.record.spec.test_domains
 
     def label(self, model: Model = "raw") -> str:
-        """The method as tables call it, with its arm."""
+        """The method's label in tables, with its arm."""
         arm = self.record.spec.arm
         return printed(f"{self.record.label} ({arm})" if arm else self.record.label, model)
 
@@ -106,7 +106,7 @@ class OpenedRun:
         return self.at(self.files.weights(which, model))
 
     def at(self, path: Path) -> Algorithm:
-        """The method with the weights of a file of the run, in evaluation mode; a snapshot holds the model's alone."""
+        """The method with the weights of a file of the run, in evaluation mode."""
         if not path.exists():
             kept = ", ".join(sorted(file.stem for file in self.folder.glob("*.pt"))) or "none"
             raise UserError(
@@ -114,7 +114,7 @@ class OpenedRun:
                 "with --keep all (sweeps: --with keep=all)."
             )
         run = self.prepared
-        # What the network started from is not read: every weight comes from the file.
+        # Pre-trained weights are not loaded: every weight comes from the file.
         algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=True)
         model_only = self.files.is_snapshot(path) or run.spec.keep == "best"
         try:
@@ -124,7 +124,7 @@ class OpenedRun:
         return algorithm.to(self.device).eval()
 
     def initial(self) -> Algorithm:
-        """The method with the weights it started from, in evaluation mode: its first snapshot, or made again."""
+        """The method with its initial weights, in evaluation mode: from the first snapshot, or initialised again."""
         snapshots = self.files.snapshots("raw")
         if snapshots:
             return self.at(snapshots[min(snapshots)])
@@ -132,7 +132,7 @@ class OpenedRun:
         return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources)).to(self.device).eval()
 
     def path(self, model: Model = "raw") -> Iterator[tuple[int, Algorithm]]:
-        """The method at the steps whose weights were kept; without snapshots, before the first and after the last."""
+        """The method at the steps of the snapshots; without any, before the first and after the last step."""
         snapshots = self.files.snapshots(model)
         for step, file in snapshots.items():
             yield step, self.at(file)
@@ -146,8 +146,8 @@ class OpenedRun:
         Args:
             names: which domains.
             part: "train" or "holdout".
-            limit: at most so many of each domain, drawn without replacement; None for all.
-            seed: of the draw.
+            limit: how many of each domain at most, sampled without replacement; None for all.
+            seed: of the sampling.
         """
         dataset = self.prepared.dataset
         ids = tuple(map(dataset.index, names))
@@ -172,10 +172,10 @@ def open_run(
 
     Args:
         folder: the run's folder.
-        dataset: the dataset, or where it lies now; None for where the run had it.
-        data_root: the folder of the datasets, where it moved.
-        device: as in `fit`.
-        progress: show a bar while the dataset is decoded.
+        dataset: the dataset, or its new location; None for its location during the run.
+        data_root: the folder of the datasets, if it has moved.
+        device: "auto", "cpu", "cuda", …
+        progress: show a progress bar while the dataset is decoded.
     """
     folder = checked_path("folder", folder)
     record = read_record(folder)
@@ -195,13 +195,13 @@ def open_run(
 
 
 def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:
-    """Refuse two runs that differ in what a figure of both needs to be equal.
+    """Raise an error if two runs differ in what a figure of both requires to be equal.
 
     Args:
         first: a run.
         second: another.
-        names: fields of their specs.
-        reason: what runs that agree in these do.
+        names: fields of their specs that must be equal; the data must be equal, too.
+        reason: what equal fields make sure, for the error: "Expected runs with the same {name}, which {reason}."
     """
     for name in names:
         values = [getattr(run.record.spec, name) for run in (first, second)]

@@ -1,8 +1,8 @@
-"""Half precision: which numbers a run computes in, and how small gradients survive in float16.
+"""Half precision: autocast, and loss scaling for float16.
 
 float16 has no numbers between 0 and 6e-8, where many gradients lie. The loss is therefore multiplied by a scale S
-before a backward pass, and gradients are divided by it after. Where they overflow, no optimiser moves in that step and
-S is halved; after 2,000 steps without that, S doubles.
+before a backward pass, and gradients are divided by it afterwards. If they overflow, the optimisers skip the step and S
+is halved; after 2,000 steps without overflow, S is doubled.
 
 Micikevicius et al., "Mixed Precision Training", 2018. https://arxiv.org/abs/1710.03740
 """
@@ -22,25 +22,25 @@ from fgmix.errors import UserError
 from fgmix.runs.spec import Precision
 
 FIRST_SCALE = 2.0**16
-SMALLEST_SCALE = 2.0**-8  # below, gradients overflow by themselves
-GROWTH, BACKOFF, GROWTH_STEPS = 2.0, 0.5, 2000  # powers of two: a gradient in float32 loses no bit
+SMALLEST_SCALE = 2.0**-8  # below it, the unscaled gradients themselves overflow
+GROWTH, BACKOFF, GROWTH_STEPS = 2.0, 0.5, 2000  # powers of two, so that scaling is exact in float32
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
-    """The block in which a network computes in the given precision."""
+    """A context in which a network computes in the given precision."""
     if precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
 
 
 class LossScaler:
-    """Scales the losses of a method, whichever way it takes gradients: by `backward` or by `torch.autograd.grad`.
+    """Scales the losses of a method that computes gradients by `backward` or by `torch.autograd.grad`.
 
-    Within `step` both give the gradients that they would give without it; methods need not know. Nothing waits for the
-    device: a fused optimiser reads there whether to move.
+    Within `step` both return unscaled gradients: methods need no code for it. Nothing waits for the device: a fused
+    optimiser reads there whether to skip the step.
 
     Args:
-        algorithm: the method; its parameters and optimisers are looked after.
+        algorithm: the method, with its parameters and optimisers.
 
     Example:
         >>> from fgmix.algorithms import create
@@ -62,14 +62,14 @@ class LossScaler:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """One step of the method."""
+        """The context of one step of the method."""
         self.overflow.zero_()
         with _Scaled(self):
             yield
         torch._amp_update_scale_(self.scale, self.good_steps, self.overflow, GROWTH, BACKOFF, GROWTH_STEPS)
 
     def backward(self, loss: Tensor, gradient: Tensor | None = None, **options: Any) -> None:
-        """`loss.backward()`, adding to gradients that are there already."""
+        """`loss.backward()`, which adds to existing gradients."""
         before = [p.grad for p in self.parameters]
         for p in self.parameters:
             p.grad = None
@@ -87,7 +87,7 @@ class LossScaler:
         grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
         **options: Any,
     ) -> tuple[Tensor | None, ...]:
-        """`torch.autograd.grad(outputs, inputs)`; those of half-precision tensors in float32."""
+        """`torch.autograd.grad(outputs, inputs)`, with all gradients in float32."""
         outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
         given = [grad_outputs] if isinstance(grad_outputs, Tensor) else grad_outputs or [None] * len(outputs)
         seeds = [self._seed(output, gradient) for output, gradient in zip(outputs, given)]
@@ -96,7 +96,7 @@ class LossScaler:
         return tuple(None if g is None else self._unscaled(g) for g in found)
 
     def check(self) -> None:
-        """Refuse to go on where no scale helps: the model would stand still. Waits for the device."""
+        """Raise an error if gradients overflow at any scale: the model would not train. Waits for the device."""
         if float(self.scale) < SMALLEST_SCALE:
             raise UserError(
                 f"Expected gradients of {self.algorithm.label} that fit into float16. Found larger ones, step after "
@@ -104,7 +104,7 @@ class LossScaler:
             )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next step depends on."""
+        """The state that the next step depends on."""
         return {"scale": self.scale, "good_steps": self.good_steps}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -118,17 +118,17 @@ class LossScaler:
         if gradients:
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, self.overflow, self.scale.reciprocal())
         for g in gradients:
-            g.nan_to_num_(0.0, 0.0, 0.0)  # no optimiser uses it, but the method may compute with it
+            g.nan_to_num_(0.0, 0.0, 0.0)  # the optimisers skip the step, but the method may use the gradients
 
     def _unscaled(self, g: Tensor) -> Tensor:
-        """Differentiable, as a gradient of a gradient needs it."""
+        """Differentiable, for gradients of gradients."""
         self.overflow.copy_(torch.maximum(self.overflow, (~torch.isfinite(g.detach())).any().float()))
         return g.float().nan_to_num(0.0, 0.0, 0.0) / self.scale
 
     def _tell_optimizers(self) -> None:
-        """Hand the flag to every optimiser; a method may have made a new one in this step.
+        """Pass the overflow flag to every optimiser; a method may have created a new one in this step.
 
-        Only fused ones understand it; another moves by its momentum alone, with gradients of zero.
+        Only fused ones support it; others update by their momentum alone, with non-finite gradients set to zero.
         """
         for optimizer in self.algorithm.optimizers().values():
             if optimizer.defaults.get("fused"):
@@ -136,7 +136,7 @@ class LossScaler:
 
 
 class _Scaled(TorchFunctionMode):
-    """Gives backward passes to a scaler."""
+    """Redirects backward passes to a scaler."""
 
     def __init__(self, scaler: LossScaler) -> None:
         super().__init__()

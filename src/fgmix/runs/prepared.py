@@ -1,4 +1,4 @@
-"""A run before its first step: the data loaded, every default filled in, the domains split, the networks built."""
+"""A run before its first step: load the data, fill in the defaults, split the domains, build the networks."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from fgmix.runs.resolve import resolve
 from fgmix.runs.spec import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_torch
 
-ON_FROZEN = "mlp"  # what is trained on the features of a frozen backbone, as on any others
+ON_FROZEN = "mlp"  # network trained on the features of a frozen backbone, as on other features
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run whose every name and number is checked, before anything is trained.
+    """A run with all names and values checked, before training.
 
     Args:
-        spec: what it is.
-        dataset: its data as its network sees them.
+        spec: its resolved spec.
+        dataset: its data as the network sees them.
         splits: of every domain, by name.
-        standard: what features are standardised by; None for images, and where they are taken as they are.
+        standard: the standardisation of features; None for images and for features that are not standardised.
     """
 
     spec: ResolvedSpec
@@ -51,12 +51,12 @@ class PreparedRun:
 def load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     """Where and how a spec's dataset is loaded."""
     root = Path(spec.data_root) if spec.data_root else None
-    trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # else trials share what is loaded
+    trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # 0: trials share the loaded data
     return LoadOptions(root, spec.image_size or None, trial_seed, spec.skip_unreadable, progress)
 
 
 def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
-    """The dataset of a spec; what a user should know of it is printed."""
+    """The dataset of a spec; with `progress`, notes about it are printed."""
     dataset = load(spec.dataset, load_options(spec, progress=progress))
     for note in dataset.notes if progress else ():
         print(f"note: {note}", file=sys.stderr)
@@ -70,9 +70,9 @@ def prepare(
 
     Args:
         spec: the run.
-        dataset: its dataset, if it is loaded already.
+        dataset: its dataset, if it is already loaded.
         device: where the features of a frozen backbone are computed.
-        progress: show progress bars, and print what a user should know of the data.
+        progress: show progress bars, and print notes about the data.
     """
     given: object = dataset
     if not isinstance(given, DomainDataset | None):
@@ -89,7 +89,7 @@ def as_expected(
     """The run on its dataset: domains split, images resized and normalised, or replaced by the features of a frozen
     backbone; features standardised.
 
-    Nothing but the training parts of the source domains decides by what features are standardised.
+    The standardisation is fitted to the training parts of the source domains only.
     """
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     if spec.interpolation:
@@ -108,7 +108,7 @@ def as_expected(
 
 
 def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
-    """The run that a spec means, once all that training would refuse is refused; nothing is downloaded or trained."""
+    """Resolve a spec and raise the errors that training would raise; nothing is downloaded or trained."""
     dataset = load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
     split_dataset(dataset, resolved.holdout_fraction, resolved.trial_seed)
@@ -125,10 +125,10 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
     """The algorithm of a resolved spec.
 
     Args:
-        spec: what it is.
+        spec: the resolved spec.
         n_classes: number of classes.
         n_domains: number of source domains.
-        blank: leave out pre-trained weights, for a network whose every weight is loaded from another file.
+        blank: do not load pre-trained weights, for a network whose weights are all loaded from another file.
     """
     seed_torch("init", spec.seed)
     if spec.frozen:
@@ -173,19 +173,19 @@ def _backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: boo
 
 
 def _within_network(spec: ResolvedSpec) -> Normalisation | None:
-    """What the network normalises by itself: images that come as arrays, and are not resized."""
+    """The normalisation within the network, for images that come as arrays and are not resized; None for others."""
     return Normalisation(spec.mean, spec.std) if spec.mean and not spec.interpolation else None  # type: ignore[arg-type]
 
 
 def compiled(algorithm: Algorithm, spec: ResolvedSpec) -> Algorithm:
-    """The algorithm with its featurizer compiled, if the run wants that; names of its tensors stay as they are."""
+    """The algorithm, with its featurizer compiled if the spec says so; the names of its tensors do not change."""
     if spec.compile:
         algorithm.featurizer.compile()
     return algorithm
 
 
 def _weights(domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool) -> tuple[Weights, ...]:
-    """How likely the samples of each pool are drawn, relative to each other; empty where all are equally likely."""
+    """Relative sampling probabilities of the samples of each pool; empty if all are equally likely."""
     if not balanced and all(domain.weights is None for domain in domains):
         return ()
     found = []

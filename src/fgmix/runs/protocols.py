@@ -1,4 +1,4 @@
-"""Evaluation protocols by name: what each fixes where a spec is silent. docs/protocol.md shows them as one table.
+"""Evaluation protocols by name, with the settings and defaults of each. docs/protocol.md shows them in one table.
 
 Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434. No torch.
 """
@@ -13,18 +13,19 @@ from fgmix.runs.spec import Protocol
 
 @dataclass(frozen=True)
 class Rules:
-    """What a protocol fixes.
+    """Settings of a protocol.
 
     Args:
         about: one line.
         commit: DomainBed's commit that it follows; empty for our own.
-        steps: number of optimisation steps of image datasets.
-        tags: timm's tag of the published weights of a backbone that is named without one.
-        freeze_bn: whether batch-norm layers of pre-trained networks stay in evaluation mode.
-        augmented_validation: whether the sources' holdout parts are augmented when they are evaluated.
+        steps: default number of optimisation steps for image datasets.
+        tags: by backbone, timm's tag of the published weights to use if the name has no tag.
+        freeze_bn: whether batch-norm layers of pre-trained networks stay in evaluation mode by default.
+        augmented_validation: whether the source domains are augmented when they are evaluated.
         interpolation: how images are resized; None for what the backbone's weights expect.
-        first_evaluation: the first step after which a model is evaluated; the next ones follow every `eval_every`.
-        longer: steps and evaluation interval of datasets that have their own.
+        first_evaluation: the first step after which the model is evaluated, then every `eval_every` steps; None for
+            `eval_every`.
+        longer: by dataset, its own default number of steps and evaluation interval.
     """
 
     about: str
@@ -47,7 +48,7 @@ class Rules:
         return sorted({*range(first, last + 1, every), last})
 
 
-_TORCHVISION = {"resnet18": "tv_in1k", "resnet50": "tv_in1k"}  # ImageNet V1, torchvision's first
+_TORCHVISION = {"resnet18": "tv_in1k", "resnet50": "tv_in1k"}  # torchvision's IMAGENET1K_V1
 
 PROTOCOLS: dict[Protocol, Rules] = {
     "clean": Rules(

@@ -1,4 +1,4 @@
-"""Records of runs: what was measured, at which step, of which model. No torch: a laptop can rebuild every table."""
+"""Records of runs: the scores of each model at each evaluation. No torch: a laptop can rebuild every table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 RECORD = "record.json"
 SCHEMA = 2
-LAST_STEP = 1_000_000_000  # that a record may have
-GAIN = 0.005  # of validation accuracy, by which a run that should go on gains in its last quarter
+LAST_STEP = 1_000_000_000  # the highest that a record may contain
+GAIN = 0.005  # in validation accuracy over the last quarter of a run, from which on more steps may help
 Model = Literal["raw", "swa", "swad"]
 MODELS: tuple[Model, ...] = get_args(Model)
 Which = Literal["best", "last"]  # weights at the step that validation selects, or after the last one
@@ -38,8 +38,8 @@ class Evaluation:
         step: optimisation steps done.
         accuracy: by model, domain and split.
         loss: cross-entropy, likewise.
-        metrics: means of the algorithm's metrics over the steps since the evaluation before.
-        headline: values of the metric that the run selects by, likewise; empty where that is accuracy.
+        metrics: means of the algorithm's metrics over the steps since the previous evaluation.
+        headline: values of the metric that the run selects by, by model, domain and split; empty if that is accuracy.
     """
 
     step: int
@@ -50,7 +50,7 @@ class Evaluation:
 
     @property
     def scores(self) -> dict[str, Scores]:
-        """What selection goes by: accuracy, or the metric that the run was asked for."""
+        """The values that selection uses: accuracy, or the run's other metric."""
         return self.headline or self.accuracy
 
     def has(self, model: Model) -> bool:
@@ -71,28 +71,28 @@ class Evaluation:
 
 
 class CompactEvaluations(Sequence[Evaluation]):
-    """Evaluations that are put together when they are looked at; selection asks thousands of runs for these numbers."""
+    """Evaluations that are built on access; `validations` is fast, since selection uses those of thousands of runs."""
 
     def validations(self, sources: tuple[str, ...], model: Model) -> dict[int, float]:
-        """Training-domain validation of those that have the model, by their place in the sequence."""
+        """Training-domain validation of the evaluations that have the model, by their index in the sequence."""
         raise NotImplementedError
 
 
 def keeps(spec: ResolvedSpec, which: Which, model: Model) -> bool:
-    """Whether a run keeps weights: all of them, those of the selected model, or none."""
+    """Whether a run keeps these weights of a model, by its option `keep`."""
     return spec.keep == "all" or (spec.keep == "best" and which == selected_weights(model))
 
 
 def selected_weights(model: Model) -> Which:
-    """Which weights of a run are a model's selected ones.
+    """Which weights of a run are the selected ones of a model.
 
-    SWAD selects by itself, within its average: its model is the one after the last step, under any selection rule.
+    SWAD includes a selection of steps: its model is the one after the last step, under any selection rule.
     """
     return "last" if model == "swad" else "best"
 
 
 def printed(label: str, model: Model) -> str:
-    """A method as tables print it, with the average where its weights were averaged.
+    """A method's label in tables, with the kind of weight average, if any.
 
     >>> printed("CORAL", "raw"), printed("CORAL", "swa")
     ('CORAL', 'CORAL + SWA')
@@ -102,26 +102,26 @@ def printed(label: str, model: Model) -> str:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A finished run. It holds no time and no place: equal runs have equal records, bit for bit.
+    """A finished run. It contains no times and no host names: repeating a run gives a bit-identical record.
 
     Args:
-        spec: the resolved spec; it names the dataset and its digest.
-        status: "done", or "diverged" when a loss was not finite.
+        spec: the resolved spec, with the name and the digest of the dataset.
+        status: "done", or "diverged" if a loss was not finite.
         fgmix_version: the version that made it.
-        domains: names of all of its domains, in its order.
+        domains: names of all domains, in the dataset's order.
         evaluations: in order of steps.
-        diverged_at: the first step whose loss was not finite.
-        label: the method as tables print it, declared in the method's own file; by default its key.
+        diverged_at: the first step whose loss was not finite; None if there is none.
+        label: the method's name in tables, declared in the method's own file; by default its registered name.
         domainbed_name: DomainBed's name of the method; None if DomainBed does not have it.
         notes: what was changed or left out when the data were read.
-        classes: names of the classes; empty in records that were made before they were kept.
-        unseen: by model and test domain, the metrics of the selected weights on the domain's training part, as
-            `metrics_of` gives them; empty in records that were made before they were kept.
+        classes: names of the classes; empty in older records, which do not store them.
+        unseen: by model and test domain, the metrics of the selected weights on the domain's training part, as plain
+            values (`metrics_of` parses them); empty in older records, which do not store them.
         weights_matched: how the tensors of a weights file were matched with the backbone's, "by name" or "by order";
             None without a file.
         gpu: name of the GPU that finished the run, versions of driver, CUDA and cuDNN; None without one.
         folder: where it was read from; not part of the record.
-        origin: what sets it apart from runs of other folders in one report; not part of the record either.
+        origin: distinguishes runs of different folders in one report; not part of the record either.
     """
 
     spec: ResolvedSpec
@@ -146,12 +146,12 @@ class RunRecord:
 
     @property
     def method(self) -> str:
-        """Key of its row in tables: the algorithm, and what sets it apart from other rows of it: arm and origin."""
+        """Key of its row in tables: the algorithm, with the arm and the origin if there are any."""
         return f"{self.spec.method} @ {self.origin}" if self.origin else self.spec.method
 
     @property
     def dataset(self) -> str:
-        """The dataset's name, wherever it lay."""
+        """The dataset's name, which does not depend on its location."""
         return self.spec.dataset_name
 
     @property
@@ -159,19 +159,19 @@ class RunRecord:
         """Digest of the dataset."""
         return self.spec.data
 
-    @cached_property  # a report asks thousands of runs, once for each model
+    @cached_property  # a report uses it for thousands of runs, once for each model
     def sources(self) -> tuple[str, ...]:
         """Names of the source domains."""
         return tuple(name for name in self.domains if name not in self.spec.test_domains)
 
     def candidates(self, model: Model = "raw") -> tuple[Evaluation, ...]:
-        """The evaluations of a model among which a selection rule chooses; at least one."""
+        """The evaluations of a model among which a selection rule selects; at least one."""
         self._require(model)
         found = tuple(e for e in self.evaluations if e.has(model))
         return found if selected_weights(model) == "best" else found[-1:]
 
     def _require(self, model: Model) -> None:
-        """Refuse a model that was not evaluated."""
+        """Raise an error if a model was not evaluated."""
         if not self.evaluations:
             raise UserError(
                 f"Expected a run with evaluations. Found one that diverged at step {self.diverged_at}, before the "
@@ -184,13 +184,13 @@ class RunRecord:
             )
 
     def validations(self, model: Model = "raw") -> dict[int, float]:
-        """Training-domain validation of a model at each evaluation that has it, by the evaluation's place."""
+        """Training-domain validation of a model at each evaluation that has it, by the evaluation's index."""
         if isinstance(self.evaluations, CompactEvaluations):
             return self.evaluations.validations(self.sources, model)
         return {i: e.validation(self.sources, model) for i, e in enumerate(self.evaluations) if e.has(model)}
 
     def best(self, model: Model = "raw") -> tuple[Evaluation, float]:
-        """The evaluation that training-domain validation selects, the earliest of equals, and its validation."""
+        """The evaluation that training-domain validation selects, the earliest of equals, and its validation value."""
         self._require(model)
         values = self.validations(model)
         best = max(values, key=values.__getitem__) if selected_weights(model) == "best" else max(values)
@@ -202,10 +202,10 @@ class RunRecord:
 
     @property
     def still_improving(self) -> bool:
-        """Whether validation accuracy still rose when the run ended, so that more steps may help.
+        """Whether validation accuracy was still rising when the run ended, so that more steps may help.
 
-        It did if the last evaluation of the model that the run ends with is better by `GAIN` than every one in the
-        first three quarters of the steps, and than every other one.
+        It was if the last evaluation (of the averaged model, if there is one) is better by at least `GAIN` than all of
+        the first three quarters of the steps, and better than all others.
         """
         model = self.models[-1] if self.models else "raw"
         values = {self.evaluations[i].step: value for i, value in self.validations(model).items()}
@@ -226,7 +226,7 @@ class RunRecord:
         return sum(scores[name]["train"] for name in tests) / len(tests)
 
     def metrics_of(self, model: Model = "raw") -> dict[str, Metrics]:
-        """All metrics on each test domain: of the weights that selection chose, on the part that is reported."""
+        """All metrics on each test domain: of the selected weights, on the part that is reported."""
         return {name: Metrics.from_dict(found) for name, found in self.unseen.get(model, {}).items()}
 
     @cached_property  # as above
@@ -247,7 +247,7 @@ class RunRecord:
 
         Args:
             model: "raw", or the averaged "swa" or "swad".
-            dataset: the dataset, or where it lies now; None for where the run had it.
+            dataset: the dataset, or its new location; None for its location during the run.
             device: as in `train`.
         """
         from fgmix.runs.folder import RunFolder
@@ -258,7 +258,7 @@ class RunRecord:
                 "Expected a record of a run's folder, which holds the weights. Found one without a folder. Read it "
                 "with `read_record(folder)`."
             )
-        self.candidates(model)  # an error names the models that there are
+        self.candidates(model)  # raises an error that lists the evaluated models
         weights = RunFolder(self.folder).weights(selected_weights(model), model)
         if not weights.exists():
             raise UserError(
@@ -310,13 +310,13 @@ def as_record(
     folder: Path | None = None,
     evaluations: Sequence[Evaluation] | None = None,
 ) -> RunRecord:
-    """The record that `RunRecord.as_dict` gave.
+    """The inverse of `RunRecord.as_dict`.
 
     Args:
         content: the plain values.
         place: where they were read, for errors.
         folder: the run's; None for a record without one.
-        evaluations: if given, those of the record, which the caller checks; else they are made from the content.
+        evaluations: those of the record, checked by the caller; None to build and check those of the content.
     """
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
@@ -356,7 +356,7 @@ def _record(content: dict[str, Any], folder: Path | None, evaluations: Sequence[
 
 
 def check_record(record: RunRecord, with_evaluations: bool = True) -> None:
-    """Refuse values that no run gives: a record may have been edited, or made by other software."""
+    """Raise an error for values that no run produces: a record may have been edited, or made by other software."""
     names = record.domains
     if not names or not all(isinstance(name, str) for name in names) or not {*record.spec.test_domains} <= {*names}:
         raise bad_value("domains", "the names of all domains, those held out among them", names)
@@ -368,13 +368,13 @@ def check_record(record: RunRecord, with_evaluations: bool = True) -> None:
         if not isinstance(text, str):
             raise bad_value("label, fgmix, notes and classes", "texts", text)
     for model in record.unseen:
-        record.metrics_of(model)  # type: ignore[arg-type]  # an error is one of the record
+        record.metrics_of(model)  # type: ignore[arg-type]  # an error here means an invalid record
     for evaluation in record.evaluations if with_evaluations else ():
         check_evaluation(evaluation, record.domains, record.spec.test_domains)
 
 
 def check_evaluation(evaluation: Evaluation, names: tuple[str, ...], tests: tuple[str, ...]) -> None:
-    """Refuse values that no evaluation of a run with these domains and test domains gives."""
+    """Raise an error for values that no evaluation of a run with these domains and test domains produces."""
     if type(evaluation.step) is not int or not 0 <= evaluation.step <= LAST_STEP:
         raise bad_value("step", f"an integer from 0 to {LAST_STEP:,}", evaluation.step)
     if not evaluation.accuracy.keys() <= {*MODELS}:

@@ -1,4 +1,4 @@
-"""From what a user says to a run in which nothing is left open: defaults filled in, every name checked."""
+"""From a user's spec to a resolved one: all defaults filled in, all names checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a run takes where its spec is silent, by kind of dataset."""
+    """Defaults of a run that depend on the kind of dataset."""
 
     backbone: str
     pretrained: bool
@@ -29,22 +29,22 @@ class Defaults:
     channels_last: bool
 
 
-# images: DomainBed's, whose number of steps is the protocol's. The others are sized for a CPU (docs/protocol.md).
+# images: DomainBed's; 0 steps stands for the protocol's. The others are sized for a CPU (docs/protocol.md).
 DEFAULTS = {
     "images": Defaults("resnet50", True, 5e-5, 32, 0, 300, True),
     "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
     "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
 }
-# What is trained on the features of a frozen backbone is what is trained on any others. The backbone is the one whose
-# weights install without a hub.
+# The features of a frozen backbone are trained on like any others. The default backbone is the one whose weights can be
+# installed without a hub.
 FROZEN = replace(DEFAULTS["features"], backbone="tf_efficientnet_lite0.package", pretrained=True, channels_last=True)
 
 
 def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
-    """The run that a spec means on a dataset; resolving it again changes nothing.
+    """The resolved spec of a run on a dataset; resolving it again changes nothing.
 
     Args:
-        spec: what the user says.
+        spec: the user's.
         dataset: the dataset that `spec.dataset` names.
     """
     from fgmix.algorithms import check_domains, get
@@ -89,7 +89,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
 
 
 def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:
-    """The learning rate where nothing is said: a tenth of the usual one for vision transformers on images.
+    """The default learning rate: a tenth of the usual one for vision transformers on images.
 
     Args:
         kind: of the dataset.
@@ -103,7 +103,7 @@ def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:
 
 
 def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
-    """What a user should know before a run starts: parts of it that will never act."""
+    """Notes to print before a run starts: parts of it that will have no effect."""
     from fgmix.algorithms import get
 
     notes = []
@@ -117,7 +117,7 @@ def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
 
 
 def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
-    """Names of the source domains; every test domain must be there, and once."""
+    """Names of the source domains; raises an error if a test domain does not exist or is given twice."""
     for name in spec.test_domains:
         dataset.index(name)
     if len(set(spec.test_domains)) != len(spec.test_domains):
@@ -126,7 +126,7 @@ def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
 
 
 def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
-    """Refuse sizes that the dataset cannot have, and numbers that would be ignored."""
+    """Raise an error for options that do not fit the dataset, or that would be ignored."""
     for name in ("freeze", "warmup_head"):
         if spec.frozen and getattr(spec, name):
             hint = "Drop one of the two."
@@ -158,37 +158,37 @@ def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
 
 
 def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> tuple[int, int]:
-    """Steps, and steps between evaluations."""
+    """Number of steps, and number of steps between evaluations."""
     steps, eval_every = base.steps or rules.steps, base.eval_every
-    if not base.steps:  # the protocol's lengths are of training on images
+    if not base.steps:  # the protocol's lengths are for training on images
         steps, eval_every = rules.longer.get(dataset.name, (steps, eval_every))
     steps = spec.steps or steps
     return steps, min(spec.eval_every or eval_every, steps)
 
 
 def _precision(spec: RunSpec) -> dict[str, Any]:
-    """One name for one thing: a run by --bf16 is the run by --precision bf16."""
+    """A run with --bf16 is the same as one with --precision bf16."""
     if spec.bf16 and spec.precision == "fp16":
         raise UserError("Expected one precision. Found --bf16 and --precision fp16. Drop one.")
     return {"precision": "bf16" if spec.bf16 else spec.precision, "bf16": False}
 
 
 def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any]:
-    """Which average, and from which step on: not before the base model trains, and none that would be a copy."""
+    """Which average, and from which step on: not before the base model trains; none if the run ends before that."""
     if spec.averaging == "none":
         return {}
-    # SWAD finds by the losses where to start; neither average takes in a model that does not train yet.
+    # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
     start = first_base_step + 1 if spec.averaging == "swad" else max(spec.averaging_start, first_base_step + 1)
     return {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
 
 
 def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
-    """The backbone with the tag of its weights, what it starts from, and how its inputs are normalised."""
+    """The backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
     from fgmix.networks.names import OWN_BACKBONES, check_pretrained
 
     name = spec.backbone or base.backbone
     pretrained = spec.pretrained
-    if pretrained is None:  # a tag names published weights
+    if pretrained is None:  # a name with a tag stands for published weights
         pretrained = not spec.weights and (spec.frozen or ("." in name if spec.backbone else base.pretrained))
     if spec.frozen and not spec.weights:
         _check_frozen(name, pretrained)
@@ -220,7 +220,7 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
 
 
 def _within_network(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
-    """How the network normalises images that come as arrays, where its weights expect that."""
+    """The normalisation that pre-trained weights expect, done within the network for images that come as arrays."""
     from fgmix.networks.preprocessing import normalisation_of
 
     expected, shape = normalisation_of(backbone), dataset.input_shape
@@ -236,7 +236,7 @@ def _within_network(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
 
 
 def _check_frozen(backbone: str, pretrained: bool) -> None:
-    """A frozen backbone must have learned something before."""
+    """Raise an error if a frozen backbone would have random weights."""
     from fgmix.networks.names import OWN_BACKBONES
 
     if not pretrained or backbone in OWN_BACKBONES:
@@ -246,7 +246,7 @@ def _check_frozen(backbone: str, pretrained: bool) -> None:
         )
 
 
-@lru_cache(maxsize=8)  # a sweep names thousands of runs that share one backbone
+@lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one backbone
 def _code_size(backbone: str, input_shape: tuple[int, ...]) -> int:
     from fgmix.networks import build_featurizer
 
@@ -254,7 +254,7 @@ def _code_size(backbone: str, input_shape: tuple[int, ...]) -> int:
 
 
 def _tagged(backbone: str, rules: Rules) -> str:
-    """The backbone's name with a tag: the one that the user names, the protocol's, or timm's default."""
+    """The backbone's name with a tag: the user's, the protocol's, or timm's default."""
     if "." in backbone:
         return backbone
     if tag := rules.tags.get(backbone):
@@ -265,7 +265,7 @@ def _tagged(backbone: str, rules: Rules) -> str:
 
 
 def _weights_digest(spec: RunSpec, backbone: str, pretrained: bool) -> str:
-    """Digest of the weights that lie on this machine: the user's file, or a package's; empty for a hub's."""
+    """Digest of local weights, the user's file or a package's; empty for weights from a hub."""
     from fgmix.networks._packaged import PACKAGES, packaged_weights
 
     if spec.weights:
@@ -273,7 +273,7 @@ def _weights_digest(spec: RunSpec, backbone: str, pretrained: bool) -> str:
     return _file_digest(str(packaged_weights(backbone))) if pretrained and backbone in PACKAGES else ""
 
 
-@lru_cache(maxsize=8)  # a sweep names thousands of runs that share one file
+@lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one file
 def _file_digest(path: str) -> str:
     from fgmix.data._dataset import fingerprint_of
 

@@ -1,7 +1,8 @@
-"""What makes a run: everything that can change its result, each option declared once.
+"""Specs of runs: everything that can change the result of a run, with each option declared once.
 
-`RunSpec` is what a user says, with None for what is left to the dataset and the protocol. `resolve` (runs/resolve.py)
-turns it into a `ResolvedSpec`, in which nothing is left open and which knows its identity and its name. No torch.
+`RunSpec` is the user's, with None for defaults that depend on the dataset and the protocol. `resolve`
+(runs/resolve.py) turns it into a `ResolvedSpec`, in which all defaults are filled in, and which defines the identity
+and the name of the run. No torch.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ def option(
     """An option of a run: its flag, its checks and its entry in the record follow from this declaration.
 
     Args:
-        default: where nothing is said; None leaves it to the dataset and the protocol.
+        default: its default; None if that depends on the dataset and the protocol.
         help: one line.
         group: heading under which help texts list it.
         ge: values should be at least this.
         gt: … greater than this.
         lt: … less than this.
-        le: … at most this: more is a mistake, which would take days or all memory to show.
-        place: whether it says where something lies or how often it is saved, which does not change the result: such
-            an option is no part of the run's identity.
+        le: … at most this: more is a mistake that would otherwise show only after days or when memory is full.
+        place: whether it is a path, or says what is saved and how often, which does not change the result: such an
+            option is not part of the run's identity.
         envvar: environment variable that gives the flag's default.
     """
     return declare(default, help=help, ge=ge, gt=gt, lt=lt, le=le, group=group, place=place, envvar=envvar)
@@ -219,21 +220,21 @@ class RunSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedSpec(RunSpec):
-    """A run with nothing left open: `resolve` made it, a record holds it.
+    """A run with all defaults filled in, made by `resolve` and stored in records.
 
     Args:
-        dataset_name: the dataset's name, wherever it lies.
+        dataset_name: the dataset's name, which does not depend on its location.
         data: fingerprint of the dataset.
         input_shape: (c, h, w) of images or (f,) of features, as the network sees them.
         weights_digest: digest of the weights file, the user's or a package's; empty without one.
-        mean: per channel, subtracted from images in [0, 1]; empty where inputs are not normalised.
+        mean: per channel, subtracted from images in [0, 1]; empty if inputs are not normalised.
         std: per channel, by which they are then divided.
-        interpolation: how images are resized; empty where they are not.
-        code_size: length of the features of a frozen backbone; 0 where the backbone is trained.
-        tail: standard deviations beyond which standardised features are damped; 0 where they are not.
+        interpolation: how images are resized; empty if they are not.
+        code_size: number of features of a frozen backbone; 0 if the backbone is trained.
+        tail: standard deviations beyond which standardised features are damped; 0 if they are not.
     """
 
-    standardize: bool = False  # as were records made before this option
+    standardize: bool = False  # for records made before this option
     backbone: str
     pretrained: bool
     freeze_bn: bool
@@ -249,7 +250,7 @@ class ResolvedSpec(RunSpec):
     std: tuple[float, ...] = ()
     interpolation: str = ""
     code_size: int = 0
-    tail: float = 0.0  # as were records made before
+    tail: float = 0.0  # for records made before it
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -265,15 +266,15 @@ class ResolvedSpec(RunSpec):
             raise bad_value(open_field, "decided in a resolved spec", None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; runs that damp nothing keep the names they had before there was a `tail`."""
+        """Plain values, ready for JSON; without a `tail` of 0, so that names of runs made before it do not change."""
         values = super().as_dict()
         return values if self.tail else {name: value for name, value in values.items() if name != "tail"}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the run is, wherever its files lie: equal identities are one run.
+        """What identifies the run: specs with equal identities are the same run.
 
-        Contents are identified by their digests: where a thing lies says nothing about what it is.
+        Data and weights are identified by their digests, not by their paths.
         """
         places = {name for name, field in fields_of(RunSpec).items() if field.metadata["place"]}
         content = {name: value for name, value in self.as_dict().items() if name not in places}
@@ -281,11 +282,11 @@ class ResolvedSpec(RunSpec):
 
     @property
     def name(self) -> str:
-        """Name of the run's folder, readable in front and a digest behind: `digits-erm-photo-1f3a…`."""
+        """Name of the run's folder, a readable part and a digest: `digits-erm-photo-1f3a…`."""
         digest = hashlib.blake2b(json.dumps(self.identity, sort_keys=True).encode(), digest_size=6).hexdigest()
         readable = [self.dataset_name, self.algorithm, "+".join(self.test_domains) or "all"]
         front = "-".join(re.sub(r"[^\w+.%-]+", "_", part) for part in readable)
-        # A folder's name has 255 bytes at most; where many or long domains exceed that, the digest tells runs apart.
+        # A folder's name has 255 bytes at most. If many or long domains exceed that, the digest distinguishes runs.
         return f"{front.encode()[:LONGEST_NAME].decode(errors='ignore')}-{digest}"
 
 
@@ -304,7 +305,7 @@ def _defaults(cls: type) -> dict[str, Any]:
 
 
 def options(omit: Iterable[str] = ()) -> dict[str, Field]:
-    """The declared options of a run by name, but for those in `omit`."""
+    """The declared options of a run by name, except those in `omit`."""
     return {name: field for name, field in fields_of(RunSpec).items() if name not in set(omit)}
 
 
@@ -322,7 +323,7 @@ def parse_options(texts: Mapping[str, str], omit: Iterable[str] = ()) -> dict[st
 
 
 def command(spec: RunSpec, out: str = "runs") -> str:
-    """The command that makes a run again: the same options, hence the same run.
+    """The command that repeats a run: the same options, hence the same run.
 
     >>> spec = RunSpec(dataset="digits", algorithm="erm", test_domains="photo", steps=10, settings={"lr": 0.01})
     >>> command(spec)

@@ -1,7 +1,7 @@
 """Requests to stop: SIGTERM and SIGUSR1, which clusters send before they end a job.
 
-A run that is asked to stop finishes its step, writes a checkpoint and raises `Stopped`. An evaluation is given up: it
-may take longer than the cluster waits, and the resumed run begins with it.
+A run that is requested to stop finishes its step, writes a checkpoint and raises `Stopped`. An evaluation is aborted:
+it may take longer than the cluster waits, and the resumed run starts with it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasa
 
 
 class Stopped(BaseException):
-    """A run wrote a checkpoint and ended because it was asked to; rerunning it resumes.
+    """A run wrote a checkpoint and ended on request; rerunning it resumes.
 
-    No error of the run, nor a mistake of the user: like KeyboardInterrupt, it passes by whoever handles errors.
+    Neither an error of the run nor a mistake of the user: like KeyboardInterrupt, it is not caught by error handlers.
     """
 
 
 class Stop:
-    """Whether a run is asked to stop.
+    """Whether a run is requested to stop.
 
     Args:
-        reason: what asked; None until something does.
+        reason: the source of the request; None until there is one.
     """
 
     def __init__(self, reason: str | None = None) -> None:
@@ -34,14 +34,14 @@ class Stop:
         self._at_once = False
 
     def request(self, reason: str) -> None:
-        """Ask; within `at_once` this raises `Stopped`."""
+        """Request a stop; within `at_once` this raises `Stopped`."""
         self.reason = reason
         if self._at_once:
             raise Stopped
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """A block that a request ends by `Stopped`; it should change nothing that a checkpoint holds."""
+        """A block that a request ends by raising `Stopped`; it should not change anything stored in a checkpoint."""
         self._at_once = True
         try:
             if self.reason:
@@ -51,15 +51,15 @@ class Stop:
             self._at_once = False
 
 
-_listening: list[Stop] = []  # the one that signals ask, while there is one
+_listening: list[Stop] = []  # the one that signals set, within `stop_on_signal`
 
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """Within the block the signals ask for a stop; a block within a block gives the same `Stop`.
+    """Within the block the signals request a stop; nested blocks give the same `Stop`.
 
-    A job that works through many runs opens the outer block, and sees between two runs whether to begin another.
-    A signal that the program handles in its own way is left to it, and Python lets only the main thread listen.
+    A job with many runs opens the outer block, and checks between two runs whether to start another. Signals for which
+    the program has a handler are left to it. Outside the main thread, where Python allows no handlers, none is handled.
 
     >>> with stop_on_signal() as job, stop_on_signal() as run:
     ...     run is job, job.reason

@@ -1,6 +1,7 @@
-"""SWAD: average the weights over the flat stretch of the validation loss, found while training.
+"""SWAD: average the weights over the flat part of the validation loss, found during training.
 
-Every step's weights enter the mean of the open segment; every evaluation closes segment n with a validation loss E_n.
+The weights of every step are added to the mean of the open segment; every evaluation closes segment n with a
+validation loss E_n.
 With N_s (optimum patience), N_e (overfit patience) and tolerance r:
 
     start   the first n at which E_{n−N_s+1} is the least of the last N_s losses; the valley starts at t_s = n − N_s + 1
@@ -8,8 +9,9 @@ With N_s (optimum patience), N_e (overfit patience) and tolerance r:
     end     the first later n with min(E_{n−N_e+1} … E_n) > limit; the last segment of the valley is n − N_e
     result  the mean of the valley's segments, each with the same weight; without a start, the last segment
 
-Cha et al., "SWAD: Domain Generalization by Seeking Flat Minima", 2021. Variant: the authors' code, which also looks
-back over segments before t_s (`_additions_at_start`); docs/averaging.md lists what this changes.
+Cha et al., "SWAD: Domain Generalization by Seeking Flat Minima", 2021, https://arxiv.org/abs/2102.08604. Variant: the
+authors' code, which adds further segments at the start (`_additions_at_start`); docs/averaging.md lists what this
+changes.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Mean:
 
     Args:
         tensors: the content until the first `add`, which replaces it.
-        count: how many have been added.
+        count: how many were added before.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], count: int = 0) -> None:
@@ -42,7 +44,7 @@ class Mean:
         self.count += 1
         pairs = [(mean, tensors[name].detach()) for name, mean in self.tensors.items()]
         averaged = [pair for pair in pairs if pair[0].is_floating_point()]
-        if averaged:  # by one fused call: a launch per tensor would take longer than the average itself
+        if averaged:  # one fused call: a launch per tensor would take longer than the computation
             means, values = zip(*averaged)
             torch._foreach_lerp_(means, values, 1 / self.count)
         for latest, value in pairs:
@@ -52,7 +54,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Segment:
-    """Mean weights between two evaluations, and the loss at the second."""
+    """Mean of the weights between two evaluations, and the validation loss at the second."""
 
     index: int
     loss: float
@@ -61,7 +63,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Valley:
-    """The stretch being averaged: its start t_s, the limit of its losses, the mean of its segments so far."""
+    """The segments being averaged: their start t_s, the limit of their losses, their mean so far."""
 
     start: int
     limit: float
@@ -74,9 +76,9 @@ class SWAD:
     Holds at most max(N_s, N_e) + 2 copies of the tensors: the recent segments, the open one and the result.
 
     Args:
-        n_s: N_s, how many losses in a row must not fall below their first for the start.
-        n_e: N_e, how many losses in a row must exceed the limit for the end.
-        tolerance: r, by which share the limit lies above the losses at the start.
+        n_s: N_s: the valley starts when the first of N_s losses in a row is the least of them.
+        n_e: N_e: the valley ends when N_e losses in a row exceed the limit.
+        tolerance: r: the limit is 1 + r times the mean of the losses at the start.
 
     Example:
         >>> import torch
@@ -102,7 +104,7 @@ class SWAD:
         self.ended = False
 
     def update(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take in the weights after a step."""
+        """Add the weights after a step."""
         if self.ended:
             return
         if self.open is None:
@@ -115,7 +117,7 @@ class SWAD:
         Once `ended` is true the average is final, and training may stop.
 
         Args:
-            val_loss: of the raw model in evaluation mode, on the sources' holdout, every source with equal weight.
+            val_loss: of the raw model in evaluation mode, mean over the holdout parts of the source domains.
         """
         if self.ended:
             return
@@ -130,13 +132,13 @@ class SWAD:
             self._go_on(self.valley)
 
     def average(self) -> Tensors:
-        """The weights that SWAD gives if training stops here. Read-only: they may be the running means themselves."""
+        """SWAD's weights if training stops here. Do not modify them: they may be the running means themselves."""
         if self.valley is None:
             return self._latest()
         if self.ended:
             return self.valley.mean.tensors
         mean = Mean(self.valley.mean.tensors, self.valley.mean.count)
-        rest = self.recent[-self.n_e :][1:]  # the first had its turn at the last evaluation
+        rest = self.recent[-self.n_e :][1:]  # the first was added at the last evaluation
         while rest and _least(rest) <= self.valley.limit:
             mean.add(rest.pop(0).mean)
         return mean.tensors
@@ -158,10 +160,12 @@ class SWAD:
             self.valley.mean.add(segment.mean)
 
     def _additions_at_start(self, limit: float) -> list[Segment]:
-        """What the authors' code adds as soon as it finds the start.
+        """The segments that the authors' code adds as soon as it finds the start.
 
-        With N_e > N_s: the segments up to t_s that lie under the limit without a gap, except the earliest of them; t_s
-        then comes once more when its turn is. With N_e < N_s: the segments after t_s whose turn has passed.
+        With N_e > N_s: of the first N_e − N_s + 1 of the last N_e segments (which end with t_s once there are N_e), the
+        last ones in a row under the limit, except the earliest of these; `_go_on` adds t_s and later ones again. With
+        N_e < N_s: the segments after t_s that `_go_on` no longer reaches. With N_e ≤ N_s, the first addition replaces
+        t_s (see `Mean`).
         """
         if self.n_e <= self.n_s:
             return self.recent[-self.n_s :][1 : 1 + self.n_s - self.n_e]
@@ -171,7 +175,7 @@ class SWAD:
         return candidates[earliest + 1 :]
 
     def _go_on(self, valley: Valley) -> None:
-        """Segments enter N_e evaluations late: only then is it known that the losses have not left the valley."""
+        """Add the oldest of the last N_e segments, or end the valley if the losses of all of them exceed the limit."""
         window = self.recent[-self.n_e :]
         if window[0].index < valley.start:
             return
@@ -181,7 +185,7 @@ class SWAD:
             valley.mean.add(window[0].mean)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a checkpoint needs: plain values and references to the tensors."""
+        """The state for a checkpoint: plain values and references to the tensors."""
         return {
             "closed": self.closed,
             "ended": self.ended,
@@ -192,7 +196,7 @@ class SWAD:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state_dict()`; settings are the constructor's."""
+        """Resume from `state_dict()`, which does not contain the settings."""
         self.closed, self.ended = state["closed"], state["ended"]
         self.open = state["open"] and Mean(**state["open"])
         self.recent = [Segment(s["index"], s["loss"], Mean(s["mean"]).tensors) for s in state["recent"]]

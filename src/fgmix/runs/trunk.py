@@ -1,8 +1,8 @@
-"""Shared trunks: what several runs of a sweep would train alike is trained once.
+"""Shared trunks: first steps that are the same in several runs of a sweep are trained once.
 
-A method declares in `trunk_steps` how many first steps train its model exactly as ERM does. Runs that agree in
-everything that these steps depend on start from the same state at their end; their records and weights are those that
-they would have had alone, byte for byte.
+A method declares in `trunk_steps` how many of its first steps train its model exactly as ERM does. Runs that agree in
+everything that these steps depend on start from the state after them; their records and weights are byte-identical to
+those of separate runs.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from fgmix.algorithms import Algorithm
     from fgmix.runs.averaging import WeightAverage
 
-FOLDER = "trunks"  # beside the runs
-SHARED_SETTINGS = ("lr", "weight_decay")  # all that a trunk's steps depend on
+FOLDER = "trunks"  # in the folder of the runs
+SHARED_SETTINGS = ("lr", "weight_decay")  # the only settings that a trunk's steps depend on
 
 
 def trunk_steps(spec: ResolvedSpec) -> int:
-    """How many first steps of a run train as ERM does, by its method's own declaration."""
+    """How many first steps of a run train as ERM does, as its method declares."""
     algorithm = get(spec.algorithm)
     return min(spec.steps, algorithm.trunk_steps(algorithm.Config.of(**{**spec.settings, "steps": spec.steps})))
 
 
 def trunk_of(spec: ResolvedSpec) -> ResolvedSpec:
-    """The run's trunk: equal for runs that may share it."""
+    """The spec of a run's trunk: equal for runs that may share it."""
     settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
     return replace(spec, algorithm="erm", settings=settings, arm="", hparams_seed=0, checkpoint_every=0)
 
 
 def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
-    """How many first steps each run shares with others, by the run's name; 0 where no other run shares any."""
+    """How many first steps each run shares with others, by the run's name; 0 if none."""
     runs = list(runs)
     keys = {run.name: trunk_of(run).name for run in runs}
     own = {run.name: trunk_steps(run) for run in runs}
@@ -60,19 +60,19 @@ def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
 
 
 def trunk_folder(spec: ResolvedSpec, steps: int, out: Path) -> RunFolder:
-    """Where the first `steps` steps of a run's trunk lie."""
+    """The folder of the first `steps` steps of a run's trunk."""
     return RunFolder(out / FOLDER / f"{trunk_of(spec).name}-{steps}")
 
 
 def remove_trunks(out: Path) -> None:
-    """Delete the trunks of a sweep that is done; one that another process trains stays."""
+    """Delete the trunks of a finished sweep, except those that another process is training."""
     for path in (out / FOLDER).glob("*"):
         with suppress(RunBusy), RunFolder(path).held():
             shutil.rmtree(path)
 
 
 def build_trunk(algorithm: Algorithm, spec: ResolvedSpec) -> Trunk:
-    """The algorithm that trains a trunk, on the networks of the method that asks for it."""
+    """The algorithm that trains a trunk, with the networks of the method."""
     settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
     config = Trunk.Config.of(**settings, steps=spec.steps)
     return Trunk(algorithm.featurizer, algorithm.classifier, algorithm.n_domains, config)
@@ -85,11 +85,11 @@ def start_from(
     algorithm: Algorithm,
     average: WeightAverage | None,
 ) -> checkpoint.Standing:
-    """Bring a run to where its trunk ends: state, average, evaluations and the weights kept so far.
+    """Bring a run to the end of its trunk: state, average, evaluations and the weights kept so far.
 
     Args:
         trunk: the finished trunk's folder.
-        folder: the run's own, in which nothing is left of an earlier attempt.
+        folder: the run's own, without files of an earlier attempt.
         spec: the run's.
         algorithm: the run's, with its initial weights.
         average: the run's, if it has one.
@@ -118,14 +118,14 @@ def _take(algorithm: Algorithm, tensors: dict[str, Any]) -> None:
 
 
 def _take_optimizer(algorithm: Algorithm, extra: dict[str, Any]) -> None:
-    """The moments of g and h, which come first among the optimiser's parameters; others have none yet."""
+    """Load Adam's moments of g and h, which are the first of the optimiser's parameters; others have none yet."""
     algorithm.updates = extra["updates"]
     own = algorithm.optimizer.state_dict()
     algorithm.optimizer.load_state_dict({**own, "state": extra["optimizers"]["optimizer"]["state"]})
 
 
 def _copy_evaluations(trunk: RunFolder, folder: RunFolder, idle: dict[str, Tensor]) -> int:
-    """The trunk's evaluations as the run's own, with the metrics that its method shows in these steps."""
+    """Copy the trunk's evaluations to the run, with the metrics of its method in these steps; returns their length."""
     length, before = 0, 0
     for evaluation in trunk.evaluations():
         steps = evaluation.step - before
@@ -136,7 +136,7 @@ def _copy_evaluations(trunk: RunFolder, folder: RunFolder, idle: dict[str, Tenso
 
 
 def _sums(idle: dict[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Added one by one, as the loop does: n · value may differ in the last bit."""
+    """Sums over steps, added one by one as in the loop: steps · value could differ in the last bit."""
     sums: dict[str, Tensor] = {}
     for _ in range(steps):
         for name, value in idle.items():

@@ -1,7 +1,7 @@
-"""Linear probing first: train the classifier on the codes of the initial network before anything else trains.
+"""Linear probing before fine-tuning: train the classifier on the codes of the initial network.
 
-A new classifier's first gradients would distort pre-trained features. Kumar et al., "Fine-Tuning can Distort Pretrained
-Features and Underperform Out-of-Distribution", 2022, https://arxiv.org/abs/2202.10054.
+The first gradients of a new classifier would distort pre-trained features. Kumar et al., "Fine-Tuning can Distort
+Pretrained Features and Underperform Out-of-Distribution", 2022, https://arxiv.org/abs/2202.10054.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from fgmix.runs.precision import autocast
 from fgmix.runs.prepared import PreparedRun, batch_source
 from fgmix.seeding import seed_hash, seed_torch
 
-LR = 1e-3  # Adam's usual one: the classifier starts from random weights, whatever the network's learning rate is
+LR = 1e-3  # Adam's default: the classifier starts from random weights, whatever the network's learning rate
 
 
 def warmed_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) -> Algorithm:
-    """The algorithm after `warmup_head` steps of ERM on its classifier alone, by an Adam of their own.
+    """The algorithm after `warmup_head` steps of ERM on its classifier alone, with a separate Adam.
 
-    They are part of the initial weights: a resumed run repeats them, with the same result.
+    They are part of the initialisation: a resumed run repeats them, with the same result.
 
     Args:
         algorithm: with its initial weights, on its device.
-        run: what to train on; batches are drawn by another seed than the run's.
-        progress: show a bar.
+        run: what to train on; batches are sampled with another seed than the run's.
+        progress: show a progress bar.
     """
     steps, h = run.spec.warmup_head, algorithm.classifier
     if not steps:
@@ -36,7 +36,7 @@ def warmed_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) 
     device = next(algorithm.parameters()).device
     source = batch_source(replace(run, spec=replace(run.spec, seed=seed_hash("warm-up", run.spec.seed))))
     optimizer = torch.optim.Adam(h.parameters(), lr=LR)
-    algorithm.featurizer.eval()  # the codes of evaluation: no dropout, no running statistics
+    algorithm.featurizer.eval()  # codes as in evaluation: no dropout, and batch-norm statistics do not change
     h.train()
     with Progress("warm-up of the classifier", steps, show=progress) as bar:
         for step, batches in enumerate(source.ahead(0, steps, device=device)):

@@ -1,1 +1,1 @@
-"""Many runs: search spaces, presets, plans, execution on any launcher, status."""
+"""Sweeps of many runs: search spaces, presets, plans, execution by any launcher, status."""

@@ -1,8 +1,8 @@
-"""Runs that fail, told from machines that do.
+"""Failures of machines, as distinct from failures of runs.
 
-A full disk, a lost mount or a GPU that is gone says nothing about a run: the attempt is noted in the run's folder, the
-run stays waiting, and the worker is given another run. If it finishes that one, the machine is well, and the attempt
-counts against the run: three of them fail it. If the machine fails it again, the worker takes no more runs.
+A full disk, a lost mount or a lost GPU says nothing about a run: the attempt is noted in the run's folder, the run
+waits, and the worker gets another run. If it finishes that one, the machine works, and the attempt counts against the
+first run, which fails after three of them. If the machine fails again, the worker gets no more runs.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fgmix.runs.folder import RunFolder
 from fgmix.sweeps.folder import Outcome, failed
 
 ATTEMPTS = 3  # on workers that finished another run, before a run counts as failed
-IN_A_ROW = 2  # runs that the machine fails before a worker takes no more
+IN_A_ROW = 2  # runs interrupted by the machine, after which a worker gets no more
 
 
 @dataclass
 class Health:
-    """How a worker fares.
+    """Whether the machine of a worker works.
 
     Args:
         out: the sweep's folder.
-        unfinished: runs that the machine has failed since the worker last finished one.
-        reason: how it failed the last of them.
+        unfinished: runs during which the machine failed since the worker last finished one.
+        reason: of the last failure.
     """
 
     out: Path
@@ -41,11 +41,11 @@ class Health:
 
     @property
     def is_ill(self) -> bool:
-        """Whether the worker should take no more runs."""
+        """Whether the worker should get no more runs."""
         return len(self.unfinished) >= IN_A_ROW
 
     def note(self, outcome: Outcome) -> None:
-        """Draw the conclusions from what became of the worker's last run."""
+        """Update from the outcome of the worker's last run."""
         if outcome.status == "waiting":
             self.unfinished.append(outcome.name)
             self.reason = outcome.error
@@ -56,20 +56,20 @@ class Health:
 
 
 def put_off(folder: Path, error: MachineError, device: str) -> Outcome:
-    """Note that the machine failed a run, which waits for another attempt."""
+    """Note that the machine failed during a run, which waits for another attempt."""
     place = {"host": platform.node(), "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
     _append(folder, {**place, "at": time.time(), "reason": str(error)})
     return Outcome(folder.name, "waiting", str(error))
 
 
 def last_attempt(folder: Path) -> str:
-    """When the machine failed a run last: where and why; empty if it never did."""
+    """Why and where the machine last failed during a run; empty if it never did."""
     noted = [line for line in _read(folder) if "reason" in line]
     return f"{noted[-1]['reason']} (attempt {len(noted)}, on {noted[-1].get('host')})" if noted else ""
 
 
 def forget(folder: Path) -> None:
-    """Give a run a new start: neither its failure nor its attempts count any more."""
+    """Delete a run's error and attempts, so that it can be run again."""
     run = RunFolder(folder)
     for file in (run.error, run.attempts):
         file.unlink(missing_ok=True)

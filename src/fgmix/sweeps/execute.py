@@ -1,4 +1,4 @@
-"""One run of a sweep, wherever it is executed: the same function under every launcher."""
+"""Execute one run of a sweep: the same function for every launcher."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fgmix.sweeps.sweep import PlannedRun
 def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
     """Train (or resume, or read) one planned run; an error is recorded in its folder, not raised.
 
-    A run that has failed, here or in another process, is not tried again while its error.json is there. One that
-    another process works on, or whose trunk does, is busy. One that the machine failed waits. One that a signal asked
-    to stop has a checkpoint. The memory of the run is free afterwards, for the next one and for neighbours on its GPU.
+    A run that has failed, here or in another process, is not tried again while its error.json exists. The outcome is
+    "busy" if another process works on the run or on its trunk, "waiting" if the machine failed, and "stopped" after a
+    signal: the run then has a checkpoint. The memory of the run is freed afterwards, also for other runs on its GPU.
 
     Args:
         run: what to train.
@@ -51,12 +51,12 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
 
 def _executed(run: PlannedRun, folder: Path, device: str) -> Outcome:
     try:
-        if has_failed(folder):  # a first look spares the loading
+        if has_failed(folder):  # checked first, to avoid loading the data
             return Outcome(run.name, "failed", read_error(folder))
         data = _checked_before(run, device)
         if resolve(run.spec, data).name != run.name:
             raise UserError(f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again.")
-        # `train` releases the run's own lock before its error is known: this one is held until that is recorded.
+        # `train` releases the run's own lock before its error is known: this lock is held until the error is recorded.
         with exclusive(RunFolder(make_folder(folder)).attempt_lock, RunBusy(f"Another process tries {run.name}.")):
             return _attempt(run, data, folder, device)
     except RunBusy:
@@ -66,7 +66,7 @@ def _executed(run: PlannedRun, folder: Path, device: str) -> Outcome:
 
 
 def _checked_before(run: PlannedRun, device: str) -> DomainDataset:
-    """The run's data. The sweep had them, and the device, before it started: what is missing now is the machine's."""
+    """The run's data. They and the device were available when the sweep was planned: an error now is the machine's."""
     try:
         pick_device(device)
         return _dataset(run.spec.dataset, load_options(run.spec, progress=False))
@@ -75,7 +75,7 @@ def _checked_before(run: PlannedRun, device: str) -> DomainDataset:
 
 
 def _attempt(run: PlannedRun, data: DomainDataset, folder: Path, device: str) -> Outcome:
-    if has_failed(folder):  # in another process, since the first look
+    if has_failed(folder):  # in another process, since the first check
         return Outcome(folder.name, "failed", read_error(folder))
     try:
         with Log(run.log, folder.parent) as log:
@@ -97,18 +97,18 @@ def _attempt(run: PlannedRun, data: DomainDataset, folder: Path, device: str) ->
 
 
 def _failed(folder: Path, error: Exception) -> Outcome:
-    """The failure on record; MachineError where the machine is what failed, or where it cannot be recorded."""
+    """Record a failure of the run; raises MachineError if the machine failed, or if the failure cannot be recorded."""
     if machine := failure_of_machine(error):
         raise machine from error
     return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def _release_memory() -> None:
-    gc.collect()  # a model refers to itself: through hooks, optimisers, closures
+    gc.collect()  # models contain reference cycles: through hooks, optimisers, closures
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
-@lru_cache(maxsize=4)  # a worker keeps what it has loaded: hundreds of runs share it
+@lru_cache(maxsize=4)  # a worker keeps loaded datasets: hundreds of runs share them
 def _dataset(dataset: str, options: LoadOptions) -> DomainDataset:
     return load(dataset, options)

@@ -1,4 +1,4 @@
-"""The folder of sweeps: their plans, and where each run stands. No torch: a laptop reads it."""
+"""The folder of sweeps: their plans, and the state of each run. No torch: a laptop can read it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Outcome:
 
     Args:
         name: of the run.
-        status: "done" (diverged ones included), "failed", "waiting" where the machine failed it, "busy" where another
-            process works on it, or "stopped" where a signal asked for that: it resumes from its checkpoint.
+        status: "done" (diverged runs included), "failed", "waiting" if the machine failed, "busy" if another process
+            works on it, or "stopped" by a signal: it resumes from its checkpoint.
         error: why it failed, waits or stopped.
     """
 
@@ -36,7 +36,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep on a folder wanted.
+    """The plan of a sweep.
 
     Args:
         runs: names of its runs.
@@ -48,12 +48,12 @@ class Plan:
 
 
 def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
-    """Note what a sweep wants, so that `status` can say what waits and `report` what belongs together.
+    """Write the plan of a sweep, from which `status` lists the runs that wait, and `report` those that belong together.
 
     Args:
         out: the sweep's folder.
-        plan: what it wants.
-        sweep: the sweep itself as plain values, for readers.
+        plan: the plan.
+        sweep: the sweep itself as plain values, for information only.
     """
     # A list of pairs keeps the grid's order, which is the order of its table.
     content = {"runs": list(plan.runs), "grid": list(plan.grid.items()), "sweep": sweep}
@@ -62,7 +62,7 @@ def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
 
 
 def read_plans(out: Path) -> list[Plan]:
-    """The plans of every sweep on this folder."""
+    """The plans of all sweeps in this folder."""
     return [_read_plan(file) for file in sorted((out / "sweeps").glob("*.json"))]
 
 
@@ -85,7 +85,7 @@ def _read_plan(file: Path) -> Plan:
 
 
 def _is_name(run: str) -> bool:
-    """Whether it names a folder in the sweep's own, and none elsewhere."""
+    """Whether it names a subfolder of the sweep's folder, and no path elsewhere."""
     return "/" not in run and "\0" not in run and run not in ("", ".", "..") and len(run.encode(errors="replace")) < 256
 
 
@@ -95,12 +95,12 @@ def is_settled(folder: Path) -> bool:
 
 
 def has_failed(folder: Path) -> bool:
-    """Whether a run ended in an error; one that was tried again since and ended well has a record, too."""
+    """Whether a run ended in an error, and no later attempt has finished it."""
     return RunFolder(folder).has_failed
 
 
 def state_of(folder: Path) -> State:
-    """Where a run stands, from its folder alone."""
+    """The state of a run, from its folder alone."""
     run = RunFolder(folder)
     if run.is_done:
         return "diverged" if _text(run.record, "status") == "diverged" else "done"
@@ -110,7 +110,7 @@ def state_of(folder: Path) -> State:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a living process works on a run, here or on another machine; the lock of a dead one is gone."""
+    """Whether a living process works on a run, here or on another machine."""
     run = RunFolder(folder)
     return is_held(run.lock) or is_held_elsewhere(run.claim)
 
@@ -121,7 +121,7 @@ def outcome_of(folder: Path) -> Outcome:
         return Outcome(folder.name, "done")
     try:
         return Outcome(folder.name, "failed", read_error(folder))
-    except UserError as error:  # a file that is damaged
+    except UserError as error:  # a damaged file
         return Outcome(folder.name, "failed", str(error))
 
 
@@ -131,7 +131,7 @@ def read_error(folder: Path) -> str:
 
 
 def _text(file: Path, name: str) -> str:
-    """A field of a run's JSON file, or a sentence about what is wrong with the file."""
+    """A field of a run's JSON file; raises an error if it is missing or the file is damaged."""
     found = open_entry(read_bytes(file), str(file), name)
     if found is None:
         raise UserError(f"Expected {name!r} in {file}. Found none. Delete the file and rerun the sweep.")

@@ -1,4 +1,4 @@
-"""What a sweep will cost: a few steps of each algorithm on each dataset, on this machine, before anything runs."""
+"""Estimate the cost of a sweep from a few steps of each algorithm on each dataset, timed on this machine."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.seeding import seed_torch
 from fgmix.sweeps.sweep import PlannedRun, Sweep
 
-PHASES = (0.5, 0.1, 0.9)  # of a run: methods that change over a run (warm-up, annealing) are measured in each
+PHASES = (0.5, 0.1, 0.9)  # fractions of a run: methods that change over a run (warm-up, annealing) are timed at each
 AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most
 EVALUATED = 128  # samples scored to time an evaluation
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured.
+    """Measurements on this machine.
 
     Args:
         step_seconds: one training step, mean over the phases of a run.
@@ -42,8 +42,8 @@ class Calibration:
         read_seconds: preparing one sample for an evaluation, once for all models of a pass.
         score_seconds: one model's prediction for it.
         weights_bytes: one file of weights: all of the algorithm's tensors.
-        model_bytes: featurizer and classifier, which a snapshot and an average hold.
-        state_bytes: what a checkpoint holds of the algorithm, optimisers included.
+        model_bytes: featurizer and classifier, as in a snapshot and an average.
+        state_bytes: the algorithm's state in a checkpoint, optimisers included.
     """
 
     step_seconds: float
@@ -57,7 +57,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time, disk and steps of a run, or of many; `spared` are steps that another run has trained for it."""
+    """Time, disk space and steps of one or many runs; `spared` are steps that it shares with an earlier run."""
 
     runs: int
     seconds: float
@@ -68,13 +68,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CostedRun:
-    """A run and what it will cost.
+    """A run and its estimated cost.
 
     Args:
         run: the run.
         dataset: name of its dataset.
-        estimate: time, and the disk it takes for good.
-        checkpoint_bytes: the disk it takes besides while it runs.
+        estimate: time, and the disk space of its results.
+        checkpoint_bytes: further disk space during the run.
         decoded: whether its dataset has a cache of decoded images.
     """
 
@@ -87,24 +87,24 @@ class CostedRun:
 
 @dataclass(frozen=True)
 class Costs:
-    """What sweeps will cost: their runs, and why methods cannot run on a dataset, by dataset and algorithm."""
+    """The cost of sweeps: of each run, and why methods cannot run on a dataset, by dataset and algorithm."""
 
     runs: list[CostedRun]
     impossible: Mapping[tuple[str, str], str]
 
 
 def cost(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> Costs:
-    """Every run of the sweeps with its cost; the first run of each algorithm on each dataset is calibrated.
+    """Every run of the sweeps with its cost, by a calibration with the first run of each algorithm on each dataset.
 
     Args:
         sweeps: what to run.
         device: see `fit`.
-        workers: processes that share out torch's threads: a run is calibrated with the threads that it will have.
+        workers: number of processes that share torch's threads: the calibration uses the threads of one.
     """
-    pick_device(device)  # a wrong name is the user's mistake, not a method that cannot run
+    pick_device(device)  # an unknown name is the user's mistake, not a method that cannot run
     wanted = {(run := resolve(spec, data)).name: (run, spec, data) for sweep in sweeps for spec, data in sweep.runs()}
     trunks = shared_trunks(run for run, _, _ in wanted.values())
-    trained: set[tuple[str, int]] = set()  # trunks that a run before has trained
+    trained: set[tuple[str, int]] = set()  # trunks that an earlier run trains
     calibrations: dict[tuple[str, str], Calibration | UserError] = {}
     costed: list[CostedRun] = []
     for name, (run, spec, data) in wanted.items():
@@ -124,7 +124,7 @@ def cost(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> 
 
 
 def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, workers: int) -> Calibration | UserError:
-    """With a worker's share of the threads; the error where the method cannot run on the dataset."""
+    """Calibrate with a worker's share of the threads; returns the error if the method cannot run on the dataset."""
     try:
         with torch_threads(max(1, torch.get_num_threads() // workers)):
             return calibrate(spec, dataset, device=device)
@@ -135,13 +135,13 @@ def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, worker
 def calibrate(
     spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2, budget: float = math.inf
 ) -> Calibration:
-    """Time steps in three phases of a run and the scoring of a few samples; nothing is written.
+    """Time steps in three phases of a run, and the evaluation of a few samples; nothing is written.
 
     Args:
         spec: the run.
         dataset: its dataset.
         device: see `fit`.
-        repeats: steps that are timed in each phase, after one to warm up.
+        repeats: timed steps in each phase, after one for warm-up.
         budget: seconds after which no further step is timed; at least one is.
     """
     run = prepare(spec, dataset, device=device, progress=False)
@@ -161,7 +161,7 @@ def calibrate(
             started = time.perf_counter()
             batches = [(x.to(where), y.to(where)) for x, y in source.at(step)]
             seed_torch("calibration", step)
-            float(algorithm.step(batches)["loss"])  # fetched: a device's work counts, too
+            float(algorithm.step(batches)["loss"])  # fetched, to wait for the device
             taken.append(time.perf_counter() - started)
         times.append(statistics.median(taken[1:] or taken))
     domain, split = run.dataset.domains[0], run.splits[run.dataset.domain_names[0]]
@@ -185,7 +185,7 @@ def calibrate(
 
 
 def _bytes_of(state: object) -> int:
-    """Of all tensors within a state, however deep."""
+    """Size of all tensors in a nested state."""
     if isinstance(state, Tensor):
         return int(state.nbytes)
     parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
@@ -193,19 +193,19 @@ def _bytes_of(state: object) -> int:
 
 
 def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, start: int = 0) -> Estimate:
-    """Time and disk of one run, by its steps, batch and evaluations; a step's time is taken to grow with its batch.
+    """Time and disk space of one run; the time of a step is assumed to be proportional to the batch size.
 
     Args:
         spec: the run.
         dataset: its dataset.
-        calibration: what was measured.
+        calibration: the measurements.
         start: how many first steps another run has trained for it.
     """
     run = resolve(spec, dataset)
     models = 1 if run.averaging == "none" else 2
     evaluations = [step for step in PROTOCOLS[run.protocol].evaluations(run.eval_every, run.steps) if step > start]
     seconds = (run.steps - start) * calibration.step_seconds * run.batch_size / calibration.batch_size
-    passes = 2 if run.averaging == "swad" else 1  # its average waits for the raw model's losses
+    passes = 2 if run.averaging == "swad" else 1  # SWAD's average depends on the raw model's losses
     per_sample = passes * calibration.read_seconds + models * calibration.score_seconds
     seconds += len(evaluations) * _scored(run, dataset) * per_sample
     snapshots = run.snapshots + 1 if run.snapshots else 0
@@ -215,13 +215,13 @@ def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, st
 
 
 def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
-    """Disk of a run's checkpoint at most, which the run removes at its end."""
+    """Disk space of a run's checkpoints at most, which are removed at its end."""
     size = calibration.state_bytes + AVERAGES[spec.averaging] * calibration.model_bytes
-    return 2 * size  # the old one is there until the new one is whole
+    return 2 * size  # the newest, and the one before it
 
 
 def _scored(spec: RunSpec, dataset: DomainDataset) -> int:
-    """Samples in one evaluation: the sources' holdouts, and all of the test domains."""
+    """Samples in one evaluation: the holdout parts of the source domains (or all), and all of the test domains."""
     return sum(
         len(domain)
         if spec.evaluate_train or domain.name in spec.test_domains
@@ -240,11 +240,11 @@ def total(estimates: Iterable[Estimate]) -> Estimate:
 
 
 def fitting(runs: Sequence[CostedRun], budget_seconds: float, workers: int = 1) -> list[CostedRun]:
-    """The first runs, in the sweep's order, that end within the budget on so many workers."""
+    """The first runs, in the sweep's order, that finish within the budget on `workers` workers."""
     free_at = [0.0] * workers
     fit = []
     for run in runs:
-        first = free_at.index(min(free_at))  # the worker that is free first takes the next run
+        first = free_at.index(min(free_at))  # the worker that is free first gets the next run
         free_at[first] += run.estimate.seconds
         if free_at[first] > budget_seconds:
             break
@@ -258,12 +258,12 @@ def summary(
     budget: float | None = None,
     impossible: Mapping[tuple[str, str], str] | None = None,
 ) -> list[str]:
-    """Runs, time and disk in words, by dataset and algorithm and in all; what fits into a budget of seconds.
+    """Lines with the number of runs, time and disk space, by dataset and method and in total.
 
     Args:
         runs: what to run.
-        workers: processes.
-        budget: seconds.
+        workers: number of processes.
+        budget: seconds, to list how many runs finish within them; None for no such line.
         impossible: why methods cannot run, by dataset and algorithm.
     """
     by_method: dict[tuple[str, str], list[Estimate]] = {}

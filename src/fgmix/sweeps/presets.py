@@ -1,9 +1,9 @@
 """The paper's tables as sweeps, and the same designs at sizes for two cores: "small" in an hour, "cpu" overnight.
 
-What the paper leaves open is settled here: 20 hyper-parameter samples per cell, which is DomainBed's number; m = 8
-classes a batch for FGMix on DomainNet ("m ≪ batch size"); in the sensitivity table every setting but α and λ₀ is
-searched, as elsewhere. τ = 0.6·T, which is its 3,000 of 5,000 and 9,000 of 15,000 steps, n = 32, the backbone and the
-numbers of steps are the defaults of FGMix and of image folders.
+Choices where the paper gives no value: 20 hyper-parameter samples per cell, which is DomainBed's number; m = 8 classes
+per batch for FGMix on DomainNet ("m ≪ batch size"); in the sensitivity table every setting except α and λ₀ is searched,
+as elsewhere. τ = 0.6·T (the paper's 3,000 of 5,000 and 9,000 of 15,000 steps), n = 32 and the backbone are the defaults
+of FGMix and of image datasets.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ TIMED = (*METHODS, *AVERAGED)
 VARIANTS = (*(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
 GRID = {"lam": (1.0, 3.0, 5.0, 8.0), "alpha": (0.01, 0.03, 0.1, 0.3)}
 
-# The paper's protocol is DomainBed's published one, over its own numbers of steps, which its τ is a share of.
+# The paper's protocol is DomainBed's published one with the paper's numbers of steps T, of which τ is a fraction.
 _DOMAINBED = {"protocol": "domainbed-2020", "steps": 5000}
 _DOMAINNET = {**_DOMAINBED, "steps": 15_000}
-# Where a method's default is sized for a CPU, the paper's own size; what still differs is in docs/sweeps.md.
+# The papers' sizes of methods whose defaults are sized for a CPU; docs/sweeps.md lists the remaining differences.
 _METAMIXUP = {"look_ahead": "network"}
 _L2A_OT = {"critics": "backbone", "lr_critics": 1e-4, "width": 64, "lr_generator": 1e-4}
 _DDG = {"stage0": PAPER_STAGE0, "pairs": 2, "downs": 4}
@@ -75,13 +75,13 @@ def _small(algorithms: tuple[str, ...], trials: int, **fields: Any) -> Sweep:
 
 
 def _five(algorithms: tuple[str, ...], domainnet: Mapping[str, Any] | None = None, **fields: Any) -> tuple[Sweep, ...]:
-    """All five datasets; DomainNet has its own number of steps, and what `domainnet` adds."""
+    """All five datasets; DomainNet has its own number of steps, and the options in `domainnet`."""
     longer = {**_DOMAINNET, **(domainnet or {})}
     return _paper(_FOUR, algorithms, **fields), _paper(("DomainNet",), algorithms, **{"common": longer, **fields})
 
 
-# The replication on two cores (docs/replication.md, where each number is declared): settings that ask why the policy
-# acts or does not are arms of their own.
+# The replication on two cores (docs/replication.md explains each number). Settings that test why the policy has an
+# effect or not are separate arms.
 _CPU = {
     "backbone": "tf_efficientnet_lite0.package",
     "pretrained": True,
@@ -169,7 +169,7 @@ def preset(name: str, scale: str = "paper") -> Preset:
 
 
 def changed(sweep: Sweep, changes: Mapping[str, Any]) -> Sweep:
-    """A sweep with what the user says: `common`, `settings` and `grid` are added to, the rest is replaced.
+    """A sweep with the user's changes: `common`, `settings` and `grid` are merged, other fields replaced.
 
     >>> changed(preset("paper-ablation").sweeps[0], {"trials": 1, "common": {"bf16": True}}).common
     {'protocol': 'domainbed-2020', 'steps': 5000, 'bf16': True}

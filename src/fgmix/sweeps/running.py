@@ -1,4 +1,4 @@
-"""Run sweeps to their end on any launcher."""
+"""Run sweeps to completion with any launcher."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from fgmix.sweeps.sweep import PlannedRun, Sweep, plan_all
 Report = Callable[[Outcome], None]
 Launch = Callable[
     [Sequence[PlannedRun], Path, Report], Sequence[Outcome]
-]  # reports and returns what became of the runs
-POLL_SECONDS = 2.0  # between looks at runs that other sweeps on the same folder are working on
+]  # reports and returns the outcomes of the runs
+POLL_SECONDS = 2.0  # between checks of runs that other sweeps on the same folder are working on
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Names of the runs by how they stand after the sweep.
+    """Names of the runs by their state after the sweep.
 
     Args:
         done: finished runs, diverged ones included.
         failed: runs that ended in an error.
         waiting: runs that are left because the machine failed.
-        stopped_by: how the machine failed; empty where nothing waits.
+        stopped_by: how the machine failed; empty if no run waits.
     """
 
     done: tuple[str, ...]
@@ -55,18 +55,18 @@ def run_sweeps(
     log: Sequence[str] = (),
     finished: Iterable[RunRecord] = (),
 ) -> SweepResult:
-    """Run what is missing; wait for what other processes on the same folder are working on.
+    """Run what is missing, and wait for runs that other processes on the same folder are working on.
 
-    Where the machine fails, such as a disk that is full, the runs left are waiting; the same call resumes them.
+    If the machine fails, for example because of a full disk, the remaining runs wait; the same call resumes them.
 
     Args:
         sweeps: what to run.
         out: folder of the runs.
-        launch: executes runs and reports each outcome, such as a launcher's function.
-        retry_failed: run those again that failed before.
+        launch: a launcher's function, which executes runs and reports each outcome.
+        retry_failed: run again those that failed before.
         progress: show a progress bar.
-        log: where the runs are logged besides, such as ("tensorboard",): see `fgmix.logs`.
-        finished: records that were made elsewhere: runs of the sweeps among them are not trained again.
+        log: trackers to log the runs to, such as ("tensorboard",): see `fgmix.logs`.
+        finished: records made elsewhere: runs of the sweeps among them are not trained again.
     """
     log = check(log)
     runs = [replace(run, log=log) for run in _planned(sweeps, make_folder(out))]
@@ -82,22 +82,22 @@ def run_sweeps(
             with stop.at_once():
                 stopped_by = _worked_on(launch, missing, out, bar)
             missing = _missing(out, runs)
-            bar.advance(len(runs) - len(missing) - bar.done)  # what other sweeps have finished meanwhile
+            bar.advance(len(runs) - len(missing) - bar.done)  # runs that other sweeps have finished meanwhile
     if not stopped_by and _all_settled(out):
         remove_trunks(out)
     return _result(out, runs, stopped_by)
 
 
 def _all_settled(out: Path) -> bool:
-    """Whether no sweep on a folder has runs left, which may start from a trunk."""
+    """Whether no sweep on a folder has runs left, which might start from a trunk."""
     try:
         return all(is_settled(out / name) for plan in read_plans(out) for name in plan.runs)
-    except UserError:  # a plan that cannot be read says nothing about its runs
+    except UserError:  # a plan that cannot be read may have runs left
         return False
 
 
 def _take_over(finished: Iterable[RunRecord], runs: Sequence[PlannedRun], out: Path) -> None:
-    """Put the records of planned runs that are not here yet into their folders."""
+    """Write the records of planned runs that are not yet in the folder."""
     names = {run.name for run in runs}
     for record in finished:
         folder = RunFolder(out / record.spec.name)
@@ -108,7 +108,7 @@ def _take_over(finished: Iterable[RunRecord], runs: Sequence[PlannedRun], out: P
 
 @contextmanager
 def _stopping() -> Iterator[Stop]:
-    """A signal ends what is done at once, as Ctrl-C does: the launcher ends its workers, which write checkpoints."""
+    """Within the block a signal acts like Ctrl-C: the launcher ends its workers; local ones write checkpoints first."""
     with stop_on_signal() as stop:
         try:
             yield stop
@@ -117,7 +117,7 @@ def _stopping() -> Iterator[Stop]:
 
 
 def _worked_on(launch: Launch, missing: Sequence[PlannedRun], out: Path, bar: Progress) -> str:
-    """Have executed what no other process works on, or wait a moment; how the machine failed, if it did."""
+    """Launch the runs that no other process works on, or wait; returns how the machine failed, or an empty text."""
     free = [run for run in missing if not is_locked(out / run.name)]
     if free:
         return _launched(launch, free, out, bar)
@@ -126,13 +126,13 @@ def _worked_on(launch: Launch, missing: Sequence[PlannedRun], out: Path, bar: Pr
 
 
 def _launched(launch: Launch, runs: Sequence[PlannedRun], out: Path, bar: Progress) -> str:
-    """Have runs executed; how the machine failed, if that left runs waiting."""
+    """Launch runs; returns how the machine failed if that left runs waiting, or an empty text."""
     ended = launch(runs, out, lambda found: bar.advance(found.status in ("done", "failed"), _note(found)))
     if not ended:
         raise UserError(
             f"Expected the launcher to run {len(runs)} runs. Found that it ended without one. See its logs in {out}."
         )
-    if all(outcome.status == "busy" for outcome in ended):  # a trunk that another sweep trains
+    if all(outcome.status == "busy" for outcome in ended):  # another sweep is training their trunk
         time.sleep(POLL_SECONDS)
     left = [outcome.error for outcome in ended if outcome.status == "waiting" and not is_settled(out / outcome.name)]
     return left[-1] if left else ""
@@ -149,7 +149,7 @@ def _result(out: Path, runs: Sequence[PlannedRun], stopped_by: str) -> SweepResu
 
 
 def _planned(sweeps: Sequence[Sweep], out: Path) -> list[PlannedRun]:
-    """The runs of all sweeps, each once and trial by trial; every plan is noted before anything runs."""
+    """The runs of all sweeps, each once and trial by trial; all plans are written before anything runs."""
     plans = plan_all(sweeps)
     for sweep, runs in zip(sweeps, plans):
         write_plan(out, Plan(tuple(run.name for run in runs), sweep.grid), asdict(sweep))

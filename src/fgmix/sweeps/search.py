@@ -14,6 +14,7 @@ Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, tables
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import numpy as np
@@ -23,7 +24,7 @@ from fgmix.runs.resolve import DEFAULTS, default_lr
 from fgmix.seeding import seed_hash
 
 if TYPE_CHECKING:
-    from fgmix.algorithms._config import Searched
+    from fgmix.algorithms._config import Distribution, Searched
 
 Space = Literal["domainbed", "paper"]
 
@@ -87,9 +88,12 @@ def search_space(
         for name, distribution in config.spaces(space).items()
     }
     if space == "paper":
-        return {**_paper(kind), **_slower(kind, space, backbone), **own}
-    shared = {**_domainbed(dataset, kind), **_slower(kind, space, backbone)}
-    return {**shared, **own, **method.domainbed_space(dataset, kind)}
+        found = {**_paper(kind), **own}
+    else:
+        found = {**_domainbed(dataset, kind), **own, **method.domainbed_space(dataset, kind)}
+    if default_lr(kind, backbone, DEFAULTS[kind]) < DEFAULTS[kind].lr:
+        found["lr"] = _a_tenth_of(found["lr"])
+    return found
 
 
 def _value(searched: Searched, hparams_seed: int, trial_seed: int) -> Any:
@@ -99,15 +103,23 @@ def _value(searched: Searched, hparams_seed: int, trial_seed: int) -> Any:
     return searched.distribution.draw(np.random.RandomState(seed))
 
 
-def _slower(kind: str, space: Space, backbone: str | None) -> dict[str, Searched]:
-    """The learning rates of vision transformers on images, a tenth of the others'; nothing for other networks."""
-    from fgmix.algorithms._config import Choice, LogUniform, Searched
+def _a_tenth_of(lr: Searched) -> Searched:
+    """The learning rates of vision transformers on images, from those of other networks; also a method's own."""
+    return replace(lr, default=_tenth(lr.default), distribution=lr.distribution and _Tenth(lr.distribution))
 
-    default = DEFAULTS[kind]
-    if (lr := default_lr(kind, backbone, default)) == default.lr:
-        return {}
-    rates = LogUniform(-6, -4.5) if space == "domainbed" else Choice((1e-6, 3e-6, lr))
-    return {"lr": Searched("lr", lr, rates)}
+
+@dataclass(frozen=True)
+class _Tenth:
+    """A tenth of what a distribution gives, with the same use of the generator."""
+
+    of: Distribution
+
+    def draw(self, rng: np.random.RandomState) -> float:
+        return _tenth(self.of.draw(rng))
+
+
+def _tenth(rate: float) -> float:
+    return float(f"{rate / 10:.15g}")  # 15 digits: 1e-5 / 10 is 1e-6
 
 
 def _domainbed(dataset: str, kind: str) -> dict[str, Searched]:

@@ -1,4 +1,4 @@
-"""Where the sweeps on a folder, or a single run, stand: counts, rate, time left, failures. No torch."""
+"""Status of the sweeps in a folder, or of single runs: counts, rate, time left, failures. No torch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FINISHED: tuple[State, ...] = ("done", "diverged")
 
 @dataclass(frozen=True)
 class Status:
-    """A look at a folder.
+    """Status of the runs in a folder.
 
     Args:
-        states: of every run that a sweep on the folder wanted, by name.
-        worked: seconds that processes spent on each finished run; empty where no run is left to estimate.
+        states: of every planned run, by name; without plans, of every run.
+        worked: seconds that processes spent on each finished run; empty if no run is left, so that none are needed.
         errors: why runs failed, by name.
-        attempts: why the machine failed runs that wait, by name.
-        progress: the last evaluation of each run that is being worked on, in words, by name.
+        attempts: how the machine failed during runs that wait, by name.
+        progress: the last evaluation of each run in progress, as text, by name.
         out: the folder that contains the runs.
     """
 
@@ -47,27 +47,27 @@ class Status:
 
     @property
     def left(self) -> int:
-        """Runs that are being worked on or wait."""
+        """Number of runs that are in progress or waiting."""
         return self.counts["running"] + self.counts["waiting"]
 
     def unfinished(self) -> list[Path]:
-        """Folders of the runs that have begun and not ended, those that are being worked on first."""
+        """Folders of the runs that were started and have not ended, those in progress first."""
         begun = sorted((state, name) for name, state in self.states.items() if state in ("running", "waiting"))
         return [self.out / name for _, name in begun if RunFolder(self.out / name).spec.exists()]
 
     @property
     def seconds_a_run(self) -> float | None:
-        """Mean time of the finished runs; None before the first, or where no time was noted."""
+        """Mean time of the finished runs; None before the first, or if no time was recorded."""
         return sum(self.worked.values()) / len(self.worked) if any(self.worked.values()) else None
 
     @property
     def seconds_left(self) -> float | None:
-        """If the runs left take as long as the finished ones did, as many at once as now."""
+        """Time left if the remaining runs take as long as the finished ones, with as many at a time as now."""
         each = self.seconds_a_run
         return None if each is None else each * self.left / max(1, self.counts["running"])
 
     def lines(self) -> list[str]:
-        """In words."""
+        """The status as lines of text."""
         text = [", ".join(f"{self.counts[state]} {state}" for state in ORDER)]
         if self.left and self.seconds_a_run is not None and self.seconds_left is not None:
             at_once = max(1, self.counts["running"])
@@ -82,11 +82,11 @@ class Status:
 
 
 def read_status(out: Path, before: Status | None = None) -> Status:
-    """Look at a folder; what a look before found finished is not read again.
+    """Read the status of a folder; runs that were finished in an earlier status are not read again.
 
     Args:
-        out: the sweeps' folder; or that of a run of `fgmix train`, or of several.
-        before: an earlier look at the same folder.
+        out: the folder of sweeps, of one run of `fgmix train`, or of several such runs.
+        before: an earlier status of the same folder.
     """
     out, names = _wanted(out)
     states: dict[str, State] = {}
@@ -99,7 +99,7 @@ def read_status(out: Path, before: Status | None = None) -> Status:
             states[name] = state_of(out / name)
             if states[name] == "failed":
                 errors[name] = read_error(out / name)
-        except (UserError, OSError) as error:  # damaged, or forbidden: the others are shown all the same
+        except (UserError, OSError) as error:  # damaged or without access: the others are still shown
             states[name], errors[name] = "failed", str(as_sentence(error))
     finished = [name for name, state in states.items() if state in FINISHED]
     are_left = len(finished) + len(errors) < len(states)
@@ -118,7 +118,7 @@ def read_status(out: Path, before: Status | None = None) -> Status:
 
 
 def _wanted(out: Path) -> tuple[Path, list[str]]:
-    """The folder that contains the runs, and their names: those of its plans; else a run's own, or those in it."""
+    """The folder that contains the runs, and their names: of its plans, else of the run it is, or of those in it."""
     planned = list(dict.fromkeys(name for plan in read_plans(out) for name in plan.runs))
     if planned:
         return out, planned
@@ -126,7 +126,7 @@ def _wanted(out: Path) -> tuple[Path, list[str]]:
     if spec.exists():
         return out.resolve().parent, [out.resolve().name]
     found: list[str] = []
-    with suppress(OSError), os.scandir(out) as entries:  # texts, not paths: there may be 20,000
+    with suppress(OSError), os.scandir(out) as entries:  # strings, not Path objects: there may be 20,000
         found = sorted(entry.name for entry in entries if entry.is_dir() and _may_be_run(entry.path))
     if not found:
         raise UserError(
@@ -137,12 +137,12 @@ def _wanted(out: Path) -> tuple[Path, list[str]]:
 
 
 def _may_be_run(folder: str) -> bool:
-    """Whether there is a run in a folder, or nobody can tell because it is closed to this user."""
+    """Whether a folder is that of a run, or may be because this user has no access to it."""
     return os.path.lexists(f"{folder}/{SPEC}") or not os.access(folder, os.X_OK)
 
 
 def _progress(folder: Path) -> str:
-    """The step of the last evaluation; nothing before the first, or where a file is just being written."""
+    """The step of the last evaluation; empty before the first, or while a file is being written."""
     run = RunFolder(folder)
     try:
         evaluations, steps = run.evaluations(), read_json(run.spec)["spec"]["steps"]
@@ -152,7 +152,7 @@ def _progress(folder: Path) -> str:
 
 
 def _worked(folder: Path) -> float:
-    """Seconds of all sessions; none where a power cut left half a line, or where the notes cannot be read."""
+    """Seconds of all sessions, without incomplete lines, left by a crash; 0 if the file cannot be read."""
     try:
         noted = [line.get("seconds") for line in read_lines(RunFolder(folder).sessions)]
     except UserError:

@@ -1,7 +1,7 @@
 """A sweep: datasets × algorithms × test domains × hyper-parameter samples × trials, the same list of runs every time.
 
-Nothing about progress is stored but the runs' own folders: what is done has a record, what is being worked on holds its
-lock, what failed has an error.json. Start a sweep twice, kill it, add an algorithm: only what is missing runs.
+Progress is stored only in the runs' own folders: a finished run has a record, a run in progress is locked, and a failed
+run has an error.json. Start a sweep twice, kill it, add an algorithm: only what is missing runs.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ MOST_RUNS = 1_000_000  # of a sweep: each is planned before the first is trained
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What to run.
+    """The runs of a sweep.
 
     Args:
         datasets: names or paths.
         algorithms: registered names.
-        test_domains: domains to hold out, where a dataset has them; all of each dataset's by default.
-        pairs: also hold out every pair of domains, which leave-one-domain-out selection needs.
-        trials: how many trials; trial t splits the domains by seed t.
+        test_domains: domains to hold out, of each dataset that has them; by default all domains of every dataset.
+        pairs: also hold out every pair of domains, as required by leave-one-domain-out selection.
+        trials: number of trials; trial t splits the domains with seed t.
         hparams: hyper-parameter samples per trial; sample 0 is the defaults.
         space: "domainbed" or "paper".
-        common: fields of RunSpec that all runs share, such as steps or backbone. A field that the search draws is
-            fixed by naming it here (or, for settings, in `settings`).
-        settings: settings that every algorithm having them takes.
-        grid: settings and their values; every combination is run, and reported by itself.
+        common: fields of RunSpec that all runs share, such as steps or backbone. They override the searched fields
+            (batch_size, dropout), as `settings` overrides searched settings.
+        settings: settings of every algorithm that has them.
+        grid: settings and their values; every combination is run, and reported separately.
     """
 
     datasets: tuple[str, ...]
@@ -68,7 +68,7 @@ class Sweep:
             )
 
     def runs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
-        """Every run with its dataset, trial by trial: an interrupted sweep has whole trials first."""
+        """Every run with its dataset, trial by trial, so that an interrupted sweep has complete trials."""
         seen: set[str] = set()
         for dataset in self.datasets:
             for trial_seed in range(self.trials):
@@ -84,11 +84,11 @@ class Sweep:
                 raise unknown("test domain", name, seen)
 
     def points(self) -> list[Point]:
-        """Every combination of the grid's values; one empty one without a grid."""
+        """Every combination of the grid's values; without a grid, a single empty one."""
         return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
 
     def _load(self, dataset: str, trial_seed: int) -> DomainDataset:
-        """The dataset of a trial; the first trial tells its notes and shows progress, which the others would repeat."""
+        """The dataset of a trial; notes and progress are shown for the first trial only."""
         nothing_held_out = RunSpec(dataset=dataset, algorithm=self.algorithms[0], trial_seed=trial_seed, **self.common)
         return load_dataset(nothing_held_out, progress=trial_seed == 0)
 
@@ -115,7 +115,7 @@ class Sweep:
     ) -> RunSpec:
         from fgmix.algorithms import get
 
-        # What trains on a frozen backbone is the network of features, whatever the backbone is.
+        # With a frozen backbone, the network for features is trained, whatever the backbone.
         frozen = self.common.get("frozen")
         kind, backbone = ("features", None) if frozen else (data.kind, self.common.get("backbone"))
         drawn = draw(algorithm, data.name, kind, hparams_seed, trial_seed, self.space, backbone)
@@ -130,8 +130,8 @@ class Sweep:
             dropout=drawn["dropout"],
             trial_seed=trial_seed,
             hparams_seed=hparams_seed,
-            keep="best",  # twenty thousand runs with all of their weights are terabytes
-            # Not of the algorithm: methods are compared from the same weights on the same batches.
+            keep="best",  # all weights of twenty thousand runs would be terabytes
+            # Independent of the algorithm: methods are compared with the same initial weights and batches.
             seed=seed_hash(data.name, held_out, hparams_seed, trial_seed),
         )
         return replace(spec, **self.common)
@@ -143,10 +143,10 @@ class PlannedRun:
 
     Args:
         name: of its folder.
-        spec: what to run.
+        spec: the run.
         trunk: how many first steps it shares with other runs.
-        notes: what a user should know before it starts.
-        log: where it is logged besides, see `fgmix.logs`.
+        notes: notes to print before it starts.
+        log: trackers to log it to, see `fgmix.logs`.
     """
 
     name: str

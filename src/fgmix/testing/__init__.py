@@ -1,4 +1,4 @@
-"""Check a method of your own: `check_algorithm("mine")` runs the contract that every registered method keeps."""
+"""Check your own method: `check_algorithm("mine")` runs the checks that every registered method passes."""
 
 from fgmix.testing._check import Check as Check
 from fgmix.testing._check import check_algorithm as check_algorithm

@@ -1,4 +1,4 @@
-"""Run the contract on one method."""
+"""Run the contract checks on one method."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Check:
 
     Args:
         method: registered name.
-        holds: function of `fgmix.testing.contract` that raises an error where the property does not hold.
-        settings: those of the method.
-        case: what these settings are called; empty for the defaults.
+        holds: function of `fgmix.testing.contract` that raises an error if the property does not hold.
+        settings: of the method.
+        case: name of these settings; empty for the defaults.
     """
 
     method: str
@@ -30,7 +30,7 @@ class Check:
 
     def __call__(self) -> None:
         try:
-            with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
+            with torch.random.fork_rng(devices=[]):  # the caller's random state is restored
                 self.holds(self.method, self.settings)
         except Exception as error:
             reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
@@ -41,13 +41,13 @@ class Check:
 
 
 def checks(name: str) -> list[Check]:
-    """All checks of one method, to run one by one: with pytest, `parametrize("check", checks("mine"), ids=str)`.
+    """All checks of one method, to run them separately: with pytest, `parametrize("check", checks("mine"), ids=str)`.
 
     >>> [str(check) for check in checks("irm")][-2:]
     ['irm-bfloat16', 'irm-bfloat16-at_work']
     """
     method = get(name)
-    # Enough for schedules to run through; without a warm-up (`at_work`) there is none.
+    # Methods with a warm-up get enough steps to complete it; with `at_work` there is none.
     cases: dict[str, Mapping[str, Any]] = {"": {"steps": 10 if method.at_work else 5}}
     if method.at_work:
         cases["at_work"] = {"steps": 5, **method.at_work}
@@ -58,17 +58,17 @@ def checks(name: str) -> list[Check]:
 
 
 def check_algorithm(name: str, *, verbose: bool = False) -> list[str]:
-    """Run the whole contract on a registered method, plug-ins included, on toy networks; takes some seconds.
+    """Run all checks on a registered method, plug-ins included, with toy networks; takes some seconds.
 
     Args:
         name: registered name.
         verbose: print a line per check.
 
     Returns:
-        The checks passed.
+        Names of the checks.
 
     Raises:
-        AssertionError: where one does not hold; the message says which and what to look at.
+        AssertionError: if a check fails; the message says which one and where to look.
         UserError: for an unknown name, or a plug-in that cannot be imported.
 
     Example:

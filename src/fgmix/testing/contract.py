@@ -1,6 +1,6 @@
-"""The contract of an algorithm, one property per function: name and settings in, an error where it does not hold.
+"""The contract of an algorithm, one property per function, which raises an error if the property does not hold.
 
-The docstring of each says what should hold; the error's sentence says what was found and where to look.
+The docstring states the property and is part of the error message; the rest says what was found and where to look.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fgmix.algorithms._base import FAMILIES
 from fgmix.errors import UserError
 from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 
-Settings = Mapping[str, Any]  # `steps`, the length of the run, is always among them
+Settings = Mapping[str, Any]  # always with `steps`, the length of the run
 
 
-# Of what the class declares
+# Checks of declarations
 
 
 def declarations(name: str, _: Settings) -> None:
@@ -44,7 +44,7 @@ def declarations(name: str, _: Settings) -> None:
     if method.paper is not None:
         _require(method.paper.startswith("https://"), f"`paper` should be a link, https://…. Found {method.paper!r}.")
     for fact in ("paper", "year"):
-        value = vars(method).get(fact)  # an inherited one is cited where it is declared
+        value = vars(method).get(fact)  # an inherited one is cited in the base class
         _require(value is None or str(value) in doc, f"Its docstring should give the {fact}, {value}: `help` shows it.")
     for settings in (method.at_work, *method.forms.values()):
         method.Config.of(**settings)
@@ -54,7 +54,7 @@ def declared_settings(name: str, _: Settings) -> None:
     """Every setting has one line of help, and its default is valid."""
     method, config = get(name), get(name).Config
     declared = config.fields()
-    # The method's own, or that of the method that it is wrapped around, whose settings keep their names.
+    # Of the method, or of the one it wraps, whose settings keep their names.
     domainbed_names = [getattr(cls, "domainbed_name", None) for cls in method.__mro__]
     for field in dataclasses.fields(config):  # type: ignore[arg-type]  # a dataclass by its __init_subclass__
         _require(field.name in declared, f"Declare `{field.name}` by `setting(…)` or `search(…)`.")
@@ -92,7 +92,7 @@ def number_of_batches(name: str, _: Settings) -> None:
     _refused(lambda: toy_algorithm(name).step(toy_batches(2)), "Override `update` or `objective`, not `step`.")
 
 
-# Of training, at the defaults, at work and in every form that the method declares
+# Checks of training, with the default settings, with `at_work` and with each of `forms`
 
 
 def training(name: str, settings: Settings) -> None:
@@ -208,11 +208,11 @@ OF_TRAINING = (
 )
 
 
-# What the properties are made of
+# Helpers
 
 
 def assert_same_state(a: Algorithm, b: Algorithm) -> None:
-    """All tensors of the two states are equal, bit for bit."""
+    """Require that all tensors of the two states are bit-identical."""
     left, right = _tensors(a), _tensors(b)
     _require(left.keys() == right.keys(), f"Only one of two states has {sorted(left.keys() ^ right.keys())}.")
     different = [key for key in left if not torch.equal(left[key], right[key])]
@@ -224,7 +224,7 @@ def assert_same_state(a: Algorithm, b: Algorithm) -> None:
 
 
 def through_bytes(state: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint does to a state: saved, and loaded with nothing but tensors and plain values allowed."""
+    """The state saved and loaded as in a checkpoint: only tensors and plain values are allowed."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     buffer.seek(0)
@@ -255,7 +255,7 @@ def _tensors(algorithm: Algorithm) -> dict[str, Tensor]:
 
 
 def _plain_attributes(algorithm: Algorithm) -> dict[str, object]:
-    """Fingerprints of all attributes of all modules that `state_dict()` does not hold."""
+    """Fingerprints of all attributes of all modules that are not in `state_dict()`."""
     internal = vars(nn.Module()).keys()
     found: Iterable[tuple[str, object]] = (
         (f"{path}.{key}" if path else key, value)
@@ -267,7 +267,7 @@ def _plain_attributes(algorithm: Algorithm) -> dict[str, object]:
 
 
 def _fingerprint(value: object) -> object:
-    """Equal for a value that has not changed: its content where that can be had, or which object it is."""
+    """A value that is equal if `value` has not changed: its pickle, or its id if it cannot be pickled."""
     try:
         return pickle.dumps(value)
     except Exception:  # lambdas, locks, classes defined in a function

@@ -20,10 +20,10 @@ def toy_algorithm(name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHA
     """A registered algorithm on the small CNN (or an MLP for arrays), always from the same initial weights.
 
     Args:
-        name: of the method.
+        name: registered name.
         n_domains: number of source domains.
         shape: (c, h, w) of images or (f,) of arrays.
-        settings: of the method; a learning rate and 10 steps suited to the toys unless given.
+        settings: of the method; lr is 1e-3 and steps 10 unless given.
 
     Example:
         >>> type(toy_algorithm("coral", gamma=2.0)).__name__
@@ -40,7 +40,7 @@ def toy_algorithm(name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHA
 def toy_batches(
     n_domains: int = 3, b: int = 8, shape: tuple[int, ...] = SHAPE, classes: int = CLASSES, seed: int = 0
 ) -> Batches:
-    """Random samples whose domains differ in mean and scale; every class in every domain where b allows it.
+    """Random samples whose domains differ in mean and scale; every domain has every class if b is large enough.
 
     Example:
         >>> [(tuple(x.shape), y.tolist()) for x, y in toy_batches(2, b=4, shape=(6,))]
@@ -57,7 +57,7 @@ def toy_batches(
 
 
 def run_steps(algorithm: Algorithm, batches: Batches, first: int, last: int) -> dict[str, Tensor]:
-    """Steps first, …, last − 1, each seeded by its number as the training loop does it; metrics of the last."""
+    """Run steps first, …, last − 1, each seeded by its number as in the training loop; returns the last metrics."""
     algorithm.train()
     metrics: dict[str, Tensor] = {}
     for step in range(first, last):

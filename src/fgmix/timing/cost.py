@@ -1,4 +1,4 @@
-"""The preset paper-cost: times per step of every method, noted where `fgmix report` finds them."""
+"""The preset paper-cost: times per step of every method, saved for `fgmix report`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fgmix.timing.step import SWA, measure_steps
 
 
 def measure_cost(bench: Mapping[str, Any], out: Path) -> None:
-    """Time a step of every method and note it in the folder, where `report` finds it; a second time measures anew."""
+    """Time a step of every method and save the times in the folder, for `report`; replaces earlier times."""
     costs = list(measure_steps(**bench))
     erm = next(each.milliseconds for each in costs if each.name == "erm")
-    # A method's ratio was measured with ERM by turns; its own milliseconds are of another minute than ERM's.
+    # A ratio is of alternating steps; milliseconds of different methods were measured minutes apart.
     milliseconds = [(each.name, erm * each.ratio) for each in costs]
     content = {
         "bench": dict(bench),

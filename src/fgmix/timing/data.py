@@ -1,8 +1,8 @@
-"""Images per second: our decoded cache and batched augmentation against DomainBed's way, file by file.
+"""Images per second: our decoded cache and batched augmentation against DomainBed's loading, file by file.
 
 Both sides run in this process with the same number of torch threads and read the same images in the same order, from
-memory: files and cache have been read before the first round, so no disk is measured. What is compared is work, not
-how many cores share it: DomainBed distributes its own over loader processes, ours over threads.
+memory: files and cache have been read before the first round, so disk speed is not measured. The work is compared, not
+its distribution over cores: DomainBed uses loader processes, fgmix threads.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ from fgmix.timing.turns import Turns, by_turns, check_rounds
 
 Work = Literal["train", "evaluate"]
 
-PHOTO = (500, 375)  # width and height: more than PACS's 227×227, less than what cameras give
+PHOTO = (500, 375)  # width and height: larger than PACS's 227×227, smaller than a camera's
 DOMAINS = 3
-EVALUATED = 256  # images of a round of evaluation, which is one batch of `evaluation.score`
+EVALUATED = 256  # images of a round of evaluation, which is one batch in a run
 THEIR_EVALUATION_BATCH = 64
 
 
 @dataclass(frozen=True)
 class Ways:
-    """Our way and DomainBed's to read the batches of the round with a given number.
+    """Our way and DomainBed's to load the batches of a round, by its number.
 
     Args:
-        host: the host's part of ours.
-        theirs: DomainBed's, as a whole.
+        host: the host's part of our way.
+        theirs: DomainBed's way.
     """
 
     host: Callable[[int], list[HostBatch]]
     theirs: Callable[[int], list[Batch]]
 
     def ours(self, number: int) -> list[Batch]:
-        """Both parts of ours."""
+        """Our way: the host's part and the rest."""
         return finish(self.host(number))
 
 
 @dataclass(frozen=True)
 class DataSpeed:
-    """How fast images are read.
+    """Speed of loading images.
 
     Args:
         work: "train" (augmented) or "evaluate" (clean).
-        image_size: side of the square that a network sees.
-        images: how many a round reads.
+        image_size: side of the network's input.
+        images: number of images in a round.
         turns: seconds of the rounds.
-        host_seconds: CPU seconds of each round, for the host's part of ours alone; a training GPU does the rest.
-        decoding: CPU seconds that building the cache takes per image, once.
+        host_seconds: CPU seconds of each round for the host's part of our way; a GPU would do the rest.
+        decoding: CPU seconds per image to build the cache, once.
     """
 
     work: Work
@@ -89,12 +89,12 @@ class DataSpeed:
 
     @property
     def host(self) -> float:
-        """Images per second and core of the host's part alone (crop and resize to bytes), median of the rounds."""
+        """Images per CPU second of the host's part alone (crop and resize to bytes), median of the rounds."""
         return self.images / statistics.median(self.host_seconds)
 
     @property
     def paid_after(self) -> float:
-        """Reads of an image after which the time saved exceeds that of decoding it; infinite where none is saved.
+        """Number of reads of an image after which the cache has saved the time to build it; infinite if it saves none.
 
         >>> turns = Turns(ours=(1.0, 1.0, 1.0), theirs=(3.0, 3.0, 3.0))
         >>> round(DataSpeed("train", 224, 100, turns, host_seconds=(0.5,), decoding=0.05).paid_after, 6)
@@ -113,15 +113,15 @@ def measure_data(
     rounds: int = 9,
     threads: int = 1,
 ) -> list[DataSpeed]:
-    """Measure the speed of reading for training and for evaluation, by turns; nothing is left on the disk.
+    """Measure the speed of loading for training and for evaluation, alternating; no files are left on disk.
 
     Args:
-        folder: images domain/class/image; synthetic photographs where none is given.
-        image_size: side of the square that a network sees.
-        images: how many of each domain, evenly spread over its files.
-        batch_size: samples per domain; a round of training reads a batch of every domain.
-        rounds: repeats.
-        threads: of torch, for both sides.
+        folder: images domain/class/image; None for synthetic photographs.
+        image_size: side of the network's input.
+        images: number of images of each domain, evenly spread over its files.
+        batch_size: samples per domain; a round of training loads a batch of every domain.
+        rounds: number of rounds.
+        threads: torch threads, on both sides.
     """
     check_rounds(rounds)
     for name, value in (("image_size", image_size), ("images", images), ("batch_size", batch_size)):
@@ -143,7 +143,7 @@ def measure_data(
 
 
 def training(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int, batch_size: int) -> Ways:
-    """Our way and theirs to read a training step: a batch of every domain, of the same images."""
+    """Both ways to load the batches of a training step, one per domain, with the same images."""
     pools = tuple(np.arange(len(domain)) for domain in domains)
     source = BatchSource(tuple(domains), UniformSampler(0, pools, batch_size), seed=0)
     transform = training_transform(image_size)
@@ -157,7 +157,7 @@ def training(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: 
 
 
 def evaluation(domains: Sequence[Domain], files: Sequence[ImageFile], image_size: int) -> Ways:
-    """Our way and theirs to read clean images of the first domain, each in batches of its own size."""
+    """Both ways to load clean images of the first domain, each with its own batch size."""
     domain, dataset = domains[0], ImageFiles(samples_of(files)[0], evaluation_transform(image_size))
     indices = np.arange(EVALUATED) % len(domain)
     parts = [indices[start : start + THEIR_EVALUATION_BATCH] for start in range(0, EVALUATED, THEIR_EVALUATION_BATCH)]
@@ -165,7 +165,7 @@ def evaluation(domains: Sequence[Domain], files: Sequence[ImageFile], image_size
 
 
 def cached_domains(files: Sequence[ImageFile], image_size: int) -> list[Domain]:
-    """The files as domains over the decoded cache, which is made if it is not there."""
+    """The files as domains on the decoded cache, which is built if missing."""
     cached = decoded_images([file.path for file in files], image_size, progress=False)
     domains, start = [], 0
     for samples, (name, _) in zip(samples_of(files), groupby(files, lambda file: file.domain)):
@@ -176,7 +176,7 @@ def cached_domains(files: Sequence[ImageFile], image_size: int) -> list[Domain]:
 
 
 def spread(files: Sequence[ImageFile], per_domain: int) -> list[ImageFile]:
-    """At most `per_domain` files of each domain, evenly spread over them: classes come one after the other."""
+    """At most `per_domain` files of each domain, evenly spread, since files are sorted by class."""
     chosen: list[ImageFile] = []
     for _, group in groupby(files, lambda file: file.domain):
         members = list(group)
@@ -197,14 +197,14 @@ def make_photos(root: Path, per_domain: int) -> Path:
 
 
 def photograph(rng: np.random.Generator, width: int, height: int) -> Image.Image:
-    """Noise with amplitudes of 1/f, as photographs have: decoding it takes as long as decoding them.
+    """Noise with a 1/f amplitude spectrum, as in photographs, so that decoding takes as long.
 
     White noise would take longer, smooth shapes less time.
     """
     f = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
-    f[0, 0] = np.inf  # no constant part: the mean is set below
+    f[0, 0] = np.inf  # no constant component: the mean is set below
     grey, *tints = np.fft.irfft2(np.fft.rfft2(rng.normal(size=(4, height, width))) / f, s=(height, width))
-    planes = np.stack([grey + 0.3 * tint for tint in tints], axis=-1)  # colours that mostly rise and fall together
+    planes = np.stack([grey + 0.3 * tint for tint in tints], axis=-1)  # correlated colours
     return Image.fromarray(np.clip(128 + 50 * planes / planes.std(), 0, 255).astype(np.uint8))
 
 
@@ -234,7 +234,7 @@ def samples_of(files: Sequence[ImageFile]) -> list[list[tuple[Path, int]]]:
 
 @contextmanager
 def cache_at(folder: Path) -> Iterator[None]:
-    """Within the block, decoded images are kept in `folder`: a measurement must neither find a cache nor leave one."""
+    """Use `folder` as the cache within the block: a measurement must neither find a cache nor leave one."""
     before = os.environ.get("FGMIX_CACHE")
     os.environ["FGMIX_CACHE"] = str(folder)
     try:

@@ -1,13 +1,13 @@
-"""Evaluations per second: the raw and the averaged model in one pass over the data, against a pass for each.
+"""Time of an evaluation: the raw and the averaged model in one pass over the data, against a pass for each.
 
-All ways score the same two models on the same images in this process. Seconds are those of computing, of all threads
-together: what is compared is work, not how many cores share it.
+All ways evaluate the same two models on the same images in this process. Times are CPU seconds, summed over threads:
+the work is compared, not its distribution over cores.
 
     ours          one pass; images from the decoded cache, prepared ahead; sums stay on the device
     two passes    a pass per model over the same cache, batch by batch; sums fetched with every batch
     DomainBed     a pass per model; every file decoded every time, batches of 64; sums fetched with every batch
 
-Where a GPU computes the logits, it does so beside the CPU, which prepares images: hence a network that costs nothing.
+The default network is trivial: a GPU would compute the logits while the CPU prepares images.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from fgmix.timing.per_image import ImageFiles, evaluation_transform, read
 from fgmix.timing.turns import Turns, by_turns, check_rounds
 
 Found = dict[str, list[tuple[float, float]]]  # accuracy and loss of each domain, by model
-GLANCE = 32  # pixels: the network that costs nothing sees every 32nd row and column
+GLANCE = 32  # pixels: the trivial network uses every 32nd row and column
 
 
 @dataclass(frozen=True)
 class EvaluationSpeed:
-    """How long an evaluation takes.
+    """Time of an evaluation.
 
     Args:
-        image_size: side of the square that a network sees.
-        images: how many an evaluation scores, each by two models.
-        against: CPU seconds of ours beside each other way's, by its name.
+        image_size: side of the network's input.
+        images: number of images in an evaluation, each predicted by two models.
+        against: CPU seconds of ours and of another way, by the name of the other way.
     """
 
     image_size: int
@@ -57,7 +57,7 @@ class EvaluationSpeed:
 
     @property
     def ours(self) -> float:
-        """Images per second and core, median of all rounds."""
+        """Images per CPU second, median of all rounds."""
         return self.images / statistics.median(second for turns in self.against.values() for second in turns.ours)
 
 
@@ -69,14 +69,14 @@ def measure_evaluation(
     backbone: str | None = None,
     rounds: int = 9,
 ) -> EvaluationSpeed:
-    """Measure one evaluation of a raw and an averaged model, by turns; nothing is left on the disk.
+    """Measure one evaluation of a raw and an averaged model in each way, alternating; no files are left on disk.
 
     Args:
-        folder: images domain/class/image; synthetic photographs where none is given.
-        image_size: side of the square that a network sees.
-        images: how many of each domain, evenly spread over its files.
-        backbone: network with random weights; None for one that costs nothing.
-        rounds: repeats.
+        folder: images domain/class/image; None for synthetic photographs.
+        image_size: side of the network's input.
+        images: number of images of each domain, evenly spread over its files.
+        backbone: network with random weights; None for a trivial one.
+        rounds: number of rounds.
     """
     check_rounds(rounds)
     for name, value in (("image_size", image_size), ("images", images)):
@@ -99,7 +99,7 @@ Way = Callable[[Mapping[str, Predict]], Found]
 
 
 def in_one_pass(domains: Sequence[Domain], classes: int) -> Way:
-    """As a run evaluates."""
+    """One pass for both models, as in a run."""
     parts = [Part(domain, np.arange(len(domain))) for domain in domains]
 
     def way(models: Mapping[str, Predict]) -> Found:
@@ -121,7 +121,7 @@ def in_two_passes(domains: Sequence[Domain]) -> Way:
 
 
 def from_files(files: Sequence[ImageFile], image_size: int) -> Way:
-    """A pass for each model over the files, as DomainBed evaluates two of its algorithms."""
+    """A pass for each model over the files, as DomainBed would evaluate two algorithms."""
     datasets = [ImageFiles(samples, evaluation_transform(image_size)) for samples in samples_of(files)]
 
     def batches(dataset: ImageFiles) -> list[Batch]:
@@ -163,7 +163,7 @@ def _algorithm(backbone: str | None, image_size: int, classes: int) -> Algorithm
 
 
 def _models(algorithm: Algorithm) -> dict[str, Predict]:
-    """The raw model, and an average with weights of its own."""
+    """The raw model, and an average with its own copy of the weights."""
     average = RunningMean(algorithm, start=1)
     average.update(algorithm, 1)
     return {"raw": algorithm.predict, "swa": with_tensors(algorithm, average.average())}

@@ -1,7 +1,7 @@
-"""FGMix's policy step as its equations stand, nothing factored: the twin that tests and `fgmix bench` compare with.
+"""A literal implementation of FGMix's policy step, for comparison in tests and `fgmix bench`.
 
-Gradients are materialised, pairs concatenated, directions drawn in all P coordinates of the classifier. Slow by
-intention: nothing here may call the fast parts.
+Gradients are materialised, pairs concatenated, directions sampled in all P coordinates of the classifier. Slow on
+purpose: nothing here may call the fast implementation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.optim import Adam
 
 
 def gradients_by_loop(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
-    """g_i = ∂l(y_i, h_φ(z_i))/∂φ (m, P), one backward pass an instance."""
+    """g_i = ∂l(y_i, h_φ(z_i))/∂φ (m, P), one backward pass per sample."""
     rows = []
     for z_i, y_i in zip(z.detach(), y):
         loss = cross_entropy(classifier(z_i.unsqueeze(0)), y_i.unsqueeze(0))
@@ -58,11 +58,11 @@ def flat_loss_along(classifier: nn.Module, z_mix: Tensor, y: Tensor, gamma: floa
 
 
 class LiteralPolicy(nn.Module):
-    """A_ω, λ and d with their losses and updates, written out.
+    """A_ω, λ and the discriminator d with their losses and updates.
 
     Args:
         P: number of parameters of the classifier.
-        code_size: d.
+        code_size: size of the codes.
         lam, gamma, alpha, lr: as in `FGMix`.
     """
 
@@ -78,7 +78,7 @@ class LiteralPolicy(nn.Module):
         self.discriminator_optimizer = Adam(self.d.parameters(), lr=lr, fused=True)
 
     def mix(self, classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
-        """Mixed codes (n, d) of tuples z (n, k, d) of classes y (n,)."""
+        """Mixed codes (n, d) of tuples z (n, k, d) with classes y (n,)."""
         n, k, _ = z.shape
         g = gradients_by_func(classifier, z.flatten(0, 1), y.repeat_interleave(k)).view(n, k, -1)
         a = torch.softmax(pair_scores(self.A, g), 1)
@@ -97,7 +97,7 @@ class LiteralPolicy(nn.Module):
         return flat, adv, policy, discriminator
 
     def step(self, classifier: nn.Module, z: Tensor, y: Tensor, directions: int, z_prior: Tensor) -> None:
-        """One update of both from tuples z (n, k, d) of classes y (n,); no update sees the other's new parameters."""
+        """One simultaneous update of policy and discriminator, from tuples z (n, k, d) with classes y (n,)."""
         P = sum(p.numel() for p in classifier.parameters())
         *_, policy, discriminator = self.losses(
             classifier, self.mix(classifier, z, y), y, torch.randn(directions, P), z_prior

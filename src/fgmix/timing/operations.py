@@ -1,4 +1,4 @@
-"""Floating-point operations of a step: what the methods declare as their cost, the same on every machine."""
+"""Floating-point operations of a step: the `cost` that methods declare, the same on every machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fgmix.timing.step import _batches, _build, _channels_last
 
-STEPS = 6  # a whole number of turns of the methods that move an adversary in some steps: 2 and 3
+STEPS = 6  # a multiple of the periods, 2 and 3, of methods that update an adversary in some steps
 
 
 def relative_operations(name: str, *, backbone: str = "resnet18", image_size: int = 64, batch_size: int = 8) -> float:
-    """Operations of a step of a method over those of ERM's: 3 domains, 7 classes, all parts at work, a mean of 6 steps.
+    """Operations of a step relative to ERM: 3 domains, 7 classes, all parts active (`at_work`), mean of 6 steps.
 
-    Counted are convolutions and matrix products, forward and backward. The ratio hardly depends on the backbone, the
-    size of the images or the batch; a time also has what is not counted, such as the optimiser's work and waiting.
+    Convolutions and matrix products are counted, forward and backward. The ratio hardly depends on the backbone, the
+    image size or the batch size. Times include what is not counted, such as the optimiser and waiting.
 
     Args:
         name: registered name.

@@ -1,7 +1,7 @@
-"""Images read DomainBed's way: each file opened, decoded and transformed by itself, every time it is read.
+"""Images loaded as in DomainBed: each file is opened, decoded and transformed every time it is read.
 
-The reference that `fgmix bench data` compares with: Pillow, torchvision's transforms (the first version, which
-DomainBed uses) and torch's DataLoader. Nothing here may call our cache or our augmentation.
+The reference of `fgmix bench data`: Pillow, torchvision's transforms (the first version, which DomainBed uses) and
+torch's DataLoader. Nothing here may use our cache or our augmentation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read(dataset: ImageFiles, batches: Sequence[Indices]) -> list[tuple[Tensor, 
 
 
 def training_transform(size: int) -> Transform:
-    """What DomainBed does to the images of source domains."""
+    """DomainBed's augmentation of source domains."""
     ensure_torchvision()
     from torchvision import transforms
 
@@ -63,7 +63,7 @@ def training_transform(size: int) -> Transform:
 
 
 def evaluation_transform(size: int) -> Transform:
-    """What DomainBed does to the images of the test domain."""
+    """DomainBed's preprocessing of the test domain."""
     ensure_torchvision()
     from torchvision import transforms
 

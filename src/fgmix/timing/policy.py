@@ -1,7 +1,7 @@
-"""FGMix's policy step, factored against literal: time as a ratio in one process, memory as peaks of two processes.
+"""FGMix's policy step against a literal implementation: times in one process, peak memory in separate processes.
 
-A policy step is everything that ω, λ and d need once the codes of a batch are there: tuples, per-instance gradients,
-scores, weights, L_flat over 100 directions, both losses, both Adam updates.
+A policy step is everything that updates ω, λ and d, given the codes of a batch: tuples, per-sample gradients, scores,
+weights, L_flat over 100 directions, both losses, both Adam updates.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fgmix.timing.literal import LiteralPolicy
 
 PER_DOMAIN = 32
 DIRECTIONS = 100
-CLASSES_IN_BATCH = 7  # as the class-aware sampler does it: a batch from 345 classes would share none
+CLASSES_IN_BATCH = 7  # as with the class-aware sampler: with 345 classes, domains would share none in a batch
 
 
 @dataclass(frozen=True)
 class Size:
-    """d, C and k of a policy step."""
+    """d, C and k of a policy step: code size, number of classes, number of domains."""
 
     code_size: int
     n_classes: int
@@ -41,7 +41,7 @@ SIZES = (Size(2048, 7, 3), Size(2048, 65, 3), Size(2048, 345, 5))
 
 @dataclass(frozen=True)
 class PolicyCost:
-    """Medians of a policy step in milliseconds, and megabytes that it adds at its peak."""
+    """Median milliseconds and peak memory in megabytes of a policy step."""
 
     size: Size
     fast: float
@@ -59,15 +59,15 @@ class PolicyCost:
 
 
 def measure_policy(sizes: Sequence[Size] = SIZES, *, rounds: int = 5, memory: bool = True) -> list[PolicyCost]:
-    """Time and memory of the factored policy step beside the literal one.
+    """Time and memory of FGMix's policy step and of the literal one.
 
-    The two are timed by turns, `rounds` times after a warm-up, in this process. The literal step at 345 classes takes
-    10 GB; leave that size out where there is less.
+    The two are timed alternately, `rounds` times after a warm-up, in this process. The literal step with 345 classes
+    needs 10 GB; leave that size out on a machine with less.
 
     Args:
         sizes: which sizes.
-        rounds: repeats behind a median.
-        memory: measure peaks too, in a process for each size and kind; zero where not.
+        rounds: number of rounds.
+        memory: also measure the peak memory, in a process for each size and kind; else it is 0.
     """
     costs = []
     for size in sizes:
@@ -79,14 +79,14 @@ def measure_policy(sizes: Sequence[Size] = SIZES, *, rounds: int = 5, memory: bo
             for kind, step in steps.items():
                 times[kind].append(_seconds(step))
         fast, literal = (1000 * statistics.median(times[kind]) for kind in ("fast", "literal"))
-        del steps, step  # the optimisers' states of one size would count against the next
+        del steps, step  # free the memory before the next size
         peaks = [peak_memory(kind, size) if memory else 0.0 for kind in ("fast", "literal")]
         costs.append(PolicyCost(size, fast, literal, *peaks))
     return costs
 
 
 def policy_step(kind: str, size: Size) -> Callable[[], None]:
-    """A function that does one policy step, "fast" or "literal", on the codes of one batch."""
+    """A function that runs one policy step, "fast" or "literal", on the codes of one batch."""
     torch.manual_seed(0)
     z, y, domains = _batch(size)
     classifier = nn.Linear(size.code_size, size.n_classes)
@@ -110,9 +110,9 @@ def policy_step(kind: str, size: Size) -> Callable[[], None]:
 
 
 def peak_memory(kind: str, size: Size) -> float:
-    """Megabytes that two policy steps add to the peak of a fresh process: policy, optimiser's state and all.
+    """Megabytes that two policy steps add to the peak memory of a new process, with policy and optimiser state.
 
-    The process first imports everything and makes a step of the smallest size, so that what remains is the policy's.
+    The process first imports everything and runs a very small step, which are not counted.
     """
     code = f"from fgmix.timing.policy import Size, print_peak; print_peak({kind!r}, {size!r})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -120,19 +120,19 @@ def peak_memory(kind: str, size: Size) -> float:
 
 
 def print_peak(kind: str, size: Size) -> None:
-    """What `peak_memory` runs in its process."""
+    """Run in the process of `peak_memory`."""
     policy_step(kind, Size(8, 2, 2))()
     before = _peak()
     step = policy_step(kind, size)
     step()
-    step()  # the first one made the optimiser's state; only the second one finds it beside everything else
+    step()  # the peak is in the second: the first creates the optimiser's state
     print(_peak() - before)
 
 
 def _peak() -> float:
-    """Peak resident megabytes of this process so far.
+    """Peak resident memory of this process in megabytes.
 
-    From the kernel's own count where there is one: `ru_maxrss` starts at the size of the process that started this one.
+    From /proc if it exists: `ru_maxrss` starts at the size of the parent process.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -143,7 +143,7 @@ def _peak() -> float:
 
 
 def _batch(size: Size) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes as after a ReLU and a pool, classes, domain ids."""
+    """Codes (non-negative, as after a ReLU), classes, domain ids."""
     n = size.n_domains * PER_DOMAIN
     z = torch.randn(n, size.code_size).relu()
     y = torch.arange(n) % min(size.n_classes, CLASSES_IN_BATCH)

@@ -1,4 +1,4 @@
-"""Cost of a training step of every method, as a ratio to ERM's in the same process."""
+"""Time of a training step of every method, relative to ERM in the same process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fgmix.runs.averaging import RunningMean
 from fgmix.sweeps.presets import AVERAGED
 from fgmix.timing.turns import check_rounds
 
-SWA = " + swa"  # after a method's name: its step and the running mean's update
+SWA = " + swa"  # suffix of a method's name: its step and the update of the running mean
 
 Step = Callable[[Batches], object]
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Time of a step over ERM's: median and quartiles of the rounds."""
+    """Time of a step relative to ERM: median and quartiles of the rounds; median milliseconds of the step."""
 
     name: str
     ratio: float
@@ -45,21 +45,21 @@ def measure_steps(
     rounds: int = 15,
     cpu_time: bool = False,
 ) -> Iterator[StepCost]:
-    """Time one step of each method and one of ERM by turns, `rounds` times; the ratio is the median of the rounds'.
+    """Time one step of each method and one of ERM alternately, `rounds` times; the ratio is the median over rounds.
 
-    A method's cost is given as soon as it is measured: all of them take minutes.
+    A method's cost is yielded as soon as it is measured: all of them take minutes.
 
     Args:
-        algorithms: names (all registered ones, the forms they declare and `AVERAGED`, by default). "metamixup (exact)"
-            is metamixup's form `exact`; a name that ends in " + swa" averages its weights.
+        algorithms: names; by default all registered ones, their `forms` and `AVERAGED`. "metamixup (exact)" is the form
+            `exact` of metamixup; a name that ends in " + swa" averages its weights.
         backbone: the network.
-        image_size: side of the images, which are noise: a step's time does not depend on what they show.
+        image_size: side of the images, which are noise: the time does not depend on their content.
         batch_size: samples per domain.
-        n_domains: source domains.
-        n_classes: classes.
-        rounds: repeats.
-        cpu_time: count the seconds that cores compute for this process, which other processes hardly change, in the
-            place of those that pass; with one thread they are the same on an idle machine.
+        n_domains: number of source domains.
+        n_classes: number of classes.
+        rounds: number of rounds.
+        cpu_time: measure CPU time of this process, which other processes hardly change, instead of wall-clock time;
+            with one thread they are equal on an idle machine.
     """
     clock = time.process_time if cpu_time else time.perf_counter
     check_rounds(rounds)
@@ -76,8 +76,8 @@ def measure_steps(
 
 
 def _cost(name: str, times: list[tuple[float, float]]) -> StepCost:
-    """From seconds of ERM and the method by turns, ERM first and last."""
-    # A step over the mean of ERM's before and after it: a machine that slows down for a while slows all three.
+    """The cost from alternating seconds of ERM and the method, ERM first and last."""
+    # Relative to the mean of ERM's steps before and after: a temporary slowdown of the machine affects all three.
     ratios = [2 * method / (before + after) for (before, method), (after, _) in pairwise(times)]
     low, ratio, high = statistics.quantiles(ratios, n=4)
     return StepCost(name, ratio, low, high, 1000 * statistics.median(method for _, method in times[:-1]))
@@ -99,7 +99,7 @@ def _forms() -> dict[str, tuple[str, Mapping[str, Any]]]:
 
 
 def _step(name: str, algorithm: Algorithm) -> Step:
-    """What a step of the named method is: the algorithm's own, and the update of the average if there is one."""
+    """The step of the named method: the algorithm's, and the update of the average if there is one."""
     if not name.endswith(SWA):
         return algorithm.step
     mean = RunningMean(algorithm, start=1)
@@ -112,7 +112,7 @@ def _step(name: str, algorithm: Algorithm) -> Step:
 
 
 def _channels_last(backbone: str) -> bool:
-    """As runs have it."""
+    """Whether images are channels-last, as by default in runs."""
     return backbone not in ("small_cnn", "mnist_cnn")
 
 

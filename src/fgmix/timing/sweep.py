@@ -1,7 +1,7 @@
-"""Runs per minute: warm workers against a fresh process for every run, which is DomainBed's way.
+"""Runs per minute: warm workers against a new process for every run, as in DomainBed.
 
-The same runs by the same function with the same number of processes at a time and of threads in each: only what a
-process loads before its first step differs. That is a cost per run, so it weighs the more the shorter the runs are.
+Both execute the same runs with the same function, number of parallel processes and threads per process: only the
+start-up of a process before its first step differs. It is a cost per run, which matters most for short runs.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ START = "import sys; from fgmix.timing import sweep; getattr(sweep, sys.argv[1])
 
 @dataclass(frozen=True)
 class SweepSpeed:
-    """How fast small runs end.
+    """Speed of a sweep of small runs.
 
     Args:
-        runs: how many a sweep has.
+        runs: number of runs in the sweep.
         turns: seconds of a whole sweep in each round; ours includes the start of the workers.
-        cold_start: seconds until a fresh process has torch, the package and the data.
+        cold_start: seconds in which a new process imports torch and the package, and loads the data.
     """
 
     runs: int
@@ -66,22 +66,22 @@ def measure_sweep(
     workers: int = 2,
     rounds: int = 3,
 ) -> SweepSpeed:
-    """Time a sweep of `runs` small runs on warm workers and on a process for each, by turns.
+    """Time a sweep of `runs` small runs alternately on warm workers and in a process for each run.
 
     Args:
         dataset: name or path.
         algorithm: a registered name.
-        runs: how many.
-        steps: of each, with one evaluation at the end.
-        workers: processes at a time, on both sides.
-        rounds: repeats.
+        runs: number of runs.
+        steps: steps of each run, with one evaluation at the end.
+        workers: parallel processes, on both sides.
+        rounds: number of rounds.
     """
     check_rounds(rounds)
     for name, value in (("runs", runs), ("workers", workers)):
         if value < 1:
             raise bad_value(name, "a positive integer", value)
     planned = small_runs(dataset, algorithm, runs, steps)
-    threads = max(1, torch.get_num_threads() // workers)  # as `run_local` shares them out
+    threads = max(1, torch.get_num_threads() // workers)  # as in `run_local`
 
     def warm(_: int) -> None:
         with TemporaryDirectory() as out:
@@ -98,7 +98,7 @@ def measure_sweep(
 
 
 def small_runs(dataset: str, algorithm: str, runs: int, steps: int) -> list[PlannedRun]:
-    """The first `runs` of a sweep with the defaults, over as many trials as that takes."""
+    """The first `runs` runs of a sweep with the default settings, over as many trials as needed."""
     domains = len(load(dataset).domains)
     sweep = Sweep(
         datasets=(dataset,), algorithms=(algorithm,), trials=-(-runs // domains), hparams=1, common={"steps": steps}
@@ -107,7 +107,7 @@ def small_runs(dataset: str, algorithm: str, runs: int, steps: int) -> list[Plan
 
 
 def one_process_each(runs: Sequence[PlannedRun], out: Path, *, workers: int, threads: int) -> None:
-    """Execute every run in a process of its own, `workers` of them at a time."""
+    """Execute every run in its own process, `workers` of them at a time."""
 
     def start(run: PlannedRun) -> None:
         _process("run_alone", run.name, json.dumps(run.spec.as_dict()), str(out), str(threads))
@@ -117,25 +117,25 @@ def one_process_each(runs: Sequence[PlannedRun], out: Path, *, workers: int, thr
 
 
 def cold_start(dataset: str) -> float:
-    """Seconds of a process that gets ready for a run and ends."""
+    """Seconds of a process that prepares for a run and ends."""
     started = time.perf_counter()
     _process("get_ready", dataset)
     return time.perf_counter() - started
 
 
 def get_ready(dataset: str) -> None:
-    """What `cold_start` runs in its process: the imports above, and the data."""
+    """Run in the process of `cold_start`: load the data, after the imports above."""
     load(dataset)
 
 
 def run_alone(name: str, spec: str, out: str, threads: str) -> None:
-    """What `one_process_each` runs in its processes."""
+    """Run in the processes of `one_process_each`."""
     torch.set_num_threads(int(threads))
     execute(PlannedRun(name, RunSpec.from_dict(json.loads(spec))), out, "cpu")
 
 
 def require_done(runs: Sequence[PlannedRun], out: Path) -> None:
-    """A sweep whose runs fail would be a fast one."""
+    """Raise an error if runs failed, which would make a sweep look fast."""
     missing = [run.name for run in runs if not RunFolder(out / run.name).is_done]
     if missing:
         reason = f" ({read_error(out / missing[0])})" if has_failed(out / missing[0]) else ""

@@ -1,4 +1,4 @@
-"""Two ways of doing the same work, timed by turns in one process."""
+"""Time two ways of doing the same work alternately in one process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fgmix.errors import bad_value
 
-Way = Callable[[int], object]  # does the work of the round with this number
+Way = Callable[[int], object]  # does the work of a round, by its number
 
 
 @dataclass(frozen=True)
@@ -26,30 +26,30 @@ class Turns:
 
     @property
     def ratio(self) -> float:
-        """How many times faster ours is: the median of the rounds' ratios."""
+        """How many times faster ours is: median over rounds."""
         return statistics.median(self._ratios)
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """The lower and the upper quartile of the rounds' ratios."""
+        """Lower and upper quartile of the ratio over rounds."""
         low, _, high = statistics.quantiles(self._ratios, n=4)
         return low, high
 
     @property
     def _ratios(self) -> list[float]:
-        # Neighbours in time: a machine that slows down for a while slows both.
+        # By round: a temporary slowdown of the machine affects both.
         return [theirs / ours for ours, theirs in zip(self.ours, self.theirs)]
 
 
 def by_turns(ours: Way, theirs: Way, rounds: int, clock: Callable[[], float] | None = None) -> Turns:
-    """Time both ways `rounds` times; who goes first changes from round to round.
+    """Time both ways `rounds` times; the order alternates.
 
     Args:
         ours: our way.
-        theirs: the other.
-        rounds: repeats.
-        clock: seconds; `time.perf_counter` unless given. `time.process_time` counts those that cores compute for this
-            process, which other processes hardly change.
+        theirs: the other way.
+        rounds: number of rounds.
+        clock: in seconds; None for `time.perf_counter`. `time.process_time` is the CPU time of this process, which
+            other processes hardly change.
     """
     clock = clock or time.perf_counter
     check_rounds(rounds)
@@ -64,6 +64,6 @@ def by_turns(ours: Way, theirs: Way, rounds: int, clock: Callable[[], float] | N
 
 
 def check_rounds(rounds: int) -> None:
-    """Refuse what has no quartiles before anything is prepared for it."""
+    """Raise an error for too few rounds to have quartiles."""
     if rounds < 3:
         raise bad_value("rounds", "at least 3, which quartiles need", rounds)

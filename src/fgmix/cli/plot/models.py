@@ -1,4 +1,4 @@
-"""Figures of trained models: runs are opened with their weights and their dataset."""
+"""Figures of trained models, from the weights and the dataset of runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Weights:
-    """Which weights of a run are looked at, and the seed of what is drawn to do so."""
+    """Which weights of a run are analysed, and the seed of the random draws."""
 
     which: Literal["last", "best"] = declare(
         "last", help="weights after the last or at the selected step", group="Weights"
@@ -203,7 +203,7 @@ def shift(
 
 
 def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
-    """The runs, with the dataset that they share loaded once."""
+    """The opened runs; their common dataset is loaded once."""
     from fgmix.runs.opening import open_run
 
     how = Opening(**opening)
@@ -224,7 +224,7 @@ def _by_test_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
 
 
 def _named(kind: str, runs: list[OpenedRun]) -> str:
-    """The name of a figure: a run's own, or the dataset, test domains, methods and trials of several."""
+    """The name of a figure: that of a single run, or dataset, test domains, methods and trials of several."""
     if len(runs) == 1:
         return f"{kind}-{runs[0].folder.resolve().name}"
     domains = dict.fromkeys(name for run in runs for name in run.test_domains)
@@ -235,6 +235,6 @@ def _named(kind: str, runs: list[OpenedRun]) -> str:
 
 
 def _few(names: Iterable[str]) -> str:
-    """Names, or how many there are where a file's name would be too long."""
+    """All names, or of more than six the first, the last and their number, to keep file names short."""
     found = list(names)
     return " ".join(found) if len(found) <= 6 else f"{found[0]} to {found[-1]}, {len(found)}"

@@ -1,4 +1,4 @@
-"""Figures of results, from records alone: no weights are read."""
+"""Figures from records alone: no weights are read."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def ablation(
     from fgmix.analysis.results import variant_ablation, with_variants
 
     found = _selected(folders, selection, from_domainbed)
-    nothing = [(name, "") for name in found.domains]  # where none has a variant, the first says so
+    nothing = [(name, "") for name in found.domains]  # without variants, the first raises an error
     for dataset, origin in with_variants(found) or nothing:
         arrays = variant_ablation(found, dataset, origin=origin, published=published)
         finish(arrays, out, f"ablation-{slug(f'{dataset} {origin}')}")
@@ -137,7 +137,7 @@ def _rule(name: str) -> Any:
 
 
 def _collected(folders: list[Path] | None, from_domainbed: list[Path] | None = None) -> Results:
-    """The results in one folder or several; what was skipped is named."""
+    """The results in one folder or several; notes on skipped runs are printed."""
     from fgmix.results.origins import collect_all
 
     results = collect_all(folders or (), from_domainbed or ())

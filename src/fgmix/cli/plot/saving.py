@@ -1,4 +1,4 @@
-"""How `fgmix plot` ends: the figure as PNG, PDF and the arrays behind it."""
+"""Save a figure of `fgmix plot` as PNG and PDF, with the arrays behind it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fg
 
     Example: fgmix plot redraw figures/flatness.npz
     """
-    from fgmix.analysis.arrays import load_arrays
+    from fgmix.analysis.arrays_file import load_arrays
 
     for file in files:
         finish(load_arrays(file), file.parent, file.stem)
 
 
 def finish(arrays: Any, out: Path, name: str) -> None:
-    """Draw, save, and say where, and what the figure decides."""
+    """Draw and save a figure; print its files and its claims."""
     from fgmix.analysis.claims import claims
     from fgmix.analysis.resumable import remove_partial
     from fgmix.plots.draw import draw
@@ -46,8 +46,8 @@ def finish_rows(rows: list[Any], out: Path, name: str) -> None:
 
 
 def _replaces(file: Path, arrays: Any) -> bool:
-    """Whether a file holds the arrays of another figure."""
-    from fgmix.analysis.arrays import load_arrays, same_arrays
+    """Whether a file exists and contains other arrays."""
+    from fgmix.analysis.arrays_file import load_arrays, same_arrays
 
     try:
         return file.exists() and not same_arrays(load_arrays(file), arrays)
@@ -56,5 +56,5 @@ def _replaces(file: Path, arrays: Any) -> bool:
 
 
 def slug(text: str) -> str:
-    """Words of a title, as part of a file's name."""
+    """A title as part of a file name."""
     return "-".join("".join(c if c.isalnum() else " " for c in text).split())

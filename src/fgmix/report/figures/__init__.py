@@ -1,4 +1,4 @@
-"""Arrays of any figure as a chart of the page, one kind per file; names, colours and markers as in the PDF."""
+"""Charts of the page from the arrays of figures, one kind per file; names, colours and markers as in the PDF."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def ablation(id: str, arrays: kinds.Ablation, command: str) -> Chart:
         for c, (column, (low, high)) in enumerate(zip(arrays.columns, same_span(arrays.value, arrays.spread)))
     ]
     paper = "Pale: the paper." if arrays.published.any() else ""
-    caption = " ".join(filter(None, (arrays.about, "All axes have the same length in points.", paper)))
+    caption = " ".join(filter(None, (arrays.about, "All axes span the same number of percentage points.", paper)))
     return Chart(id, f"Ablation: {arrays.title}", caption, panels, None, command, columns=min(3, len(panels)))
 
 

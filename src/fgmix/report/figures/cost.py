@@ -1,4 +1,4 @@
-"""Time of a step relative to ERM's."""
+"""Time of a step relative to ERM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fgmix.results.rounding import ratio_text
 
 
 def cost(id: str, arrays: kinds.Cost, command: str) -> Chart:
-    """A bar for each method with its value, the most expensive last, and the paper's mark with its value below it."""
+    """A bar for each method with its value, the most expensive last; below it, the paper's value, if any."""
     order = np.argsort(arrays.value[:, 0], kind="stable")
     ours, theirs = arrays.value[order].T
     labels = [str(label) for label in arrays.rows[order]]

@@ -15,7 +15,7 @@ from fgmix.report.figures.shared import ink, row_title, with_points
 
 
 def flatness(id: str, rows: Sequence[kinds.Flatness], command: str) -> Chart:
-    """A row for each test domain: all directions of each method in grey, their mean in colour, then all means."""
+    """A row for each test domain: a panel for each method (directions grey, their mean in colour), then all means."""
     panels = [panel for arrays in rows for panel in _row(arrays, several=len(rows) > 1)]
     caption = [flatness_note(rows), *claims(kinds.Rows.of(rows))]
     columns = len(rows[0].methods) + 1

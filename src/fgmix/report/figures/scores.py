@@ -10,7 +10,7 @@ from fgmix.report.charts import Axis, Chart, Panel, Points
 
 
 def scores(id: str, arrays: kinds.Scores, command: str) -> Chart:
-    """A cloud of pairs for each pair of domains, all on the same axes."""
+    """A scatter plot for each pair of domains, all on the same axes."""
     colour = method_look("fgmix").colour
     x = Axis(f"Cosine of {arrays.inputs}", None, *common_range(arrays.cosine))
     y = Axis("A_ω", None, *common_range(arrays.score))

@@ -11,7 +11,7 @@ from fgmix.results.rounding import DASH, accuracy_text
 
 
 def sensitivity(id: str, arrays: kinds.Sensitivity, command: str) -> Chart:
-    """A heat map of the table's rows and columns."""
+    """A heat map with a cell for each combination."""
     name, _, _ = str(arrays.columns[0]).partition(" = ")
     heads = [str(column).removeprefix(f"{name} = ") for column in arrays.columns]
     text = [

@@ -34,7 +34,7 @@ def with_points(
 def grid(
     value: Floats, text: Sequence[Sequence[str]], low: float, high: float, written: Sequence[Sequence[str]]
 ) -> Cells:
-    """A heat map of a table's cells."""
+    """A heat map of a matrix."""
     rows, columns = value.shape
     return Cells(range(columns), range(rows), value, text, low, max(high, low + 1e-6), written=written)
 
@@ -45,7 +45,7 @@ def names_axis(names: Sequence[str], label: str = "", *, flipped: bool = False) 
 
 
 def with_spread(value: float, spread: float) -> str:
-    """An accuracy and its ±, where it has one; a dash for NaN."""
+    """An accuracy and its ±, if it has one; a dash for NaN."""
     return DASH if np.isnan(value) else accuracy_text(value, None if np.isnan(spread) else spread)
 
 

@@ -60,7 +60,7 @@ def _paths(arrays: kinds.Surface, panel: int) -> list[Mark]:
             look = looks[str(arrays.path_algorithms[p])]
             texts = [f"{label}, step {step}" for step in arrays.path_steps[at]]
             marks += [
-                Line(label, x, y, "#ffffff", width=5),  # a rim: heat maps are the same on a light and a dark page
+                Line(label, x, y, "#ffffff", width=5),  # a white outline, visible on the heat map
                 Line(label, x, y, look.colour, dashed=not arrays.path_averaged[p], width=2),
                 Points(label, x, y, look.colour, look.marker, texts),
             ]

@@ -45,7 +45,7 @@ def _panel_title(arrays: kinds.Embedding, i: int, several: bool) -> str:
 
 
 def _embedded(arrays: kinds.Embedding, panel: int, first: int, several: bool) -> list[Mark]:
-    """The marks of a panel; the pictures of its row begin at number `first`."""
+    """The marks of a panel; `first` is the number of the first picture of its row."""
     here = arrays.panel == panel
     mixed = here & (arrays.domain < 0)
     keys = arrays.thumbnail if len(arrays.thumbnail) else np.full(len(arrays.points), -1)
@@ -59,7 +59,7 @@ def _embedded(arrays: kinds.Embedding, panel: int, first: int, several: bool) ->
 
     for d, (name, look) in enumerate(domain_looks(arrays.domains.tolist()).items()):
         test = bool(arrays.is_test[d])
-        label = f"{name} (test)" if test and not several else name  # of several rows, each says which it is
+        label = f"{name} (test)" if test and not several else name  # else the titles name it
 
         def what(i: int, label: str = label) -> str:
             return f"{arrays.classes[arrays.label[i]]}, {label}, sample {arrays.sample[i]}"

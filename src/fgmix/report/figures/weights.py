@@ -32,7 +32,7 @@ def weights(id: str, arrays: kinds.WeightEffect, command: str) -> Chart:
 
 
 def _surfaces(arrays: kinds.WeightEffect) -> Panel:
-    """Level lines of three losses, and the steepest descent from where the classifier is."""
+    """Level lines of three losses, and the steepest descent from the origin."""
     marks: list[Mark] = []
     turn = np.linspace(0, 2 * np.pi, 49)
     looks = domain_looks([str(i) for i in range(len(arrays.surfaces))])

@@ -1,7 +1,7 @@
-"""Where the runs of a sweep are executed: this machine, a Ray cluster, a Slurm cluster.
+"""Launchers, which execute the runs of a sweep: on this machine, a Ray cluster or a Slurm cluster.
 
-A launcher is a function (runs, out, report) → outcomes that executes each run with `execute` and reports what became
-of it. It need not be careful: what it loses, `run_sweeps` finds missing and gives it again.
+A launcher is a function (runs, out, report) → outcomes that executes each run with `execute` and reports its outcome.
+It need not be reliable: `run_sweeps` launches runs that it has lost again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ NAMES = ("local", "ray", "slurm")
 
 
 def require(module: str, extra: str) -> None:
-    """Say how to get a launcher's library if it is not installed."""
+    """Raise an error that says how to install a launcher's library, if it is missing."""
     found = find_spec(module)
-    if found is None or found.origin is None:  # without an origin it is a mere folder of that name
+    if found is None or found.origin is None:  # without an origin it is only a folder of that name
         raise UserError(
             f"Expected the library {module}, which the launcher {extra} runs on. It is not installed. "
             f"Run `pip install 'fgmix[{extra}]'`."

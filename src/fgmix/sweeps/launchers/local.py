@@ -1,4 +1,4 @@
-"""Warm worker processes on this machine: torch and the datasets are loaded once per worker, not once per run."""
+"""Persistent worker processes on this machine: torch and datasets are loaded once per worker, not once per run."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def run_local(
     devices: Sequence[str] = ("auto",),
     runs_per_gpu: int = 1,
 ) -> list[Outcome]:
-    """Execute runs on warm processes; returns their outcomes in order of completion. `Pool` has the rules.
+    """Execute runs in worker processes, as described in `Pool`; returns their outcomes in order of completion.
 
     Args:
         runs: what to execute.
         out: the sweep's folder.
         report: called after each run.
-        workers: processes; by default as many as the GPUs hold, or 1 without a GPU. The threads that torch would take
-            here are shared out between them.
-        devices: shared out between the workers in turn, such as ("cuda:0", "cuda:1"); "auto" is every GPU there is.
-        runs_per_gpu: how many runs a GPU holds.
+        workers: number of processes; by default `runs_per_gpu` for each GPU, or 1 without a GPU. Torch's threads are
+            divided among them.
+        devices: assigned to the workers in turn, such as ("cuda:0", "cuda:1"); "auto" is every available GPU.
+        runs_per_gpu: number of runs that share a GPU.
     """
     import torch
 
@@ -81,7 +81,7 @@ def places_of(devices: Sequence[str], workers: int | None = None, runs_per_gpu: 
 
 
 def check_devices(devices: Sequence[str]) -> None:
-    """Find a device that is not here before every run does. A GPU is only counted: its memory is the workers'."""
+    """Raise an error for a missing device before the runs start. GPUs are only counted: their memory is not used."""
     import torch
 
     if not devices:
@@ -102,7 +102,7 @@ def _every_gpu() -> list[str]:
 
 
 class LocalPool(Pool[Worker]):
-    """Processes of this machine; a place is a device.
+    """Worker processes on this machine; a place is a device.
 
     Args:
         runs: see `Pool`.
@@ -125,11 +125,11 @@ class LocalPool(Pool[Worker]):
         process = context.Process(target=_work, args=arguments, daemon=True)
         with _deaf_to_slurm():
             process.start()
-        theirs.close()  # so that the worker's death is an end of file here
+        theirs.close()  # so that the end of the process is an end of file here
         return Worker(process, mine)
 
     def give(self, worker: Worker, run: PlannedRun) -> None:
-        with suppress(BrokenPipeError):  # a worker that has died: its pipe says so when it is read
+        with suppress(BrokenPipeError):  # the worker has died, which `hear` detects
             worker.pipe.send(run)
 
     def hear(self, slots: Sequence[Slot[Worker]]) -> Iterator[tuple[Slot[Worker], Outcome | None]]:
@@ -138,24 +138,24 @@ class LocalPool(Pool[Worker]):
             assert isinstance(pipe, Connection)
             try:
                 yield by_pipe[pipe], pipe.recv()
-            except (EOFError, ConnectionResetError):  # the process is dead; its run's lock died with it
+            except (EOFError, ConnectionResetError):  # the process has died, which has released its run's lock
                 yield by_pipe[pipe], None
 
     def dismiss(self, workers: Sequence[Worker], seconds: float = 0.0) -> None:
         for worker in workers:
-            worker.pipe.close()  # an idle worker takes this as the end
+            worker.pipe.close()  # ends an idle worker
             if seconds:
                 worker.process.terminate()
         deadline = time.monotonic() + seconds
         for worker in workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-            worker.process.kill()  # one that lost its GPU may not end by itself
+            worker.process.kill()  # a process that has lost its GPU may not end by itself
             worker.process.join()
 
 
 @contextmanager
 def _deaf_to_slurm() -> Iterator[None]:
-    """Processes that start here never hear SIGUSR2, which Slurm sends to all processes of a job, and which kills."""
+    """Processes started within the block ignore SIGUSR2, which Slurm sends to all processes of a job to kill them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         yield
@@ -164,11 +164,11 @@ def _deaf_to_slurm() -> Iterator[None]:
 
 
 def _work(pipe: Connection, out: str, device: str, threads: int, workers: int) -> None:
-    """A worker's life: a run, its outcome, the next run; it ends where the machine fails, or when it is asked to."""
+    """The loop of a worker: receive a run, execute it, send the outcome, until the machine fails or it should stop."""
     import torch
 
     device = _see_only(device)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     share_cores(workers)
@@ -181,7 +181,7 @@ def _work(pipe: Connection, out: str, device: str, threads: int, workers: int) -
 
 
 def _see_only(device: str) -> str:
-    """Hide the other GPUs from this process, which would take some memory of the first one; the device's name then."""
+    """Hide the other GPUs from this process, which would use memory of the first; returns the device's new name."""
     kind, _, index = device.partition(":")
     if kind != "cuda" or not index:
         return device
@@ -192,7 +192,7 @@ def _see_only(device: str) -> str:
 
 
 def _end_with_parent() -> None:
-    """An orphan would train on, unseen, on cores that the next sweep wants; its run goes on from the checkpoint."""
+    """End this process after its parent, or it would occupy cores that the next sweep needs; its run can be resumed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

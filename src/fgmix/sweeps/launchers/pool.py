@@ -1,8 +1,8 @@
-"""The rules by which workers are given runs, whatever they are: processes on a machine, actors on a Ray cluster.
+"""Assign runs to workers of any kind: processes on a machine, actors on a Ray cluster.
 
-A run whose worker dies is given to another, until it has killed too many. A run that the machine fails waits behind the
-others, which show whether the machine is well; its worker is replaced: a GPU may answer a new one. Where two runs in a
-row are failed so, the place gets no more workers; with no place left, the runs left wait.
+A run whose worker dies is assigned to another, up to a number of deaths. If the machine fails during a run, the run is
+queued behind the others, which show whether the machine works, and its worker is replaced: a GPU may work for a new
+one. If this happens to two runs in a row, the place gets no more workers; with no place left, the remaining runs wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun
 
 W = TypeVar("W")  # a launcher's worker
-GRACE = 60.0  # seconds in which a worker that is asked to end writes a checkpoint
+GRACE = 60.0  # seconds in which a worker that should end writes a checkpoint
 
 
 @dataclass
@@ -30,9 +30,9 @@ class Slot(Generic[W]):
 
     Args:
         place: its device or node.
-        health: how the workers fare there, one after the other.
-        worker: the one that is there now.
-        run: what it is working on.
+        health: whether the machine works there, over successive workers.
+        worker: the current one.
+        run: the run it is executing.
         is_closed: whether it gets no more workers.
     """
 
@@ -44,7 +44,7 @@ class Slot(Generic[W]):
 
 
 class Pool(ABC, Generic[W]):
-    """Workers, the runs that wait for one, and what became of the others.
+    """Workers, the runs that wait for one, and the outcomes of the others.
 
     Args:
         runs: what to execute.
@@ -53,7 +53,7 @@ class Pool(ABC, Generic[W]):
         places: one for each worker.
     """
 
-    most_deaths = 3  # of workers under one run, before it is failed
+    most_deaths = 3  # of workers during a run, after which the run counts as failed
     cause_of_death = "it may have run out of memory"
 
     def __init__(self, runs: Sequence[PlannedRun], out: Path, report: Report, places: Iterable[str] = ()) -> None:
@@ -68,26 +68,26 @@ class Pool(ABC, Generic[W]):
 
     @abstractmethod
     def give(self, worker: W, run: PlannedRun) -> None:
-        """Have a worker execute a run."""
+        """Let a worker execute a run."""
 
     @abstractmethod
     def hear(self, slots: Sequence[Slot[W]]) -> Iterable[tuple[Slot[W], Outcome | None]]:
-        """Wait for workers; the outcomes of their runs, None from one that died."""
+        """Wait for workers; returns the outcomes of their runs, None for a worker that died."""
 
     @abstractmethod
     def dismiss(self, workers: Sequence[W], seconds: float = 0.0) -> None:
-        """End workers; they may have some seconds to write a checkpoint."""
+        """End workers; local ones have `seconds` to write a checkpoint."""
 
     def is_ready(self, worker: W) -> bool:  # noqa: ARG002
         """Whether a worker has started."""
         return True
 
     def name_of(self, place: str) -> str:
-        """A place as people know it."""
+        """The name of a place, for messages."""
         return place
 
     def look_around(self) -> None:
-        """Add and remove slots, where places come and go."""
+        """Add and remove slots, if places can appear and disappear."""
 
     def run_to_end(self) -> list[Outcome]:
         """Execute the runs; returns their outcomes in order of completion."""
@@ -100,17 +100,17 @@ class Pool(ABC, Generic[W]):
         return self.outcomes
 
     def end(self, seconds: float = GRACE) -> None:
-        """End all workers; their runs have so many seconds to write a checkpoint."""
+        """End all workers, as `dismiss` does."""
         self.dismiss([slot.worker for slot in self.slots if slot.worker is not None], seconds)
 
     def close(self, slot: Slot[W], reason: str) -> None:
-        """Put no more workers in a slot."""
+        """Start no more workers in a slot."""
         slot.is_closed = True
         if not all(each.is_closed for each in self.slots):
             print(f"note: A worker on {self.name_of(slot.place)} takes no more runs. {reason}", file=sys.stderr)
 
     def _give(self) -> list[Slot[W]]:
-        """Give every idle worker a run while there are any, to those without a failure first; whom to listen to."""
+        """Give runs to idle workers, first to those without a failure; returns the slots to wait for."""
         self.look_around()
         for slot in sorted(self.slots, key=lambda slot: len(slot.health.unfinished)):
             if slot.is_closed or slot.run is not None:
@@ -129,7 +129,7 @@ class Pool(ABC, Generic[W]):
         return sum(slot.worker is not None and slot.run is None for slot in self.slots)
 
     def _next(self) -> PlannedRun | None:
-        """The next run; what another sweep or job has settled meanwhile is only reported."""
+        """The next run; those that another sweep or job has settled meanwhile are only reported."""
         while self.waiting:
             run = self.waiting.popleft()
             if not is_settled(self.out / run.name):
@@ -145,7 +145,7 @@ class Pool(ABC, Generic[W]):
             self._died(run)
             return
         slot.health.note(outcome)
-        if outcome.status == "stopped":  # a signal to the worker alone: another resumes the run
+        if outcome.status == "stopped":  # by a signal to this worker only: another one resumes the run
             self._clear(slot)
             self.waiting.appendleft(run)
             return

@@ -1,8 +1,8 @@
-"""Runs on Ray actors, one for each slot of a cluster that is there or of one that is started here.
+"""Runs on Ray actors, one for each slot of a running cluster or of one that is started here.
 
-A slot is the cores and GPUs of a run on a node. Its actor loads torch and the data once and executes run after run, by
-the rules of `Pool`. Every node must see the sweep's folder and the data under the same path, and have fgmix installed.
-Nodes may come and go: new ones get actors, and a run whose node dies resumes on another, from its checkpoint.
+A slot is the cores and GPUs of a run on a node. Its actor loads torch and the data once and executes one run after
+another, as described in `Pool`. Every node needs fgmix, and the sweep's folder and the data under the same path.
+Nodes may join and leave: new ones get actors, and a run whose node dies resumes on another from its checkpoint.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun
 
 MAX_PORT = 65535
-LONGEST = 500  # characters of Ray's own explanations
-POLL_SECONDS = 1.0  # between looks at the nodes
-# What decides where data and weights are found; see also `_forwarded`.
+LONGEST = 500  # characters of Ray's own messages
+POLL_SECONDS = 1.0  # between checks of the nodes
+# Variables with the locations of data and weights; see also `_forwarded`.
 PLACES = ("FGMIX_CACHE", "FGMIX_DATA", "HF_HOME", "HF_HUB_CACHE", "TORCH_HOME", "XDG_CACHE_HOME")
 
 
@@ -51,12 +51,12 @@ def run_ray(
 
     Args:
         runs: what to execute.
-        out: the sweep's folder, which every node sees under this path.
+        out: the sweep's folder, at this path on every node.
         report: called after each run.
         address: of a running cluster, such as "10.0.0.1:6379" or "auto"; without it, one is started on this machine.
         cpus: cores of a run, and torch's threads in it.
-        gpus: GPUs of a run; a fraction lets several runs share one. By default 1 where the cluster has any.
-        device: "auto" is the GPU that Ray gives a run, if it gives one; or "cpu".
+        gpus: GPUs of a run; a fraction lets several runs share one. By default 1 if the cluster has any.
+        device: "auto" for the GPU that Ray assigns to a run, if any; or "cpu".
     """
     started = _connect(address)
     try:
@@ -75,12 +75,12 @@ def run_ray(
 
 @dataclass(frozen=True)
 class Needs:
-    """What a run needs of a node.
+    """Resources that a run needs on a node.
 
     Args:
         cpus: cores.
         gpus: GPUs.
-        device: where it computes: never on the CPU where a GPU was asked for.
+        device: never "auto" with GPUs, so that a run with a GPU cannot fall back to the CPU.
     """
 
     cpus: int
@@ -88,7 +88,7 @@ class Needs:
     device: str
 
     def slots(self, resources: dict[str, float]) -> int:
-        """How many runs a node holds; Ray puts no share of a GPU together from two of them."""
+        """How many runs fit on a node; Ray does not combine fractions of two GPUs."""
         by_cores = int(resources.get("CPU", 0) / self.cpus)
         if not self.gpus:
             return by_cores
@@ -98,7 +98,7 @@ class Needs:
 
 
 def _needs(cpus: int, gpus: float | None, device: str) -> Needs:
-    """Checked against the cluster: Ray would wait for ever for what no node has."""
+    """The resources of a run, checked against the cluster: Ray would wait forever for what no node has."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if gpus is None:
         gpus = 1.0 if device != "cpu" and any(node.get("GPU") for node in nodes) else 0.0
@@ -115,17 +115,17 @@ def _needs(cpus: int, gpus: float | None, device: str) -> Needs:
 
 
 class Actor:
-    """A worker of its own process, with the cores and GPUs of a slot."""
+    """A worker in its own process, with the cores and GPUs of a slot."""
 
     def __init__(self, out: str, threads: int, device: str) -> None:
         import torch
 
         torch.set_num_threads(threads)
-        share_cores(usable_cores() // threads)  # as many actors as have room beside each other
+        share_cores(usable_cores() // threads)  # the number of actors that fit on the node
         self.out, self.device = out, device
 
     def ready(self) -> None:
-        """Answers when the actor has started."""
+        """Returns when the actor has started."""
 
     def execute(self, run: PlannedRun) -> Outcome:
         return execute(run, self.out, self.device)
@@ -133,7 +133,7 @@ class Actor:
 
 @dataclass
 class Worker:
-    """An actor, and its answer that is awaited: that it has started, or what became of its run."""
+    """An actor, and its pending answer: that it has started, or the outcome of its run."""
 
     actor: Any
     answer: Any
@@ -147,16 +147,16 @@ class RayPool(Pool[Worker]):
         runs: see `Pool`.
         out: see `Pool`.
         report: see `Pool`.
-        needs: what a run needs.
+        needs: resources of a run.
     """
 
-    most_deaths = 10  # on preemptible nodes they are rarely the run's fault
+    most_deaths = 10  # on preemptible nodes they are rarely caused by the run
     cause_of_death = "it may have run out of memory, or its nodes died"
 
     def __init__(self, runs: Sequence[PlannedRun], out: Path, report: Report, needs: Needs) -> None:
         super().__init__(runs, out, report)
         self.needs = needs
-        self.not_started = ""  # why the last actor that did not start did not
+        self.not_started = ""  # why the last actor that failed to start did so
         self.hosts: dict[str, str] = {}
 
     def look_around(self) -> None:
@@ -213,14 +213,14 @@ class RayPool(Pool[Worker]):
 
 
 def _connect(address: str | None) -> bool:
-    """Join the cluster, or start one; False where this process had joined one before."""
+    """Connect to the cluster, or start one; returns False if this process is already connected."""
     if ray.is_initialized():
         return False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start tells nobody about it
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start sends no usage statistics
     try:
         if address and ":" in address:
             _knock(address)
-        # "local": without an address Ray would first look for the last cluster it knows of, for minutes if that died.
+        # "local": without an address Ray would first try to reach the last cluster, for minutes if that has died.
         ray.init(address=address or "local", include_dashboard=None if address else False, log_to_driver=False)
     except OSError as error:
         raise UserError(
@@ -231,7 +231,7 @@ def _connect(address: str | None) -> bool:
 
 
 def _knock(address: str) -> None:
-    """Fail at once where nobody listens: Ray would try for minutes."""
+    """Fail immediately if nothing listens at the address: Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal() or int(port) > MAX_PORT:
         raise bad_value("address", "HOST:PORT of a Ray cluster, such as 10.0.0.1:6379", address)
@@ -239,9 +239,9 @@ def _knock(address: str) -> None:
 
 
 def _forwarded() -> dict[str, str]:
-    """Variables that actors get from here: nodes have an environment of their own, and other caches in it.
+    """Environment variables passed to the actors, since nodes have their own environments with other caches.
 
-    Without tokens, which Ray would show to everyone on the cluster: a login stored in HF_HOME is found there.
+    Without tokens, which Ray would show to all users of the cluster; a login stored in HF_HOME is found there.
     """
     given = {
         name: value
@@ -252,7 +252,7 @@ def _forwarded() -> dict[str, str]:
 
 
 def _everywhere(spec: RunSpec) -> RunSpec:
-    """The spec with absolute paths: Ray's processes do not work where this one does."""
+    """The spec with absolute paths: Ray's processes have another working directory."""
     places = {"data_root": spec.data_root, "weights": spec.weights}
     if spec.dataset not in dataset_names():
         places["dataset"] = spec.dataset

@@ -1,11 +1,11 @@
 """Runs as a Slurm job array, through submitit.
 
-The array has a few jobs, not one per run. A job is a sweep on its node: as many warm worker processes as its GPUs hold
-(see `launchers.local`), which load torch and the data once and work through runs until none is left. Job i of n starts
-with runs i, i + n, i + 2n, … and then helps with the others; locks keep two jobs off one run. Slurm signals a job that
-is preempted or nearly out of time: its runs write checkpoints, and it is queued again. Jobs note what becomes of runs,
-each in a file of its own, and this is all that the waiting process reads. The sweep's folder and the data must be on a
-filesystem that all nodes share.
+The array has a few jobs, not one per run. A job is a sweep on its node: it starts worker processes for its GPUs (see
+`launchers.local`), which load torch and the data once and execute runs until none is left. Job i of n starts with runs
+i, i + n, i + 2n, … and then continues with the others; locks ensure that a run is executed by one job at a time. Slurm
+sends a signal to a job that is preempted or nearly out of time: its runs write checkpoints, and it is queued again.
+Each job writes the outcomes of its runs to its own file; the waiting process reads only these files. The sweep's folder
+and the data must be on a filesystem that all nodes share.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from fgmix.sweeps.launchers.pool import GRACE, Slot
 from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun
 
-POLL_SECONDS = 10.0  # between looks at the jobs' notes and the queue
-TIME_OUTS = 1000  # how often a job that runs out of time is queued again: each time it has got further
-SHARED_NAMES = ("timeout_min", "mem_gb", "nodes", "name")  # options that submitit calls the same on every cluster
-# Four hours: most partitions allow them, and the start of a job is a small part of them. The signal comes 90 seconds
-# before the end: `GRACE` for the checkpoints, the rest to be queued again.
+POLL_SECONDS = 10.0  # between checks of the jobs' outcomes and of the queue
+TIME_OUTS = 1000  # how often a job that runs out of time is queued again: it makes progress each time
+SHARED_NAMES = ("timeout_min", "mem_gb", "nodes", "name")  # options with the same name on every cluster of submitit
+# Four hours: most partitions allow them, and the start of a job is a small part of them. The signal is sent 90 seconds
+# before the end: `GRACE` for the checkpoints, the rest for queueing the job again.
 DEFAULTS = {"timeout_min": "240", "signal_delay_s": f"{GRACE + 30:.0f}"}
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the jobs of an array have in common.
+    """Settings that the jobs of an array share.
 
     Args:
         out: the sweep's folder.
@@ -60,12 +60,12 @@ class Job:
 
 
 class Share:
-    """What a job of the array does.
+    """The work of one job of the array.
 
     Args:
         runs: what to execute, in this order.
-        job: how.
-        notes: file in which the job notes what becomes of them.
+        job: the shared settings.
+        notes: file to which the job writes the outcomes.
     """
 
     def __init__(self, runs: Sequence[PlannedRun], job: Job, notes: Path) -> None:
@@ -78,23 +78,23 @@ class Share:
         self.pool.run_to_end()
 
     def checkpoint(self) -> DelayedSubmission:
-        """Called by submitit on Slurm's signal: the workers end with checkpoints, and what is left is queued again."""
+        """Called by submitit on Slurm's signal: the workers write checkpoints and end, and the job is queued again."""
         if self.pool is not None:
             busy = [slot for slot in self.pool.slots if slot.run is not None]
             self.pool.end(GRACE)
             for slot in busy:
                 self._refuse_if_stuck(slot)
             self.runs = [*(slot.run for slot in busy if slot.run is not None), *self.pool.waiting]
-            self.pool = None  # processes cannot be queued
+            self.pool = None  # processes cannot be pickled
         return DelayedSubmission(self)
 
     def _note(self, outcome: Outcome) -> None:
-        # On a full disk the note is lost, not the job: who waits for it looks at the folders in the end.
+        # On a full disk the outcome is lost, but the job continues: the sweep checks the runs' folders at the end.
         with suppress(OSError), open(self.notes, "a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(json.dumps(asdict(outcome)) + "\n")
 
     def _refuse_if_stuck(self, slot: Slot[Worker]) -> None:
-        """Fail a run that had most of the time limit and ended not one step: it would be queued again for ever."""
+        """Fail a run that finished no step in more than half of the time limit: it would be queued again forever."""
         assert slot.run is not None
         assert slot.worker is not None
         out = Path(self.job.out)
@@ -124,17 +124,17 @@ def run_slurm(
     options: Mapping[str, str] | None = None,
     cluster: str = "slurm",
 ) -> list[Outcome]:
-    """Execute runs as a job array; returns the outcomes that the jobs note.
+    """Execute runs as a job array; returns the outcomes that the jobs write.
 
     Args:
         runs: what to execute.
-        out: the sweep's folder; logs go to its subfolder `slurm`.
+        out: the sweep's folder; logs are written to its subfolder `slurm`.
         report: called after each run.
-        jobs: jobs of the array.
+        jobs: number of jobs in the array.
         cpus: cores of a run, and torch's threads in it.
-        gpus: GPUs of a job, which executes a run on each of them at the same time.
-        runs_per_gpu: how many runs a GPU holds.
-        device: "auto" is the GPUs of a job, if it has any; or "cpu".
+        gpus: GPUs of a job, which executes runs on all of them in parallel.
+        runs_per_gpu: number of runs that share a GPU.
+        device: "auto" for the GPUs of a job, if any; or "cpu".
         options: Slurm's own, such as {"partition": "gpu", "timeout_min": "240"}.
         cluster: "slurm", or "local" for submitit's own processes on this machine.
     """
@@ -150,9 +150,9 @@ def run_slurm(
     outcomes, settled = dict[str, Outcome](), set[str]()
     try:
         while True:
-            queued = array.is_queued()  # before the look at the notes: a job's last one is not missed
+            queued = array.is_queued()  # before reading the outcomes, so that a job's last one is not missed
             for outcome in array.new_notes():
-                if outcome.name not in settled:  # a job also notes what it finds done by others
+                if outcome.name not in settled:  # a job also writes outcomes of runs that others have finished
                     report(outcome)
                     outcomes[outcome.name] = outcome
                 if outcome.status in ("done", "failed"):
@@ -178,24 +178,24 @@ def _shares(runs: Sequence[PlannedRun], job: Job, count: int, folder: Path) -> l
 
 
 class _Array:
-    """The jobs of an array, their notes, and how far these have been read."""
+    """The jobs of an array, the files of their outcomes, and how far these have been read."""
 
     def __init__(self, jobs: Sequence[submitit.Job[None]], notes: Sequence[Path], cluster: str) -> None:
         self.jobs, self.cluster = jobs, cluster
         self.read = dict.fromkeys(notes, 0)
 
     def is_queued(self) -> bool:
-        """Whether a job waits or runs. By squeue: submitit asks sacct, and many clusters keep no accounting."""
+        """Whether a job waits or runs, by squeue: submitit uses sacct, and many clusters have no accounting."""
         if self.cluster != "slurm":
             return not all(job.done() for job in self.jobs)
         ids = ",".join(dict.fromkeys(job.job_id.split("_")[0] for job in self.jobs))
         answer = subprocess.run(["squeue", "--noheader", "--jobs", ids], capture_output=True, text=True)
-        if answer.returncode:  # squeue forgets a job minutes after its end; any other trouble passes
+        if answer.returncode:  # squeue drops a job minutes after its end; other errors are assumed to be temporary
             return "Invalid job id" not in answer.stderr
         return bool(answer.stdout.strip())
 
     def new_notes(self) -> list[Outcome]:
-        """What the jobs have noted since the last look: one file per job is read, and only its new lines."""
+        """The outcomes written since the last call: only the new lines of one file per job are read."""
         found = []
         for path, start in self.read.items():
             if not path.exists():
@@ -213,7 +213,7 @@ class _Array:
 
 
 def _time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) -> float:
-    """The jobs' time limit in minutes, in which a run must get from one checkpoint to the next."""
+    """The jobs' time limit in minutes, which must allow a run to reach its next checkpoint."""
     if "time" in options:
         raise UserError("Expected the time limit as --slurm timeout_min=MINUTES. Found --slurm time. Change its name.")
     found = {name: options[name] for name in DEFAULTS}
