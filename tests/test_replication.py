@@ -101,6 +101,15 @@ def test_the_tables_of_the_figures_of_pacs() -> None:
     assert [row for row in rows if row not in PAGE] == []
 
 
+def test_the_tables_of_lambda_and_alpha() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "measurements" / "feature_grid.py"))
+    records = unpack(RECORDS / "pacs-features-grid.records.xz")
+    assert len(records) == 16 * 4 * len({record.spec.trial_seed for record in records})
+    rows = [line for line in script["tables"](records) if line.startswith("| ")]
+    assert len(rows) == 12
+    assert [row for row in rows if row not in PAGE] == []
+
+
 def test_the_verdicts_on_pacs_follow_their_intervals() -> None:
     """Supported: the interval of a difference or correlation lies above 0; not supported: below it."""
     printed = "\n".join([*_study(), *_figures()])
