@@ -1,6 +1,6 @@
 """Print the tables of the study of λ₀ and α in docs/replication.md from its records.
 
-    python docs/measurements/feature_grid.py docs/records/pacs-features-grid.records.xz
+python docs/measurements/feature_grid.py docs/records/pacs-features-grid.records.xz
 """
 
 from __future__ import annotations

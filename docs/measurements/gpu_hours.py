@@ -2,8 +2,8 @@
 
     python docs/measurements/gpu_hours.py
 
-Training alone: steps of a run × the paper's milliseconds per step (three source domains, its GPU is not named), scaled by
-the number of source domains; variants A to F count as FGMix. Evaluations, and steps that runs share, are left out.
+Training alone: steps of a run × the paper's milliseconds per step (three source domains, its GPU is not named), scaled
+by the number of source domains; variants A to F count as FGMix. Evaluations, and steps that runs share, are left out.
 """
 
 from __future__ import annotations
