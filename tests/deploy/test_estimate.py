@@ -147,3 +147,10 @@ def test_survives_json() -> None:
     two = estimate(THREE[:2])
     assert two.interval is None
     assert Estimate.from_dict(json.loads(json.dumps(two.as_dict()))) == two
+
+
+def test_without_an_error_probabilities_are_not_sharpened() -> None:
+    """The likelihood would have no maximum: it increases as T decreases."""
+    y = np.array([0, 1, 1, 0])
+    assert fit_temperature([2.0 * np.eye(2)[y]], [y]) == 1.0
+    assert fit_temperature([2.0 * np.eye(2)[y], 2.0 * np.eye(2)[1 - y]], [y, y]) > 1.0

@@ -154,7 +154,7 @@ def test_a_target_that_all_predictions_reach_is_called_so(folder: Path) -> None:
         levels = (TrustLevel(0.0, 1.0, accuracy), *found.levels[1:])
         known = replace(found, levels=levels, trust=replace(found.trust, target=0.9))
         card = model_card(replace(info, estimate=known, min_confidence=0.4))
-        assert ("Predictions of any confidence reach it here (97.0 %)" in card) == easy
+        assert ("All held-out predictions together reach it (97.0 %)" in card) == easy
 
 
 def test_an_interval_that_excludes_little_is_called_so(folder: Path) -> None:

@@ -179,7 +179,8 @@ def _replaced(flag: str, spelling: Spelling, values: list[str], hints: list[str]
         hints.append(f"DomainBed's `{found}` is not needed here{because}.")
         return
     shown = spelling.ours.removesuffix(" {}").replace("{}", "…")
-    hints.append(f"DomainBed's `{flag}` is `{shown}` here{because}.")
+    if shown != flag:
+        hints.append(f"DomainBed's `{flag}` is `{shown}` here{because}.")
     if flag == "--hparams":
         values = _settings(values)
     elif flag in ("--algorithms", "--datasets"):

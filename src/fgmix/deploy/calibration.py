@@ -25,6 +25,9 @@ BINS = 15  # of the calibration error
 def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
     """The temperature T that maximises the likelihood of the labels, with equal weight for each domain.
 
+    T = 1 if all predictions are correct: the likelihood would then increase as T decreases to 0, and any input would
+    get the confidence 1.
+
     Args:
         logits: of each domain, (n_e, C).
         y: its labels, (n_e,).
@@ -34,6 +37,9 @@ def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
         >>> round(float(softmax(logits[0] / fit_temperature([logits], [np.array([0, 0, 0, 1])]))[0]), 2)
         0.75
     """
+
+    if all((z.argmax(axis=1) == t).all() for z, t in zip(logits, y, strict=True)):
+        return 1.0
 
     def risk(log_t: float) -> float:
         return float(np.mean([_cross_entropy(z / np.exp(log_t), t) for z, t in zip(logits, y, strict=True)]))

@@ -75,7 +75,7 @@ def _summary(info: ModelInfo) -> list[str]:
     size = " × ".join(map(str, info.input_shape))
     return [
         f"Classifies {what} ({size}) as one of: {plain(listed(info.classes))}.",
-        f"Trained by {plain(_methods(info))} on the domains {plain(', '.join(info.domains))}"
+        f"Trained with the {plain(_methods(info))} on the domains {plain(', '.join(info.domains))}"
         + (f"; {info.date}." if info.date else "."),
     ]
 
@@ -83,7 +83,7 @@ def _summary(info: ModelInfo) -> list[str]:
 def _methods(info: ModelInfo) -> str:
     """The method, or the methods of the runs that the model is made of."""
     several = info.composition.methods if info.composition else ()
-    return ", ".join(several) if len(several) > 1 else info.spec.algorithm
+    return f"methods {', '.join(several)}" if len(several) > 1 else f"method {info.spec.algorithm}"
 
 
 def _use(info: ModelInfo) -> list[str]:

@@ -67,13 +67,13 @@ def _doubtful(info: ModelInfo, found: Estimate) -> str:
 
 
 def _easily_reached(found: Estimate, target: float) -> str:
-    """A sentence for a rule that accepts every confidence, which could be mistaken for a strict one."""
+    """A sentence for a rule that accepts every held-out prediction, which could be mistaken for a strict one."""
     everything = found.levels[0]
     if everything.confidence or everything.accuracy is None or everything.accuracy < target:
         return ""
     return (
-        f" Predictions of any confidence reach it here ({percent(everything.accuracy)}): raise `--target-accuracy` for "
-        "a stricter rule."
+        f" All held-out predictions together reach it ({percent(everything.accuracy)}): raise `--target-accuracy` "
+        "for a stricter rule."
     )
 
 
