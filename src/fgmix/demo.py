@@ -58,9 +58,7 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
     write_bytes(out / "report.md", text.encode())
     print(text)
     draw_figures(records, out / "figures")
-    title = (
-        "Demo: digits, every domain held out in turn" + " (a quick test, not a comparison)" * fast
-    )
+    title = "Demo: digits, every domain held out in turn" + " (a quick test, not a comparison)" * fast
     path = write_report(out, collect(out), Choices(), title=title)
     print(f"Report: {path} (open it in a browser; the table alone is in {out / 'report.md'})")
     return path
