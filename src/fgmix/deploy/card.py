@@ -259,7 +259,7 @@ def _initial(info: ModelInfo) -> str:
     digest = f", digest {spec.weights_digest}" if spec.weights_digest else ""
     matched = f", matched {info.weights_matched}" if info.weights_matched else ""
     if spec.backbone in PACKAGES and not spec.weights:
-        return f"the Python package {plain(PACKAGES[spec.backbone])}{digest}{matched}."
+        return f"the Python package {plain(PACKAGES[spec.backbone])}{digest}{matched}, as is correct for it."
     origin = f"the file {plain(Path(spec.weights).name)}" if spec.weights else f"published as {plain(spec.backbone)}"
     warning = (
         " **Warning:** tensors that are matched by order may be in the wrong place; check the accuracy."
