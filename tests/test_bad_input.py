@@ -29,10 +29,10 @@ import fgmix as package
 from fgmix.cli import app
 from fgmix.data import LoadOptions, from_arrays, load
 from fgmix.deploy.terms import Terms
-from fgmix.files import read_json, write_json
 from fgmix.networks import build_featurizer
-from fgmix.runs.resolve import resolve
-from fgmix.seals import digest_of, seal_line, seal_zip
+from fgmix.records.digests import digest_of, seal_line, seal_zip
+from fgmix.records.files import read_json, write_json
+from fgmix.training.resolve import resolve
 from workbench import Workbench, fgmix, save_npz, words_of
 
 LIMIT = 60  # seconds after which a command counts as hanging

@@ -24,12 +24,12 @@ from fgmix.data.image_dataset import load_images
 from fgmix.deploy.soup import soup
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
+from fgmix.records.packed import pack
 from fgmix.results.collect import collect
-from fgmix.results.packed import pack
 from fgmix.results.report import report_text
 from fgmix.sweeps.status import read_status
 from properties.quickly import MANY
-from runs.test_damage import change
+from training.test_damage import change
 from workbench import Workbench, fgmix
 
 CHANGES = MANY or 60

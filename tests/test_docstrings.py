@@ -31,7 +31,7 @@ def test_examples(name: str) -> None:
 def test_there_are_examples() -> None:
     """The finder sees them: a rename of the package must not turn the test above into nothing."""
     finder = doctest.DocTestFinder(exclude_empty=True)
-    found = [t for name in ("fgmix.runs.spec", "fgmix.runs.loop", "fgmix.errors") for t in finder.find(_module(name))]
+    found = [t for name in ("fgmix.records.schema", "fgmix.training.loop") for t in finder.find(_module(name))]
     assert sum(len(test.examples) for test in found) > 5
 
 

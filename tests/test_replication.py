@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fgmix.records.packed import unpack
+from fgmix.records.schema import RunRecord
 from fgmix.results.formats import markdown
-from fgmix.results.packed import unpack
 from fgmix.results.selection import select
 from fgmix.results.statistics import accuracies_by_method, bootstrap_interval
 from fgmix.results.tables import dataset_table
-from fgmix.runs.record import RunRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "replication.md").read_text()

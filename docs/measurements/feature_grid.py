@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fgmix.metrics import Floats
-from fgmix.results.packed import unpack
+from fgmix.records.metrics import Floats
+from fgmix.records.packed import unpack
 from fgmix.results.selection import select
 from fgmix.results.statistics import accuracies_by_method, bootstrap_interval
-from fgmix.runs.record import RunRecord
+from fgmix.records.schema import RunRecord
 from fgmix.sweeps.presets import GRID
 
 LAMBDAS, ALPHAS = GRID["lam"], GRID["alpha"]

@@ -162,7 +162,7 @@ def accuracy(rule: Rule, data: DomainDataset, tests: tuple[str, ...], seed: int,
         averaging="none",
         standardize=rule.tail is not None,
     )
-    with TemporaryDirectory() as out, patch("fgmix.runs.prepared.fit_standardisation", rule.fit):
+    with TemporaryDirectory() as out, patch("fgmix.training.prepare.fit_standardisation", rule.fit):
         record = train(spec, out, dataset=data, device="cpu", progress=False)
     found = [e.accuracy["raw"][test]["train"] for e in record.evaluations[-LAST:] for test in tests]
     return 100 * float(np.mean(found))

@@ -22,10 +22,10 @@ from fgmix.algorithms import Algorithm
 from fgmix.deploy.hold_out import selected
 from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.novelty import fit_familiar, squared_distances
-from fgmix.metrics import auroc
-from fgmix.runs.opening import OpenedRun, Sample, open_run
-from fgmix.runs.prepared import load_dataset
-from fgmix.runs.record import read_record
+from fgmix.records.metrics import auroc
+from fgmix.training.open_run import OpenedRun, Sample, open_run
+from fgmix.training.prepare import load_dataset
+from fgmix.records.schema import read_record
 
 Floats = NDArray[np.float64]
 SAMPLES, NOISE = 1000, 300  # of each domain

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from fgmix.deploy.model import load_model as load_model
     from fgmix.errors import UserError as UserError
     from fgmix.mixing.fgmix import FGMix as FGMix
-    from fgmix.runs.loop import train as train
-    from fgmix.runs.record import RunRecord as RunRecord
-    from fgmix.runs.record import read_record as read_record
-    from fgmix.runs.spec import RunSpec as RunSpec
+    from fgmix.records.schema import RunRecord as RunRecord
+    from fgmix.records.schema import RunSpec as RunSpec
+    from fgmix.records.schema import read_record as read_record
+    from fgmix.training.loop import train as train
 
 _HOME = {
     "Algorithm": "fgmix.algorithms",
@@ -35,13 +35,13 @@ _HOME = {
     "DomainGeneralizer": "fgmix.deploy.estimator",
     "FGMix": "fgmix.mixing.fgmix",
     "Model": "fgmix.deploy.model",
-    "RunRecord": "fgmix.runs.record",
-    "RunSpec": "fgmix.runs.spec",
+    "RunRecord": "fgmix.records.schema",
+    "RunSpec": "fgmix.records.schema",
     "UserError": "fgmix.errors",
     "fit": "fgmix.deploy.fit",
     "load_model": "fgmix.deploy.model",
-    "read_record": "fgmix.runs.record",
-    "train": "fgmix.runs.loop",
+    "read_record": "fgmix.records.schema",
+    "train": "fgmix.training.loop",
     "algorithms": "",
     "data": "",
     "testing": "",

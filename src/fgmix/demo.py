@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from fgmix.errors import MachineError, UserError
-from fgmix.files import write_bytes
+from fgmix.records.files import write_bytes
+from fgmix.records.schema import RunRecord, read_record
 from fgmix.report.page import Choices
 from fgmix.report.write import write_report
 from fgmix.results.collect import collect
 from fgmix.results.formats import markdown
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table
-from fgmix.runs.record import RunRecord, read_record
 from fgmix.sweeps.launchers.local import run_local
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.sweep import Sweep
@@ -72,7 +72,7 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
     from fgmix.analysis.shift import shift
     from fgmix.plots.draw import draw
     from fgmix.plots.style import save_figure
-    from fgmix.runs.opening import open_run
+    from fgmix.training.open_run import open_run
 
     folders = {r.spec.algorithm: r.folder for r in records if r.spec.test_domains == (SHOWN,) and r.folder}
     first, *others = (folders[name] for name in ALGORITHMS)

@@ -9,8 +9,8 @@ import pytest
 
 from fgmix import algorithms
 from fgmix.data import DomainDataset, load
-from fgmix.runs.loop import train
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
+from fgmix.training.loop import train
 
 
 @cache

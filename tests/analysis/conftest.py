@@ -1,5 +1,5 @@
 """Finished runs that the tests of this folder share."""
 
-from runs.finished import erm, mixing
+from training.finished import erm, mixing
 
 __all__ = ["erm", "mixing"]

@@ -10,7 +10,7 @@ from fgmix.analysis.compatibility import _draw_pairs, compatibility, spearman
 from fgmix.analysis.mixtures import mixer_of
 from fgmix.errors import UserError
 from fgmix.mixing import classifier_gradients
-from fgmix.runs.opening import OpenedRun
+from fgmix.training.open_run import OpenedRun
 
 
 def test_spearman_by_hand() -> None:

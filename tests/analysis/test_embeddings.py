@@ -12,7 +12,7 @@ from fgmix.analysis.results import run_curves
 from fgmix.data import Domain
 from fgmix.data._dataset import ArrayInputs
 from fgmix.errors import UserError
-from fgmix.runs.opening import OpenedRun, Sample
+from fgmix.training.open_run import OpenedRun, Sample
 
 
 def test_panels_of_a_mixing_run(mixing: OpenedRun) -> None:

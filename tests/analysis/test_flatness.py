@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from fgmix.analysis.flatness import filter_direction, flatness, squared_gaps, unit_direction
 from fgmix.errors import UserError
-from fgmix.runs.opening import OpenedRun
 from fgmix.seeding import torch_generator
+from fgmix.training.open_run import OpenedRun
 
 
 def test_a_quadratic_loss_grows_with_the_fourth_power() -> None:

@@ -14,10 +14,10 @@ from fgmix.analysis.embeddings import mixing_embedding
 from fgmix.analysis.flatness import flatness
 from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, random_mixer, training_loss, with_policy
 from fgmix.errors import UserError
-from fgmix.runs.loop import train
-from fgmix.runs.opening import OpenedRun, open_run
-from runs.finished import SETTINGS
-from runs.killed_run import toy_data, toy_spec
+from fgmix.training.loop import train
+from fgmix.training.open_run import OpenedRun, open_run
+from training.finished import SETTINGS
+from training.killed_run import toy_data, toy_spec
 
 
 def test_random_interpolation_stays_between_its_codes() -> None:

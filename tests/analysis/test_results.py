@@ -22,7 +22,7 @@ from fgmix.results.costs import Costs
 from fgmix.results.grids import Grid
 from fgmix.results.ranks import rank_methods
 from fgmix.results.selection import Method, select
-from fgmix.runs.opening import OpenedRun
+from fgmix.training.open_run import OpenedRun
 from results.made import sweep
 
 TRIALS = {

@@ -11,7 +11,7 @@ import torch
 from fgmix.analysis.shift import SCALES, domain_accuracy, shift, two_sample
 from fgmix.errors import UserError
 from fgmix.functional.kernels import mmd
-from fgmix.runs.opening import OpenedRun
+from fgmix.training.open_run import OpenedRun
 
 
 def normal(n: int, mean: float = 0.0, seed: int = 0) -> np.ndarray:

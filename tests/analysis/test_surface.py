@@ -12,8 +12,8 @@ import torch
 
 from fgmix.analysis.surface import Plane, combined, grid, surface, vector
 from fgmix.errors import UserError
-from fgmix.runs.averaging import predictor_tensors
-from fgmix.runs.opening import OpenedRun
+from fgmix.training.averaging import predictor_tensors
+from fgmix.training.open_run import OpenedRun
 
 
 def test_known_points_give_their_plane() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import fgmix
 from fgmix.cli import main
-from fgmix.runs.record import read_record
+from fgmix.records.schema import read_record
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_every_option_of_a_run_is_a_flag_of_train_and_most_of_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fgmix.cli.fit import OMITTED
-    from fgmix.runs.spec import flag_of, options
+    from fgmix.records.schema import flag_of, options
 
     monkeypatch.setenv("COLUMNS", "200")
     for command, omitted in (("train", ()), ("fit", OMITTED)):

@@ -11,11 +11,11 @@ import pytest
 
 from fgmix.analysis.arrays_file import load_arrays
 from fgmix.cli import main
-from fgmix.files import write_json
-from fgmix.runs.loop import train
-from fgmix.sweeps.folder import Plan, write_plan
+from fgmix.records.files import write_json
+from fgmix.records.plans import Plan, write_plan
+from fgmix.training.loop import train
 from results.made import run
-from runs.killed_run import toy_spec
+from training.killed_run import toy_spec
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

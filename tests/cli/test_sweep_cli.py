@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fgmix.cli import main
-from fgmix.seals import seal_json
-from fgmix.sweeps.folder import Plan, write_plan
+from fgmix.records.digests import seal_json
+from fgmix.records.plans import Plan, write_plan
 from fgmix.sweeps.launchers import local
 from sweeps.toys import Here, make_data
 

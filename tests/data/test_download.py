@@ -25,7 +25,7 @@ from fgmix.data.fetch import Retry
 from fgmix.data.sources import SOURCES, Part, find_domains
 from fgmix.data.unpack import BadArchive
 from fgmix.errors import UserError
-from fgmix.files import exclusive
+from fgmix.records.files import exclusive
 
 PACS, TERRA, DOMAIN_NET = (BENCHMARKS[name] for name in ("PACS", "TerraIncognita", "DomainNet"))
 AT_ONCE = Retry(attempts=2, wait=0)

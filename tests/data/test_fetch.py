@@ -17,7 +17,7 @@ import pytest
 from data.http_site import Site, serving
 from fgmix.data.fetch import Retry, fetch, require_space, sha256_of
 from fgmix.errors import UserError
-from fgmix.files import write_json
+from fgmix.records.files import write_json
 
 CONTENT = np.random.default_rng(0).bytes(5000)
 OTHER = np.random.default_rng(1).bytes(6000)

@@ -17,8 +17,8 @@ from fgmix.data import DomainDataset, LoadOptions
 from fgmix.data.image_dataset import load_images, prepare_images
 from fgmix.data.preparation import Preparation
 from fgmix.errors import UserError
-from fgmix.runs.loop import train
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
+from fgmix.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("image_cache")
 QUIET = LoadOptions(image_size=8, progress=False)

@@ -11,8 +11,8 @@ from fgmix import RunSpec
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.data.standardisation import Standardisation, fit_standardisation
 from fgmix.deploy.network import Standardise
-from fgmix.runs.prepared import as_expected
-from fgmix.runs.resolve import resolve
+from fgmix.training.prepare import as_expected
+from fgmix.training.resolve import resolve
 
 RNG = np.random.default_rng(0)
 

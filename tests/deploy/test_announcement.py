@@ -13,7 +13,7 @@ from deploy.made import QUICK, vectors
 from fgmix import fit
 from fgmix.data import from_arrays
 from fgmix.deploy.announcement import advice
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
 
 SHOWN = {**QUICK, "progress": True}
 

@@ -24,8 +24,8 @@ from fgmix import DomainGeneralizer, RunSpec, UserError
 from fgmix.data import from_arrays
 from fgmix.deploy.estimate import prediction_interval
 from fgmix.deploy.hold_out import selected
-from fgmix.runs.opening import open_run
-from fgmix.runs.prepared import prepare
+from fgmix.training.open_run import open_run
+from fgmix.training.prepare import prepare
 
 N = 120
 Y = np.array(["healthy", "ill"])[np.arange(N) % 2]

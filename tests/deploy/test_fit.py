@@ -21,8 +21,8 @@ from fgmix.deploy.card import model_card
 from fgmix.deploy.estimate import TrustLevel
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError
-from fgmix.files import write_json
-from fgmix.runs.opening import open_run
+from fgmix.records.files import write_json
+from fgmix.training.open_run import open_run
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,11 @@ from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
-from fgmix.runs.loop import train
-from fgmix.runs.opening import open_run
-from fgmix.runs.prepared import PreparedRun, batch_source, build_algorithm, frozen_backbone, prepare
-from fgmix.runs.resolve import resolve
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
+from fgmix.training.loop import train
+from fgmix.training.open_run import open_run
+from fgmix.training.prepare import PreparedRun, batch_source, build_algorithm, frozen_backbone, prepare
+from fgmix.training.resolve import resolve
 
 QUICK: dict[str, Any] = {"steps": 20, "eval_every": 10, "averaging_start": 5, "batch_size": 8, "image_size": 16}
 
@@ -152,7 +152,7 @@ def test_an_interrupted_extraction_resumes(
                 raise KeyboardInterrupt
             return x.flatten(1)[:, :5]
 
-    monkeypatch.setattr("fgmix.runs.prepared.frozen_backbone", lambda _: Backbone())
+    monkeypatch.setattr("fgmix.training.prepare.frozen_backbone", lambda _: Backbone())
     with pytest.raises(KeyboardInterrupt):
         run_on(pictures, frozen)
     run = run_on(pictures, frozen)

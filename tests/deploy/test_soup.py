@@ -19,13 +19,12 @@ from fgmix.deploy.model import Model
 from fgmix.deploy.soup import soup
 from fgmix.deploy.soup_runs import find_runs
 from fgmix.errors import UserError
+from fgmix.records.schema import RunRecord, RunSpec, read_record
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
-from fgmix.runs import checkpoint
-from fgmix.runs.loop import train
-from fgmix.runs.opening import open_run
-from fgmix.runs.record import RunRecord, read_record
-from fgmix.runs.spec import RunSpec
+from fgmix.training import state as checkpoint
+from fgmix.training.loop import train
+from fgmix.training.open_run import open_run
 
 SPEC = RunSpec(
     dataset="vectors", algorithm="erm", test_domains=("south",), steps=20, eval_every=5, averaging_start=5, batch_size=8

@@ -10,7 +10,7 @@ import pytest
 
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.deploy.steps import note_of, with_steps
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
 
 
 def rows(n: int, domains: int = 4) -> DomainDataset:

@@ -11,7 +11,7 @@ from fgmix.deploy.calibration import calibration_error, confidences, fit_tempera
 from fgmix.deploy.network import Network
 from fgmix.deploy.novelty import fit_familiar, squared_distances
 from fgmix.deploy.trust import Judged, choose_rule
-from fgmix.metrics import Floats
+from fgmix.records.metrics import Floats
 
 RNG = np.random.default_rng(0)
 

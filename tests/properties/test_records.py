@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgmix.errors import UserError
-from fgmix.files import write_bytes, write_json
-from fgmix.runs.lean import read_lean_record
-from fgmix.runs.record import RECORD, RunRecord, read_record
-from fgmix.seals import Damaged, open_line, seal_json, seal_line
+from fgmix.records.digests import Damaged, open_line, seal_json, seal_line
+from fgmix.records.files import write_bytes, write_json
+from fgmix.records.lean import read_lean_record
+from fgmix.records.schema import RECORD, RunRecord, read_record
 from properties.quickly import quickly
 from results.made import Parts, run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgmix.records.schema import RunRecord
 from fgmix.results.selection import Selected, select
-from fgmix.runs.record import RunRecord
 from properties.quickly import quickly
 from results.made import Parts, run
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fgmix.algorithms import get, names
 from fgmix.errors import UserError
 from fgmix.fields import Field
-from fgmix.runs.spec import RunSpec, command, options, parse_options
+from fgmix.records.schema import RunSpec, command, options, parse_options
 from properties.quickly import quickly
 
 TEXTS = st.text(max_size=20) | st.sampled_from(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fgmix.analysis.arrays_file import save_arrays
-from fgmix.runs.record import RECORD, RunRecord
-from fgmix.seals import seal_json
-from fgmix.sweeps.folder import Plan, write_plan
+from fgmix.records.digests import seal_json
+from fgmix.records.plans import Plan, write_plan
+from fgmix.records.schema import RECORD, RunRecord
 from plots import made
 from results.made import finished
 

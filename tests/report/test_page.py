@@ -20,8 +20,9 @@ from fgmix.analysis.arrays_file import save_arrays
 from fgmix.analysis.results import method_ranks
 from fgmix.cli import main
 from fgmix.errors import UserError
-from fgmix.files import write_json
-from fgmix.metrics import metrics
+from fgmix.records.files import write_json
+from fgmix.records.metrics import metrics
+from fgmix.records.plans import Plan, write_plan
 from fgmix.report.page import Choices, report_page
 from fgmix.report.saved import saved_figures
 from fgmix.report.write import write_report
@@ -33,7 +34,6 @@ from fgmix.results.origins import collect_all
 from fgmix.results.ranks import rank_methods
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Selected, select
-from fgmix.sweeps.folder import Plan, write_plan
 from plots import made
 from report import folders
 from report.folders import NASTY

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.files import write_json
+from fgmix.records.digests import seal_json
+from fgmix.records.files import write_json
+from fgmix.records.schema import RunRecord
+from fgmix.records.store import RunFolder
 from fgmix.report.serve import Followed, make_server
 from fgmix.results import collect
-from fgmix.runs.folder import RunFolder
-from fgmix.runs.record import RunRecord
-from fgmix.seals import seal_json
 from fgmix.sweeps.status import read_status
 from report import folders
 from report.test_html import Seen

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fgmix.records.schema import RunRecord
 from fgmix.report.summary import headlines
 from fgmix.results.report import all_compared
 from fgmix.results.selection import select
-from fgmix.runs.record import RunRecord
 from report import folders
 from results.made import finished, sweep
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fgmix.runs.record import RECORD, RunRecord
-from fgmix.seals import seal_json
+from fgmix.records.digests import seal_json
+from fgmix.records.schema import RECORD, RunRecord
 
 
 def write(out: Path, records: list[RunRecord]) -> None:

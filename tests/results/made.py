@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fgmix.runs.record import Evaluation, Model, RunRecord
-from fgmix.runs.spec import ResolvedSpec
+from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord
 
 DECIDED: dict[str, Any] = {  # what tables do not look at
     "backbone": "mlp",

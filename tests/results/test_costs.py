@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.files import write_json
+from fgmix.records.files import write_json
 from fgmix.results.collect import collect
 from fgmix.results.costs import COST_FILE, Costs, cost_table
 from fgmix.results.report import report_text

@@ -12,13 +12,13 @@ import pytest
 from fgmix import algorithms
 from fgmix.data.benchmarks import BENCHMARKS
 from fgmix.errors import UserError
+from fgmix.records.plans import Plan, write_plan
 from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, to_domainbed
 from fgmix.results.explain import explained
 from fgmix.results.labels import from_domainbed_method, known_domains
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
-from fgmix.sweeps.folder import Plan, write_plan
 from results.made import finished, random_sweep, run
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from fgmix.cli import app
 from fgmix.errors import UserError
+from fgmix.records.schema import RunSpec, command
 from fgmix.results.collect import Results, collect
 from fgmix.results.explain import explained, origin
 from fgmix.results.grids import Grid
-from fgmix.runs.prepared import prepare
-from fgmix.runs.spec import RunSpec, command
 from fgmix.sweeps.running import run_sweeps
+from fgmix.training.prepare import prepare
 from results.made import GRID, finished, grid_records
 from sweeps.toys import QUICK, Here, make_data, toy_sweep
 
@@ -73,7 +73,7 @@ def spec_of(monkeypatch: pytest.MonkeyPatch, printed: str) -> RunSpec:
         trained.append(spec)
         raise UserError("far enough")
 
-    monkeypatch.setattr("fgmix.runs.loop.train", instead_of_training)
+    monkeypatch.setattr("fgmix.training.loop.train", instead_of_training)
     program, *arguments = shlex.split(printed)
     assert program == "fgmix"
     with pytest.raises(UserError, match="far enough"):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fgmix.records.plans import Plan, read_plans, write_plan
 from fgmix.results.collect import Results, collect
 from fgmix.results.grids import Grid, grid_tables, split_grids
 from fgmix.results.report import report_text
-from fgmix.sweeps.folder import Plan, read_plans, write_plan
 from results.folders import write
 from results.made import GRID, finished, grid_records, run
 

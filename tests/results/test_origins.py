@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from fgmix.errors import UserError
+from fgmix.records.schema import RunRecord
 from fgmix.results.collect import Results
 from fgmix.results.origins import collect_all, origin_names
 from fgmix.results.report import report_text
 from fgmix.results.selection import Method, select
 from fgmix.results.statistics import compare
-from fgmix.runs.record import RunRecord
 from report import folders
 from results.made import finished, sweep
 from results.test_domainbed_sweep import write_sweep

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fgmix.metrics import metrics
+from fgmix.records.metrics import metrics
 from fgmix.results.formats import markdown
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.selection import select

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fgmix import algorithms
+from fgmix.records.schema import printed
 from fgmix.results import published
 from fgmix.results.labels import known_domains, paper_domain
 from fgmix.results.selection import Method
-from fgmix.runs.record import printed
 
 DATASETS = ["PACS", "VLCS", "OfficeHome", "TerraIncognita", "DomainNet"]
 

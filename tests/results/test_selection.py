@@ -11,11 +11,10 @@ import pytest
 
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
+from fgmix.records.schema import RunRecord, RunSpec, read_record
 from fgmix.results.selection import LAST, RULES, Cell, Missing, Rule, Selected, Selection, select
 from fgmix.results.tables import dataset_table
-from fgmix.runs.loop import train
-from fgmix.runs.record import RunRecord, read_record
-from fgmix.runs.spec import RunSpec
+from fgmix.training.loop import train
 from results.made import Parts, finished, random_sweep, run, sweep
 
 # Domains a, b, c; a is held out; three draws, evaluated at steps 10 and 20. Entries: (train, holdout).

@@ -12,6 +12,7 @@ from scipy import stats
 from scipy.stats import norm
 
 from fgmix.errors import UserError
+from fgmix.records.schema import Evaluation, RunRecord
 from fgmix.results.differences import comparison_table, marked
 from fgmix.results.formats import latex, markdown
 from fgmix.results.paper_rows import beside
@@ -19,7 +20,6 @@ from fgmix.results.ranks import Ranking, critical_difference, rank_methods, rank
 from fgmix.results.selection import Method, select
 from fgmix.results.statistics import Comparison, bootstrap_interval, compare, copies, holm, paired_differences, wilcoxon
 from fgmix.results.tables import dataset_table
-from fgmix.runs.record import Evaluation, RunRecord
 from results.made import finished, run, sweep
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fgmix.metrics import metrics
+from fgmix.records.metrics import metrics
 from fgmix.results.unseen import confusion_table, metrics_table, pooled_confusion, recall_table, worst_domain
 
 CLASSES = ("cat", "dog")

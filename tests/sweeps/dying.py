@@ -6,7 +6,7 @@ import os
 import signal
 from multiprocessing.connection import Connection
 
-from fgmix.sweeps.folder import Outcome
+from fgmix.records.plans import Outcome
 
 
 def dies_at_mr(pipe: Connection, out: str, device: str, threads: int, workers: int) -> None:  # noqa: ARG001

@@ -12,7 +12,7 @@ import torch
 from fgmix.data import load
 from fgmix.durations import parse_duration, readable_duration
 from fgmix.errors import UserError
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
 from fgmix.sweeps.plan import (
     Calibration,
     CostedRun,
@@ -82,9 +82,9 @@ def test_a_checkpoint_by_hand(data: str) -> None:
 
 def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     """Files hold the tensors and a few kilobytes more; FGMix's hold its policy, too."""
-    from fgmix.runs import checkpoint
-    from fgmix.runs.averaging import build_average
-    from fgmix.runs.prepared import batch_source, build_algorithm, prepare
+    from fgmix.training import state as checkpoint
+    from fgmix.training.averaging import build_average
+    from fgmix.training.prepare import batch_source, build_algorithm, prepare
 
     run = prepare(
         replace(spec(data, steps=4, averaging_start=1), algorithm="fgmix", settings={"tau": 0.0}), progress=False

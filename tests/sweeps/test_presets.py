@@ -15,21 +15,21 @@ from algorithms.toys import linear_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.files import read_json
+from fgmix.records.files import read_json
+from fgmix.records.schema import RunSpec
 from fgmix.results.collect import collect
 from fgmix.results.labels import known_domains
 from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
 from fgmix.results.report import report_text
 from fgmix.results.selection import Method
-from fgmix.runs.averaging import RunningMean
-from fgmix.runs.resolve import resolve
-from fgmix.runs.spec import RunSpec
-from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.sweeps.presets import PRESETS, changed, preset
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.sweep import Sweep, plan
 from fgmix.timing.cost import measure_cost
 from fgmix.timing.step import AVERAGED, SWA, _step
+from fgmix.training.averaging import RunningMean
+from fgmix.training.resolve import resolve
+from fgmix.training.trunk import shared_trunks, trunk_of
 from sweeps.toys import QUICK, Here, make_data
 
 DOMAINS = {"PACS": 4, "VLCS": 4, "OfficeHome": 4, "TerraIncognita": 4, "DomainNet": 6}

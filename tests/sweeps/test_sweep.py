@@ -12,23 +12,22 @@ import pytest
 
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.files import exclusive, write_json
+from fgmix.records.files import exclusive, write_json
+from fgmix.records.packed import pack, unpack
+from fgmix.records.plans import Outcome, Plan, is_locked, read_plans, state_of, write_plan
+from fgmix.records.schema import RunSpec, read_record
+from fgmix.records.store import RunBusy
 from fgmix.results.collect import collect
-from fgmix.results.packed import pack, unpack
-from fgmix.runs.folder import RunBusy
-from fgmix.runs.record import read_record
-from fgmix.runs.resolve import resolve
-from fgmix.runs.spec import RunSpec
-from fgmix.runs.trunk import shared_trunks, trunk_of
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import Outcome, Plan, is_locked, read_plans, state_of, write_plan
 from fgmix.sweeps.presets import preset
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
 from fgmix.sweeps.sweep import Sweep, plan, plan_all
-from runs.killed_run import toy_data
-from runs.test_protocols import images
+from fgmix.training.resolve import resolve
+from fgmix.training.trunk import shared_trunks, trunk_of
+from records.test_protocols import images
 from sweeps.toys import QUICK, Here, make_data, records, sessions, tables, toy_sweep
+from training.killed_run import toy_data
 
 
 @pytest.fixture

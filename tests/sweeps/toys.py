@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fgmix.records.plans import Outcome
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import Outcome
 from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun, Sweep
 

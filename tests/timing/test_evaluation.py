@@ -9,7 +9,6 @@ import pytest
 from data.pictures import make_folder
 from fgmix.data.folders import scan_folder
 from fgmix.errors import UserError
-from fgmix.runs.evaluation import evaluating
 from fgmix.timing import data
 from fgmix.timing.data import cached_domains
 from fgmix.timing.evaluation import (
@@ -22,6 +21,7 @@ from fgmix.timing.evaluation import (
     measure_evaluation,
 )
 from fgmix.timing.turns import Turns
+from fgmix.training.evaluation import evaluating
 
 SIZE = 8
 

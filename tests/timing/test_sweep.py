@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.sweeps.folder import failed
+from fgmix.records.plans import failed
 from fgmix.sweeps.launchers.local import run_local
 from fgmix.sweeps.sweep import PlannedRun
 from fgmix.timing import sweep

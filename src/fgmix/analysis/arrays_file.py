@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fgmix.analysis.arrays import KINDS, Rows
 from fgmix.errors import UserError
-from fgmix.files import read_bytes, write_bytes
+from fgmix.records.files import read_bytes, write_bytes
 
 
 def save_arrays(path: Path, arrays: Any) -> None:

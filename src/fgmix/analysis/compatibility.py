@@ -15,9 +15,9 @@ from fgmix.errors import UserError
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients
 from fgmix.progress import track
-from fgmix.runs.opening import OpenedRun
-from fgmix.runs.record import Model, Which
+from fgmix.records.schema import Model, Which
 from fgmix.seeding import numpy_generator
+from fgmix.training.open_run import OpenedRun
 
 
 def compatibility(

@@ -21,8 +21,8 @@ from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer, with_p
 from fgmix.analysis.results import run_curves
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
-from fgmix.runs.opening import OpenedRun, Sample, check_alike
-from fgmix.runs.record import Model, Which
+from fgmix.records.schema import Model, Which
+from fgmix.training.open_run import OpenedRun, Sample, check_alike
 
 THUMBNAIL = 40  # pixels: enough to see what is in a picture
 LARGEST = 50  # dimensions of t-SNE's input: more are first reduced by PCA, without visible loss

@@ -29,9 +29,9 @@ from fgmix.analysis.arrays import Flatness, Floats
 from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, training_loss, with_policy
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import unknown
-from fgmix.runs.opening import OpenedRun, check_alike
-from fgmix.runs.record import Model, Which
+from fgmix.records.schema import Model, Which
 from fgmix.seeding import torch_generator
+from fgmix.training.open_run import OpenedRun, check_alike
 
 Scope = Literal["classifier", "network"]
 Tensors = dict[str, Tensor]

@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
 from fgmix.mixing.fgmix import FGMix
-from fgmix.runs.opening import OpenedRun
-from fgmix.runs.record import Model, Which
+from fgmix.records.schema import Model, Which
+from fgmix.training.open_run import OpenedRun
 
 
 @dataclass(frozen=True)

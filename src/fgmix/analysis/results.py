@@ -11,6 +11,7 @@ import numpy as np
 from fgmix.analysis.arrays import Ablation, Cost, Curves, Floats, Ranks, Sensitivity
 from fgmix.analysis.metrics import COUNT, MIXING, metric_name
 from fgmix.errors import UserError
+from fgmix.records.schema import RunRecord, Scores
 from fgmix.results.costs import ERM, Costs
 from fgmix.results.grids import PAPER_DATASET, Grid, grid_tables
 from fgmix.results.labels import Labels, method_label, split_origin
@@ -19,7 +20,6 @@ from fgmix.results.published import sensitivity, step_milliseconds
 from fgmix.results.ranks import Ranking, not_ranked
 from fgmix.results.selection import Method, Rule, Selection
 from fgmix.results.tables import SPREADS, Spread, Table, dataset_table
-from fgmix.runs.record import RunRecord, Scores
 
 VARIANTS = ("erm", *(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fgmix.analysis.arrays import Floats
-from fgmix.files import make_folder, read_bytes, write_bytes
 from fgmix.progress import Progress
+from fgmix.records.files import make_folder, read_bytes, write_bytes
 
 
 def compute_rows(

@@ -22,9 +22,9 @@ from fgmix.analysis.arrays import Floats, Shift
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
 from fgmix.functional.kernels import rbf_kernel
-from fgmix.runs.opening import OpenedRun
-from fgmix.runs.record import Model, Which
+from fgmix.records.schema import Model, Which
 from fgmix.seeding import numpy_generator
+from fgmix.training.open_run import OpenedRun
 
 FOLDS = 5
 SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the kernels' γ, around 1 / median squared distance

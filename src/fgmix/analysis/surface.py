@@ -29,9 +29,9 @@ from fgmix.analysis.mixtures import mixed_per_code, mixer_of, training_loss, wit
 from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
 from fgmix.progress import Progress
-from fgmix.runs.averaging import predictor_tensors
-from fgmix.runs.opening import OpenedRun, Sample, check_alike
-from fgmix.runs.record import Model
+from fgmix.records.schema import Model
+from fgmix.training.averaging import predictor_tensors
+from fgmix.training.open_run import OpenedRun, Sample, check_alike
 
 Tensors = Mapping[str, Tensor]
 RAW: Model = "raw"

@@ -12,7 +12,7 @@ from fgmix.cli import bench, data, demo, doctor, export, fit, plan, plot, predic
 from fgmix.cli import list as list_
 from fgmix.cli.domainbed import FromDomainBed
 from fgmix.errors import UserError, as_sentence
-from fgmix.runs.stopping import Stopped
+from fgmix.training.signals import Stopped
 
 MISTAKE = 2  # exit code of an error, as typer's
 STOPPED = 75  # exit code of a run stopped by a signal: EX_TEMPFAIL of sysexits.h

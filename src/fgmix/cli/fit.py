@@ -9,7 +9,7 @@ import typer
 
 from fgmix.cli.options import Device, Quiet, Set, flags, refuse, settings_of
 from fgmix.deploy.terms import Terms
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
 
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
 

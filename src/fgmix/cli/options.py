@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from fgmix.errors import UserError
 from fgmix.fields import Field, fields_of
-from fgmix.runs.spec import flag_of
+from fgmix.records.schema import flag_of
 
 Set = Annotated[
     list[str] | None,

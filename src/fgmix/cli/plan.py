@@ -29,7 +29,7 @@ def plan(
     Example: fgmix plan --datasets digits --algorithms erm,fgmix --workers 2
     """
     from fgmix.durations import parse_duration
-    from fgmix.sweeps.folder import is_settled
+    from fgmix.records.plans import is_settled
     from fgmix.sweeps.launchers.local import places_of
     from fgmix.sweeps.plan import cost, summary
 

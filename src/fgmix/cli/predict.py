@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fgmix.cli.options import Device, Quiet
-from fgmix.files import new_file, write_bytes
+from fgmix.records.files import new_file, write_bytes
 
 NOTHING_PREDICTED = 1  # exit code
 

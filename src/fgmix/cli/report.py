@@ -116,7 +116,7 @@ def _to_domainbed(results: Results, folder: Path) -> None:
 
 def _pack(results: Results, file: Path) -> None:
     """Write all records to one file."""
-    from fgmix.results.packed import pack
+    from fgmix.records.packed import pack
 
     if results.grids:
         raise UserError(

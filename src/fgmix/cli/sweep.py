@@ -68,7 +68,7 @@ def sweep(
 
     Example: fgmix sweep --datasets digits --algorithms erm,fgmix --hparams 1 --out sweep
     """
-    from fgmix.results.packed import unpack
+    from fgmix.records.packed import unpack
     from fgmix.sweeps.running import run_sweeps
 
     how = Launching(**launching)

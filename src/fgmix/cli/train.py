@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from fgmix.cli.options import Device, Quiet, Set, Targets, TestDomains, flags, settings_of
-from fgmix.metrics import NAMES, unbalanced
-from fgmix.runs.record import RunRecord
-from fgmix.runs.spec import RunSpec
+from fgmix.records.metrics import NAMES, unbalanced
+from fgmix.records.schema import RunRecord, RunSpec
 
 
 @flags(RunSpec, "options")
@@ -33,9 +32,9 @@ def train(
     Example: fgmix train --dataset digits --algorithm fgmix --test-domain photo --out runs
     """
     from fgmix.logs import Log, check
-    from fgmix.runs.loop import train as train_run
-    from fgmix.runs.prepared import rehearse
-    from fgmix.runs.resolve import notes_of
+    from fgmix.training.loop import train as train_run
+    from fgmix.training.prepare import rehearse
+    from fgmix.training.resolve import notes_of
 
     settings = settings_of(options["algorithm"], set_)
     spec = RunSpec(**options, test_domains=tuple(test_domain), settings=settings)

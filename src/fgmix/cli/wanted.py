@@ -10,7 +10,7 @@ import typer
 from fgmix.cli.options import listed, pairs_of
 from fgmix.errors import UserError, unknown
 from fgmix.fields import check_fields, declare
-from fgmix.runs.spec import parse_options
+from fgmix.records.schema import parse_options
 
 if TYPE_CHECKING:
     from fgmix.sweeps.presets import Preset

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.data._opening import open_file
-from fgmix.files import write_bytes
-from fgmix.seals import check_zip, damaged, seal_zip
+from fgmix.records.digests import check_zip, damaged, seal_zip
+from fgmix.records.files import write_bytes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

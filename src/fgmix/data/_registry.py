@@ -10,7 +10,7 @@ from pathlib import Path
 from fgmix.data._dataset import DomainDataset
 from fgmix.data._opening import what_is
 from fgmix.errors import MachineError, UserError, bad_value, unknown
-from fgmix.files import checked_path
+from fgmix.records.files import checked_path
 
 
 @dataclass(frozen=True)

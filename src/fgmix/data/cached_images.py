@@ -21,7 +21,7 @@ from fgmix.data._dataset import Indices
 from fgmix.data.images import Unreadable, quiet_decoding
 from fgmix.data.recipe import Recipe
 from fgmix.errors import UserError
-from fgmix.seals import Damaged
+from fgmix.records.digests import Damaged
 
 Pixels = npt.NDArray[np.uint8]
 

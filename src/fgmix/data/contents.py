@@ -13,8 +13,8 @@ from fgmix.data._registry import cache_dir
 from fgmix.data._threads import in_threads
 from fgmix.data.images import digest_of
 from fgmix.errors import UserError
-from fgmix.files import read_json, write_json
 from fgmix.progress import Progress
+from fgmix.records.files import read_json, write_json
 
 SETTLED_NS = 2 * 10**9  # the coarsest clock: after a more recent change, another one might leave the same time stamps
 

@@ -32,7 +32,7 @@ from fgmix.data.decoding import build_cache, cannot_decode, turn, writable
 from fgmix.data.images import BACKGROUND, colour_of
 from fgmix.data.recipe import Recipe
 from fgmix.errors import UserError, bad_value
-from fgmix.seals import Damaged
+from fgmix.records.digests import Damaged
 
 MEMORY_SHARE = 0.8
 GB = 1_000_000_000

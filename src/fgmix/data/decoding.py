@@ -20,8 +20,8 @@ from fgmix.data.cached_images import IMAGES, INDEX, checksum
 from fgmix.data.images import Unreadable, quiet_decoding
 from fgmix.data.recipe import Recipe
 from fgmix.errors import MachineError, UserError, readable_size
-from fgmix.files import at_once
 from fgmix.progress import Progress
+from fgmix.records.files import at_once
 
 ABANDONED = 3600  # seconds after which an unfinished cache of another machine, whose locks may be invisible, is deleted
 

@@ -24,7 +24,7 @@ from fgmix.data.hub import arrange, check_mirror, fetch_mirror
 from fgmix.data.sources import PLAIN, SOURCES, Part, Source
 from fgmix.data.unpack import BadArchive, Limits, unpack
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.files import exclusive, make_folder
+from fgmix.records.files import exclusive, make_folder
 
 GB = 1_000_000_000
 MOST_GB = 100_000  # largest `max_gb`, more than any benchmark needs

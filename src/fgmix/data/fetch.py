@@ -28,8 +28,8 @@ from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from fgmix.errors import MachineError, UserError, machine_error, readable_size
-from fgmix.files import read_json, write_json
 from fgmix.progress import Progress
+from fgmix.records.files import read_json, write_json
 
 MB = 1_000_000
 CHUNK = 1 << 20

@@ -26,9 +26,9 @@ from fgmix.data._registry import cache_dir
 from fgmix.data.augment import ImageInputs
 from fgmix.data.loading import CPU, HostBatch, deliver
 from fgmix.errors import UserError
-from fgmix.files import make_folder
 from fgmix.progress import Progress
-from fgmix.seals import Damaged, damaged
+from fgmix.records.digests import Damaged, damaged
+from fgmix.records.files import make_folder
 from fgmix.seeding import torch_generator
 
 Codes = npt.NDArray[np.float32]

@@ -23,7 +23,7 @@ from fgmix.data._opening import open_file
 from fgmix.data.folders import is_image
 from fgmix.data.manifest import REQUIRED
 from fgmix.errors import UserError
-from fgmix.files import make_folder, write_bytes
+from fgmix.records.files import make_folder, write_bytes
 
 Row = tuple[str, str, str]  # path within the folder, class, domain
 

@@ -21,8 +21,8 @@ from fgmix.data._arrays_file import read_arrays, write_arrays
 from fgmix.data._dataset import fingerprint_of
 from fgmix.data.catalogue import Catalogue, Paths, is_manifest
 from fgmix.data.images import digest_of
-from fgmix.files import make_folder
-from fgmix.seals import Damaged
+from fgmix.records.digests import Damaged
+from fgmix.records.files import make_folder
 
 Text = npt.NDArray[np.uint8]
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from fgmix.data import DomainDataset
 from fgmix.durations import readable_duration
-from fgmix.metrics import unbalanced
-from fgmix.runs.devices import pick_device
-from fgmix.runs.folder import RunFolder
-from fgmix.runs.resolve import resolve
-from fgmix.runs.spec import RunSpec
+from fgmix.records.metrics import unbalanced
+from fgmix.records.schema import RunSpec
+from fgmix.records.store import RunFolder
 from fgmix.sweeps.plan import calibrate, estimate
+from fgmix.training.devices import pick_device
+from fgmix.training.resolve import resolve
 
 BUDGET = 5.0  # seconds that the calibration may take before it starts its last step
 

@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from fgmix.data._dataset import Indices
-from fgmix.metrics import Floats
+from fgmix.records.metrics import Floats
 
 LOG_T = (-3.0, 3.0)  # bounds of log T
 BINS = 15  # of the calibration error

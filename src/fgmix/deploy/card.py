@@ -13,11 +13,12 @@ from fgmix.deploy.card_words import listed, plain
 from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.info import ModelInfo
-from fgmix.files import write_bytes
-from fgmix.metrics import NAMES, unbalanced
 from fgmix.networks._packaged import PACKAGES
 from fgmix.plots.confusion import confusion
 from fgmix.plots.reliability import reliability
+from fgmix.records.files import write_bytes
+from fgmix.records.metrics import NAMES, unbalanced
+from fgmix.records.schema import ResolvedSpec
 from fgmix.results.unseen import (
     MOST_COLUMNS,
     confusion_table,
@@ -28,7 +29,6 @@ from fgmix.results.unseen import (
     table,
     worst_domain,
 )
-from fgmix.runs.spec import ResolvedSpec
 
 CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
 DPI = 150  # of the figures, for screens

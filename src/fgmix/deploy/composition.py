@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from fgmix.metrics import NAMES, Metric
+from fgmix.records.metrics import NAMES, Metric
 
 Kind = Literal["uniform", "greedy", "ensemble"]
 

@@ -16,7 +16,7 @@ from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.terms import Terms
 from fgmix.deploy.trust import Judged, TrustRule, choose_rule
 from fgmix.errors import UserError
-from fgmix.metrics import Counts, Floats, Metric, Metrics, metrics
+from fgmix.records.metrics import Counts, Floats, Metric, Metrics, metrics
 
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are reported
 MOST_CLASSES = 100  # of a confusion matrix

@@ -42,11 +42,11 @@ from fgmix.deploy.hold_out import HeldOut, hold_out, selected
 from fgmix.deploy.steps import with_steps
 from fgmix.deploy.unseen_domains import UnseenDomains
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.runs.devices import pick_device
-from fgmix.runs.loop import train
-from fgmix.runs.opening import OpenedRun, open_run
-from fgmix.runs.resolve import resolve
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
+from fgmix.training.devices import pick_device
+from fgmix.training.loop import train
+from fgmix.training.open_run import OpenedRun, open_run
+from fgmix.training.resolve import resolve
 
 Array = npt.NDArray[Any]
 ARRAYS = {"dtype": "numeric", "allow_nd": True}  # scikit-learn checks for finite numbers; images have four axes

@@ -15,7 +15,7 @@ from fgmix.data import DomainDataset, from_arrays
 from fgmix.data._dataset import Indices
 from fgmix.data.arrays import as_floats
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
 
 Array = npt.NDArray[Any]
 LOST = 1e-4  # share of a feature's spread that single precision may lose

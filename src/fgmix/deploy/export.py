@@ -29,7 +29,7 @@ from fgmix.deploy.model import Model
 from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.trust import thresholds
 from fgmix.errors import UserError, unknown
-from fgmix.files import new_file, write_bytes
+from fgmix.records.files import new_file, write_bytes
 
 Format = Literal["onnx", "pt2"]
 INPUT, OUTPUTS = "x", ("probabilities", "novelty", "trusted")

@@ -30,14 +30,13 @@ from fgmix.deploy.steps import note_of, with_steps
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
 from fgmix.fields import fields_of
-from fgmix.files import checked_path, exclusive, make_folder, remove_temporaries
 from fgmix.progress import Progress
-from fgmix.runs.loop import train
-from fgmix.runs.opening import OpenedRun, open_run
-from fgmix.runs.prepared import frozen_backbone, load_dataset, new_algorithm, prepare
-from fgmix.runs.record import RunRecord
-from fgmix.runs.resolve import notes_of, resolve
-from fgmix.runs.spec import ResolvedSpec, RunSpec
+from fgmix.records.files import checked_path, exclusive, make_folder, remove_temporaries
+from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec
+from fgmix.training.loop import train
+from fgmix.training.open_run import OpenedRun, open_run
+from fgmix.training.prepare import frozen_backbone, load_dataset, new_algorithm, prepare
+from fgmix.training.resolve import notes_of, resolve
 
 RUNS = "runs"
 OWN = (

@@ -13,9 +13,9 @@ from fgmix.algorithms import Algorithm
 from fgmix.data._dataset import Indices
 from fgmix.deploy.noise import noise_for
 from fgmix.deploy.novelty import Familiar, fit_familiar
-from fgmix.metrics import Floats
-from fgmix.runs.opening import OpenedRun, Sample
-from fgmix.runs.record import Model, RunRecord, Which, selected_weights
+from fgmix.records.metrics import Floats
+from fgmix.records.schema import Model, RunRecord, Which, selected_weights
+from fgmix.training.open_run import OpenedRun, Sample
 
 CODES = 2000  # codes of each domain that `Familiar` is fitted to: more hardly change it and need memory
 NOISE, BATCH = 200, 64  # noise samples that novelty is tested on, and their batch size

@@ -12,9 +12,9 @@ from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
-from fgmix.files import may_exist, read_json
-from fgmix.runs.spec import ResolvedSpec
-from fgmix.seals import Damaged
+from fgmix.records.digests import Damaged
+from fgmix.records.files import may_exist, read_json
+from fgmix.records.schema import ResolvedSpec
 
 Dtype = Literal["uint8", "float32"]
 

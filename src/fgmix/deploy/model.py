@@ -23,11 +23,11 @@ from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.novelty import Familiar
 from fgmix.deploy.trust import thresholds
 from fgmix.errors import UserError, bad_value
-from fgmix.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.networks.preprocessing import Normalisation
-from fgmix.runs.devices import pick_device
-from fgmix.runs.prepared import frozen_backbone, new_algorithm
-from fgmix.seals import damaged, digest_of
+from fgmix.records.digests import damaged, digest_of
+from fgmix.records.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
+from fgmix.training.devices import pick_device
+from fgmix.training.prepare import frozen_backbone, new_algorithm
 
 WEIGHTS = "weights.safetensors"
 

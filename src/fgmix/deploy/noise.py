@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fgmix.runs.opening import OpenedRun
-from fgmix.runs.prepared import frozen_backbone
-from fgmix.runs.spec import ResolvedSpec
+from fgmix.records.schema import ResolvedSpec
+from fgmix.training.open_run import OpenedRun
+from fgmix.training.prepare import frozen_backbone
 
 BATCH = 64  # images per forward pass
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fgmix.data._dataset import Indices
-from fgmix.metrics import Floats
+from fgmix.records.metrics import Floats
 
 KNOWN = 0.99  # share of the source domains' held-out samples that count as familiar
 SHORTEST = 1e-12  # minimum length of a code, so that it has a direction

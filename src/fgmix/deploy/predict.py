@@ -25,7 +25,7 @@ from fgmix.data.recipe import reduced
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError, reason_of, unknown
 from fgmix.progress import Progress
-from fgmix.spreadsheets import cell
+from fgmix.records.spreadsheets import cell
 
 BATCH = 64  # images decoded and predicted at a time, which bounds the memory
 Row = dict[str, Any]

@@ -35,17 +35,16 @@ from fgmix.deploy.model import Model, load_model
 from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.soup_runs import check_alike, common_weights, find_runs
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.files import checked_path, make_folder
-from fgmix.metrics import Metric
 from fgmix.progress import Progress
-from fgmix.runs.averaging import predictor_tensors
-from fgmix.runs.evaluation import Part, Predict, Score, score_parts, with_tensors
-from fgmix.runs.opening import OpenedRun, open_run
-from fgmix.runs.prepared import frozen_backbone, load_dataset
-from fgmix.runs.record import RECORD, Evaluation, RunRecord, printed, selected_weights
-from fgmix.runs.record import Model as Weights
-from fgmix.runs.spec import ResolvedSpec
-from fgmix.runs.swad import Mean
+from fgmix.records.files import checked_path, make_folder
+from fgmix.records.metrics import Metric
+from fgmix.records.schema import RECORD, Evaluation, ResolvedSpec, RunRecord, printed, selected_weights
+from fgmix.records.schema import Model as Weights
+from fgmix.training.averaging import predictor_tensors
+from fgmix.training.evaluation import Part, Predict, Score, score_parts, with_tensors
+from fgmix.training.open_run import OpenedRun, open_run
+from fgmix.training.prepare import frozen_backbone, load_dataset
+from fgmix.training.swad import Mean
 
 Tensors = dict[str, Tensor]
 

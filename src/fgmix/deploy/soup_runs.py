@@ -9,9 +9,9 @@ from typing import get_args
 from fgmix.deploy.composition import Kind
 from fgmix.deploy.info import INFO
 from fgmix.errors import UserError
-from fgmix.files import checked_path
-from fgmix.runs.record import RECORD, RunRecord, read_record
-from fgmix.runs.record import Model as Weights
+from fgmix.records.files import checked_path
+from fgmix.records.schema import RECORD, RunRecord, read_record
+from fgmix.records.schema import Model as Weights
 
 # Fields of the runs' specs that must agree: data, network, initial weights.
 _DATA = (

@@ -17,8 +17,8 @@ import math
 from dataclasses import replace
 
 from fgmix.data import DomainDataset
-from fgmix.runs.resolve import resolve
-from fgmix.runs.spec import RunSpec
+from fgmix.records.schema import RunSpec
+from fgmix.training.resolve import resolve
 
 PASSES = 20  # epochs of the largest domain, counted with its holdout part
 MOST = 10  # times the default

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.data._dataset import Indices
-from fgmix.metrics import Floats, auroc
+from fgmix.records.metrics import Floats, auroc
 
 FAMILIAR = 0.95, 0.99  # shares of correct predictions on held-out domains that are not novel, by part of novelty
 INFORMATIVE = 0.6  # AUROC from which novelty is used: 0.5 is chance

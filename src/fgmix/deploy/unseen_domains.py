@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from fgmix.deploy.estimate import Estimate
-from fgmix.metrics import NAMES
+from fgmix.records.metrics import NAMES
 from fgmix.results.unseen import worst_domain
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from fgmix.errors import UserError, unknown
-from fgmix.runs.folder import RunFolder
-from fgmix.runs.record import Evaluation, RunRecord
-from fgmix.runs.spec import ResolvedSpec
+from fgmix.records.schema import Evaluation, ResolvedSpec, RunRecord
+from fgmix.records.store import RunFolder
 
 NAMES = ("mlflow", "tensorboard", "wandb")  # each is a module here, a library, and an extra
 

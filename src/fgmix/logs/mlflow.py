@@ -14,7 +14,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run
 
-from fgmix.runs.spec import ResolvedSpec
+from fgmix.records.schema import ResolvedSpec
 
 TAG = "fgmix.run"  # the name of the fgmix run, to find it again
 PARAMETERS = ("algorithm", "dataset_name", "backbone", "steps", "batch_size", "seed", "trial_seed", "hparams_seed")

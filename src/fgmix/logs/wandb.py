@@ -10,7 +10,7 @@ from pathlib import Path
 
 import wandb
 
-from fgmix.runs.spec import ResolvedSpec
+from fgmix.records.schema import ResolvedSpec
 
 
 class WandB:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fgmix.analysis.arrays_file import save_arrays
-from fgmix.files import make_folder, write_bytes
+from fgmix.records.files import make_folder, write_bytes
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, of a column and of the text, in two-column papers
 DPI = 300

@@ -7,13 +7,13 @@ from typing import Any
 
 from fgmix.analysis.results import run_curves
 from fgmix.errors import UserError
+from fgmix.records.schema import Model, RunRecord
 from fgmix.report.charts import as_data
 from fgmix.report.figures import chart
 from fgmix.results.explain import origin
 from fgmix.results.published import order
 from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Selected, Selection
-from fgmix.runs.record import Model, RunRecord
 
 CURVES = 400  # runs whose curves the page contains: up to 10 kB each
 MANY = 5000  # runs that are all listed; of more, only those that are reported

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fgmix.analysis.arrays_file import load_arrays
 from fgmix.errors import UserError
+from fgmix.records.schema import RECORD
 from fgmix.report.charts import Chart
 from fgmix.report.figures import chart
-from fgmix.runs.record import RECORD
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError
+from fgmix.records.schema import RunRecord
+from fgmix.records.store import RunFolder
 from fgmix.report.page import Choices, Sources, report_page
 from fgmix.report.saved import saved_figures
 from fgmix.report.underway import underway_charts
 from fgmix.results.collect import NothingFinished, Results, collect
-from fgmix.runs.folder import RunFolder
-from fgmix.runs.record import RunRecord
 from fgmix.sweeps.status import ORDER, Status, read_status
 
 HOST = "127.0.0.1"  # this machine only

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fgmix.records.schema import ResolvedSpec, RunRecord
 from fgmix.report.html import Html, element
 from fgmix.results.domainbed import is_domainbeds
 from fgmix.results.labels import split_origin
@@ -13,8 +14,6 @@ from fgmix.results.rounding import accuracy_text, difference_text, p_equation
 from fgmix.results.selection import Method, Selection
 from fgmix.results.statistics import BASELINE, Comparison
 from fgmix.results.tables import Table, dataset_table
-from fgmix.runs.record import RunRecord
-from fgmix.runs.spec import ResolvedSpec
 
 SEVERAL = 3  # up to so many values are listed; more are counted
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from fgmix.analysis.results import run_curves
 from fgmix.errors import UserError
-from fgmix.files import read_json
+from fgmix.records.files import read_json
+from fgmix.records.schema import ResolvedSpec, RunRecord
+from fgmix.records.store import RunFolder
 from fgmix.report.charts import Chart
 from fgmix.report.figures import chart
-from fgmix.runs.folder import RunFolder
-from fgmix.runs.record import RunRecord
-from fgmix.runs.spec import ResolvedSpec
 
 SHOWN = 6  # unfinished runs whose curves are shown
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fgmix
 from fgmix.errors import UserError
-from fgmix.files import make_folder, write_bytes
+from fgmix.records.files import make_folder, write_bytes
 from fgmix.report.page import GENERATOR, Choices, Sources, report_page
 from fgmix.report.saved import Saved, saved_figures
 from fgmix.results.collect import Results

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.errors import UserError, reason_of
+from fgmix.records.lean import read_lean_record
+from fgmix.records.packed import unpack
+from fgmix.records.plans import Plan, read_plans
+from fgmix.records.schema import RECORD, RunRecord
 from fgmix.results.costs import Costs, read_costs
 from fgmix.results.domainbed import from_domainbed as read_domainbed
 from fgmix.results.grids import Grid, split_grids
-from fgmix.results.packed import unpack
-from fgmix.runs.lean import read_lean_record
-from fgmix.runs.record import RECORD, RunRecord
-from fgmix.sweeps.folder import Plan, read_plans
 
 SHOWN = 10  # notes about skipped files, at most
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fgmix.errors import UserError
-from fgmix.files import read_json
+from fgmix.records.files import read_json
 from fgmix.results.labels import Labels
 from fgmix.results.published import method_names, step_milliseconds
 from fgmix.results.rounding import ratio_text

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import unknown
-from fgmix.files import read_json
+from fgmix.records.files import read_json
+from fgmix.records.schema import RunRecord, command
+from fgmix.records.store import RunFolder
 from fgmix.results.collect import Results
 from fgmix.results.domainbed import hparams_of, is_domainbeds
 from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Cell, Missing, Rule, Selected, select
-from fgmix.runs.folder import RunFolder
-from fgmix.runs.record import RunRecord
-from fgmix.runs.spec import command
 
 
 def explained(

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from fgmix.errors import unknown
+from fgmix.records.spreadsheets import cell
 from fgmix.results.tables import Entry, Table
-from fgmix.spreadsheets import cell
 
 
 def render(tables: Sequence[Table], format: str) -> str:

@@ -12,13 +12,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fgmix.records.plans import Plan
+from fgmix.records.schema import RunRecord
 from fgmix.results.labels import labels_of, method_label
 from fgmix.results.paper_rows import PAPER
 from fgmix.results.published import sensitivity
 from fgmix.results.selection import Method, Rule, Selection, select
 from fgmix.results.tables import Entry, Row, Spread, Table, overall_caption, overall_table
-from fgmix.runs.record import RunRecord
-from fgmix.sweeps.folder import Plan
 
 SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's symbols of settings
 PAPER_DATASET = "TerraIncognita"

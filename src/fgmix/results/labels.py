@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from fgmix.runs.record import Model, RunRecord, printed
+from fgmix.records.schema import Model, RunRecord, printed
 
 Labels = Mapping[str, str]  # a method's key → its label
 

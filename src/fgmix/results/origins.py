@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fgmix.errors import UserError
+from fgmix.records.schema import RunRecord
 from fgmix.results.collect import Results, collect
-from fgmix.runs.record import RunRecord
 
 
 def collect_all(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -> Results:

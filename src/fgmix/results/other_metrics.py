@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 
-from fgmix.metrics import NAMES, Metric, Metrics
+from fgmix.records.metrics import NAMES, Metric, Metrics
+from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Cell, Method, Selected, Selection
 from fgmix.results.tables import Entry, Row, Table
-from fgmix.runs.record import RunRecord
 
 COLUMNS = (
     "Majority class",

@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, get_args
 
+from fgmix.records.schema import Model
 from fgmix.results.selection import Method
-from fgmix.runs.record import Model
 
 AVERAGE = "Avg"  # the column of averages, in our tables too
 

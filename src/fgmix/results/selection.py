@@ -26,10 +26,9 @@ from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
 from fgmix.errors import unknown
-from fgmix.metrics import NAMES
+from fgmix.records.metrics import NAMES
+from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord, options
 from fgmix.results.labels import labels_of, method_label, split_origin
-from fgmix.runs.record import Evaluation, Model, RunRecord
-from fgmix.runs.spec import ResolvedSpec, options
 
 LAST = 5  # evaluations that `last_evaluations` averages; fixed in advance, not tuned
 Rule = Literal["training_domain", "last_evaluations", "leave_one_out", "oracle"]

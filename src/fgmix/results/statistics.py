@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from fgmix.errors import UserError, bad_value
-from fgmix.metrics import Floats
+from fgmix.records.metrics import Floats
 from fgmix.results.labels import method_label, split_origin
 from fgmix.results.selection import Cell, Method, Selected, Selection
 from fgmix.results.tables import ordered_methods

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fgmix.metrics import Metric, Metrics
+from fgmix.records.metrics import Metric, Metrics
 from fgmix.results.rounding import DASH
 
 MOST_COLUMNS = 12  # classes of a printed confusion matrix

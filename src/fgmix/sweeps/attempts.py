@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import MachineError
-from fgmix.files import at_once, make_folder, read_lines
-from fgmix.runs.folder import RunFolder
-from fgmix.sweeps.folder import Outcome, failed
+from fgmix.records.files import at_once, make_folder, read_lines
+from fgmix.records.plans import Outcome, failed
+from fgmix.records.store import RunFolder
 
 ATTEMPTS = 3  # on workers that finished another run, before a run counts as failed
 IN_A_ROW = 2  # runs interrupted by the machine, after which a worker gets no more

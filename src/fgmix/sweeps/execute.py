@@ -11,17 +11,17 @@ import torch
 
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, failure_of_machine
-from fgmix.files import exclusive, make_folder
 from fgmix.logs import Log
-from fgmix.runs.devices import pick_device
-from fgmix.runs.folder import RunBusy, RunFolder
-from fgmix.runs.loop import train
-from fgmix.runs.prepared import load_options
-from fgmix.runs.resolve import resolve
-from fgmix.runs.stopping import Stopped
+from fgmix.records.files import exclusive, make_folder
+from fgmix.records.plans import Outcome, failed, has_failed, read_error
+from fgmix.records.store import RunBusy, RunFolder
 from fgmix.sweeps.attempts import put_off
-from fgmix.sweeps.folder import Outcome, failed, has_failed, read_error
 from fgmix.sweeps.sweep import PlannedRun
+from fgmix.training.devices import pick_device
+from fgmix.training.loop import train
+from fgmix.training.prepare import load_options
+from fgmix.training.resolve import resolve
+from fgmix.training.signals import Stopped
 
 
 def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:

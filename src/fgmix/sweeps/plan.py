@@ -16,16 +16,16 @@ from fgmix.data import DomainDataset
 from fgmix.data._registry import cache_dir
 from fgmix.durations import readable_duration
 from fgmix.errors import UserError
-from fgmix.runs.averaging import predictor_tensors
-from fgmix.runs.devices import pick_device, torch_threads
-from fgmix.runs.evaluation import evaluating
-from fgmix.runs.prepared import batch_source, build_algorithm, prepare
-from fgmix.runs.protocols import PROTOCOLS
-from fgmix.runs.resolve import notes_of, resolve
-from fgmix.runs.spec import RunSpec
-from fgmix.runs.trunk import shared_trunks, trunk_of
+from fgmix.records.protocols import PROTOCOLS
+from fgmix.records.schema import RunSpec
 from fgmix.seeding import seed_torch
 from fgmix.sweeps.sweep import PlannedRun, Sweep
+from fgmix.training.averaging import predictor_tensors
+from fgmix.training.devices import pick_device, torch_threads
+from fgmix.training.evaluation import evaluating
+from fgmix.training.prepare import batch_source, build_algorithm, prepare
+from fgmix.training.resolve import notes_of, resolve
+from fgmix.training.trunk import shared_trunks, trunk_of
 
 PHASES = (0.5, 0.1, 0.9)  # fractions of a run: methods that change over a run (warm-up, annealing) are timed at each
 AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most

@@ -10,16 +10,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fgmix.errors import UserError
-from fgmix.files import make_folder
 from fgmix.logs import check
 from fgmix.progress import Progress
-from fgmix.runs.folder import RunFolder
-from fgmix.runs.record import RunRecord
-from fgmix.runs.stopping import Stop, Stopped, stop_on_signal
-from fgmix.runs.trunk import remove_trunks
+from fgmix.records.files import make_folder
+from fgmix.records.plans import Outcome, Plan, is_locked, is_settled, read_plans, write_plan
+from fgmix.records.schema import RunRecord
+from fgmix.records.store import RunFolder
 from fgmix.sweeps.attempts import forget
-from fgmix.sweeps.folder import Outcome, Plan, is_locked, is_settled, read_plans, write_plan
 from fgmix.sweeps.sweep import PlannedRun, Sweep, plan_all
+from fgmix.training.signals import Stop, Stopped, stop_on_signal
+from fgmix.training.trunk import remove_trunks
 
 Report = Callable[[Outcome], None]
 Launch = Callable[

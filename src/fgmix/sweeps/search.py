@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 import numpy as np
 
 from fgmix.errors import unknown
-from fgmix.runs.resolve import DEFAULTS, default_lr
 from fgmix.seeding import seed_hash
+from fgmix.training.resolve import DEFAULTS, default_lr
 
 if TYPE_CHECKING:
     from fgmix.algorithms._config import Distribution, Searched

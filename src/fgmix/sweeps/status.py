@@ -12,10 +12,10 @@ from pathlib import Path
 
 from fgmix.durations import readable_duration
 from fgmix.errors import UserError, as_sentence
-from fgmix.files import read_json, read_lines
-from fgmix.runs.folder import SPEC, RunFolder
+from fgmix.records.files import read_json, read_lines
+from fgmix.records.plans import State, read_error, read_plans, state_of
+from fgmix.records.store import SPEC, RunFolder
 from fgmix.sweeps.attempts import last_attempt
-from fgmix.sweeps.folder import State, read_error, read_plans, state_of
 
 ORDER: tuple[State, ...] = ("done", "diverged", "running", "failed", "waiting")
 FINISHED: tuple[State, ...] = ("done", "diverged")

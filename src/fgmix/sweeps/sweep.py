@@ -14,12 +14,12 @@ from typing import Any
 
 from fgmix.data import DomainDataset, depends_on_trial
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.runs.prepared import load_dataset
-from fgmix.runs.resolve import notes_of, resolve
-from fgmix.runs.spec import RunSpec
-from fgmix.runs.trunk import shared_trunks
+from fgmix.records.schema import RunSpec
 from fgmix.seeding import seed_hash
 from fgmix.sweeps.search import Space, draw
+from fgmix.training.prepare import load_dataset
+from fgmix.training.resolve import notes_of, resolve
+from fgmix.training.trunk import shared_trunks
 
 Point = dict[str, Any]  # one combination of a grid's settings
 MOST_RUNS = 1_000_000  # of a sweep: each is planned before the first is trained

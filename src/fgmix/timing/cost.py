@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.algorithms import get, names
-from fgmix.files import make_folder, write_json
+from fgmix.records.files import make_folder, write_json
 from fgmix.results.costs import COST_FILE
 from fgmix.timing.step import SWA, measure_steps
 

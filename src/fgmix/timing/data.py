@@ -28,9 +28,9 @@ from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.data.loading import Batch, BatchSource, HostBatch, finish
 from fgmix.data.sampling import UniformSampler
 from fgmix.errors import bad_value
-from fgmix.runs.devices import torch_threads
 from fgmix.timing.per_image import ImageFiles, evaluation_transform, read, training_transform
 from fgmix.timing.turns import Turns, by_turns, check_rounds
+from fgmix.training.devices import torch_threads
 
 Work = Literal["train", "evaluate"]
 

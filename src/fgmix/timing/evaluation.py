@@ -30,12 +30,12 @@ from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.data.loading import Batch
 from fgmix.errors import bad_value
 from fgmix.networks import build_featurizer
-from fgmix.runs.averaging import RunningMean
-from fgmix.runs.devices import torch_threads
-from fgmix.runs.evaluation import BATCH, Part, Predict, evaluating, score_parts, with_tensors
 from fgmix.timing.data import THEIR_EVALUATION_BATCH, cache_at, cached_domains, make_photos, samples_of, spread
 from fgmix.timing.per_image import ImageFiles, evaluation_transform, read
 from fgmix.timing.turns import Turns, by_turns, check_rounds
+from fgmix.training.averaging import RunningMean
+from fgmix.training.devices import torch_threads
+from fgmix.training.evaluation import BATCH, Part, Predict, evaluating, score_parts, with_tensors
 
 Found = dict[str, list[tuple[float, float]]]  # accuracy and loss of each domain, by model
 GLANCE = 32  # pixels: the trivial network uses every 32nd row and column

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm, Batches, create, get, names
 from fgmix.networks import build_classifier, build_featurizer
-from fgmix.runs.averaging import RunningMean
 from fgmix.sweeps.presets import AVERAGED
 from fgmix.timing.turns import check_rounds
+from fgmix.training.averaging import RunningMean
 
 SWA = " + swa"  # suffix of a method's name: its step and the update of the running mean
 

@@ -21,10 +21,10 @@ import torch
 
 from fgmix.data import load
 from fgmix.errors import UserError, bad_value
-from fgmix.runs.folder import RunFolder
-from fgmix.runs.spec import RunSpec
+from fgmix.records.plans import has_failed, read_error
+from fgmix.records.schema import RunSpec
+from fgmix.records.store import RunFolder
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import has_failed, read_error
 from fgmix.sweeps.launchers.local import run_local
 from fgmix.sweeps.sweep import PlannedRun, Sweep, plan
 from fgmix.timing.turns import Turns, by_turns, check_rounds

@@ -20,8 +20,8 @@ import pytest
 
 from fgmix.cli import STOPPED
 from fgmix.errors import UserError
+from fgmix.records.plans import Outcome, state_of
 from fgmix.sweeps.attempts import IN_A_ROW
-from fgmix.sweeps.folder import Outcome, state_of
 from fgmix.sweeps.launchers import local
 from fgmix.sweeps.launchers.local import LocalPool, Worker, places_of, run_local
 from fgmix.sweeps.running import run_sweeps

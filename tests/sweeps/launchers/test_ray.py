@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from fgmix.errors import UserError
+from fgmix.records.plans import is_locked
 from fgmix.sweeps.attempts import IN_A_ROW
-from fgmix.sweeps.folder import is_locked
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
 from fgmix.sweeps.sweep import Sweep, plan

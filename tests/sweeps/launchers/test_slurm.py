@@ -18,9 +18,9 @@ from typing import Any, Literal
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.files import write_json
-from fgmix.runs.spec import RunSpec
-from fgmix.sweeps.folder import Outcome, read_error, state_of
+from fgmix.records.files import write_json
+from fgmix.records.plans import Outcome, read_error, state_of
+from fgmix.records.schema import RunSpec
 from fgmix.sweeps.launchers.local import LocalPool
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.sweep import PlannedRun, Sweep

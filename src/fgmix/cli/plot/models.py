@@ -15,7 +15,7 @@ from fgmix.errors import UserError
 from fgmix.fields import check_fields, declare
 
 if TYPE_CHECKING:
-    from fgmix.runs.opening import OpenedRun
+    from fgmix.training.open_run import OpenedRun
 
 Run = Annotated[Path, typer.Argument(help="folder of a finished run")]
 Runs = Annotated[list[Path], typer.Argument(help="folders of finished runs")]
@@ -204,7 +204,7 @@ def shift(
 
 def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
     """The opened runs; their common dataset is loaded once."""
-    from fgmix.runs.opening import open_run
+    from fgmix.training.open_run import open_run
 
     how = Opening(**opening)
     first = open_run(folders[0], dataset=how.dataset or None, data_root=how.data_root or None, device=how.device)

@@ -38,7 +38,7 @@ def curves(runs: Annotated[list[Path], typer.Argument(help="folders of finished 
     Example: fgmix plot curves runs/RUN --out figures
     """
     from fgmix.analysis.results import run_curves
-    from fgmix.runs.record import read_record
+    from fgmix.records.schema import read_record
 
     for folder in runs:
         finish(run_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")

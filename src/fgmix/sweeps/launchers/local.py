@@ -16,13 +16,13 @@ from pathlib import Path
 
 from fgmix.data.prefetch import share_cores
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.runs.devices import pick_device
-from fgmix.runs.stopping import stop_on_signal
+from fgmix.records.plans import Outcome
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import Outcome
 from fgmix.sweeps.launchers.pool import GRACE, Pool, Slot
 from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun
+from fgmix.training.devices import pick_device
+from fgmix.training.signals import stop_on_signal
 
 
 @dataclass

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from fgmix.records.plans import Outcome, failed, is_settled, outcome_of
 from fgmix.sweeps.attempts import Health
-from fgmix.sweeps.folder import Outcome, failed, is_settled, outcome_of
 from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun
 

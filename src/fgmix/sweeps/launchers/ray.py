@@ -22,10 +22,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from fgmix.data import names as dataset_names
 from fgmix.data.prefetch import share_cores, usable_cores
 from fgmix.errors import UserError, bad_value
-from fgmix.runs.spec import RunSpec
+from fgmix.records.plans import Outcome
+from fgmix.records.schema import RunSpec
 from fgmix.sweeps.attempts import Health
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.folder import Outcome
 from fgmix.sweeps.launchers.pool import Pool, Slot
 from fgmix.sweeps.running import Report
 from fgmix.sweeps.sweep import PlannedRun

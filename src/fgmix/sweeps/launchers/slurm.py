@@ -26,9 +26,9 @@ from submitit.core.utils import FailedJobError
 from submitit.helpers import DelayedSubmission
 
 from fgmix.errors import UserError, bad_value
-from fgmix.files import make_folder, read_lines
-from fgmix.runs.folder import RunFolder
-from fgmix.sweeps.folder import Outcome, failed
+from fgmix.records.files import make_folder, read_lines
+from fgmix.records.plans import Outcome, failed
+from fgmix.records.store import RunFolder
 from fgmix.sweeps.launchers.local import LocalPool, Worker
 from fgmix.sweeps.launchers.pool import GRACE, Slot
 from fgmix.sweeps.running import Report

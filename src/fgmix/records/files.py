@@ -1,0 +1,180 @@
+"""Files that are written atomically, checked when read, and locked."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import sleep
+from typing import IO, Any
+
+from fgmix.errors import FAILURES, MachineError, UserError, bad_value, machine_error, reason_of
+from fgmix.records.digests import open_json, seal_json
+
+LOOKS = 3  # attempts at a lock before it counts as held
+PAUSE = 0.01  # seconds between them
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file atomically; the error for a full disk gives the space needed."""
+    # An unguessable name, and mode "x", which opens no existing file or link: in a folder that others write to, nothing
+    # but `path` is replaced.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        file = open(temporary, "xb")  # noqa: SIM115 (closed below, where a file that is not ours must not be removed)
+        try:
+            with file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())  # else a power cut could leave the name without the content
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise machine_error(error, path, len(data)) from error
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a sealed JSON file with sorted keys and a fixed layout, so that equal contents give equal bytes."""
+    write_bytes(path, seal_json(content))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Content of a file that `write_json` wrote; a damaged one raises an error."""
+    return open_json(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Content of a regular file. Others raise an error: reading a pipe could block, and a device might never end."""
+    try:
+        with open(path, "rb", buffering=0, opener=at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"Expected a file at {path}. Found something else. Check the path.")
+            return file.read()
+    except IsADirectoryError as error:
+        raise UserError(f"Expected a file at {path}. Found a folder. Check the path.") from error
+    except FileNotFoundError as error:
+        raise UserError(f"Expected a file at {path}. Found none. Check the path.") from error
+    except OSError as error:
+        kind = MachineError if error.errno in FAILURES else UserError
+        raise kind(f"Expected a file at {path}. It cannot be read ({reason_of(error)}). Check the path.") from error
+
+
+def may_exist(path: Path) -> bool:
+    """Whether a path exists, or may exist in a folder that this user has no access to."""
+    try:
+        os.lstat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def at_once(path: str, flags: int) -> int:
+    """For `open(…, opener=at_once)`, which does not block on a named pipe; writing without a reader is an OSError."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects in a .jsonl file without digests, if it exists; incomplete lines, left by a crash, are skipped."""
+    if not os.path.isfile(path):
+        return []
+    found = []
+    for line in read_bytes(path).splitlines():
+        with suppress(ValueError, RecursionError):
+            found.append(json.loads(line))
+    return [line for line in found if isinstance(line, dict)]
+
+
+def checked_path(name: str, value: str | os.PathLike[str]) -> Path:
+    """A parameter as a path; `name` is the parameter's, for the error."""
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
+        raise bad_value(name, "a path", value)
+    return Path(value)
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete the temporary files of a killed process; call it while holding the folder's lock."""
+    for path in folder.glob(".*.tmp*"):
+        path.unlink(missing_ok=True)
+
+
+def make_folder(path: Path, option: str = "--out") -> Path:
+    """Create a folder and check that it is writable; `option` is the command-line option for it, for the error."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in FAILURES:
+            raise machine_error(error, path) from error
+        raise UserError(
+            f"Expected a folder to write to at {path}. It cannot be made ({reason_of(error)}). Choose another {option}."
+        ) from error
+    if not os.access(path, os.W_OK):
+        raise UserError(f"Expected a folder to write to at {path}. It is read-only. Choose another {option}.")
+    return path
+
+
+def new_file(path: Path, option: str = "--out") -> Path:
+    """Check that a new file can be created; `option` is the command-line option for it, for the error."""
+    if os.path.lexists(path):
+        raise UserError(f"Expected no file at {path}. Found one. Choose another {option}, or delete it.")
+    if not os.path.isdir(path.parent):
+        raise UserError(f"Expected a folder at {path.parent}. Found none. Make it first.")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"Expected a folder to write to at {path.parent}. It is read-only. Choose another {option}.")
+    return path
+
+
+@contextmanager
+def exclusive(path: Path, busy: UserError) -> Iterator[None]:
+    """Hold a lock, which is released at the latest when the process ends; raise `busy` if another process holds it."""
+    try:
+        file = open(path, "a", opener=at_once)  # noqa: SIM115 (held until the end of the block)
+    except OSError as error:
+        if error.errno in FAILURES:
+            raise machine_error(error, path) from error
+        raise UserError(
+            f"Expected to write to {path.parent}. It failed ({reason_of(error)}). Choose another --out."
+        ) from error
+    with file:
+        try:
+            locked = _lock(file)
+        except OSError as error:
+            raise UserError(
+                f"Expected a filesystem with file locks at {path.parent}. It has none ({error.strerror}). Choose "
+                "another --out."
+            ) from error
+        if not locked:
+            raise busy
+        yield
+
+
+def is_held(path: Path) -> bool:
+    """Whether a living process holds the lock at `path`. Read permission is enough."""
+    try:
+        # NFS locks only files that are open for writing.
+        with open(path, "r+" if os.access(path, os.W_OK) else "r", opener=at_once) as file:
+            return not _lock(file)
+    except OSError:
+        return False  # no such file, or one whose lock this user cannot test
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock an open file until it is closed; False if another process keeps it locked.
+
+    The operating system's own lock, by descriptor: `FileLock` would need write permission even to test a lock, and
+    falls back to a marker file, which outlives its process.
+    """
+    from filelock import lock_descriptor  # imported here: a fifth of the time of `fgmix --help`
+
+    for look in range(LOOKS):
+        if look:
+            sleep(PAUSE)  # `is_held` of another process also holds the lock for an instant
+        if lock_descriptor(file.fileno(), blocking=False):
+            return True
+    return False

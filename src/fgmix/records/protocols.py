@@ -1,0 +1,85 @@
+"""Evaluation protocols by name, with the settings and defaults of each. docs/protocol.md shows them in one table.
+
+Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fgmix.records.schema import Protocol
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Settings of a protocol.
+
+    Args:
+        about: one line.
+        commit: DomainBed's commit that it follows; empty for our own.
+        steps: default number of optimisation steps for image datasets.
+        tags: by backbone, timm's tag of the published weights to use if the name has no tag.
+        freeze_bn: whether batch-norm layers of pre-trained networks stay in evaluation mode by default.
+        augmented_validation: whether the source domains are augmented when they are evaluated.
+        interpolation: how images are resized; None for what the backbone's weights expect.
+        first_evaluation: the first step after which the model is evaluated, then every `eval_every` steps; None for
+            `eval_every`.
+        longer: by dataset, its own default number of steps and evaluation interval.
+    """
+
+    about: str
+    commit: str
+    steps: int
+    tags: Mapping[str, str]
+    freeze_bn: bool
+    augmented_validation: bool
+    interpolation: str | None = None
+    first_evaluation: int | None = None
+    longer: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def evaluations(self, every: int, last: int) -> list[int]:
+        """The steps, counted from 1, after which a run of `last` steps is evaluated.
+
+        >>> PROTOCOLS["clean"].evaluations(every=5, last=12), PROTOCOLS["domainbed-2020"].evaluations(every=5, last=12)
+        ([5, 10, 12], [1, 6, 11, 12])
+        """
+        first = every if self.first_evaluation is None else self.first_evaluation
+        return sorted({*range(first, last + 1, every), last})
+
+
+_TORCHVISION = {"resnet18": "tv_in1k", "resnet50": "tv_in1k"}  # torchvision's IMAGENET1K_V1
+
+PROTOCOLS: dict[Protocol, Rules] = {
+    "clean": Rules(
+        about="DomainBed's published protocol with validation on images that are not augmented",
+        commit="",
+        steps=5000,
+        tags=_TORCHVISION,
+        freeze_bn=True,
+        augmented_validation=False,
+        longer={"DomainNet": (15000, 1000)},  # the FGMix paper's number of steps; DomainBed runs 5,001
+    ),
+    "domainbed-2020": Rules(
+        about="what DomainBed's published tables, and those of the FGMix paper, are made with",
+        commit="DomainBed before 3dfdc8e (July 2024)",
+        steps=5001,
+        tags=_TORCHVISION,
+        freeze_bn=True,
+        augmented_validation=True,
+        interpolation="bilinear",
+        first_evaluation=1,  # DomainBed evaluates after its step 0
+        longer={"DomainNet": (5001, 1000)},
+    ),
+    "domainbed-2024": Rules(
+        about="DomainBed since July 2024",
+        commit="DomainBed 3dfdc8e and later (b93c22a)",
+        steps=5001,
+        tags={"resnet18": "tv_in1k", "resnet50": "ram_in1k"},
+        freeze_bn=False,
+        augmented_validation=True,
+        interpolation="bilinear",
+        first_evaluation=1,
+        longer={"DomainNet": (5001, 1000)},
+    ),
+}

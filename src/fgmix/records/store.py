@@ -1,0 +1,233 @@
+"""A run is a folder: spec.json, metrics.jsonl, checkpoint.pt, weights, and finally record.json, which means done."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fgmix
+from fgmix.errors import UserError, machine_error
+from fgmix.records.digests import Damaged, damaged, open_line, seal_line
+from fgmix.records.files import at_once, exclusive, make_folder, read_bytes, read_json, remove_temporaries, write_json
+from fgmix.records.locks import Claim, claimed
+from fgmix.records.schema import RECORD, Evaluation, Model, ResolvedSpec, RunRecord, Which, read_record
+
+SPEC = "spec.json"
+SNAPSHOTS = "snapshots"
+KEPT = ("none", "best", "all")  # from the fewest weights to the most
+
+
+class RunBusy(UserError):
+    """Another process is working on the run."""
+
+
+class _File:
+    """A file of a run. Its path is built on access: `status` uses two files of each of 20,000 runs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: RunFolder, kind: type) -> Path:
+        return run.path / self.name
+
+
+class RunFolder:
+    """The files of one run; their names are defined only here.
+
+    Args:
+        path: the folder; it is created when the run is opened.
+
+    Files:
+        spec.json: the resolved spec, its identity, and the environment in which the run was started.
+        metrics.jsonl: one line per evaluation. When a run resumes, lines newer than its checkpoint are removed.
+        checkpoint.pt: everything a killed run needs to resume, and checkpoint_before.pt, the one before it, in case it
+            is damaged; removed when the run is done.
+        last.pt, best.pt, best_swa.pt, last_swa.pt: weights after the last and at the selected step.
+        snapshots/: weights during training, by step.
+        sessions.jsonl: when, where and how long a process worked on the run; not part of the result.
+        record.json: the result; written last, so that its presence means done.
+        attempts.jsonl: in a sweep, when, where and why the machine failed during the run; not part of the result.
+        error.json: why a run of a sweep failed.
+        .lock, .claim: held by the process that works on the run, see `fgmix.records.locks`.
+        .attempt: a lock held by the process that attempts the run in a sweep.
+    """
+
+    spec = _File(SPEC)
+    metrics = _File("metrics.jsonl")
+    checkpoint = _File("checkpoint.pt")
+    checkpoint_before = _File("checkpoint_before.pt")
+    record = _File(RECORD)
+    sessions = _File("sessions.jsonl")
+    attempts = _File("attempts.jsonl")
+    error = _File("error.json")
+    lock = _File(".lock")
+    claim = _File(".claim")
+    attempt_lock = _File(".attempt")
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._held: Claim | None = None
+
+    # Weights
+
+    def weights(self, which: Which, model: Model = "raw") -> Path:
+        """File of the weights after the last or at the selected step."""
+        return self.path / f"{which}{_suffix(model)}.pt"
+
+    def snapshot(self, step: int, model: Model = "raw") -> Path:
+        """File of the weights kept after a step."""
+        return self.path / SNAPSHOTS / f"{step:07d}{_suffix(model)}.pt"
+
+    def snapshots(self, model: Model = "raw") -> dict[int, Path]:
+        """The files of the weights kept during training, by step; empty if there are none."""
+        found = re.compile(rf"(\d+){_suffix(model)}\.pt")
+        matches = ((found.fullmatch(path.name), path) for path in sorted((self.path / SNAPSHOTS).glob("*.pt")))
+        return {int(match[1]): path for match, path in matches if match}
+
+    def is_snapshot(self, path: Path) -> bool:
+        """Whether a file is a snapshot, which contains the weights of featurizer and classifier only."""
+        return path.parent == self.path / SNAPSHOTS
+
+    @property
+    def checkpoints(self) -> tuple[Path, Path]:
+        """The newest checkpoint and the one before it."""
+        return self.checkpoint, self.checkpoint_before
+
+    def start_over(self) -> None:
+        """Remove the checkpoints, evaluations and weights of an unfinished run."""
+        for path in (*self.checkpoints, self.metrics, *self.path.glob("*.pt"), *self.path.glob(f"{SNAPSHOTS}/*.pt")):
+            path.unlink(missing_ok=True)
+
+    # State
+
+    @property
+    def is_done(self) -> bool:
+        return self.record.exists()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the run ended in an error, and no later attempt has finished it."""
+        return self.error.exists() and not self.is_done
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do: it is done, or it failed."""
+        return self.is_done or self.error.exists()
+
+    @contextmanager
+    def opened(self, spec: ResolvedSpec) -> Iterator[ResolvedSpec]:
+        """Lock the folder for this process; it must be new, or made from the same spec by the same version of fgmix.
+
+        Yields the run's spec: with the `keep` that it was started with, which must keep at least the requested weights.
+        """
+        make_folder(self.path)
+        with self.held():
+            remove_temporaries(self.path)
+            yield self._checked_spec(spec)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock the folder for this process, among all machines that share it."""
+        busy = RunBusy(f"The run {self.path} is being worked on by another process. Wait for it, or stop it.")
+        with exclusive(self.lock, busy), claimed(self.claim, busy) as self._held:
+            yield
+
+    def _checked_spec(self, spec: ResolvedSpec) -> ResolvedSpec:
+        if not self.spec.exists():
+            made_by = {"fgmix": fgmix.__version__, "environment": environment()}
+            write_json(self.spec, {**made_by, "identity": spec.identity, "spec": spec.as_dict()})
+            return spec
+        try:
+            made = read_json(self.spec)
+        except Damaged as error:
+            raise Damaged(f"{error} Delete it and rerun the same command: the run resumes.") from error
+        if made.get("fgmix") != fgmix.__version__:
+            raise UserError(
+                f"The run {self.path} was made by fgmix {made.get('fgmix')}. This is {fgmix.__version__}: results "
+                "may differ. Choose another --out, or finish it with that version."
+            )
+        if made.get("identity") != spec.identity:
+            raise UserError(
+                f"The run {self.path} was made from another spec. Its spec.json was changed, or two specs share a "
+                "digest. Choose another --out."
+            )
+        kept = made["spec"]["keep"]  # present in every spec with this identity
+        if KEPT.index(kept) < KEPT.index(spec.keep):
+            raise UserError(
+                f"The run {self.path} keeps {kept} of its weights. Found --keep {spec.keep}. Choose another --out, or "
+                "delete the run to train it again."
+            )
+        return replace(spec, keep=kept)
+
+    def finished(self) -> RunRecord | None:
+        """The record, if the run is done."""
+        return read_record(self.path) if self.is_done else None
+
+    def append(self, evaluation: Evaluation) -> int:
+        """Add a line to metrics.jsonl; returns the file's length, which the checkpoint stores."""
+        if self._held:
+            self._held.check()  # otherwise two machines could write to the same file
+        line = seal_line(evaluation.as_dict())
+        try:
+            with open(self.metrics, "ab", opener=at_once) as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise machine_error(error, self.metrics, len(line)) from error
+        return self.metrics.stat().st_size
+
+    def cut_metrics(self, length: int) -> None:
+        """Remove the lines written after the checkpoint that the run resumes from: they will be written again."""
+        if self.metrics.exists():
+            with open(self.metrics, "r+b") as file:
+                file.truncate(length)
+
+    def evaluations(self, length: int | None = None) -> tuple[Evaluation, ...]:
+        """The evaluations in the first `length` bytes of metrics.jsonl, or in all; a damaged file raises an error."""
+        data = read_bytes(self.metrics) if self.metrics.exists() else b""
+        name = str(self.metrics)
+        if length is not None and len(data) < length:
+            raise damaged(name)
+        return tuple(Evaluation(**open_line(line, name)) for line in data[:length].splitlines())
+
+    @contextmanager
+    def session(self, first_step: int) -> Iterator[dict[str, Any]]:
+        """Record in sessions.jsonl how long this process worked on the run; the block sets "last_step"."""
+        note: dict[str, Any] = {"first_step": first_step, "last_step": first_step, "pid": os.getpid()}
+        started, clock = time.time(), time.monotonic()
+        try:
+            yield note
+        finally:
+            place = {"host": platform.node(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+            line = {**note, **place, "started": started, "seconds": time.monotonic() - clock}
+            # A full disk has already been reported.
+            with suppress(OSError), open(self.sessions, "a", encoding="utf-8", opener=at_once) as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def _suffix(model: Model) -> str:
+    return "" if model == "raw" else f"_{model}"
+
+
+def environment() -> dict[str, Any]:
+    """Versions and machine, as needed to reproduce the run."""
+    import numpy as np
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+    }

@@ -1,0 +1,214 @@
+"""Finished runs, reopened: their data, and their weights at every step that was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fgmix.algorithms import Algorithm
+from fgmix.data import Domain, DomainDataset
+from fgmix.data._dataset import Indices
+from fgmix.errors import UserError, bad_value
+from fgmix.records.digests import Damaged
+from fgmix.records.files import checked_path
+from fgmix.records.schema import Model, RunRecord, Which, printed, read_record
+from fgmix.records.store import RunFolder
+from fgmix.seeding import numpy_generator
+from fgmix.training import state as checkpoint
+from fgmix.training.devices import pick_device
+from fgmix.training.prepare import PreparedRun, as_expected, load_dataset, new_algorithm
+
+Part = Literal["train", "holdout"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A subset of the samples of some domains, domain by domain.
+
+    Args:
+        domains: the domains.
+        ids: their numbers in the dataset.
+        indices: which samples of each.
+    """
+
+    domains: tuple[Domain, ...]
+    ids: tuple[int, ...]
+    indices: tuple[Indices, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.indices))
+
+    @property
+    def y(self) -> Tensor:
+        """Classes (N,)."""
+        return torch.cat([torch.from_numpy(d.y[indices]) for d, indices in zip(self.domains, self.indices)])
+
+    @property
+    def domain(self) -> Tensor:
+        """Numbers of the domains (N,)."""
+        return torch.cat([torch.full((len(indices),), i) for i, indices in zip(self.ids, self.indices)])
+
+    def inputs(self, batch_size: int = 256) -> Iterator[Tensor]:
+        """The samples without augmentation, in batches."""
+        for domain, indices in zip(self.domains, self.indices):
+            for start in range(0, len(indices), batch_size):
+                yield domain.inputs.clean(indices[start : start + batch_size])
+
+    def codes(self, algorithm: Algorithm) -> Tensor:
+        """z = g_θ(x) of all samples (N, d)."""
+        device = next(algorithm.parameters()).device
+        with torch.no_grad():
+            return torch.cat([algorithm.featurizer(x.to(device)).float() for x in self.inputs()])
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A finished run with its data.
+
+    Args:
+        record: its record.
+        prepared: its spec, dataset and splits.
+        dataset: as loaded, for opening other runs on it: the prepared one may be features, standardised for this run.
+        folder: the run's folder, with its weights.
+        device: of its models.
+    """
+
+    record: RunRecord
+    prepared: PreparedRun
+    dataset: DomainDataset
+    folder: Path
+    device: torch.device
+
+    @property
+    def files(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.prepared.sources
+
+    @property
+    def test_domains(self) -> tuple[str, ...]:
+        return self.record.spec.test_domains
+
+    def label(self, model: Model = "raw") -> str:
+        """The method's label in tables, with its arm."""
+        arm = self.record.spec.arm
+        return printed(f"{self.record.label} ({arm})" if arm else self.record.label, model)
+
+    def algorithm(self, which: Which = "last", model: Model = "raw") -> Algorithm:
+        """The method with its weights after the last or at the selected step, in evaluation mode."""
+        return self.at(self.files.weights(which, model))
+
+    def at(self, path: Path) -> Algorithm:
+        """The method with the weights of a file of the run, in evaluation mode."""
+        if not path.exists():
+            kept = ", ".join(sorted(file.stem for file in self.folder.glob("*.pt"))) or "none"
+            raise UserError(
+                f"Expected the weights {path.stem} in {self.folder}. It keeps {kept}. Train the run in another folder "
+                "with --keep all (sweeps: --with keep=all)."
+            )
+        run = self.prepared
+        # Pre-trained weights are not loaded: every weight comes from the file.
+        algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=True)
+        model_only = self.files.is_snapshot(path) or run.spec.keep == "best"
+        try:
+            checkpoint.load_weights(path, algorithm, model_only=model_only)
+        except Damaged as error:
+            raise Damaged(f"{error} Delete {self.folder} and train the run again.") from error
+        return algorithm.to(self.device).eval()
+
+    def initial(self) -> Algorithm:
+        """The method with its initial weights, in evaluation mode: from the first snapshot, or initialised again."""
+        snapshots = self.files.snapshots("raw")
+        if snapshots:
+            return self.at(snapshots[min(snapshots)])
+        run = self.prepared
+        return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources)).to(self.device).eval()
+
+    def path(self, model: Model = "raw") -> Iterator[tuple[int, Algorithm]]:
+        """The method at the steps of the snapshots; without any, before the first and after the last step."""
+        snapshots = self.files.snapshots(model)
+        for step, file in snapshots.items():
+            yield step, self.at(file)
+        if not snapshots:
+            yield 0, self.initial()
+            yield self.record.spec.steps, self.algorithm("last", model)
+
+    def sample(self, names: Sequence[str], part: Part = "train", limit: int | None = None, seed: int = 0) -> Sample:
+        """Samples of the named domains.
+
+        Args:
+            names: which domains.
+            part: "train" or "holdout".
+            limit: how many of each domain at most, sampled without replacement; None for all.
+            seed: of the sampling.
+        """
+        dataset = self.prepared.dataset
+        ids = tuple(map(dataset.index, names))
+        indices = []
+        for name in names:
+            pool: Indices = getattr(self.prepared.splits[name], part)
+            if limit is not None and limit < len(pool):
+                pool = numpy_generator("sample", seed, name, part).choice(pool, limit, replace=False)
+            indices.append(pool)
+        return Sample(tuple(dataset.domains[i] for i in ids), ids, tuple(indices))
+
+
+def open_run(
+    folder: str | Path,
+    *,
+    dataset: DomainDataset | str | None = None,
+    data_root: str | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+) -> OpenedRun:
+    """Open a finished run; the data must be what it was trained on.
+
+    Args:
+        folder: the run's folder.
+        dataset: the dataset, or its new location; None for its location during the run.
+        data_root: the folder of the datasets, if it has moved.
+        device: "auto", "cpu", "cuda", …
+        progress: show a progress bar while the dataset is decoded.
+    """
+    folder = checked_path("folder", folder)
+    record = read_record(folder)
+    spec = record.spec
+    if not isinstance(dataset, DomainDataset | str | Path | None):
+        raise bad_value("dataset", "a DomainDataset, a name or a path", type(dataset).__name__)
+    if not isinstance(dataset, DomainDataset):
+        found_at = replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
+        dataset = load_dataset(found_at, progress=progress)
+    if dataset.fingerprint != record.data_fingerprint:
+        raise UserError(
+            f"Expected the data that {folder.name} was trained on ({record.data_fingerprint}). Found other data "
+            f"({dataset.fingerprint}). Name the right dataset with --dataset."
+        )
+    prepared = as_expected(spec, dataset, device=device, progress=progress)
+    return OpenedRun(record, prepared, dataset, folder, pick_device(device))
+
+
+def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:
+    """Raise an error if two runs differ in what a figure of both requires to be equal.
+
+    Args:
+        first: a run.
+        second: another.
+        names: fields of their specs that must be equal; the data must be equal, too.
+        reason: what equal fields make sure, for the error: "Expected runs with the same {name}, which {reason}."
+    """
+    for name in names:
+        values = [getattr(run.record.spec, name) for run in (first, second)]
+        if values[0] != values[1]:
+            raise UserError(
+                f"Expected runs with the same {name}, which {reason}. Found {values[0]} and {values[1]}. Name runs "
+                "that agree in it."
+            )
+    if first.record.data_fingerprint != second.record.data_fingerprint:
+        raise UserError("Expected runs on the same data. Found different data. Compare runs of one dataset.")

@@ -1,0 +1,280 @@
+"""From a user's spec to a resolved one: all defaults filled in, all names checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fgmix.errors import UserError, bad_value
+from fgmix.records.files import read_bytes
+from fgmix.records.protocols import PROTOCOLS, Rules
+from fgmix.records.schema import ResolvedSpec, RunSpec
+
+if TYPE_CHECKING:
+    from fgmix.data import DomainDataset
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Defaults of a run that depend on the kind of dataset."""
+
+    backbone: str
+    pretrained: bool
+    lr: float
+    batch_size: int
+    steps: int
+    eval_every: int
+    channels_last: bool
+
+
+# images: DomainBed's; 0 steps stands for the protocol's. The others are sized for a CPU (docs/protocol.md).
+DEFAULTS = {
+    "images": Defaults("resnet50", True, 5e-5, 32, 0, 300, True),
+    "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
+    "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
+}
+# The features of a frozen backbone are trained on like any others. The default backbone is the one whose weights can be
+# installed without a hub.
+FROZEN = replace(DEFAULTS["features"], backbone="tf_efficientnet_lite0.package", pretrained=True, channels_last=True)
+
+
+def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
+    """The resolved spec of a run on a dataset; resolving it again changes nothing.
+
+    Args:
+        spec: the user's.
+        dataset: the dataset that `spec.dataset` names.
+    """
+    from fgmix.algorithms import check_domains, get
+    from fgmix.data.standardisation import TAIL
+
+    algorithm = get(spec.algorithm)
+    if len(dataset.classes) < 2:
+        raise UserError(
+            f"Expected at least two classes to tell apart in {dataset.name}. Found {', '.join(dataset.classes)}. Add "
+            "samples of another class."
+        )
+    _check_sizes(spec, dataset)
+    check_domains(spec.algorithm, len(_sources(spec, dataset)))
+    rules, base = PROTOCOLS[spec.protocol], FROZEN if spec.frozen else DEFAULTS[dataset.kind]
+    standardize = (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize
+    steps, eval_every = _length(spec, dataset, rules, base)
+    lr = default_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
+    config = algorithm.Config.of(**{"lr": lr, **spec.settings, "steps": steps})
+    batch_size = spec.batch_size or base.batch_size
+    algorithm.check_batch(config, batch_size, dataset.input_shape)
+    network = _network(spec, dataset, rules, base)
+    said = {name: value for name, value in vars(spec).items() if name in RunSpec.__dataclass_fields__}
+    decided = {
+        "settings": {name: value for name, value in config.as_dict().items() if name != "steps"},
+        "image_size": dataset.input_shape[-1] if len(dataset.input_shape) == 3 else 0,
+        "steps": steps,
+        "eval_every": eval_every,
+        "batch_size": batch_size,
+        "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
+        "standardize": standardize,
+        "tail": TAIL if standardize else 0.0,
+        **_precision(spec),
+        **_averaging(spec, steps, algorithm.first_base_step(config)),
+        **network,
+    }
+    return ResolvedSpec(
+        **{**said, **decided},
+        dataset_name=dataset.name,
+        data=dataset.fingerprint,
+        input_shape=dataset.input_shape,
+    )
+
+
+def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:
+    """The default learning rate: a tenth of the usual one for vision transformers on images.
+
+    Args:
+        kind: of the dataset.
+        backbone: None for the default one.
+        base: the defaults of the kind.
+    """
+    from fgmix.networks.names import is_vision_transformer
+
+    slow = kind == "images" and backbone is not None and is_vision_transformer(backbone)
+    return base.lr / 10 if slow else base.lr
+
+
+def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
+    """Notes to print before a run starts: parts of it that will have no effect."""
+    from fgmix.algorithms import get
+
+    notes = []
+    if spec.averaging != resolved.averaging:
+        notes.append(
+            f"No averaged model is evaluated: averaging starts at step {resolved.averaging_start} and the run ends at "
+            f"step {resolved.steps}. Raise --steps or lower --averaging-start."
+        )
+    algorithm = get(resolved.algorithm)
+    return notes + algorithm.idle_parts(algorithm.Config.of(**resolved.settings, steps=resolved.steps))
+
+
+def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
+    """Names of the source domains; raises an error if a test domain does not exist or is given twice."""
+    for name in spec.test_domains:
+        dataset.index(name)
+    if len(set(spec.test_domains)) != len(spec.test_domains):
+        raise UserError(f"Expected different test domains. Found {', '.join(spec.test_domains)}. Name each one once.")
+    return [name for name in dataset.domain_names if name not in spec.test_domains]
+
+
+def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
+    """Raise an error for options that do not fit the dataset, or that would be ignored."""
+    for name in ("freeze", "warmup_head"):
+        if spec.frozen and getattr(spec, name):
+            hint = "Drop one of the two."
+            raise bad_value(name, "0 with --frozen, whose backbone does not train at all", getattr(spec, name), hint)
+    shape = dataset.input_shape
+    if spec.image_size and (len(shape) != 3 or shape[-1] != spec.image_size):
+        hint = "Only images in files are resized: drop it."
+        raise bad_value("image_size", f"0 for {dataset.name}, whose samples are {shape}", spec.image_size, hint)
+    if spec.frozen and dataset.kind != "images":
+        hint = "It computes features of images in files."
+        raise bad_value("frozen", f"false for {dataset.name}, which holds {dataset.kind.replace('_', ' ')}", True, hint)
+    if spec.holdout_fraction != RunSpec.holdout_fraction and any(each.holdout is not None for each in dataset.domains):
+        hint = "Drop it, or the column `split`."
+        raise bad_value(
+            "holdout_fraction", f"left out for {dataset.name}, which has a split", spec.holdout_fraction, hint
+        )
+    if spec.views and not spec.frozen:
+        raise bad_value("views", "0 without --frozen: training augments every image anew", spec.views)
+    if spec.standardize and dataset.kind != "features" and not spec.frozen:
+        raise bad_value("standardize", f"false for {dataset.name}: only features are standardised", True)
+    if spec.classes_per_batch and (
+        spec.class_weight != "none" or any(domain.weights is not None for domain in dataset.domains)
+    ):
+        hint = "It draws classes equally often by itself: drop it, or drop the weights."
+        raise bad_value("classes_per_batch", "0 where classes or samples have weights", spec.classes_per_batch, hint)
+    if spec.classes_per_batch > len(dataset.classes):
+        should = f"at most {len(dataset.classes)}, the number of classes of {dataset.name}"
+        raise bad_value("classes_per_batch", should, spec.classes_per_batch)
+
+
+def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> tuple[int, int]:
+    """Number of steps, and number of steps between evaluations."""
+    steps, eval_every = base.steps or rules.steps, base.eval_every
+    if not base.steps:  # the protocol's lengths are for training on images
+        steps, eval_every = rules.longer.get(dataset.name, (steps, eval_every))
+    steps = spec.steps or steps
+    return steps, min(spec.eval_every or eval_every, steps)
+
+
+def _precision(spec: RunSpec) -> dict[str, Any]:
+    """A run with --bf16 is the same as one with --precision bf16."""
+    if spec.bf16 and spec.precision == "fp16":
+        raise UserError("Expected one precision. Found --bf16 and --precision fp16. Drop one.")
+    return {"precision": "bf16" if spec.bf16 else spec.precision, "bf16": False}
+
+
+def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any]:
+    """Which average, and from which step on: not before the base model trains; none if the run ends before that."""
+    if spec.averaging == "none":
+        return {}
+    # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
+    start = first_base_step + 1 if spec.averaging == "swad" else max(spec.averaging_start, first_base_step + 1)
+    return {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
+
+
+def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
+    """The backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
+    from fgmix.networks.names import OWN_BACKBONES, check_pretrained
+
+    name = spec.backbone or base.backbone
+    pretrained = spec.pretrained
+    if pretrained is None:  # a name with a tag stands for published weights
+        pretrained = not spec.weights and (spec.frozen or ("." in name if spec.backbone else base.pretrained))
+    if spec.frozen and not spec.weights:
+        _check_frozen(name, pretrained)
+    if pretrained and spec.weights:
+        raise UserError(
+            f"Expected --pretrained or --weights, one of them. Found both (weights {spec.weights}). Drop one."
+        )
+    if pretrained:
+        check_pretrained(name)
+    tagged = _tagged(name, rules) if pretrained or spec.weights else name
+    frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
+    found: dict[str, Any] = {
+        "backbone": tagged if pretrained else name.partition(".")[0],
+        "pretrained": pretrained,
+        "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
+        "weights_digest": _weights_digest(spec, tagged, pretrained),
+    }
+    if spec.frozen:
+        found["code_size"] = _code_size(name, dataset.input_shape)
+    if dataset.kind == "images":
+        from fgmix.networks.preprocessing import IMAGENET, normalisation_of
+
+        expected = normalisation_of(tagged) if pretrained or spec.weights else IMAGENET
+        interpolation = rules.interpolation or expected.interpolation
+        found |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
+    elif dataset.kind == "small_images" and tagged not in OWN_BACKBONES and (pretrained or spec.weights):
+        found |= _within_network(tagged, dataset)
+    return found
+
+
+def _within_network(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
+    """The normalisation that pre-trained weights expect, done within the network for images that come as arrays."""
+    from fgmix.networks.preprocessing import normalisation_of
+
+    expected, shape = normalisation_of(backbone), dataset.input_shape
+    ranges = [domain.inputs.value_range for domain in dataset.domains]
+    low, high = min(least for least, _ in ranges), max(most for _, most in ranges)
+    if len(shape) != 3 or shape[0] != 3 or low < 0 or high > 1:
+        raise UserError(
+            f"Expected images of 3 channels, as uint8 or as floats in [0, 1], for pre-trained weights, which expect "
+            f"them normalised. Found arrays {shape} with values from {low:g} to {high:g}. Rescale them or repeat their "
+            "channel, or omit --pretrained and --weights."
+        )
+    return {"mean": expected.mean, "std": expected.std}
+
+
+def _check_frozen(backbone: str, pretrained: bool) -> None:
+    """Raise an error if a frozen backbone would have random weights."""
+    from fgmix.networks.names import OWN_BACKBONES
+
+    if not pretrained or backbone in OWN_BACKBONES:
+        raise UserError(
+            f"Expected a backbone with pre-trained weights for --frozen. Found {backbone} with random weights. Give "
+            "--weights FILE, or choose a pre-trained one: `fgmix list backbones`."
+        )
+
+
+@lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one backbone
+def _code_size(backbone: str, input_shape: tuple[int, ...]) -> int:
+    from fgmix.networks import build_featurizer
+
+    return build_featurizer(backbone, input_shape).out_features
+
+
+def _tagged(backbone: str, rules: Rules) -> str:
+    """The backbone's name with a tag: the user's, the protocol's, or timm's default."""
+    if "." in backbone:
+        return backbone
+    if tag := rules.tags.get(backbone):
+        return f"{backbone}.{tag}"
+    from fgmix.networks.build import full_name
+
+    return full_name(backbone)
+
+
+def _weights_digest(spec: RunSpec, backbone: str, pretrained: bool) -> str:
+    """Digest of local weights, the user's file or a package's; empty for weights from a hub."""
+    from fgmix.networks._packaged import PACKAGES, packaged_weights
+
+    if spec.weights:
+        return _file_digest(spec.weights)
+    return _file_digest(str(packaged_weights(backbone))) if pretrained and backbone in PACKAGES else ""
+
+
+@lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one file
+def _file_digest(path: str) -> str:
+    from fgmix.data._dataset import fingerprint_of
+
+    return fingerprint_of([read_bytes(Path(path).expanduser())])

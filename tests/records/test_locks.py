@@ -1,0 +1,180 @@
+"""Where locks are local to a node, two machines must not work on one run. Here every machine gets every lock."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fgmix.errors import MachineError
+from fgmix.records import files
+from fgmix.records import locks as run_claims
+from fgmix.records.locks import STALE, claimed, is_held_elsewhere
+from fgmix.records.plans import state_of
+from fgmix.records.store import RunBusy, RunFolder
+from fgmix.sweeps.execute import execute
+from fgmix.sweeps.sweep import plan
+from fgmix.training.loop import _Loop, train
+from sweeps.toys import make_data, toy_sweep
+from training.killed_run import toy_data, toy_spec
+
+BUSY = RunBusy("held")
+On = Callable[[str], object]
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> On:
+    """Makes what follows happen on the machine of that name; all machines get all locks."""
+    monkeypatch.setattr(files, "_lock", lambda _: True)
+
+    @contextmanager
+    def elsewhere(name: str) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run_claims, "machine", lambda: name)
+            yield
+
+    return elsewhere
+
+
+def age(path: Path, seconds: float = STALE + 1) -> None:
+    """As if nobody had touched the file for so long."""
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+
+
+def test_one_machine_at_a_time(tmp_path: Path, on: On) -> None:
+    path = tmp_path / ".claim"
+    with on("a"), claimed(path, BUSY):
+        assert not is_held_elsewhere(path)  # on its own machine the lock decides
+        with on("b"):
+            assert is_held_elsewhere(path)
+            with pytest.raises(RunBusy), claimed(path, BUSY):
+                pass
+    assert not list(tmp_path.iterdir())
+    with on("b"), claimed(path, BUSY):
+        pass
+
+
+def test_the_claim_of_a_dead_process_is_void(tmp_path: Path, on: On) -> None:
+    """At once on its own machine, whose lock it would hold; elsewhere when it has not been touched for a while."""
+    path = tmp_path / ".claim"
+    with on("a"):
+        run_claims.Claim(path, BUSY).take()
+        with claimed(path, BUSY):
+            pass
+        run_claims.Claim(path, BUSY).take()
+    with on("b"):
+        with pytest.raises(RunBusy), claimed(path, BUSY):
+            pass
+        age(path)
+        with claimed(path, BUSY):
+            pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_who_dies_while_taking_over_blocks_nobody(tmp_path: Path, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / ".claim"
+    with on("a"):
+        run_claims.Claim(path, BUSY).take()
+    age(path)
+    with on("b"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", lambda *_, **__: None)
+            patch.setattr(run_claims.os, "replace", lambda *_: None)
+            run_claims.Claim(path, BUSY).take()
+        for file in tmp_path.iterdir():
+            age(file)
+        with pytest.raises(RunBusy), claimed(path, BUSY):  # removes what is left of it
+            pass
+        with claimed(path, BUSY):
+            pass
+
+
+def test_a_holder_touches_its_claim(tmp_path: Path, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_claims, "BEAT", 0.001)
+    path, touched, utime = tmp_path / ".claim", threading.Event(), os.utime
+    monkeypatch.setattr(run_claims.os, "utime", lambda path: (utime(path), touched.set()))
+    with on("a"), claimed(path, BUSY):
+        assert touched.wait(60)
+
+
+def test_a_claim_that_is_being_written_holds(tmp_path: Path, on: On) -> None:
+    (tmp_path / ".claim").touch()
+    with on("b"), pytest.raises(RunBusy), claimed(tmp_path / ".claim", BUSY):
+        pass
+
+
+@pytest.mark.usefixtures("on")
+def test_of_many_that_take_over_one_does(tmp_path: Path) -> None:
+    """Sixteen at once, as often as it takes to meet in the middle of it."""
+    for round_ in range(20):
+        path = tmp_path / f".claim{round_}"
+        run_claims.Claim(path, BUSY).take()
+        path.write_text(path.read_text().replace(run_claims.machine(), "gone"))
+        age(path)
+        won, start = list[int](), threading.Barrier(16)
+
+        def take(i: int, path: Path = path, won: list[int] = won, start: threading.Barrier = start) -> None:
+            start.wait()
+            claim = run_claims.Claim(path, BUSY)
+            claim.content["machine"] = f"machine {i}"
+            try:
+                claim.take()
+            except RunBusy:
+                return
+            won.append(i)
+
+        threads = [threading.Thread(target=take, args=(i,)) for i in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert f"machine {won[0]}" in path.read_text()
+
+
+def test_a_full_disk_is_the_machines(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="Expected to write"), claimed(tmp_path / "no" / "folder", BUSY):
+        pass
+
+
+# Runs
+
+
+def test_a_run_that_another_machine_trains_is_busy(tmp_path: Path, on: On) -> None:
+    planned = plan(toy_sweep(make_data(tmp_path)))[0]
+    (tmp_path / planned.name).mkdir()
+    with on("a"), RunFolder(tmp_path / planned.name).held(), on("b"):
+        assert state_of(tmp_path / planned.name) == "running"
+        assert execute(planned, str(tmp_path), "cpu").status == "busy"
+    with on("b"):
+        assert execute(planned, str(tmp_path), "cpu").status == "done"
+
+
+def test_a_holder_that_slept_too_long_writes_nothing_more(
+    tmp_path: Path, on: On, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine was suspended in the middle of the run, and another one has finished it meanwhile."""
+    spec, step, finished = toy_spec(), _Loop._step, list[bytes]()
+
+    def train_on(machine: str) -> bytes:
+        with on(machine):
+            record = train(spec, tmp_path, dataset=toy_data(), device="cpu", progress=False)
+        assert record.folder is not None
+        return (record.folder / "record.json").read_bytes()
+
+    def sleeps_at_15(self: _Loop, batches: list[object]) -> None:
+        step(self, batches)  # type: ignore[arg-type]
+        if self.at.step == 15 and not finished:
+            finished.append(b"")
+            age(self.folder.claim)
+            finished[:] = [train_on("b")]
+
+    monkeypatch.setattr(_Loop, "_step", sleeps_at_15)
+    with pytest.raises(RunBusy):
+        train_on("a")
+    assert train_on("a") == finished[0]

@@ -1,0 +1,77 @@
+"""Every metric against scikit-learn's."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn import metrics as theirs
+
+from fgmix.records.metrics import Counts, Metrics, auroc, metrics, unbalanced
+
+
+def predictions(n: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of unlike frequency, and scores of a mediocre classifier with many ties."""
+    rng = np.random.default_rng(seed)
+    y = np.minimum(rng.geometric(0.4, n) - 1, classes - 1)
+    y[:classes] = np.arange(classes)
+    scores = rng.normal(size=(n, classes)).round(1) + 1.5 * np.eye(classes)[y]
+    return y, scores
+
+
+@pytest.mark.parametrize(("n", "classes"), [(40, 2), (300, 5), (2000, 12)])
+def test_all_are_scikit_learns(n: int, classes: int) -> None:
+    y, scores = predictions(n, classes, seed=classes)
+    p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    guesses = scores.argmax(1)
+    found = metrics(y, guesses, p)
+    assert found.samples == n
+    assert found.accuracy == pytest.approx(theirs.accuracy_score(y, guesses))
+    assert found.balanced_accuracy == pytest.approx(theirs.balanced_accuracy_score(y, guesses))
+    assert found.macro_f1 == pytest.approx(theirs.f1_score(y, guesses, average="macro"))
+    assert found.recall == pytest.approx(theirs.recall_score(y, guesses, average=None))
+    assert np.array_equal(found.confusion, theirs.confusion_matrix(y, guesses))
+    by_class = theirs.roc_auc_score(np.eye(classes)[y], p, average="macro")
+    assert found.auroc == pytest.approx(by_class)
+    assert found.majority == np.bincount(y).max() / n
+    for metric in ("accuracy", "balanced_accuracy", "macro_f1"):
+        assert Counts.of(y, guesses, classes).value(metric) == found.value(metric)
+
+
+def test_classes_that_do_not_occur() -> None:
+    y, guesses = np.array([0, 0, 2, 2]), np.array([0, 3, 2, 2])
+    found = metrics(y, guesses, np.eye(5)[guesses])
+    assert found.recall == (0.5, None, 1.0, None, None)
+    assert found.balanced_accuracy == 0.75
+    assert found.macro_f1 == pytest.approx(theirs.f1_score(y, guesses, average="macro"))
+    assert metrics(np.zeros(3, np.int64), np.zeros(3, np.int64), np.ones((3, 2))).auroc is None
+
+
+def test_many_classes_have_no_matrix_and_few_scores_suffice() -> None:
+    y, scores = predictions(400, 40, seed=0)
+    found = metrics(y, scores.argmax(1), scores[:300])
+    assert found.confusion == ()
+    assert len(found.recall) == 40
+    assert found.samples == 400
+    assert found.auroc == metrics(y[:300], scores[:300].argmax(1), scores[:300]).auroc
+
+
+def test_survives_json() -> None:
+    y, scores = predictions(30, 3, seed=1)
+    found = metrics(y, scores.argmax(1), scores)
+    assert Metrics.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def test_auroc_by_counting_pairs() -> None:
+    rng = np.random.default_rng(0)
+    scores, positive = rng.integers(0, 6, 50), rng.random(50) < 0.3
+    pairs = [(a > b) + (a == b) / 2 for a in scores[positive] for b in scores[~positive]]
+    assert auroc(scores, positive) == pytest.approx(np.mean(pairs))
+    assert auroc(scores, np.ones(50, dtype=bool)) is None
+
+
+def test_when_classes_are_unbalanced() -> None:
+    assert not unbalanced([100, 40])
+    assert unbalanced([120, 40, 60])
+    assert not unbalanced([10, 0])  # one class alone is another mistake

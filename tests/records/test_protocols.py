@@ -1,0 +1,143 @@
+"""Named protocols: what a run starts from, how its images are prepared, when it is evaluated."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fgmix.data import ArrayInputs, DomainDataset, from_arrays
+from fgmix.errors import UserError
+from fgmix.records.protocols import PROTOCOLS
+from fgmix.records.schema import ResolvedSpec, RunSpec
+from fgmix.training.resolve import notes_of, resolve
+
+
+def images(name: str = "PACS") -> DomainDataset:
+    """What a dataset of photographs is to a spec: its kind, names and shape."""
+    y, domain = np.arange(12) % 2, np.arange(12) // 4
+    data = from_arrays(np.zeros((12, 3, 224, 224), np.uint8), y, domain)
+    assert all(isinstance(d.inputs, ArrayInputs) for d in data.domains)
+    return replace(data, name=name, kind="images")
+
+
+def resolved(dataset: str = "PACS", **options: Any) -> ResolvedSpec:
+    spec = RunSpec(**{"dataset": dataset, "algorithm": "erm", "test_domains": "2", **options})
+    return resolve(spec, images(dataset))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "weights", "frozen", "steps", "first", "last"),
+    [
+        ("clean", "resnet50.tv_in1k", True, 5000, [300, 600], [4800, 5000]),
+        ("domainbed-2020", "resnet50.tv_in1k", True, 5001, [1, 301], [4801, 5001]),
+        ("domainbed-2024", "resnet50.ram_in1k", False, 5001, [1, 301], [4801, 5001]),
+    ],
+)
+def test_what_a_protocol_fixes(
+    protocol: Any, weights: str, frozen: bool, steps: int, first: list[int], last: list[int]
+) -> None:
+    spec = resolved(protocol=protocol)
+    assert (spec.backbone, spec.pretrained, spec.freeze_bn, spec.steps) == (weights, True, frozen, steps)
+    evaluations = PROTOCOLS[spec.protocol].evaluations(spec.eval_every, spec.steps)
+    assert (evaluations[:2], evaluations[-2:]) == (first, last)
+    assert PROTOCOLS[spec.protocol].augmented_validation == (protocol != "clean")
+    assert spec.interpolation == "bilinear"
+
+
+def test_domainnets_steps_are_the_papers_or_domainbeds() -> None:
+    assert resolved("DomainNet").steps == 15000
+    assert resolved("DomainNet", protocol="domainbed-2020").steps == 5001
+    assert resolved("DomainNet", protocol="domainbed-2020").eval_every == 1000
+
+
+def test_what_trains_on_features_has_their_steps_whatever_its_name_is(tmp_path: Path) -> None:
+    (tmp_path / "w.pt").write_bytes(b"w")
+    frozen = resolved("DomainNet", frozen=True, backbone="small_cnn", weights=tmp_path / "w.pt")
+    y, domain = np.arange(12) % 2, np.arange(12) // 4
+    features = resolve(
+        RunSpec(dataset="DomainNet.npz", algorithm="erm", test_domains="2"),
+        from_arrays(np.zeros((12, 5)), y, domain, name="DomainNet"),
+    )
+    assert [(spec.steps, spec.eval_every) for spec in (frozen, features)] == [(1000, 100)] * 2
+
+
+@pytest.mark.parametrize(
+    ("backbone", "tag", "mean", "interpolation"),
+    [
+        ("resnet50", "resnet50.tv_in1k", 0.485, "bilinear"),
+        ("resnet50.a1_in1k", "resnet50.a1_in1k", 0.485, "bicubic"),
+        ("vit_base_patch16_clip_224.openai", "vit_base_patch16_clip_224.openai", 0.48145466, "bicubic"),
+        ("vit_tiny_patch16_224", "vit_tiny_patch16_224.augreg_in21k_ft_in1k", 0.5, "bicubic"),
+    ],
+)
+def test_weights_have_their_tag_and_their_normalisation(
+    backbone: str, tag: str, mean: float, interpolation: str
+) -> None:
+    spec = resolved(backbone=backbone, pretrained=True)
+    assert (spec.backbone, spec.mean[0], spec.interpolation) == (tag, mean, interpolation)
+    assert resolve(spec, images()) == spec
+    assert ResolvedSpec.from_dict(json.loads(json.dumps(spec.as_dict()))) == spec
+
+
+@pytest.mark.parametrize("backbone", ["vit_tiny_patch16_224", "vit_tiny_patch16_224.augreg_in21k_ft_in1k"])
+def test_random_weights_expect_nothing_and_have_no_tag(backbone: str) -> None:
+    spec = resolved(backbone=backbone, pretrained=False)
+    assert (spec.backbone, spec.mean[0], spec.interpolation) == ("vit_tiny_patch16_224", 0.485, "bilinear")
+
+
+def test_a_tag_names_published_weights() -> None:
+    assert resolved(backbone="resnet18.tv_in1k").pretrained
+    assert not resolved(backbone="resnet18").pretrained
+
+
+def test_a_weights_file_is_taken_for_the_protocols_weights(tmp_path: Path) -> None:
+    (tmp_path / "w.pt").write_bytes(b"w")
+    spec = resolved(backbone="resnet50", weights=tmp_path / "w.pt")
+    assert (spec.backbone, spec.pretrained, spec.interpolation) == ("resnet50", False, "bilinear")
+    vit = resolved(backbone="vit_tiny_patch16_224", weights=tmp_path / "w.pt")
+    assert (vit.mean[0], vit.interpolation) == (0.5, "bicubic")
+
+
+def test_tag_digest_and_normalisation_are_part_of_the_identity(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.pt").write_bytes(name.encode())
+    runs = [
+        resolved(),
+        resolved(protocol="domainbed-2024"),
+        resolved(backbone="resnet50.a1_in1k", pretrained=True),
+        resolved(backbone="resnet50", weights=tmp_path / "a.pt"),
+        resolved(backbone="resnet50", weights=tmp_path / "b.pt"),
+    ]
+    assert len({run.name for run in runs}) == len(runs)
+    (tmp_path / "moved.pt").write_bytes(b"a")
+    assert resolved(backbone="resnet50", weights=tmp_path / "moved.pt").name == runs[3].name
+
+
+def test_weights_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(UserError, match="Unknown tag of resnet50 'nope'"):
+        resolved(backbone="resnet50.nope", pretrained=True)
+    with pytest.raises(UserError, match="one of them"):
+        resolved(backbone="resnet50", pretrained=True, weights=__file__)
+
+
+def test_a_short_run_has_no_averaged_row_and_says_why() -> None:
+    spec = RunSpec(dataset="PACS", algorithm="fishr", test_domains="2", steps=50)
+    run = resolve(spec, images())
+    assert run.averaging == "none"
+    notes = notes_of(spec, run)
+    assert any("averaging starts at step 100" in note for note in notes)
+    assert any("1500" in note for note in notes), "Fishr's penalty never starts"
+    assert notes_of(replace(spec, steps=2000), resolve(replace(spec, steps=2000), images())) == []
+
+
+def test_the_average_starts_when_the_base_model_does() -> None:
+    spec = resolved(algorithm="ddg", steps=35_000, settings={"stage0": 25_000 / 35_000})
+    assert spec.averaging_start == 25_001
+    swad = resolved(algorithm="ddg", steps=35_000, settings={"stage0": 25_000 / 35_000}, averaging="swad")
+    assert swad.averaging_start == 25_001
+    assert resolved(averaging="swad").averaging_start == 1

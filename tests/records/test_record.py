@@ -1,0 +1,112 @@
+"""What a record says of its run: what was selected, its accuracy, its label, and the trained algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fgmix.errors import UserError
+from fgmix.records.files import read_json, write_json
+from fgmix.records.schema import RECORD, Model, RunRecord, read_record, selected_weights
+from fgmix.records.store import RunFolder
+from fgmix.training.loop import train
+from fgmix.training.open_run import open_run
+from results.made import run
+from training.killed_run import toy_data, toy_spec
+
+# At steps 10 and 20: accuracy on (train, holdout); the first is better on the sources' holdout.
+FOUND = {
+    10: {"a": (0.3, 0.9), "b": (None, 0.8), "c": (None, 0.6)},
+    20: {"a": (0.5, 0.1), "b": (None, 0.7), "c": (None, 0.5)},
+}
+
+
+def averaged(model: Model) -> RunRecord:
+    """A run whose averaged model measured the same as the raw one."""
+    record = run("a", FOUND)
+    evaluations = [replace(e, accuracy={**e.accuracy, model: e.accuracy["raw"]}) for e in record.evaluations]
+    return replace(record, evaluations=tuple(evaluations))
+
+
+@pytest.mark.parametrize(("model", "step"), [("raw", 10), ("swa", 10), ("swad", 20)])
+def test_swad_is_its_last_model_and_others_are_validated(model: Model, step: int) -> None:
+    record = averaged(model)
+    assert record.selected(model).step == step
+    assert selected_weights(model) == ("last" if model == "swad" else "best")
+    assert record.test_accuracy(model) == {10: 0.3, 20: 0.5}[step]
+
+
+def test_a_model_is_evaluated_from_when_it_exists() -> None:
+    """An average that begins late has fewer evaluations than the raw model."""
+    first, second = averaged("swa").evaluations
+    late = replace(run("a", FOUND), evaluations=(replace(first, accuracy={"raw": first.accuracy["raw"]}), second))
+    assert late.models == ("raw", "swa")
+    assert (late.selected("raw").step, late.selected("swa").step) == (10, 20)
+
+
+def test_accuracy_of_several_test_domains_is_their_mean() -> None:
+    pair = run("a b", {10: {"a": (0.2, 0.0), "b": (0.6, 0.0), "c": (None, 0.5)}})
+    assert pair.test_accuracy() == pytest.approx(0.4)
+    assert pair.accuracy["b"]["train"] == 0.6
+
+
+def test_what_is_not_there_is_an_error_that_says_so() -> None:
+    with pytest.raises(UserError, match=r"Expected a model that the run evaluated: raw. Found 'swa'"):
+        run("a", FOUND).test_accuracy("swa")
+    with pytest.raises(UserError, match="diverged at step 3, before the first"):
+        replace(run("a", {}, status="diverged"), diverged_at=3).selected()
+    with pytest.raises(UserError, match="trained on all domains"):
+        run("", {10: {"a": (None, 0.5)}}).test_accuracy()
+    with pytest.raises(UserError, match="without a folder"):
+        run("a", FOUND).open()
+
+
+def test_a_method_without_a_label_is_printed_by_its_key() -> None:
+    assert replace(run("a", FOUND, algorithm="mine"), label="").label == "mine"
+
+
+def test_a_record_carries_how_its_method_is_printed_and_opens_it(tmp_path: Path) -> None:
+    data = toy_data()
+    record = train(toy_spec("andmask"), tmp_path, dataset=data, device="cpu", progress=False)
+    assert record.folder is not None
+    again = read_record(record.folder)
+    assert again == record
+    assert (again.label, again.domainbed_name) == ("AND-Mask", "ANDMask")
+    sample = open_run(record.folder, dataset=data).sample(["2"])
+    for model in again.models:
+        algorithm = again.open(model, dataset=data)
+        assert not algorithm.training
+        correct = algorithm.predict(torch.cat(list(sample.inputs()))).argmax(1) == sample.y
+        assert float(correct.float().mean()) == pytest.approx(again.test_accuracy(model))
+    RunFolder(record.folder).weights("best").unlink()
+    with pytest.raises(UserError, match=r"Expected weights at .*best\.pt. Found none: they were not kept"):
+        again.open(dataset=data)
+
+
+def test_an_incomplete_record_says_how_to_go_on(tmp_path: Path) -> None:
+    record = run("a", FOUND)
+    record.write(tmp_path / RECORD)
+    content = read_json(tmp_path / RECORD)
+    del content["label"]
+    write_json(tmp_path / RECORD, content)
+    with pytest.raises(UserError, match=r"Found one that is not whole \(KeyError: 'label'\).*train the run again"):
+        read_record(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "improving"),
+    [
+        ({10: 0.5, 20: 0.6, 30: 0.7, 40: 0.8}, True),
+        ({10: 0.5, 20: 0.6, 30: 0.7, 40: 0.702}, False),  # a gain that more steps would hardly repeat
+        ({10: 0.5, 20: 0.6, 35: 0.8, 40: 0.8}, False),  # as good before
+        ({10: 0.5, 20: 0.9, 30: 0.7, 40: 0.8}, False),
+        ({40: 0.8}, False),  # nothing to compare with
+        ({10: 0.5, 20: 0.6}, False),  # it did not come to its last step
+    ],
+)
+def test_a_run_that_still_improves_says_so(values: dict[int, float], improving: bool) -> None:
+    record = run("a", {step: {"a": (0.1, 0.1), "b": (None, value)} for step, value in values.items()})
+    assert replace(record, spec=replace(record.spec, steps=40)).still_improving is improving

@@ -1,0 +1,31 @@
+"""Two tiny finished runs, opened: ERM, and FGMix with the same seed and network. Tests import the fixtures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fgmix.training.loop import train
+from fgmix.training.open_run import OpenedRun, open_run
+from training.killed_run import toy_data, toy_spec
+
+SETTINGS = {"fgmix": {"tau": 0.2, "n": 8, "directions": 5, "eta2": 1e-2}}
+
+
+def make(algorithm: str, out: Path) -> OpenedRun:
+    spec = replace(toy_spec(algorithm), settings=SETTINGS.get(algorithm, {}))
+    record = train(spec, out, dataset=toy_data(), device="cpu", progress=False)
+    assert record.folder is not None
+    return open_run(record.folder, dataset=toy_data())
+
+
+@pytest.fixture(scope="session")
+def erm(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
+    return make("erm", tmp_path_factory.mktemp("erm"))
+
+
+@pytest.fixture(scope="session")
+def mixing(tmp_path_factory: pytest.TempPathFactory) -> OpenedRun:
+    return make("fgmix", tmp_path_factory.mktemp("fgmix"))

@@ -1,0 +1,106 @@
+"""The running mean of weights against a mean computed from all of them; SWAD as a run's average."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from algorithms.toys import toy_algorithm, toy_batches
+from fgmix.algorithms import Algorithm, create
+from fgmix.training.averaging import OverfitAware, RunningMean, WeightAverage, predictor_tensors
+from fgmix.training.loop import train
+from training.killed_run import toy_data, toy_spec
+
+
+def snapshot(algorithm: Algorithm) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in predictor_tensors(algorithm).items()}
+
+
+def test_mean_of_all_weights_from_the_start_on() -> None:
+    erm = toy_algorithm("erm", lr=0.05)
+    mean, seen = RunningMean(erm, start=3), []
+    for step in range(1, 8):
+        erm.step(toy_batches())
+        mean.update(erm, step)
+        seen.append(snapshot(erm))
+        if step < 3:
+            assert all(torch.equal(mean.average()[name], now) for name, now in seen[-1].items())
+    for name in seen[0]:
+        expected = torch.stack([s[name].double() for s in seen[2:]]).mean(0)
+        torch.testing.assert_close(mean.average()[name].double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_applying_the_mean_leaves_training_untouched() -> None:
+    """The trajectory with an average beside it is the one without."""
+    plain, averaged = toy_algorithm("erm"), toy_algorithm("erm")
+    mean = RunningMean(averaged, start=1)
+    for step in range(1, 5):
+        plain.step(toy_batches())
+        averaged.step(toy_batches())
+        mean.update(averaged, step)
+        with mean.applied_to(averaged):
+            assert all(torch.equal(now, mean.average()[name]) for name, now in predictor_tensors(averaged).items())
+    for name, tensor in predictor_tensors(plain).items():
+        assert torch.equal(tensor, predictor_tensors(averaged)[name])
+
+
+def test_integer_buffers_are_copied_not_averaged() -> None:
+    erm = toy_algorithm("erm")
+    erm.featurizer.net.stem.append(torch.nn.BatchNorm2d(16))
+    mean = RunningMean(erm, start=1)
+    for step in (1, 2, 3):
+        erm.step(toy_batches())
+        mean.update(erm, step)
+    counted = [tensor for name, tensor in mean.average().items() if name.endswith("num_batches_tracked")]
+    assert [int(tensor) for tensor in counted] == [3]
+
+
+@pytest.mark.parametrize("kind", [lambda erm: RunningMean(erm, start=2), OverfitAware])
+def test_an_interrupted_average_goes_on(kind: Callable[[Algorithm], WeightAverage]) -> None:
+    """State saved and loaded at any step, within a segment or at an evaluation."""
+    losses = [3.0, 1.0, 1.1, 1.2, 0.9, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
+
+    def run(cuts: set[int]) -> dict[str, torch.Tensor]:
+        erm = toy_algorithm("erm", lr=0.05)
+        average = kind(erm)
+        for step in range(1, 25):
+            erm.step(toy_batches(b=2))
+            average.update(erm, step)
+            if step % 2 == 0:
+                average.evaluated(losses[step // 2 - 1])
+            if step in cuts:
+                state = io.BytesIO()
+                torch.save(average.state_dict(), state)
+                state.seek(0)
+                average = kind(erm)
+                average.load_state_dict(torch.load(state, weights_only=True))
+        return {name: tensor.clone() for name, tensor in average.average().items()}
+
+    whole, cut = run(set()), run({1, 6, 11, 20})
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+
+
+def test_swad_stands_beside_the_raw_model_in_a_run(tmp_path: Path) -> None:
+    spec = replace(toy_spec(), averaging="swad", eval_every=2)
+    record = train(spec, tmp_path, dataset=toy_data(), device="cpu", progress=False)
+    assert record.models == ("raw", "swad")
+    assert record.selected("swad") is record.evaluations[-1]
+    assert record.folder is not None
+    assert (record.folder / "last_swad.pt").exists()
+
+
+def test_swad_takes_in_nothing_before_the_base_model_trains() -> None:
+    erm = create("erm", featurizer=nn.Identity(), classifier=nn.Linear(1, 2), n_domains=1)
+    average = OverfitAware(erm, start=3)
+    for step in range(1, 7):
+        nn.init.constant_(erm.classifier.weight, step)
+        average.update(erm, step)
+        average.evaluated(1 / step)
+    assert average.average()["classifier.weight"].flatten().tolist() == [6.0, 6.0]
+    assert average.swad.closed == 4, "steps 3 to 6"

@@ -1,0 +1,72 @@
+"""Which batches a run draws: what its method declares reaches the sampler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fgmix.data import DomainDataset, from_arrays
+from fgmix.data.sampling import PairedSampler, UniformSampler
+from fgmix.errors import UserError
+from fgmix.records.schema import RunSpec
+from fgmix.training.prepare import batch_source, prepare
+
+
+def test_ddg_at_the_papers_size_gets_a_positive_that_is_another_image() -> None:
+    """Eight images per domain: two a, two b and the four positives, which a search in the batch seldom found."""
+    settings = {"pairs": 2}
+    spec = RunSpec(dataset="digits", algorithm="ddg", test_domains=("photo",), settings=settings, batch_size=8)
+    source = batch_source(prepare(spec, progress=False))
+    assert isinstance(source.sampler, PairedSampler)
+    for step in range(20):
+        for indices, domain in zip(source.sampler.draw(step), source.domains, strict=True):
+            assert (domain.y[indices[:4]] == domain.y[indices[4:]]).all()
+            assert (indices[:4] != indices[4:]).all()
+
+
+def test_other_methods_draw_as_before() -> None:
+    spec = RunSpec(dataset="digits", algorithm="erm", test_domains=("photo",))
+    assert isinstance(batch_source(prepare(spec, progress=False)).sampler, UniformSampler)
+
+
+def rare(**weights: object) -> DomainDataset:
+    """Two domains, in which one sample of ten is of class 1."""
+    y = np.tile(np.arange(50) % 10 == 0, 2).astype(int)
+    return from_arrays(np.arange(100.0)[:, None], y, np.repeat([0, 1], 50), **weights)  # type: ignore[arg-type]
+
+
+def test_balanced_classes_are_drawn_equally_often() -> None:
+    spec = RunSpec(dataset="arrays", algorithm="erm", batch_size=400, class_weight="balanced")
+    for _, y in next(batch_source(prepare(spec, rare())).ahead(0, 1)):
+        assert 0.42 < y.float().mean() < 0.58
+
+
+def test_sample_weights_count_within_a_domain_and_multiply_with_those_of_classes() -> None:
+    weights = np.where(np.arange(100) % 10 == 1, 0.0, np.where(np.arange(100) < 50, 1.0, 2.0))
+    spec = RunSpec(dataset="arrays", algorithm="erm", batch_size=400, standardize=False)
+    for class_weight, share in (("none", 1 / 9), ("balanced", 0.5 / (0.5 + 0.5 * 8 / 9))):
+        run = prepare(replace(spec, class_weight=class_weight), rare(sample_weight=weights))
+        for x, y in next(batch_source(run).ahead(0, 1)):
+            assert not (x.flatten() % 10 == 1).any()
+            assert abs(float(y.float().mean()) - share) < 0.07
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        (np.where(np.arange(100) < 50, 0.0, 1.0), "a positive weight in the training part of domain '0'"),
+        (-np.ones(100), "at least 0 in sample_weight. Found -1.0 in row 0"),
+        (np.ones(7), "a weight for each of the 100 samples"),
+    ],
+)
+def test_mistakes_in_weights(weights: np.ndarray, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        batch_source(prepare(RunSpec(dataset="arrays", algorithm="erm"), rare(sample_weight=weights)))
+
+
+def test_class_aware_sampling_refuses_weights() -> None:
+    spec = RunSpec(dataset="arrays", algorithm="erm", class_weight="balanced", classes_per_batch=2)
+    with pytest.raises(UserError, match="draws classes equally often by itself"):
+        prepare(spec, rare())

@@ -1,0 +1,131 @@
+"""Shared trunks: the same records and weights as without them, for fewer steps."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fgmix import algorithms
+from fgmix.records.schema import RunRecord
+from fgmix.records.store import RunFolder
+from fgmix.training import loop, precision
+from fgmix.training import state as checkpoint
+from fgmix.training.loop import train
+from fgmix.training.resolve import resolve
+from fgmix.training.trunk import trunk_folder, trunk_of, trunk_steps
+from training.killed_run import toy_data, toy_spec
+
+SHARING = [name for name in algorithms.names() if trunk_steps(resolve(toy_spec(name), toy_data()))]
+TRUNK = 17  # τ = 0.6 · 30 = 18 is the first step that mixes
+
+
+def run(algorithm: str, out: Path, trunk: int = 0, **changes: Any) -> RunRecord:
+    spec = replace(toy_spec(algorithm), **changes)
+    return train(spec, out, dataset=toy_data(), device="cpu", progress=False, trunk=trunk)
+
+
+def assert_equal_folders(ours: RunRecord, theirs: RunRecord) -> None:
+    assert ours.as_dict() == theirs.as_dict()
+    assert ours.folder is not None
+    assert theirs.folder is not None
+    names = sorted(str(path.relative_to(theirs.folder)) for path in theirs.folder.rglob("*.pt"))
+    assert names == sorted(str(path.relative_to(ours.folder)) for path in ours.folder.rglob("*.pt"))
+    assert len(names) >= 6
+    for name in names:
+        left, right = (checkpoint.read_weights(folder / name) for folder in (ours.folder, theirs.folder))
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left), name
+
+
+def test_erm_and_the_mixing_methods_declare_their_trunks() -> None:
+    assert ["erm", "fgmix", *(f"fgmix_{variant}" for variant in "abcdef")] == SHARING
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "averaging"), [*((name, "swa") for name in SHARING), *product(("erm", "fgmix"), ("swad", "none"))]
+)
+def test_a_run_from_a_trunk_equals_one_without(algorithm: str, averaging: str, tmp_path: Path) -> None:
+    alone = run(algorithm, tmp_path / "alone", averaging=averaging)
+    run("fgmix_b", tmp_path / "shared", TRUNK, averaging=averaging)  # leaves the trunk
+    assert_equal_folders(run(algorithm, tmp_path / "shared", TRUNK, averaging=averaging), alone)
+
+
+@pytest.mark.parametrize("half", ["bf16", "fp16"])
+def test_half_precision_passes_through_a_trunk(half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the scale of the loss, which doubles here after four steps without an overflow."""
+    scales = []
+    finish = loop._Loop._finish
+
+    def noted(self: Any, diverged_at: int | None) -> RunRecord:
+        scales.append(self.scaler and {name: value.item() for name, value in self.scaler.state_dict().items()})
+        return finish(self, diverged_at)
+
+    monkeypatch.setattr(loop._Loop, "_finish", noted)
+    monkeypatch.setattr(precision, "GROWTH_STEPS", 4)
+    alone = run("fgmix", tmp_path / "alone", precision=half)
+    run("erm", tmp_path / "shared", TRUNK, precision=half)  # leaves the trunk
+    assert_equal_folders(run("fgmix", tmp_path / "shared", TRUNK, precision=half), alone)
+    assert scales[2] == scales[0]
+    assert half == "bf16" or scales[0]["scale"] != precision.FIRST_SCALE
+
+
+def test_a_trunk_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: Counter[str] = Counter()
+    step = loop._Loop._step
+
+    def counted(self: Any, batches: Any) -> None:
+        steps[type(self.algorithm).__name__] += 1
+        step(self, batches)
+
+    monkeypatch.setattr(loop._Loop, "_step", counted)
+    for algorithm in SHARING:
+        run(algorithm, tmp_path, TRUNK)
+    assert steps.pop("Trunk") == TRUNK
+    assert set(steps.values()) == {30 - TRUNK}
+
+
+def test_trunks_are_shared_by_runs_that_agree_before_it_ends(tmp_path: Path) -> None:
+    data = toy_data()
+    base = resolve(toy_spec("fgmix"), data)
+    same = [
+        resolve(toy_spec("erm"), data),
+        resolve(replace(toy_spec("fgmix"), settings={"alpha": 0.3}), data),
+        resolve(replace(toy_spec("fgmix_d"), hparams_seed=3), data),
+    ]
+    others = [
+        resolve(replace(toy_spec("fgmix"), settings={"lr": 2e-3}), data),
+        resolve(replace(toy_spec("fgmix"), seed=1), data),
+        resolve(replace(toy_spec("fgmix"), dropout=0.2), data),
+        resolve(replace(toy_spec("fgmix"), test_domains=("1",)), data),
+    ]
+    assert {trunk_of(spec).name for spec in same} == {trunk_of(base).name}
+    assert len({trunk_of(spec).name for spec in [base, *others]}) == 1 + len(others)
+    assert trunk_folder(base, 17, tmp_path).path != trunk_folder(base, 16, tmp_path).path
+
+
+def test_a_run_killed_after_its_trunk_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = run("fgmix", tmp_path / "alone")
+    step, at = loop._Loop._step, {"n": 0}
+
+    def dying(self: Any, batches: Any) -> None:
+        at["n"] += 1
+        if at["n"] == TRUNK + 6:
+            raise KeyboardInterrupt
+        step(self, batches)
+
+    monkeypatch.setattr(loop._Loop, "_step", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run("fgmix", tmp_path / "shared", TRUNK)
+    monkeypatch.setattr(loop._Loop, "_step", step)
+    assert_equal_folders(run("fgmix", tmp_path / "shared", TRUNK), alone)
+    (folder,) = [path for path in (tmp_path / "shared").iterdir() if path.name != "trunks"]
+    first, second = (json.loads(line) for line in RunFolder(folder).sessions.read_text().splitlines())
+    assert first["first_step"] == TRUNK
+    assert second["first_step"] == 20
