@@ -12,7 +12,7 @@ from fgmix.data.benchmarks import BENCHMARKS
 from fgmix.results.published import step_milliseconds
 from fgmix.results.selection import Method
 from fgmix.sweeps.presets import PRESETS
-from fgmix.sweeps.sweep import Sweep
+from fgmix.sweeps.design import Sweep
 
 TIMED_SOURCES = 3
 

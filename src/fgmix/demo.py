@@ -15,9 +15,9 @@ from fgmix.results.collect import collect
 from fgmix.results.formats import markdown
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table
+from fgmix.sweeps.design import Sweep
 from fgmix.sweeps.launchers.local import run_local
 from fgmix.sweeps.running import run_sweeps
-from fgmix.sweeps.sweep import Sweep
 
 ALGORITHMS = ("erm", "fgmix_a", "fgmix")
 SHOWN = "photo"  # the held-out domain that figures are drawn for: the hardest

@@ -16,8 +16,8 @@ from fgmix.records import locks as run_claims
 from fgmix.records.locks import STALE, claimed, is_held_elsewhere
 from fgmix.records.plans import state_of
 from fgmix.records.store import RunBusy, RunFolder
+from fgmix.sweeps.design import plan
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.sweep import plan
 from fgmix.training.loop import _Loop, train
 from sweeps.toys import make_data, toy_sweep
 from training.killed_run import toy_data, toy_spec

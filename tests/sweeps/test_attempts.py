@@ -17,10 +17,10 @@ from fgmix.errors import MachineError
 from fgmix.records.plans import Outcome, read_error, state_of
 from fgmix.sweeps import execute as module
 from fgmix.sweeps.attempts import ATTEMPTS, Health, put_off
+from fgmix.sweeps.design import PlannedRun, plan
 from fgmix.sweeps.execute import _dataset, execute
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
-from fgmix.sweeps.sweep import PlannedRun, plan
 from fgmix.training.loop import _Loop
 from fgmix.training.signals import Stopped
 from sweeps.toys import Here, make_data, records, sessions, toy_sweep

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fgmix.errors import MachineError
+from fgmix.sweeps.design import plan
 from fgmix.sweeps.execute import execute
-from fgmix.sweeps.sweep import plan
 from fgmix.training import loop
 from sweeps.toys import make_data, toy_sweep
 

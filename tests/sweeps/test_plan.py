@@ -9,96 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from fgmix.data import load
 from fgmix.durations import parse_duration, readable_duration
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec
-from fgmix.sweeps.plan import (
-    Calibration,
-    CostedRun,
-    Estimate,
-    calibrate,
-    checkpoint_bytes,
-    cost,
-    estimate,
-    fitting,
-    summary,
-    total,
-)
-from fgmix.sweeps.sweep import PlannedRun, plan
+from fgmix.sweeps.design import PlannedRun, plan
+from fgmix.sweeps.plan import CostedRun, add_estimates, estimate_costs, select_fitting, summarise
+from fgmix.training.calibrate import Calibration, Estimate
 from sweeps.toys import make_data, toy_sweep
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> str:
     return make_data(tmp_path)
-
-
-def spec(data: str, **fields: object) -> RunSpec:
-    return RunSpec(dataset=data, algorithm="erm", test_domains=("us",), **fields)  # type: ignore[arg-type]
-
-
-CALIBRATION = Calibration(
-    step_seconds=2.0,
-    batch_size=10,
-    read_seconds=0.25,
-    score_seconds=0.5,
-    weights_bytes=1000,
-    model_bytes=100,
-    state_bytes=5000,
-)
-
-
-def test_an_estimate_by_hand(data: str) -> None:
-    """Three domains of 30: 6 held out of each of two sources, all 30 of the test domain, in 3 evaluations."""
-    run = spec(data, steps=10, eval_every=4, batch_size=20, averaging="none")
-    found = estimate(run, load(data), CALIBRATION)
-    assert found == Estimate(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * (0.25 + 0.5), 2 * 1000, steps=10)
-
-
-@pytest.mark.parametrize(
-    ("fields", "read", "scored", "size"),
-    [
-        ({"averaging": "swa"}, 42, 2 * 42, 4 * 1000),  # two models in one pass, best and last of each
-        ({"averaging": "swad"}, 2 * 42, 2 * 42, 4 * 1000),  # in a pass for each
-        ({"averaging": "none", "evaluate_train": True}, 90, 90, 2 * 1000),
-        ({"averaging": "none", "snapshots": 5}, 42, 42, 2 * 1000 + 6 * 100),  # the initial weights are a snapshot, too
-        ({"averaging": "swa", "snapshots": 5}, 42, 2 * 42, 2 * (2 * 1000 + 6 * 100)),
-    ],
-)
-def test_averages_training_parts_and_snapshots_count(
-    data: str, fields: dict[str, object], read: int, scored: int, size: int
-) -> None:
-    found = estimate(spec(data, steps=1, batch_size=10, averaging_start=0, **fields), load(data), CALIBRATION)
-    assert found.seconds == 2.0 + read * 0.25 + scored * 0.5
-    assert found.bytes == size
-
-
-def test_a_checkpoint_by_hand(data: str) -> None:
-    """The old one is there until the new one is written."""
-    sizes = {name: checkpoint_bytes(spec(data, averaging=name), CALIBRATION) for name in ("none", "swa", "swad")}
-    assert sizes == {"none": 2 * 5000, "swa": 2 * 5100, "swad": 2 * 5800}
-
-
-def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
-    """Files hold the tensors and a few kilobytes more; FGMix's hold its policy, too."""
-    from fgmix.training import state as checkpoint
-    from fgmix.training.averaging import build_average
-    from fgmix.training.prepare import batch_source, build_algorithm, prepare
-
-    run = prepare(
-        replace(spec(data, steps=4, averaging_start=1), algorithm="fgmix", settings={"tau": 0.0}), progress=False
-    )
-    found = calibrate(run.spec, run.dataset, device="cpu", repeats=1)
-    algorithm = build_algorithm(run)
-    algorithm.step(batch_source(run).at(0))
-    average = build_average(run.spec, algorithm)
-    checkpoint.save((tmp_path / "checkpoint.pt", tmp_path / "before.pt"), algorithm, average, checkpoint.Standing())
-    checkpoint.save_weights(tmp_path / "best.pt", algorithm)
-    sizes = {file: (tmp_path / file).stat().st_size for file in ("checkpoint.pt", "best.pt")}
-    assert found.weights_bytes == pytest.approx(sizes["best.pt"], rel=0.05)
-    assert checkpoint_bytes(run.spec, found) / 2 == pytest.approx(sizes["checkpoint.pt"], rel=0.05)
-    assert found.model_bytes < found.weights_bytes < found.state_bytes
 
 
 def costed(*seconds: float) -> list[CostedRun]:
@@ -111,19 +33,19 @@ def costed(*seconds: float) -> list[CostedRun]:
 
 def test_what_fits_is_the_first_runs() -> None:
     runs = costed(3, 3, 3, 1)
-    assert [len(fitting(runs, budget)) for budget in (2, 3, 8.9, 9, 10)] == [0, 1, 2, 3, 4]
-    assert [len(fitting(runs, budget, workers=2)) for budget in (3, 4, 6)] == [2, 2, 4]  # 3 + 3 beside 3 + 1
+    assert [len(select_fitting(runs, budget)) for budget in (2, 3, 8.9, 9, 10)] == [0, 1, 2, 3, 4]
+    assert [len(select_fitting(runs, budget, workers=2)) for budget in (3, 4, 6)] == [2, 2, 4]  # 3 + 3 beside 3 + 1
 
 
 def test_a_plan_in_words() -> None:
-    assert total(each.estimate for each in costed(30, 90)) == Estimate(2, 120, 2 * 10**9)
-    *by_method, whole, fits = summary(costed(3600, 1800, 1800), workers=2, budget=3600)
+    assert add_estimates(each.estimate for each in costed(30, 90)) == Estimate(2, 120, 2 * 10**9)
+    *by_method, whole, fits = summarise(costed(3600, 1800, 1800), workers=2, budget=3600)
     assert [line.split() for line in by_method] == [["d", "erm", "3", "runs", "1", "h", "0", "min", "3.00", "GB"]]
     # The two largest checkpoints at once, of 20 and 30 MB.
     disk = "3.00 GB of weights, and up to 0.05 GB of checkpoints while runs are in progress"
     assert whole == f"3 runs, about 1 h 0 min on 2 workers, {disk}."
     assert fits == "The first 3 of 3 runs finish within 1 h 0 min, 2 of trial 0, 1 of trial 1."
-    assert summary(costed(7200), budget=60)[-1] == "The first 0 of 1 runs finish within 1 min."
+    assert summarise(costed(7200), budget=60)[-1] == "The first 0 of 1 runs finish within 1 min."
 
 
 def test_a_sweep_is_calibrated_once_a_method_and_dataset(
@@ -140,7 +62,7 @@ def test_a_sweep_is_calibrated_once_a_method_and_dataset(
     monkeypatch.setattr(module, "calibrate", counting)
     sweep = toy_sweep(data, "erm", "fgmix", trials=2)
     before = set(tmp_path.rglob("*"))
-    runs = cost([sweep, sweep], device="cpu").runs
+    runs = estimate_costs([sweep, sweep], device="cpu").runs
     assert calibrated == ["erm", "fgmix"]
     assert [each.run for each in runs] == plan(sweep)  # each once
     assert all(each.estimate.seconds > 0 and each.estimate.bytes > 0 for each in runs)
@@ -148,10 +70,10 @@ def test_a_sweep_is_calibrated_once_a_method_and_dataset(
 
 
 def test_a_method_that_cannot_run_is_a_line_of_the_plan(data: str) -> None:
-    found = cost([toy_sweep(data, "erm", "l2a_ot")], device="cpu")
+    found = estimate_costs([toy_sweep(data, "erm", "l2a_ot")], device="cpu")
     assert {each.run.spec.algorithm for each in found.runs} == {"erm"}
     assert list(found.impossible) == [("scans", "l2a_ot")]
-    erm, other, whole = summary(found.runs, impossible=found.impossible)
+    erm, other, whole = summarise(found.runs, impossible=found.impossible)
     assert erm.split()[:3] == ["scans", "erm", "3"]
     assert other.startswith("scans            l2a_ot           cannot run: ")
     assert "convolutional" in other
@@ -161,15 +83,15 @@ def test_a_method_that_cannot_run_is_a_line_of_the_plan(data: str) -> None:
 @pytest.mark.parametrize("mistake", [{"settings": {"lr": "fast"}}, {"common": {"steps": 0}}])
 def test_a_mistake_is_no_method_that_cannot_run(data: str, mistake: dict[str, Any]) -> None:
     with pytest.raises(UserError):
-        cost([toy_sweep(data, **mistake)], device="cpu")
+        estimate_costs([toy_sweep(data, **mistake)], device="cpu")
     with pytest.raises(UserError, match="Expected a device"):
-        cost([toy_sweep(data)], device="nosuch")
+        estimate_costs([toy_sweep(data)], device="nosuch")
 
 
 def test_decoded_images_are_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FGMIX_CACHE", "/cache")
-    runs = [replace(each, decoded=True) for each in costed(1, 1)]
-    assert summary(runs)[-1] == "Not included: the cache of decoded images of d in /cache."
+    runs = [replace(each, caches_images=True) for each in costed(1, 1)]
+    assert summarise(runs)[-1] == "Not included: the cache of decoded images of d in /cache."
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(1, 8), (2, 4), (3, 2), (16, 1)])
@@ -187,7 +109,7 @@ def test_a_run_is_timed_with_the_threads_of_a_worker(
     monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
     monkeypatch.setattr(module, "calibrate", calibrate)
-    cost([toy_sweep(data)], device="cpu", workers=workers)
+    estimate_costs([toy_sweep(data)], device="cpu", workers=workers)
     assert used == [threads]
     assert now == [8]
 

@@ -22,9 +22,9 @@ from fgmix.results.labels import known_domains
 from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
 from fgmix.results.report import report_text
 from fgmix.results.selection import Method
+from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.presets import PRESETS, changed, preset
 from fgmix.sweeps.running import run_sweeps
-from fgmix.sweeps.sweep import Sweep, plan
 from fgmix.timing.cost import measure_cost
 from fgmix.timing.step import AVERAGED, SWA, _step
 from fgmix.training.averaging import RunningMean
@@ -47,7 +47,7 @@ def fake(spec: RunSpec, **_: Any) -> Any:
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Resolved specs of a preset's runs."""
-    monkeypatch.setattr("fgmix.sweeps.sweep.load_dataset", fake)
+    monkeypatch.setattr("fgmix.sweeps.design.load_dataset", fake)
 
     def of(name: str, scale: str = "paper", **changes: Any) -> list[RunSpec]:
         sweeps = [changed(sweep, changes) for sweep in preset(name, scale).sweeps]

@@ -18,11 +18,11 @@ from fgmix.records.plans import Outcome, Plan, is_locked, read_plans, state_of, 
 from fgmix.records.schema import RunSpec, read_record
 from fgmix.records.store import RunBusy
 from fgmix.results.collect import collect
+from fgmix.sweeps.design import Sweep, plan, plan_all
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.presets import preset
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
-from fgmix.sweeps.sweep import Sweep, plan, plan_all
 from fgmix.training.resolve import resolve
 from fgmix.training.trunk import shared_trunks, trunk_of
 from records.test_protocols import images
@@ -86,7 +86,7 @@ def test_a_grid_is_every_combination_and_a_method_without_its_settings_runs_once
 
 def test_a_frozen_backbone_is_searched_as_features_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sample 0 has the learning rate of `fgmix train --frozen`; images' own is a twentieth."""
-    monkeypatch.setattr("fgmix.sweeps.sweep.load_dataset", lambda *_, **__: images())
+    monkeypatch.setattr("fgmix.sweeps.design.load_dataset", lambda *_, **__: images())
     (tmp_path / "weights.pt").write_bytes(b"w")
     frozen = {"frozen": True, "backbone": "small_cnn", "weights": str(tmp_path / "weights.pt")}
     sweep = Sweep(datasets=("PACS",), algorithms=("erm",), trials=1, hparams=4, space="paper", common=frozen)
@@ -359,7 +359,7 @@ def test_trials_that_draw_their_own_data_are_planned_with_it(monkeypatch: pytest
     def load_trial(spec: Any, **_: Any) -> Any:
         return from_arrays(np.full((60, 2), float(spec.trial_seed)), y, domain, name="drawn")
 
-    monkeypatch.setattr("fgmix.sweeps.sweep.load_dataset", load_trial)
+    monkeypatch.setattr("fgmix.sweeps.design.load_dataset", load_trial)
     both = plan(Sweep(datasets=("drawn",), algorithms=("erm",), trials=2, hparams=1, test_domains=("0",)))
     assert len({run.name for run in both}) == 2
     assert replace(both[0].spec, trial_seed=1, seed=both[1].spec.seed) == both[1].spec

@@ -12,9 +12,9 @@ import numpy as np
 from fgmix.records.plans import Outcome
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
+from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.running import Report
-from fgmix.sweeps.sweep import PlannedRun, Sweep
 
 QUICK = {"steps": 12, "eval_every": 4, "averaging_start": 2}
 

@@ -9,8 +9,8 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.records.plans import failed
+from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.launchers.local import run_local
-from fgmix.sweeps.sweep import PlannedRun
 from fgmix.timing import sweep
 from fgmix.timing.sweep import SweepSpeed, measure_sweep, one_process_each, require_done, small_runs
 from fgmix.timing.turns import Turns

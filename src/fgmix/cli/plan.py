@@ -31,7 +31,7 @@ def plan(
     from fgmix.durations import parse_duration
     from fgmix.records.plans import is_settled
     from fgmix.sweeps.launchers.local import places_of
-    from fgmix.sweeps.plan import cost, summary
+    from fgmix.sweeps.plan import estimate_costs, summarise
 
     seconds = parse_duration(budget) if budget else None
     chosen = wanted_sweeps(Wanted(**wanted), set_ or [], grid or [], with_ or [])
@@ -43,6 +43,6 @@ def plan(
     if out is not None and os.path.lexists(out) and not os.path.isdir(out):
         raise UserError(f"Expected the folder of a sweep at {out}. Found a file. Choose another --out.")
     workers = len(places_of([device], workers))
-    costs = cost(chosen.sweeps, device=device, workers=workers)
+    costs = estimate_costs(chosen.sweeps, device=device, workers=workers)
     missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
-    print("\n".join(summary(missing, workers, seconds, costs.impossible)))
+    print("\n".join(summarise(missing, workers, seconds, costs.impossible)))

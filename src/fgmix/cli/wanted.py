@@ -90,7 +90,7 @@ def wanted_sweeps(wanted: Wanted, set_: list[str], grid: list[str], with_: list[
 def _base(wanted: Wanted) -> Preset:
     from fgmix.algorithms import names
     from fgmix.sweeps import presets
-    from fgmix.sweeps.sweep import Sweep
+    from fgmix.sweeps.design import Sweep
 
     chosen = tuple(names()) if wanted.algorithms == "all" else listed(wanted.algorithms)
     if wanted.preset:

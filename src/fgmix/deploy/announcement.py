@@ -13,7 +13,7 @@ from fgmix.durations import readable_duration
 from fgmix.records.metrics import unbalanced
 from fgmix.records.schema import RunSpec
 from fgmix.records.store import RunFolder
-from fgmix.sweeps.plan import calibrate, estimate
+from fgmix.training.calibrate import calibrate, estimate
 from fgmix.training.devices import pick_device
 from fgmix.training.resolve import resolve
 

@@ -16,7 +16,7 @@ from fgmix.records.files import exclusive, make_folder
 from fgmix.records.plans import Outcome, failed, has_failed, read_error
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.sweeps.attempts import put_off
-from fgmix.sweeps.sweep import PlannedRun
+from fgmix.sweeps.design import PlannedRun
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train
 from fgmix.training.prepare import load_options

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from fgmix.algorithms.ddg import PAPER_STAGE0
 from fgmix.errors import unknown
-from fgmix.sweeps.sweep import Sweep
+from fgmix.sweeps.design import Sweep
 
 Scale = Literal["paper", "small", "cpu"]
 METHODS = (

@@ -17,7 +17,7 @@ from fgmix.records.plans import Outcome, Plan, is_locked, is_settled, read_plans
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.attempts import forget
-from fgmix.sweeps.sweep import PlannedRun, Sweep, plan_all
+from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
 from fgmix.training.trunk import remove_trunks
 

@@ -24,9 +24,9 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.plans import has_failed, read_error
 from fgmix.records.schema import RunSpec
 from fgmix.records.store import RunFolder
+from fgmix.sweeps.design import PlannedRun, Sweep, plan
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.launchers.local import run_local
-from fgmix.sweeps.sweep import PlannedRun, Sweep, plan
 from fgmix.timing.turns import Turns, by_turns, check_rounds
 
 START = "import sys; from fgmix.timing import sweep; getattr(sweep, sys.argv[1])(*sys.argv[2:])"

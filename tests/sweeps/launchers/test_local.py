@@ -22,11 +22,11 @@ from fgmix.cli import STOPPED
 from fgmix.errors import UserError
 from fgmix.records.plans import Outcome, state_of
 from fgmix.sweeps.attempts import IN_A_ROW
+from fgmix.sweeps.design import plan
 from fgmix.sweeps.launchers import local
 from fgmix.sweeps.launchers.local import LocalPool, Worker, places_of, run_local
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
-from fgmix.sweeps.sweep import plan
 from sweeps.dying import dies_after_each, dies_at_mr
 from sweeps.toys import make_data, records, sessions, tables, toy_sweep
 

@@ -16,9 +16,9 @@ import pytest
 from fgmix.errors import UserError
 from fgmix.records.plans import is_locked
 from fgmix.sweeps.attempts import IN_A_ROW
+from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.status import read_status
-from fgmix.sweeps.sweep import Sweep, plan
 from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 
 ray = pytest.importorskip("ray")

@@ -21,9 +21,9 @@ from fgmix.errors import UserError
 from fgmix.records.files import write_json
 from fgmix.records.plans import Outcome, read_error, state_of
 from fgmix.records.schema import RunSpec
+from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.sweeps.launchers.local import LocalPool
 from fgmix.sweeps.running import run_sweeps
-from fgmix.sweeps.sweep import PlannedRun, Sweep
 from sweeps import slurm_here
 from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 

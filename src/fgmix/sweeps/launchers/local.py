@@ -17,10 +17,10 @@ from pathlib import Path
 from fgmix.data.prefetch import share_cores
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.plans import Outcome
+from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.launchers.pool import GRACE, Pool, Slot
 from fgmix.sweeps.running import Report
-from fgmix.sweeps.sweep import PlannedRun
 from fgmix.training.devices import pick_device
 from fgmix.training.signals import stop_on_signal
 

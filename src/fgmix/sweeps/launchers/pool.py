@@ -17,8 +17,8 @@ from typing import Generic, TypeVar
 
 from fgmix.records.plans import Outcome, failed, is_settled, outcome_of
 from fgmix.sweeps.attempts import Health
+from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.running import Report
-from fgmix.sweeps.sweep import PlannedRun
 
 W = TypeVar("W")  # a launcher's worker
 GRACE = 60.0  # seconds in which a worker that should end writes a checkpoint

@@ -25,10 +25,10 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.plans import Outcome
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.attempts import Health
+from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.launchers.pool import Pool, Slot
 from fgmix.sweeps.running import Report
-from fgmix.sweeps.sweep import PlannedRun
 
 MAX_PORT = 65535
 LONGEST = 500  # characters of Ray's own messages

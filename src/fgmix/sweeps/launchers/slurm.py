@@ -29,10 +29,10 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.files import make_folder, read_lines
 from fgmix.records.plans import Outcome, failed
 from fgmix.records.store import RunFolder
+from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.launchers.local import LocalPool, Worker
 from fgmix.sweeps.launchers.pool import GRACE, Slot
 from fgmix.sweeps.running import Report
-from fgmix.sweeps.sweep import PlannedRun
 
 POLL_SECONDS = 10.0  # between checks of the jobs' outcomes and of the queue
 TIME_OUTS = 1000  # how often a job that runs out of time is queued again: it makes progress each time

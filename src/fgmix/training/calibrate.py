@@ -1,0 +1,170 @@
+"""Estimate the time and disk space of a run from a few steps, timed on this machine."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fgmix.algorithms import Algorithm
+from fgmix.data import DomainDataset
+from fgmix.records.protocols import PROTOCOLS
+from fgmix.records.schema import RunSpec
+from fgmix.seeding import seed_torch
+from fgmix.training.averaging import predictor_tensors
+from fgmix.training.devices import pick_device
+from fgmix.training.evaluation import evaluating
+from fgmix.training.prepare import PreparedRun, batch_source, build_algorithm, prepare
+from fgmix.training.resolve import resolve
+
+PHASES = (0.5, 0.1, 0.9)  # fractions of a run: algorithms that change over a run (warm-up, annealing) are timed at each
+AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most
+EVALUATED = 128  # samples scored to time an evaluation
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measurements on this machine.
+
+    Args:
+        step_seconds: one training step, mean over the phases of a run.
+        batch_size: of that step, per domain.
+        read_seconds: preparing one sample for an evaluation, once for all models of a pass.
+        score_seconds: one model's prediction for it.
+        weights_bytes: one file of weights: all of the algorithm's tensors.
+        model_bytes: featurizer and classifier, as in a snapshot and an average.
+        state_bytes: the algorithm's state in a checkpoint, optimisers included.
+    """
+
+    step_seconds: float
+    batch_size: int
+    read_seconds: float
+    score_seconds: float
+    weights_bytes: int
+    model_bytes: int
+    state_bytes: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Time, disk space and steps of one or many runs; `spared` are steps that it shares with an earlier run."""
+
+    runs: int
+    seconds: float
+    bytes: int
+    steps: int = 0
+    spared: int = 0
+
+
+def calibrate(
+    spec: RunSpec, dataset: DomainDataset, *, device: str = "auto", repeats: int = 2, budget: float = math.inf
+) -> Calibration:
+    """Time steps in three phases of a run, and the evaluation of a few samples; nothing is written.
+
+    Args:
+        spec: the run.
+        dataset: its dataset.
+        device: see `fit`.
+        repeats: timed steps in each phase, after one for warm-up.
+        budget: seconds after which no further step is timed; at least one is.
+    """
+    run = prepare(spec, dataset, device=device, progress=False)
+    algorithm = build_algorithm(run).to(pick_device(device)).train()
+    step_seconds = _time_steps(run, algorithm, repeats, budget)
+    read_seconds, score_seconds = _time_evaluation(run, algorithm)
+    state = algorithm.state_dict()
+    return Calibration(
+        step_seconds=step_seconds,
+        batch_size=run.spec.batch_size,
+        read_seconds=read_seconds,
+        score_seconds=score_seconds,
+        weights_bytes=sum(tensor.nbytes for tensor in state.values() if isinstance(tensor, Tensor)),
+        model_bytes=_count_bytes(predictor_tensors(algorithm)),
+        state_bytes=_count_bytes(state),
+    )
+
+
+def _time_steps(run: PreparedRun, algorithm: Algorithm, repeats: int, budget: float) -> float:
+    """Seconds of one step: the mean over the phases of a run of the median within a phase."""
+    device = next(algorithm.parameters()).device
+    source = batch_source(run)
+    by_phase: list[float] = []
+    begun = time.perf_counter()
+    for phase in PHASES:
+        if by_phase and time.perf_counter() - begun > budget:
+            break
+        algorithm.updates = int(phase * run.spec.steps)
+        seconds: list[float] = []
+        for step in range(repeats + 1):
+            if seconds and time.perf_counter() - begun > budget:
+                break
+            started = time.perf_counter()
+            batches = [(x.to(device), y.to(device)) for x, y in source.at(step)]
+            seed_torch("calibration", step)
+            float(algorithm.step(batches)["loss"])  # fetched, to wait for the device
+            seconds.append(time.perf_counter() - started)
+        by_phase.append(statistics.median(seconds[1:] or seconds))
+    return statistics.mean(by_phase)
+
+
+def _time_evaluation(run: PreparedRun, algorithm: Algorithm) -> tuple[float, float]:
+    """Seconds to read one sample, and to score it."""
+    domain, split = run.dataset.domains[0], run.splits[run.dataset.domain_names[0]]
+    rows = split.train[:EVALUATED]
+    started = time.perf_counter()
+    x = domain.inputs.clean(rows)
+    read = time.perf_counter() - started
+    with evaluating(algorithm):
+        algorithm.predict(x.to(next(algorithm.parameters()).device)).sum().item()  # fetched, as above
+    scored = time.perf_counter() - started - read
+    return read / len(rows), scored / len(rows)
+
+
+def _count_bytes(state: object) -> int:
+    """Size of all tensors in a nested state."""
+    if isinstance(state, Tensor):
+        return int(state.nbytes)
+    parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
+    return sum(_count_bytes(part) for part in parts)
+
+
+def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, start: int = 0) -> Estimate:
+    """Estimate time and disk space of one run; a step's time is assumed to be proportional to the batch size.
+
+    Args:
+        spec: the run.
+        dataset: its dataset.
+        calibration: the measurements.
+        start: how many first steps another run has trained for it.
+    """
+    run = resolve(spec, dataset)
+    models = 1 if run.averaging == "none" else 2
+    evaluations = [step for step in PROTOCOLS[run.protocol].evaluations(run.eval_every, run.steps) if step > start]
+    seconds = (run.steps - start) * calibration.step_seconds * run.batch_size / calibration.batch_size
+    passes = 2 if run.averaging == "swad" else 1  # SWAD's average depends on the raw model's losses
+    per_sample = passes * calibration.read_seconds + models * calibration.score_seconds
+    seconds += len(evaluations) * _count_evaluated(run, dataset) * per_sample
+    snapshots = run.snapshots + 1 if run.snapshots else 0
+    kept = {"all": 2 * calibration.weights_bytes, "best": calibration.model_bytes, "none": 0}[run.keep]  # best and last
+    each = kept + snapshots * calibration.model_bytes
+    return Estimate(1, seconds, models * each, run.steps - start, start)
+
+
+def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
+    """Compute the maximum disk space of a run's checkpoints, which are removed at its end."""
+    size = calibration.state_bytes + AVERAGES[spec.averaging] * calibration.model_bytes
+    return 2 * size  # the newest, and the one before it
+
+
+def _count_evaluated(spec: RunSpec, dataset: DomainDataset) -> int:
+    """Samples in one evaluation: the holdout parts of the source domains (or all), and all of the test domains."""
+    return sum(
+        len(domain)
+        if spec.evaluate_train or domain.name in spec.test_domains
+        else int(len(domain) * spec.holdout_fraction)
+        for domain in dataset.domains
+    )
