@@ -1,4 +1,7 @@
-"""Every block of the README and the docs is code that runs, commands that the parser accepts, or marked as output."""
+"""Every block of the README and the docs is code that runs, commands that the parser accepts, or marked as output.
+
+Commands within a sentence may be parts of one: their names and flags exist.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import re
 import shlex
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +21,7 @@ import pytest
 import torch
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from fgmix import RunRecord, RunSpec, train
@@ -25,7 +30,7 @@ from fgmix.deploy import estimator
 from fgmix.results.selection import select
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = {"python", "sh", "text", "toml"}  # text: output, or a format
 
 
@@ -48,16 +53,30 @@ def test_every_block_says_what_it_is(page: Path) -> None:
     assert not unmarked
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=page_id)
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_the_parser_accepts_every_command(page: Path) -> None:
     for block in blocks(page, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
-            for command in " ".join(shlex.quote(word) for word in shlex.split(line, comments=True)).split(" '&&' "):
-                _parse(shlex.split(command))
+            for words in _commands(shlex.split(line, comments=True)):
+                command, rest = _find_command(words)
+                command.make_context(command.name, rest)  # raises on an unknown option, a wrong value, a missing one
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_commands_within_a_sentence_exist_with_their_flags(page: Path) -> None:
+    text = re.sub(r"^ *```.*?```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for line in re.findall(r"(?<!`)`(fgmix [^`]+)`", text):
+        for words in _commands(line.split()):
+            command, rest = _find_command(words)
+            known = {"--help", *(flag for param in command.params for flag in (*param.opts, *param.secondary_opts))}
+            used = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", " ".join(rest)))
+            assert used <= known, f"`{line}`: no {', '.join(used - known)}"
 
 
 # CONTRIBUTING's method is tested in testing/test_contributing.py.
-@pytest.mark.parametrize("page", [page for page in PAGES[:1] + PAGES[2:] if blocks(page, "python")], ids=page_id)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CONTRIBUTING.md" and blocks(page, "python")], ids=page_id
+)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the page, in one namespace, with what the page assumes to exist."""
     folder = tmp_path / "project"
@@ -74,15 +93,28 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
             exec(compile(block, page_id(page), "exec"), vars(module))
 
 
-def _parse(words: list[str]) -> None:
-    if words[:1] != ["fgmix"]:
-        return
-    words = words[1 : words.index(">") if ">" in words else None]
-    command = get_command(app)
-    while isinstance(command, TyperGroup):
-        name, *words = words
-        command = command.commands[name]
-    command.make_context(command.name, words)  # raises on an unknown option, a value of the wrong type, what is missing
+def _commands(words: list[str]) -> Iterator[list[str]]:
+    """Split `fgmix a && fgmix b > file` into the words of each command of fgmix, without the redirection."""
+    rest = [*words, "&&"]
+    while rest:
+        end = rest.index("&&")
+        command, rest = rest[:end], rest[end + 1 :]
+        if command[:1] == ["fgmix"]:
+            yield command[1 : command.index(">") if ">" in command else None]
+
+
+@cache
+def _tree() -> TyperCommand | TyperGroup:
+    return get_command(app)  # type: ignore[return-value]
+
+
+def _find_command(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
+    """Return the command that the first words name, and the other words."""
+    command = _tree()
+    while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"no command {words[0]}"
+        command, words = command.commands[words[0]], words[1:]  # type: ignore[assignment]
+    return command, words
 
 
 def _assumed(page: str, folder: Path) -> dict[str, Any]:

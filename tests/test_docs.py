@@ -1,20 +1,19 @@
-"""The docs name only what exists: commands with their flags, files, settings. Pages of methods have one structure."""
+"""The docs name only what exists: files, sections, settings. Pages of methods have one structure.
+
+Commands and code are tested in test_code_blocks.py.
+"""
 
 from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from fgmix import algorithms
 from fgmix.algorithms import BaseConfig
-from fgmix.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -24,13 +23,6 @@ SECTIONS = ["Method", "Settings", "Differences from the paper", "Cost", "Tests",
 
 def page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
-
-
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_commands_and_their_flags_exist(page: Path) -> None:
-    for line in _command_lines(page.read_text()):
-        used = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", line))
-        assert used <= _flags(line.split()[1:]), f"`{line}`: no {', '.join(used - _flags(line.split()[1:]))}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -91,27 +83,6 @@ def _cell(value: object) -> str | Fraction:
         return Fraction(text).limit_denominator(10**9)
     except ValueError:
         return text
-
-
-def _command_lines(text: str) -> Iterator[str]:
-    """Every `fgmix COMMAND …` in a block or within a sentence, one per line."""
-    text = text.replace("\\\n", " ")
-    blocks = re.findall(r"^ *```sh\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-    lines = [line.split("#")[0] for block in blocks for line in block.splitlines()]
-    inline = re.findall(r"(?<!`)`(fgmix [^`]+)`", re.sub(r"^ *```.*?```", "", text, flags=re.DOTALL | re.MULTILINE))
-    for line in [*lines, *inline]:
-        yield from (command.strip() for command in line.split("&&") if command.strip().startswith("fgmix "))
-
-
-def _flags(words: list[str]) -> set[str]:
-    """The flags of the command that the first words name."""
-    command = get_command(app)
-    for word in words:
-        if not isinstance(command, TyperGroup) or word.startswith("-"):
-            break
-        assert word in command.commands, f"no command {word} in: fgmix {' '.join(words)}"
-        command = command.commands[word]
-    return {"--help", *(flag for option in command.params for flag in (*option.opts, *option.secondary_opts))}
 
 
 def test_gpu_hours_follow_from_the_presets_and_the_published_times() -> None:
