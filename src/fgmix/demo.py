@@ -9,7 +9,7 @@ from pathlib import Path
 from fgmix.errors import MachineError, UserError
 from fgmix.records.files import write_bytes
 from fgmix.records.schema import RunRecord, read_record
-from fgmix.report.page import Choices
+from fgmix.report.choices import Choices
 from fgmix.report.write import write_report
 from fgmix.results.collect import collect
 from fgmix.results.formats import markdown
@@ -68,7 +68,6 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
     """Latent codes, shift and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
     from fgmix.analysis.embeddings import mixing_embedding
     from fgmix.analysis.flatness import flatness
-    from fgmix.analysis.resumable import remove_partial
     from fgmix.analysis.shift import shift
     from fgmix.plots.draw import draw
     from fgmix.plots.style import save_figure
@@ -78,15 +77,13 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
     first, *others = (folders[name] for name in ALGORITHMS)
     erm = open_run(first)
     runs = [erm, *(open_run(folder, dataset=erm.dataset) for folder in others)]
-    stems = {name: out / f"{name}-{SHOWN}" for name in ("tsne", "shift", "flatness")}
     figures = {
-        "tsne": mixing_embedding(runs[-1], keep=stems["tsne"]),
-        "shift": shift(runs[-1], keep=stems["shift"]),
-        "flatness": flatness(runs, keep=stems["flatness"]),
+        "tsne": mixing_embedding(runs[-1]),
+        "shift": shift(runs[-1]),
+        "flatness": flatness(runs),
     }
     for name, arrays in figures.items():
-        save_figure(draw(arrays), stems[name], arrays)
-        remove_partial(stems[name])
+        save_figure(draw(arrays), out / f"{name}-{SHOWN}", arrays)
 
 
 def report(records: list[RunRecord], command: str, warning: str = "") -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -41,19 +39,6 @@ def test_runs_beside_one_another(erm: OpenedRun, mixing: OpenedRun) -> None:
     assert found.panels.tolist() == ["ERM", "FGMix"]
     assert np.array_equal(found.sample[found.panel == 0], found.sample[found.panel == 1])
     assert np.isnan([found.extrapolated(0), found.extrapolated(1)]).all()
-
-
-def test_a_tsne_that_is_done_is_kept(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
-    whole = code_embedding([erm, mixing], samples=8, progress=False)
-    code_embedding([erm, mixing], samples=8, keep=tmp_path / "t", progress=False)
-    (partial,) = tmp_path.glob(".t*.partial.npz")
-    with np.load(partial) as archive:
-        content = dict(archive)
-    np.savez(partial, key=content["key"], rows=content["rows"][:1] + 1)  # marked, so that use is seen
-    found = code_embedding([erm, mixing], samples=8, keep=tmp_path / "t", progress=False)
-    first = found.panel == 0
-    np.testing.assert_array_equal(found.points[first], whole.points[first] + 1)
-    np.testing.assert_array_equal(found.points[~first], whole.points[~first])
 
 
 def images(channels: int, side: int) -> Sample:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,18 +87,6 @@ def test_methods_side_by_side(erm: OpenedRun, mixing: OpenedRun, scope: str) -> 
 def test_no_step_is_no_difference(mixing: OpenedRun) -> None:
     found = flatness([mixing], scope="network", gammas=[0.0], directions=2, samples=20, progress=False)
     assert not found.gaps.any()
-
-
-def test_directions_are_kept(erm: OpenedRun, tmp_path: Path) -> None:
-    whole = flatness([erm], directions=4, progress=False)
-    flatness([erm], directions=4, keep=tmp_path / "f", progress=False)
-    (partial,) = tmp_path.glob(".f*.partial.npz")
-    with np.load(partial) as archive:
-        content = dict(archive)
-    np.savez(partial, key=content["key"], rows=content["rows"][:2] + 1)  # marked, so that use is seen
-    found = flatness([erm], directions=4, keep=tmp_path / "f", progress=False)
-    np.testing.assert_array_equal(found.gaps[0, :2], whole.gaps[0, :2] + 1)
-    np.testing.assert_array_equal(found.gaps[0, 2:], whole.gaps[0, 2:])
 
 
 def test_runs_of_different_trials_are_refused(erm: OpenedRun, mixing: OpenedRun) -> None:

@@ -76,8 +76,8 @@ def test_the_grid_holds_every_path_with_a_margin() -> None:
     assert grid(np.array([0.0, 10.0, 4.0]), 3).tolist() == [-1.5, 5.0, 11.5]
 
 
-def test_surface_of_two_runs(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
-    found = surface(erm, mixing, resolution=4, samples=20, keep=tmp_path / "surface", progress=False)
+def test_surface_of_two_runs(erm: OpenedRun, mixing: OpenedRun) -> None:
+    found = surface(erm, mixing, resolution=4, samples=20, progress=False)
     assert found.values.shape == (3, 4, 4)
     assert found.paths.tolist() == ["ERM", "ERM + SWA", "FGMix", "FGMix + SWA"]
     for p in range(4):
@@ -115,20 +115,6 @@ def test_without_snapshots_a_path_is_its_ends(erm: OpenedRun, mixing: OpenedRun,
     whole = surface(erm, mixing, resolution=2, samples=5, progress=False)
     np.testing.assert_allclose(found.anchor_points, whole.anchor_points)
     assert found.path_steps.tolist() == [0, 30] * 4
-
-
-def test_rows_of_the_grid_are_kept(erm: OpenedRun, mixing: OpenedRun, tmp_path: Path) -> None:
-    keep = tmp_path / "surface"
-    first = surface(erm, mixing, resolution=3, samples=5, keep=keep, progress=False)
-    (partial,) = tmp_path.glob(".surface*.partial.npz")
-    with np.load(partial) as archive:
-        content = dict(archive)
-    content["rows"][..., :2] += 1  # the losses, marked, so that use is seen
-    np.savez(partial, key=content["key"], rows=content["rows"][:1])
-    again = surface(erm, mixing, resolution=3, samples=5, keep=keep, progress=False)
-    np.testing.assert_allclose(again.values[:2, 0], first.values[:2, 0] + 1)
-    np.testing.assert_array_equal(again.correct, first.correct)
-    np.testing.assert_array_equal(again.values[:, 1:], first.values[:, 1:])
 
 
 def test_runs_that_start_apart_are_refused(erm: OpenedRun, mixing: OpenedRun) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fgmix.report.page import Choices
+from fgmix.report.choices import Choices
 from fgmix.report.write import write_report
 from fgmix.results.collect import collect
 from report import folders

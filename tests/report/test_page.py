@@ -23,7 +23,8 @@ from fgmix.errors import UserError
 from fgmix.records.files import write_json
 from fgmix.records.metrics import metrics
 from fgmix.records.plans import Plan, write_plan
-from fgmix.report.page import Choices, report_page
+from fgmix.report.choices import Choices
+from fgmix.report.page import report_page
 from fgmix.report.saved import saved_figures
 from fgmix.report.write import write_report
 from fgmix.results.collect import Results, collect

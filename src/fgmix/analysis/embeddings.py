@@ -7,10 +7,8 @@ van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,8 +17,8 @@ from fgmix.analysis.arrays import Bools, Bytes, Embedding, Floats, Ints
 from fgmix.analysis.metrics import metric_name
 from fgmix.analysis.mixtures import Mixture, mix, mixer_of, random_mixer, with_policy
 from fgmix.analysis.results import run_curves
-from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
+from fgmix.progress import track
 from fgmix.records.schema import Model, Which
 from fgmix.training.open_run import OpenedRun, Sample, check_alike
 
@@ -48,7 +46,6 @@ def mixing_embedding(
     samples: int = 150,
     mixed: int = 300,
     seed: int = 0,
-    keep: Path | None = None,
     progress: bool = True,
 ) -> Embedding:
     """Three panels: original codes; with random interpolations (variant A); with mixed codes of the run's policy.
@@ -60,7 +57,6 @@ def mixing_embedding(
         samples: codes of each domain, at most.
         mixed: mixed codes of each kind.
         seed: of the samples and of t-SNE.
-        keep: stem of the figure's files; a finished t-SNE is saved beside them.
         progress: show a bar.
     """
     algorithm = with_policy(run, which, model)
@@ -78,8 +74,7 @@ def mixing_embedding(
         for policy in (random_mixer(z.shape[1]).to(run.device), mixer)
     ]
     everything = torch.cat([z, tests.codes(algorithm), *(mixture.z for mixture in mixtures)]).cpu().numpy()
-    key = (run.folder.name, which, model, samples, mixed, seed)
-    (xy,) = _planes([lambda: everything], key, seed, keep and partial_file(keep, run.folder.name), progress)
+    (xy,) = [plane(codes, seed) for codes in track([everything], "t-SNE", show=progress)]
     own = _originals((sources, tests), xy)
     rest = np.split(xy[len(own.points) :], 2)
     return _embedding(
@@ -105,7 +100,6 @@ def code_embedding(
     model: Model = "raw",
     samples: int = 150,
     seed: int = 0,
-    keep: Path | None = None,
     progress: bool = True,
 ) -> Embedding:
     """Codes of the same samples in several runs, one t-SNE per run: the effect of a method on the features.
@@ -116,7 +110,6 @@ def code_embedding(
         model: raw or averaged.
         samples: codes of each domain, at most.
         seed: of the samples and of t-SNE.
-        keep: stem of the figure's files; every finished t-SNE is saved beside them.
         progress: show a bar over the runs.
     """
     first = runs[0]
@@ -131,26 +124,11 @@ def code_embedding(
         codes: Floats = torch.cat([sample.codes(algorithm) for sample in samples_of(run)]).cpu().numpy()
         return codes
 
-    key = (*(run.folder.name for run in runs), which, model, samples, seed)
-    planes = _planes(
-        [partial(codes_of, run) for run in runs], key, seed, keep and partial_file(keep, first.folder.name), progress
-    )
+    planes = [plane(codes_of(run), seed) for run in track(runs, "t-SNE", show=progress)]
     found = [_originals(samples_of(run), xy) for run, xy in zip(runs, planes)]
     labels = [run.label(model) for run in runs]
     # The samples are the same in every panel: their thumbnails are stored once.
     return _embedding(first, labels, found, thumbnails(samples_of(first)))
-
-
-def _planes(codes: Sequence[Callable[[], Floats]], key: object, seed: int, kept: Path | None, progress: bool) -> Floats:
-    """A t-SNE of each set of codes, (r, n, 2)."""
-    return compute_rows(
-        lambda i: plane(codes[i](), seed),
-        len(codes),
-        description="t-SNE",
-        key=key,
-        partial=kept,
-        progress=progress,
-    )
 
 
 def plane(z: Floats, seed: int = 0) -> Floats:

@@ -15,7 +15,6 @@ Izmailov et al., 2018; Li et al., "Visualizing the Loss Landscape of Neural Nets
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -27,8 +26,8 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Flatness, Floats
 from fgmix.analysis.mixtures import mix, mixed_per_code, mixer_of, training_loss, with_policy
-from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import unknown
+from fgmix.progress import track
 from fgmix.records.schema import Model, Which
 from fgmix.seeding import torch_generator
 from fgmix.training.open_run import OpenedRun, check_alike
@@ -48,7 +47,6 @@ def flatness(
     directions: int = 50,
     samples: int = 300,
     seed: int = 0,
-    keep: Path | None = None,
     progress: bool = True,
 ) -> Flatness:
     """Squared loss differences of several runs, along the same directions.
@@ -62,7 +60,6 @@ def flatness(
         directions: how many.
         samples: training samples of each source domain, at most.
         seed: of samples, mixed codes and directions.
-        keep: stem of the figure's files; every finished direction is saved beside them.
         progress: show a bar for each run.
     """
     if scope not in ("classifier", "network"):
@@ -75,16 +72,8 @@ def flatness(
     for run in runs:
         algorithm = with_policy(run, which, model)
         rows = _Rows(*problem(run, algorithm, samples, seed), [unit * gamma for gamma in gammas], seed)
-        gaps.append(
-            compute_rows(
-                rows.of_direction,
-                directions,
-                description=f"{run.label(model)} {scope}",
-                key=(run.folder.name, scope, which, model, tuple(gammas), samples, seed),
-                partial=partial_file(keep, run.folder.name) if keep else None,
-                progress=progress,
-            )
-        )
+        numbers = track(range(directions), f"{run.label(model)} {scope}", show=progress)
+        gaps.append(np.stack([rows.of_direction(i) for i in numbers]))
         data.append("original" if mixer_of(algorithm) is None else "original + mixed")
     return Flatness(
         scope=scope,

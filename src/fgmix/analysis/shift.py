@@ -13,15 +13,14 @@ Domains with different class frequencies also differ for that reason.
 from __future__ import annotations
 
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from fgmix.analysis.arrays import Floats, Shift
-from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
 from fgmix.functional.kernels import rbf_kernel
+from fgmix.progress import track
 from fgmix.records.schema import Model, Which
 from fgmix.seeding import numpy_generator
 from fgmix.training.open_run import OpenedRun
@@ -38,7 +37,6 @@ def shift(
     samples: int = 200,
     permutations: int = 500,
     seed: int = 0,
-    keep: Path | None = None,
     progress: bool = True,
 ) -> Shift:
     """All pairs of the run's domains, on codes of the holdout parts: the training parts were fitted.
@@ -50,7 +48,6 @@ def shift(
         samples: codes of each domain, at most.
         permutations: for the p-values, the smallest of which is 1 / (1 + permutations).
         seed: of samples, folds and permutations.
-        keep: stem of the figure's files; every finished pair is saved beside them.
         progress: show a bar over the pairs.
     """
     algorithm = run.algorithm(which, model)
@@ -61,18 +58,11 @@ def shift(
     }
     pairs = list(combinations(range(len(names)), 2))
 
-    def compare(number: int) -> Floats:
-        x, y = (codes[names[i]] for i in pairs[number])
+    def compare(first: int, second: int) -> Floats:
+        x, y = codes[names[first]], codes[names[second]]
         return np.array([domain_accuracy([x, y], seed), *two_sample(x, y, permutations, seed)])
 
-    rows = compute_rows(
-        compare,
-        len(pairs),
-        description="shift",
-        key=(run.folder.name, which, model, samples, permutations, seed),
-        partial=partial_file(keep) if keep else None,
-        progress=progress,
-    )
+    rows = np.stack([compare(*pair) for pair in track(pairs, "shift", show=progress)])
     accuracy, distance, p = (_symmetric(len(names), pairs, *of) for of in zip(rows.T, (0.5, 0.0, 1.0)))
     return Shift(
         title=f"{run.prepared.dataset.name}, codes of {run.label(model)}",

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,9 +25,8 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.analysis.arrays import Floats, Surface
 from fgmix.analysis.mixtures import mixed_per_code, mixer_of, training_loss, with_policy
-from fgmix.analysis.resumable import compute_rows, partial_file
 from fgmix.errors import UserError
-from fgmix.progress import Progress
+from fgmix.progress import Progress, track
 from fgmix.records.schema import Model
 from fgmix.training.averaging import predictor_tensors
 from fgmix.training.open_run import OpenedRun, Sample, check_alike
@@ -101,7 +99,6 @@ def surface(
     resolution: int = 21,
     samples: int = 150,
     seed: int = 0,
-    keep: Path | None = None,
     progress: bool = True,
 ) -> Surface:
     """Train loss of both runs and test accuracy on the plane through their initial and last averaged weights.
@@ -115,7 +112,6 @@ def surface(
         resolution: points on each side of the grid.
         samples: number of samples of each domain, at most, from the training parts; for loss and accuracy.
         seed: of samples and mixed codes.
-        keep: stem of the figure's files; every finished row of the grid is saved beside them.
         progress: show a bar over the rows.
     """
     alike = ("backbone", "head", "test_domains", "seed", "trial_seed")
@@ -134,16 +130,11 @@ def surface(
     probe = _Probe.of((first, second), algorithms, samples, seed)
     states = [{name: tensor.clone() for name, tensor in predictor_tensors(each).items()} for each in anchors]
 
-    def row(i: int) -> Floats:
-        return np.array([probe.measure(combined(states, plane.combination(a, v[i]))) for a in u])
-
-    rows = compute_rows(
-        row,
-        resolution,
-        description="surface",
-        key=(first.folder.name, second.folder.name, u.tolist(), v.tolist(), samples, seed, "by sample"),
-        partial=partial_file(keep, second.folder.name) if keep else None,
-        progress=progress,
+    rows = np.array(
+        [
+            [probe.measure(combined(states, plane.combination(a, b))) for a in u]
+            for b in track(v.tolist(), "surface", show=progress)
+        ]
     )  # (b, a, 2 + n)
     losses, correct = rows[..., :2], rows[..., 2:]
     names = [run.label() for run in (first, second)]

@@ -14,7 +14,7 @@ from fgmix.cli.options import refuse
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from fgmix.report.page import Choices
+    from fgmix.report.choices import Choices
     from fgmix.results.collect import Results
 
 K = TypeVar("K", bound=str)
@@ -50,8 +50,7 @@ def report(
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
-    from fgmix.report.page import Choices
-    from fgmix.report.write import write_report
+    from fgmix.report.choices import Choices
     from fgmix.results.collect import collector_paused
     from fgmix.results.explain import explained
     from fgmix.results.formats import FORMATS
@@ -78,6 +77,8 @@ def report(
     if explain is not None:
         print("\n".join(explained(results, *explain, rule=rule)))
     elif format == "html":
+        from fgmix.report.write import write_report  # here: the page imports figures, which Markdown does not need
+
         print(write_report(folders or [], results, choices, out, title, from_domainbed or []))
     else:
         print(report_text(results, rule=rule, format=format, spread=choices.spread, published=published), end="")

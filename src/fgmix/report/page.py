@@ -19,6 +19,7 @@ import fgmix
 from fgmix.analysis.results import grid_sensitivities, method_ranks, step_cost, variant_ablation, with_variants
 from fgmix.errors import UserError
 from fgmix.report.charts import Chart, as_data
+from fgmix.report.choices import Choices
 from fgmix.report.figures import chart, differences
 from fgmix.report.html import Html, data_block, element, join, packed_block
 from fgmix.report.runs import run_rows
@@ -31,27 +32,12 @@ from fgmix.results.differences import DIFFERENCES
 from fgmix.results.ranks import RANKS
 from fgmix.results.report import Comparisons, all_compared, all_tables, has_overall, rankings
 from fgmix.results.selection import RULES, Rule, Selection, select
-from fgmix.results.tables import OVERALL, Spread, Table
+from fgmix.results.tables import OVERALL, Table
 from fgmix.sweeps.status import ORDER, Status
 
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
 GENERATOR = "fgmix report"
 _NOTHING = element("section", element("p", "No run has finished yet."), id="results")
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How results are selected and shown.
-
-    Args:
-        rule: the selection rule.
-        spread: what ± is.
-        published: whether to show the paper's numbers, too.
-    """
-
-    rule: Rule = "training_domain"
-    spread: Spread = "stderr"
-    published: bool = False
 
 
 @dataclass(frozen=True)

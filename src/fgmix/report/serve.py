@@ -13,7 +13,8 @@ from typing import Any
 from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import RunFolder
-from fgmix.report.page import Choices, Sources, report_page
+from fgmix.report.choices import Choices
+from fgmix.report.page import Sources, report_page
 from fgmix.report.saved import saved_figures
 from fgmix.report.underway import underway_charts
 from fgmix.results.collect import NothingFinished, Results, collect

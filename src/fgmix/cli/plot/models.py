@@ -74,10 +74,10 @@ def tsne(
     if beside:
         refuse(context, ("mixed",), "with --beside")
         name = _named("tsne-features", opened)
-        rows = [code_embedding(row, keep=out / name, **taken) for row in _by_test_domain(opened)]
+        rows = [code_embedding(row, **taken) for row in _by_test_domain(opened)]
     else:
         name = _named("tsne", opened)
-        rows = [mixing_embedding(run, mixed=mixed, keep=out / name, **taken) for run in opened]
+        rows = [mixing_embedding(run, mixed=mixed, **taken) for run in opened]
     finish_rows(rows, out, name)
 
 
@@ -111,7 +111,6 @@ def flatness(
             directions=directions,
             samples=samples,
             **vars(Weights(**weights)),
-            keep=out / name,
         )
         for row in _by_test_domain(opened)
     ]
@@ -144,7 +143,7 @@ def surface(
                 f"Expected two runs for each test domain, for example of ERM and of FGMix. Found {len(pair)} for "
                 f"{' and '.join(pair[0].test_domains)}. Name one of each."
             )
-    rows = [compute(*pair, resolution=resolution, samples=samples, seed=seed, keep=out / name) for pair in pairs]
+    rows = [compute(*pair, resolution=resolution, samples=samples, seed=seed) for pair in pairs]
     finish_rows(rows, out, name)
 
 
@@ -197,7 +196,6 @@ def shift(
         permutations=permutations,
         samples=samples,
         **vars(Weights(**weights)),
-        keep=out / name,
     )
     finish(arrays, out, name)
 

@@ -28,7 +28,6 @@ def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fg
 def finish(arrays: Any, out: Path, name: str) -> None:
     """Draw and save a figure; print its files and its claims."""
     from fgmix.analysis.claims import claims
-    from fgmix.analysis.resumable import remove_partial
     from fgmix.plots.draw import draw
     from fgmix.plots.style import save_figure
 
@@ -36,7 +35,6 @@ def finish(arrays: Any, out: Path, name: str) -> None:
     if _replaces(out / f"{name}.npz", arrays):
         print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
     print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *claims(arrays)]))
-    remove_partial(out / name)
 
 
 def finish_rows(rows: list[Any], out: Path, name: str) -> None:
