@@ -12,8 +12,7 @@ from torch.optim import Adam
 from algorithms.properties import assert_resumes_at
 from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
-from fgmix.algorithms._sagnet_styles import randomise_content, randomise_style
-from fgmix.algorithms.sagnet import SagNet
+from fgmix.algorithms.sagnet import SagNet, randomise_content, randomise_style
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer
 from fgmix.networks.small_cnn import ResidualBlock

@@ -73,7 +73,18 @@ class Algorithm(nn.Module):
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings with which every part is active from the first step
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier variants by name, timed and tested too
+    wrappable: ClassVar[bool] = True  # whether SAM and SAGM may replace `Algorithm.update`; see `__init_subclass__`
     Config: ClassVar[type[BaseConfig]] = BaseConfig
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Set `wrappable` to False for a class with an `update` or `step` of its own that does not declare it.
+
+        Such a class declares `wrappable = True` if its `update` ends in `super().update(batches)`, which a wrapper
+        replaces; otherwise the wrapper would have no effect.
+        """
+        super().__init_subclass__(**options)
+        if {"update", "step"} & vars(cls).keys() and "wrappable" not in vars(cls):
+            cls.wrappable = False
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         check_parts(featurizer, classifier, n_domains)

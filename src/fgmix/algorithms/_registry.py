@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 from torch import nn
 
 from fgmix.algorithms._base import Algorithm, check_parts
-from fgmix.algorithms._wrapping import INNERMOST, can_be_wrapped, wrapped
+from fgmix.algorithms._config import BaseConfig
 from fgmix.errors import UserError, bad_value, unknown
 
 GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
+INNERMOST = "erm"  # the algorithm that a wrapper's name alone wraps
 
 _REGISTRY: dict[str, type[Algorithm]] = {}
 _WRAPPERS: dict[str, type[Algorithm]] = {}
@@ -81,7 +82,7 @@ def compositions() -> list[str]:
     >>> "sam+coral" in compositions(), "sam+dann" in compositions()
     (True, False)
     """
-    return sorted(f"{wrapper}+{name}" for wrapper in _WRAPPERS for name in names() if can_be_wrapped(get(name)))
+    return sorted(f"{wrapper}+{name}" for wrapper in _WRAPPERS for name in names() if get(name).wrappable)
 
 
 def get(name: str) -> type[Algorithm]:
@@ -93,14 +94,42 @@ def get(name: str) -> type[Algorithm]:
     wrapper, plus, inner = name.partition("+")
     if plus and not (wrapper and inner):
         raise UserError(f"Expected the names of a wrapper and a method, such as sam+coral. Found {name!r}. Name both.")
-    return _composed(wrapper, inner) if plus else _registered(name)
+    return _compose(wrapper, inner) if plus else _registered(name)
 
 
 @cache
-def _composed(wrapper: str, inner: str) -> type[Algorithm]:
-    if wrapper not in _WRAPPERS:
-        raise unknown("wrapper of methods", wrapper, _WRAPPERS)
-    return wrapped(_WRAPPERS[wrapper], get(inner), f"{wrapper}+{inner}")
+def _compose(wrapper_name: str, inner_name: str) -> type[Algorithm]:
+    """Build the algorithm with the objective, state and settings of the inner one and the update of the wrapper.
+
+    The wrapper replaces `Algorithm` as the class after the inner algorithm in the resolution order, so what the inner
+    algorithm does before it calls `super().update`, such as resetting Adam, still happens.
+    """
+    if wrapper_name not in _WRAPPERS:
+        raise unknown("wrapper of methods", wrapper_name, _WRAPPERS)
+    wrapper, inner = _WRAPPERS[wrapper_name], get(inner_name)
+    if not inner.wrappable:
+        raise UserError(
+            f"Expected a method whose update is one objective, such as erm or coral, for {wrapper.label} to be wrapped "
+            f"around. Found '{wrapper_name}+{inner_name}', where {inner.label} has an update of its own. Use another "
+            "method, or drop the prefix."
+        )
+    config: type[BaseConfig] = type("Config", (wrapper.Config, inner.Config), {"__module__": wrapper.__module__})
+    facts = {fact: value for fact, value in vars(wrapper).items() if fact in ("year", "paper", "family")}
+    return type(
+        f"{wrapper.__name__}Of{inner.__name__}",
+        (inner, wrapper),
+        {
+            **facts,
+            "__module__": wrapper.__module__,
+            "__doc__": wrapper.__doc__,
+            "label": wrapper.label if inner_name == INNERMOST else f"{wrapper.label} + {inner.label}",
+            "domainbed_name": None,
+            "cost": None if wrapper.cost is None or inner.cost is None else wrapper.cost * inner.cost,
+            "wrappable": False,
+            "Config": config,
+            "trunk_steps": classmethod(lambda _cls, _config: 0),  # no step of a wrapped algorithm equals ERM's
+        },
+    )
 
 
 def _registered(name: str) -> type[Algorithm]:

@@ -44,6 +44,7 @@ class EQRM(Algorithm):
     min_domains = 2
     at_work = {"burn_in": 0.0}
     delayed = {"burn_in": "the quantile"}
+    wrappable = True
 
     class Config(BaseConfig):
         quantile: float = search(

@@ -47,6 +47,7 @@ class Fishr(Algorithm):
     delayed = {"anneal": "the penalty"}
 
     u: Tensor  # (k, P), P the number of the classifier's parameters
+    wrappable = True
 
     class Config(BaseConfig):
         lam: float = search(1000.0, log_uniform(1e1, 1e4), help="penalty weight λ", domainbed="lambda", ge=0)

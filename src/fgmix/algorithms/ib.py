@@ -68,6 +68,7 @@ class IBERM(Algorithm):
     domainbed_name = "IB_ERM"
     at_work = {"ib_anneal": 0}
     delayed = {"ib_anneal": "the bottleneck"}
+    wrappable = True
 
     Config = IBConfig
     config: IBConfig  # narrows the base's type
@@ -104,6 +105,7 @@ class IBIRM(Algorithm):
     domainbed_name = "IB_IRM"
     at_work = {"ib_anneal": 0, "irm_anneal": 0}
     delayed = {"ib_anneal": "the bottleneck", "irm_anneal": "the weight κ of IRM's penalty"}
+    wrappable = True
 
     Config = IBIRMConfig
     config: IBIRMConfig  # narrows the base's type

@@ -36,6 +36,7 @@ class IRM(Algorithm):
     domainbed_name = "IRM"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}
+    wrappable = True
 
     class Config(BaseConfig):
         lam: float = search(100.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="irm_lambda", ge=0)

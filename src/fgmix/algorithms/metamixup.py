@@ -50,6 +50,7 @@ class MetaMixup(Algorithm):
     cost = 1.57
     forms = {"exact": {"look_ahead": "network"}}
     min_domains = 2
+    wrappable = True
 
     class Config(BaseConfig):
         lam: float = setting(0.7, help="initial λ; at 0.5 its gradient is zero on average over the pairs", ge=0, le=1)

@@ -41,6 +41,7 @@ class RDM(Algorithm):
     domainbed_name = "RDM"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty"}
+    wrappable = True
 
     class Config(BaseConfig):
         lam: float = search(5.0, uniform(0.1, 10.0), help="weight λ of the matching", domainbed="rdm_lambda", ge=0)

@@ -7,7 +7,7 @@ from torch import Tensor
 from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, choice, search
 from fgmix.algorithms._registry import register_wrapper
-from fgmix.algorithms._sharpness import descend, two_gradients
+from fgmix.algorithms.sam import compute_two_gradients, descend_along
 
 
 @register_wrapper("sagm")
@@ -43,6 +43,6 @@ class SAGM(Algorithm):
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         rho, alpha = self.config.sagm_rho, self.config.sagm_alpha
-        terms, w, g, g_near = two_gradients(self, batches, lambda norm: rho / norm - alpha)
-        descend(self, w, [(here + near) / 2 for here, near in zip(g, g_near, strict=True)])
+        terms, w, g, g_near = compute_two_gradients(self, batches, lambda norm: rho / norm - alpha)
+        descend_along(self, w, [(here + near) / 2 for here, near in zip(g, g_near, strict=True)])
         return terms

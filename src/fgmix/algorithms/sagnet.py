@@ -1,25 +1,26 @@
-"""The method SagNet; its update on feature maps is in `_sagnet_maps`."""
+"""The method SagNet."""
 
 from __future__ import annotations
 
 import copy
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import clip_grad_norm_
 
 from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, log_uniform, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.algorithms._sagnet_maps import adversary_parameters, numbered_stage, update_on_maps
-from fgmix.algorithms._sagnet_styles import (
-    distance_to_uniform,
-    partners,
-    randomise_content,
-    randomise_style,
-    shares,
-)
-from fgmix.networks.split import network_from
+from fgmix.errors import UserError, bad_value
+from fgmix.functional.precision import widened
+from fgmix.functional.style import instance_statistics, restyle
+from fgmix.networks.split import layers_before, network_from
+from fgmix.networks.stages import Stage, stages
+
+CLIP = 0.1  # largest norm of the adversary's gradient on maps, the authors' constant
 
 
 @register("sagnet")
@@ -65,7 +66,7 @@ class SagNet(Algorithm):
         super().__init__(featurizer, classifier, n_domains, config)
         self.style_network = _untrained_copy(classifier)
         if config.level == "maps":
-            stage = numbered_stage(featurizer, config.stage)
+            stage = get_stage(featurizer, config.stage)
             self.entry = stage.entry  # name of the module whose input is randomised
             self.adversary_optimizer = self.adam(adversary_parameters(featurizer, stage.entry))
             self.style_network = nn.Sequential(network_from(featurizer, stage), self.style_network)
@@ -73,29 +74,139 @@ class SagNet(Algorithm):
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        return update_on_maps(self, x, y) if self.config.level == "maps" else self.update_on_codes(x, y)
+        return self.update_on_maps(x, y) if self.config.level == "maps" else self.update_on_codes(x, y)
 
     def update_on_codes(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """One step: the losses L_c, L_s and L_adv in turn, each computed after the previous update."""
+        """Take one step: the losses L_c, L_s and L_adv in turn, each computed after the previous update."""
         g, h, s = self.featurizer, self.classifier, self.style_network
-        content = cross_entropy(h(randomise_style(g(x), shares(x), partners(x))), y)
+        content = cross_entropy(h(randomise_style(g(x), sample_shares(x), sample_partners(x))), y)
         descend(self.optimizer, content)
 
         # DomainBed encodes x twice more; only s changes in between, so one pass gives the codes of both.
         z = g(x)
-        style = cross_entropy(s(randomise_content(z.detach(), partners(x))), y)
+        style = cross_entropy(s(randomise_content(z.detach(), sample_partners(x))), y)
         descend(self.style_optimizer, style)
 
-        adversary = self.config.w_adv * distance_to_uniform(s(randomise_content(z, partners(x))))
+        adversary = self.config.w_adv * distance_to_uniform(s(randomise_content(z, sample_partners(x))))
         descend(self.optimizer, adversary)  # updates g alone: Adam skips h, which has no gradient
+        return {"loss": content, "style": style, "adversary": adversary}
+
+    def update_on_maps(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Take one step: the losses L_c, L_s and L_adv from one forward pass, each for its own parameters."""
+        g, s, entry = self.featurizer, self.style_network, self.entry
+        maps: list[Tensor] = []
+
+        def enter(_: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+            maps.append(inputs[0])
+            return randomise_style(inputs[0], sample_shares(x), sample_partners(x))
+
+        with g.get_submodule(entry).register_forward_pre_hook(enter):
+            content = cross_entropy(self.predict(x), y)
+        style_logits = s(randomise_content(maps[0], sample_partners(x)))
+        style = cross_entropy(style_logits, y)
+        adversary = self.config.w_adv * distance_to_uniform(style_logits)
+
+        # All gradients before any step: a step would change weights that the other graphs still need.
+        adversarial = adversary_parameters(g, entry)
+        gradients = torch.autograd.grad(adversary, adversarial, retain_graph=True)
+        self.style_optimizer.zero_grad(set_to_none=True)
+        style.backward(inputs=list(s.parameters()), retain_graph=True)
+        descend(self.optimizer, content)
+        self.style_optimizer.step()
+        for parameter, gradient in zip(adversarial, gradients):
+            parameter.grad = gradient
+        clip_grad_norm_(adversarial, CLIP)
+        self.adversary_optimizer.step()
         return {"loss": content, "style": style, "adversary": adversary}
 
 
 def _untrained_copy(module: nn.Module) -> nn.Module:
-    """The same layers, initialised anew."""
+    """Copy the layers and initialise them anew."""
     fresh = copy.deepcopy(module)
     for layer in fresh.modules():
         reset = getattr(layer, "reset_parameters", None)
         if callable(reset):
             reset()
     return fresh
+
+
+def randomise_style(z: Tensor, alpha: Tensor, pi: Tensor) -> Tensor:
+    """Compute SR(z): interpolate the statistics of z with those of its partner.
+
+    Args:
+        z: codes (n, d) or maps (n, c, h, w).
+        alpha: α (n,), the weight of a sample's own statistics.
+        pi: permutation (n,), the partners.
+
+    Example:
+        >>> z = torch.tensor([[1.0, 3.0], [10.0, 14.0]])
+        >>> randomise_style(z, torch.zeros(2), torch.tensor([1, 0])).round(decimals=3)
+        tensor([[10., 14.],
+                [ 1.,  3.]])
+    """
+    maps = _view_as_maps(z)
+    mu, sigma = instance_statistics(maps)
+    alpha = alpha.view(-1, 1, 1, 1).to(mu.dtype)
+    mu_new = torch.lerp(mu[pi], mu, alpha)
+    sigma_new = torch.lerp(sigma[pi].square(), sigma.square(), alpha).sqrt()
+    return restyle(maps, (mu, sigma), (mu_new, sigma_new)).view_as(z)
+
+
+def randomise_content(z: Tensor, pi: Tensor) -> Tensor:
+    """Compute CR(z): the partner's normalised values, as constants, with the statistics of z.
+
+    Args:
+        z: codes (n, d) or maps (n, c, h, w).
+        pi: permutation (n,), the partners.
+
+    Example:
+        >>> z = torch.tensor([[1.0, 3.0], [14.0, 10.0]])
+        >>> randomise_content(z, torch.tensor([1, 0])).round(decimals=3)
+        tensor([[ 3.,  1.],
+                [10., 14.]])
+    """
+    maps = _view_as_maps(z)
+    mu, sigma = instance_statistics(maps)
+    partner = (mu[pi].detach(), sigma[pi].detach())
+    return restyle(maps[pi].detach(), partner, (mu, sigma)).view_as(z)
+
+
+def sample_shares(x: Tensor) -> Tensor:
+    """Sample α ~ U(0, 1), one per sample."""
+    return torch.rand(len(x), device=x.device)
+
+
+def sample_partners(x: Tensor) -> Tensor:
+    """Sample π, a random permutation of the batch."""
+    return torch.randperm(len(x), device=x.device)
+
+
+def distance_to_uniform(logits: Tensor) -> Tensor:
+    """Compute the cross-entropy of the predictions to the uniform distribution over classes."""
+    return -widened(logits).log_softmax(1).mean()
+
+
+def _view_as_maps(z: Tensor) -> Tensor:
+    """View codes (n, d) as maps of one channel, d pixels wide; maps as they are."""
+    return z[:, None, None] if z.ndim == 2 else z
+
+
+def adversary_parameters(featurizer: nn.Module, entry: str) -> list[nn.Parameter]:
+    """List scales and shifts of the normalisation layers before the module `entry`, which control the style."""
+    layers = [layer for _, _, child in layers_before(featurizer, entry) for layer in child.modules()]
+    norms = [layer for layer in layers if isinstance(layer, _BatchNorm | nn.GroupNorm | nn.LayerNorm)]
+    parameters = [parameter for norm in norms for parameter in norm.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise UserError(
+            "sagnet with level=maps trains normalisation layers against its style network. "
+            f"Found none before `{entry}`. Choose a later stage or level=vector."
+        )
+    return parameters
+
+
+def get_stage(featurizer: nn.Module, number: int) -> Stage:
+    """Return a stage of a network, counted from 1."""
+    known = stages(featurizer)
+    if number > len(known):
+        raise bad_value("stage", f"between 1 and {len(known)}, the stages of this network", number)
+    return known[number - 1]

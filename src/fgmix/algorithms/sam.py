@@ -1,13 +1,18 @@
-"""SAM, around any method whose update is one objective."""
+"""SAM, around any method whose update is one objective, and the two gradients that SAGM also needs."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
 
 from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, choice, search
 from fgmix.algorithms._registry import register_wrapper
-from fgmix.algorithms._sharpness import descend, two_gradients
+
+EPSILON = 1e-12  # added to ‖g‖, which may be zero
 
 
 @register_wrapper("sam")
@@ -38,6 +43,98 @@ class SAM(Algorithm):
     config: Config  # narrows the base's type
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
-        terms, w, _, g_near = two_gradients(self, batches, lambda norm: self.config.sam_rho / norm)
-        descend(self, w, g_near)
+        terms, w, _, g_near = compute_two_gradients(self, batches, lambda norm: self.config.sam_rho / norm)
+        descend_along(self, w, g_near)
         return terms
+
+
+def compute_two_gradients(
+    algorithm: Algorithm, batches: Batches, scale: Callable[[Tensor], Tensor]
+) -> tuple[dict[str, Tensor], list[nn.Parameter], list[Tensor], list[Tensor]]:
+    """Return the terms of the objective at w, the weights w that have a gradient, g = ∇L(w) and ĝ = ∇L(w + s·g).
+
+    L is the same function in both passes: the second uses the random numbers and starts from the state (running
+    statistics, moving averages, heads that the objective itself trains) of the first. Afterwards the state is that
+    after the first pass.
+
+    Args:
+        algorithm: provides the objective; the parameters of its optimiser are perturbed.
+        batches: those of the step.
+        scale: ‖g‖ → s.
+    """
+    state, draws = _copy(_state(algorithm)), _get_random_states(batches[0][0].device)
+    terms = algorithm.objective(batches)
+    w, g = _compute_gradients(algorithm, terms["loss"])
+    s = scale(torch.linalg.vector_norm(torch.stack([g_i.norm() for g_i in g])) + EPSILON)
+    with _move(w, [s * g_i for g_i in g]), _restore_state(algorithm, state):
+        _replay(draws, batches[0][0].device)
+        near = algorithm.objective(batches)["loss"]
+        algorithm.optimizer.zero_grad(set_to_none=True)
+        near.backward()
+        g_near = [torch.zeros_like(w_i) if w_i.grad is None else w_i.grad for w_i in w]
+    return terms, w, g, g_near
+
+
+def descend_along(algorithm: Algorithm, w: Sequence[nn.Parameter], direction: Sequence[Tensor]) -> None:
+    """Take one step of the optimiser with `direction` as the gradient."""
+    for w_i, direction_i in zip(w, direction, strict=True):
+        w_i.grad = direction_i
+    algorithm.optimizer.step()
+
+
+def _compute_gradients(algorithm: Algorithm, loss: Tensor) -> tuple[list[nn.Parameter], list[Tensor]]:
+    """Return the optimiser's parameters that a loss depends on, and its gradients by them."""
+    algorithm.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    w = [w_i for group in algorithm.optimizer.param_groups for w_i in group["params"] if w_i.grad is not None]
+    return w, [w_i.grad for w_i in w]
+
+
+@contextmanager
+def _move(w: Sequence[Tensor], by: Sequence[Tensor]) -> Iterator[None]:
+    """Move the weights to w + by within the block, then restore them from a copy, bit for bit."""
+    before = _copy(w)
+    with torch.no_grad():
+        for w_i, by_i in zip(w, by, strict=True):
+            w_i.add_(by_i)
+    yield
+    _fill(w, before)
+
+
+@contextmanager
+def _restore_state(algorithm: Algorithm, before: Sequence[Tensor]) -> Iterator[None]:
+    """Restore the state before the first pass within the block, then that after it.
+
+    Tensors are looked up each time, because a pass may replace a buffer's tensor.
+    """
+    after = _copy(_state(algorithm))
+    _fill(_state(algorithm), before)
+    yield
+    _fill(_state(algorithm), after)
+
+
+def _state(algorithm: Algorithm) -> Iterator[Tensor]:
+    """Yield what an objective itself may change: buffers, and parameters without an optimiser, such as TRM's heads."""
+    yield from algorithm.buffers()
+    yield from (parameter for parameter in algorithm.parameters() if not parameter.requires_grad)
+
+
+def _copy(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+@torch.no_grad()
+def _fill(tensors: Iterable[Tensor], values: Sequence[Tensor]) -> None:
+    for tensor, value in zip(tensors, values, strict=True):
+        tensor.copy_(value)
+
+
+def _get_random_states(device: torch.device) -> list[Tensor]:
+    """Return the states of the generators that an objective may use: the CPU's and, on CUDA, the device's."""
+    return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
+
+
+def _replay(states: Sequence[Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)

@@ -33,6 +33,7 @@ class VREx(Algorithm):
     domainbed_name = "VREx"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}
+    wrappable = True
 
     class Config(BaseConfig):
         lam: float = search(10.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="vrex_lambda", ge=0)
