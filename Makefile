@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := $(VENV)-lowest
 
-.PHONY: venv demo docs lint pictures test test-long test-lowest coverage clean
+.PHONY: venv demo docs lint pictures test test-long test-method test-lowest coverage clean
 
 venv: $(STAMP)
 
@@ -14,7 +14,6 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt torch
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev,export,weights]'
-	$(BIN)/python -m fgmix.torchvision_hook  # without it, `import torchvision` fails beside a CPU build of torch
 	touch $@
 
 demo: venv
@@ -35,10 +34,14 @@ lint: venv
 	$(BIN)/mypy
 
 # Two processes for two cores: their children must not start threads, either.
-test test-long test-lowest coverage: export OMP_NUM_THREADS = 1
+test test-long test-method test-lowest coverage: export OMP_NUM_THREADS = 1
 
 test: lint
 	$(BIN)/pytest -n 2
+
+# While you write a method: `make test-method NAME=coral`, its own tests and its part of the contract, in seconds.
+test-method: venv
+	$(BIN)/pytest -q $(wildcard tests/algorithms/test_$(NAME).py) tests/algorithms/test_contract.py -k 'test_$(NAME) or [$(NAME)-'
 
 test-long: lint
 	$(BIN)/pytest -n 2 -m 'long or not long'

@@ -31,7 +31,7 @@ ROOMS = [
     {"deploy"},
     {"timing"},
     {"testing"},
-    {"demo", "doctor", "torchvision_hook"},
+    {"demo", "doctor"},
     {"cli"},
     {"__main__"},
 ]

@@ -102,5 +102,5 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     assert run(python, "-c", names).startswith(str(packages))
     assert "A quick test" in run(python.with_name("fgmix"), "demo", "--fast")
     assert (elsewhere / "demo-fast" / "report.html").exists()
-    run(python, "-m", "fgmix.torchvision_hook")
-    run(python, "-c", "import torchvision, timm; torchvision.transforms.Resize(8)")
+    ensure = "from fgmix.networks._torchvision import ensure_torchvision; ensure_torchvision()"
+    run(python, "-c", f"{ensure}; import torchvision, timm; torchvision.transforms.Resize(8)")

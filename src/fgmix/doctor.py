@@ -24,11 +24,14 @@ def diagnosis() -> list[str]:
 
 def _versions() -> Iterator[str]:
     import fgmix
+    from fgmix.networks._torchvision import declare_missing_operators
 
     yield f"fgmix {fgmix.__version__} at {Path(__file__).parent}"
     yield f"Python {platform.python_version()} at {sys.executable}, {platform.platform()}"
     for name in _required().get("", []):
         yield _line(name, "a dependency of fgmix: install fgmix again")
+    if declare_missing_operators():
+        yield "torchvision: its compiled operators do not load with this torch; fgmix declares the two that timm expects"
 
 
 def _devices() -> Iterator[str]:

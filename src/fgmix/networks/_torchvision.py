@@ -2,7 +2,7 @@
 
 The torchvision of the package index is built for CUDA: with a CPU build of torch its compiled operators do not load,
 and the import fails on the missing `torchvision::nms`. Neither timm, which imports torchvision, nor fgmix calls the two
-operators declared here. `fgmix.torchvision_hook` does the same for every program of an environment.
+operators declared here. A program of your own calls `ensure_torchvision` before it imports timm or torchvision.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ def ensure_torchvision() -> None:
     import torchvision  # noqa: F401
 
 
-def declare_missing_operators() -> None:
-    """Declare two operators if torchvision's compiled part does not load; call it before importing torchvision."""
-    found = find_spec("torchvision")  # first: if the hook is installed, it runs here
-    if found is None or found.origin is None:
-        return  # the import raises the error
-    if "torchvision" in sys.modules or hasattr(torch.ops.torchvision, "nms"):
-        return
-    try:
-        torch.ops.load_library(Path(found.origin).with_name("_C.so"))
-    except OSError:
-        library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _declared.append(library)
+def declare_missing_operators() -> bool:
+    """Declare two operators if torchvision's compiled part does not load, and return whether they are declared.
+
+    Call it before importing torchvision.
+    """
+    spec = find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return False  # the import raises the error
+    if "torchvision" not in sys.modules and not hasattr(torch.ops.torchvision, "nms"):
+        try:
+            torch.ops.load_library(Path(spec.origin).with_name("_C.so"))
+        except OSError:
+            library = torch.library.Library("torchvision", "DEF")
+            for operator in ("nms", "qnms"):
+                library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            _declared.append(library)
+    return bool(_declared)
