@@ -31,7 +31,7 @@ def _versions() -> Iterator[str]:
     for name in _required().get("", []):
         yield _line(name, "a dependency of fgmix: install fgmix again")
     if declare_missing_operators():
-        yield "torchvision: its compiled operators do not load with this torch; fgmix declares the two that timm expects"
+        yield "torchvision: its compiled operators do not load with this torch; fgmix declares the two that it imports"
 
 
 def _devices() -> Iterator[str]:
