@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := $(VENV)-lowest
 
-.PHONY: venv demo docs lint pictures test test-long test-method test-lowest coverage clean
+.PHONY: venv bench demo docs lint pictures test test-long test-method test-lowest coverage clean
 
 venv: $(STAMP)
 
@@ -28,9 +28,13 @@ SWEEP ?= pictures-sweep
 pictures: venv
 	$(BIN)/python docs/pictures/make.py $(SWEEP)
 
+# Speed, as ratios to ERM, to DomainBed's way or to a literal one; policy needs 10 GB for its last size.
+bench: venv
+	for name in data eval sweep step policy; do $(BIN)/python -m benchmarks $$name || exit; done
+
 lint: venv
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks
 	$(BIN)/mypy
 
 # Two processes for two cores: their children must not start threads, either.

@@ -43,7 +43,6 @@ FIT = "{arrays} --algorithm erm --steps 2 --no-estimate --device cpu --quiet --o
 SWEEP = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --out {new}"
 PLAN = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --with steps=2"
 MANY = ",".join(map(str, range(1, 1002)))
-STEP = "erm --backbone small_cnn --image-size 8 --batch-size 2"
 
 # Arguments of commands and what is said about them; {name} is a place on the workbench, among the odd files, or new.
 COMMANDS: dict[str, dict[str, str]] = {
@@ -354,38 +353,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "--fast --steps 2": "Found both",
         "--steps 0 --out {new}": "`steps` should be",
         "--out {arrays}": "Choose another --out",
-    },
-    "bench step": {
-        f"{STEP} --batch-size -1": "Invalid value for '--batch-size'",
-        f"{STEP} --image-size 100000": "Invalid value for '--image-size'",
-        f"{STEP} --domains 0": "Invalid value for '--domains'",
-        f"{STEP} --classes 1": "Invalid value for '--classes'",
-        f"{STEP} --rounds 0": "Invalid value for '--rounds'",
-        f"{STEP} --backbone resnet9999": "Unknown backbone 'resnet9999'",
-        "ERM --backbone small_cnn": "Did you mean 'erm'?",
-    },
-    "bench policy": {"--rounds 0": "Invalid value for '--rounds'"},
-    "bench data": {
-        "--folder {odd}/nowhere": "Found nothing there",
-        "--folder {arrays}": "Found a file",
-        "--image-sizes 0": "integers from 1 to 4,096",
-        "--image-sizes 8,x": "Found 'x'",
-        "--image-sizes 100000": "Found '100000'",
-        "--images 0": "Invalid value for '--images'",
-        "--threads 0": "Invalid value for '--threads'",
-    },
-    "bench eval": {
-        "--folder {odd}/nowhere": "Found nothing there",
-        "--image-sizes 0": "integers from 1 to 4,096",
-        "--images 0": "Invalid value for '--images'",
-        "--rounds 2": "Invalid value for '--rounds'",
-        "--backbone resnet9999 --images 1 --image-sizes 8": "Unknown backbone 'resnet9999'",
-    },
-    "bench sweep": {
-        "--runs 0": "Invalid value for '--runs'",
-        "--workers -1": "Invalid value for '--workers'",
-        "--algorithm ERM": "Did you mean 'erm'?",
-        "--dataset digitz": "Did you mean 'digits'?",
     },
     "data check": {
         "": "Missing argument",

@@ -27,7 +27,7 @@ def page_id(page: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_files_of_the_repository_exist(page: Path) -> None:
-    for path in re.findall(r"`((?:src|tests|examples|docs)/[\w./-]+)`", page.read_text()):
+    for path in re.findall(r"`((?:src|tests|examples|docs|benchmarks)/[\w./-]+)`", page.read_text()):
         assert "mine" in path or (ROOT / path).exists(), f"no {path}"  # CONTRIBUTING's example is `mine`
 
 
@@ -86,5 +86,5 @@ def _cell(value: object) -> str | Fraction:
 
 
 def test_gpu_hours_follow_from_the_presets_and_the_published_times() -> None:
-    script = runpy.run_path(str(ROOT / "docs" / "measurements" / "gpu_hours.py"))
+    script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "gpu_hours.py"))
     assert "\n".join(script["table"]()) in (ROOT / "docs" / "guides" / "reproduce.md").read_text()

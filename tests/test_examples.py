@@ -101,14 +101,14 @@ def test_novelty_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     y, d = np.tile(np.arange(40) % 2, 3), np.repeat(np.arange(3), 40)
     np.savez(tmp_path / "data.npz", X=rng.normal(size=(120, 4)) + y[:, None], y=y, domain=d)
     fit(str(tmp_path / "data.npz"), tmp_path / "model", algorithm="erm", steps=10, device="cpu", progress=False)
-    script = EXAMPLES.parent / "docs" / "measurements" / "novelty_scores.py"
+    script = EXAMPLES.parent / "benchmarks" / "studies" / "novelty_scores.py"
     found = runpy.run_path(str(script))["main"](tmp_path / "model", tmp_path / "data.npz")
     assert len(found) == len(capsys.readouterr().out.splitlines()) - 2 == 8
     assert all(0 <= value <= 1 for values in found.values() for value in values)
 
 
 def test_feature_scales(capsys: pytest.CaptureFixture[str]) -> None:
-    script = runpy.run_path(str(EXAMPLES.parent / "docs" / "measurements" / "feature_scales.py"))
+    script = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "studies" / "feature_scales.py"))
     found = script["main"](1, 5, ("wine, thirds by malic acid",))
     assert all(0 < value < 100 for value in found["wine, thirds by malic acid"])
     assert capsys.readouterr().out.splitlines()[0].count("|") == len(script["RULES"]) + 2

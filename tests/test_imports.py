@@ -29,7 +29,6 @@ ROOMS = [
     {"plots"},
     {"report"},
     {"deploy"},
-    {"timing"},
     {"testing"},
     {"demo", "doctor"},
     {"cli"},

@@ -102,7 +102,7 @@ def test_the_tables_of_the_figures_of_pacs() -> None:
 
 
 def test_the_tables_of_lambda_and_alpha() -> None:
-    script = runpy.run_path(str(ROOT / "docs" / "measurements" / "feature_grid.py"))
+    script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "feature_grid.py"))
     records = unpack(RECORDS / "pacs-features-grid.records.xz")
     assert len(records) == 16 * 4 * len({record.spec.trial_seed for record in records})
     rows = [line for line in script["tables"](records) if line.startswith("| ")]
@@ -127,12 +127,12 @@ def test_the_verdicts_on_pacs_follow_their_intervals() -> None:
 
 
 def _study() -> list[str]:
-    script = runpy.run_path(str(ROOT / "docs" / "measurements" / "pacs_study.py"))
+    script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "pacs_study.py"))
     records = script["complete"](unpack(RECORDS / "pacs.records.xz"))
     assert len(records) == 44 * len({record.spec.trial_seed for record in records}) > 0
     return list(script["tables"](records))
 
 
 def _figures() -> list[str]:
-    script = runpy.run_path(str(ROOT / "docs" / "measurements" / "pacs_figures.py"))
+    script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "pacs_figures.py"))
     return list(script["tables"](RECORDS / "pacs-figures"))

@@ -17,7 +17,7 @@ from fgmix.algorithms._config import choice, log_uniform
 from fgmix.errors import UserError
 from fgmix.mixing import draw_tuples
 from fgmix.networks import build_classifier, build_featurizer
-from fgmix.timing.literal import gradients_by_loop, pair_scores
+from reference.literal import gradients_by_loop, pair_scores
 
 VARIANTS = ["fgmix", *(f"fgmix_{v}" for v in "abcdef")]
 LEARNED = ["fgmix", "fgmix_e", "fgmix_f"]

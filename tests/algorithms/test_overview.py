@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.operations import relative_operations
 from fgmix import algorithms
 from fgmix.algorithms._base import FAMILIES
 from fgmix.errors import UserError
-from fgmix.timing.operations import relative_operations
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "algorithms" / "README.md"
 OURS = [row for row in algorithms.overview() if algorithms.get(row.name).__module__.startswith("fgmix.")]

@@ -17,7 +17,7 @@ from fgmix.errors import UserError
 from fgmix.mixing import draw_tuples
 from fgmix.mixing import fgmix as module
 from fgmix.mixing.fgmix import FGMix, Mixed
-from fgmix.timing.literal import LiteralPolicy, flat_loss_along
+from reference.literal import LiteralPolicy, flat_loss_along
 
 D, C = 6, 4
 HEADS: dict[str, Callable[[], nn.Module]] = {

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fgmix.mixing import flatness, mixing_matrix
 from fgmix.mixing.flatness import draw_steps, flat_loss, linear_gaps, logit_noise, margins, relative_gamma
-from fgmix.timing.literal import flat_loss_along
+from reference.literal import flat_loss_along
 
 C = 3
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fgmix.mixing import Compatibility, block_sizes, classifier_gradients, cosine_scores, scores
 from fgmix.mixing.scores import LinearGradients, Vectors
-from fgmix.timing.literal import gradients_by_func, gradients_by_loop, pair_scores
+from reference.literal import gradients_by_func, gradients_by_loop, pair_scores
 
 D, C, M = 6, 4, 10
 HEADS = {

@@ -9,8 +9,9 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
+from fgmix.records.plans import COST_FILE
 from fgmix.results.collect import collect
-from fgmix.results.costs import COST_FILE, Costs, cost_table
+from fgmix.results.costs import Costs, cost_table
 from fgmix.results.report import report_text
 from fgmix.results.selection import Method
 

@@ -25,8 +25,7 @@ from fgmix.results.selection import Method
 from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.presets import PRESETS, changed, preset
 from fgmix.sweeps.running import run_sweeps
-from fgmix.timing.cost import measure_cost
-from fgmix.timing.step import AVERAGED, SWA, _step
+from fgmix.sweeps.step_times import AVERAGED, SWA, _choose_step, measure_cost
 from fgmix.training.averaging import RunningMean
 from fgmix.training.resolve import resolve
 from fgmix.training.trunk import shared_trunks, trunk_of
@@ -213,15 +212,15 @@ def test_an_averaged_step_trains_and_averages(monkeypatch: pytest.MonkeyPatch) -
             super().__init__(*args, **options)
             made.append(self)
 
-    monkeypatch.setattr("fgmix.timing.step.RunningMean", Noted)
+    monkeypatch.setattr("fgmix.sweeps.step_times.RunningMean", Noted)
     method = linear_algorithm("erm").train()
-    step, seen = _step("erm + swa", method), list[torch.Tensor]()
+    step, seen = _choose_step("erm + swa", method), list[torch.Tensor]()
     for _ in range(3):
         step(toy_batches(shape=(5,), classes=3))
         seen.append(method.classifier.weight.detach().clone())
     assert torch.allclose(made[0].average()["classifier.weight"], torch.stack(seen).mean(0))
     assert not torch.equal(seen[0], seen[2])
-    assert _step("erm", method) == method.step
+    assert _choose_step("erm", method) == method.step
     assert len(made) == 1
 
 

@@ -64,7 +64,7 @@ class Algorithm(nn.Module):
     year: ClassVar[int | None] = None  # of the paper
     paper: ClassVar[str | None] = None  # its link: arXiv or DOI
     family: ClassVar[str | None] = None  # one of `FAMILIES`
-    cost: ClassVar[float | None] = None  # operations of a step relative to ERM, by `timing.operations`
+    cost: ClassVar[float | None] = None  # operations of a step relative to ERM, by `benchmarks/operations.py`
     keeps: ClassVar[str | None] = None  # further networks that it keeps in memory, in a few words
     domainbed_name: ClassVar[str | None] = None  # DomainBed's name of the method; None if DomainBed lacks it
     min_domains: ClassVar[int] = 1

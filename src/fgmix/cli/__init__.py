@@ -8,7 +8,7 @@ import warnings
 
 import typer
 
-from fgmix.cli import bench, data, demo, doctor, export, fit, plan, plot, predict, report, soup, status, sweep, train
+from fgmix.cli import data, demo, doctor, export, fit, plan, plot, predict, report, soup, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.cli.domainbed import FromDomainBed
 from fgmix.errors import UserError, as_sentence
@@ -24,7 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
 app.command("demo")(demo.demo)

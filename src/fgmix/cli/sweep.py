@@ -80,7 +80,7 @@ def sweep(
         refuse(context, (*launching, *_OF_RUNS), f"with --preset {wanted['preset']}, which has no runs")
     launch = launch_of(how, slurm or []) if chosen.sweeps else None
     if chosen.bench:
-        from fgmix.timing.cost import measure_cost
+        from fgmix.sweeps.step_times import measure_cost
 
         measure_cost(chosen.bench, out)
         print(f"Steps measured. Table: fgmix report {out}")

@@ -15,6 +15,8 @@ from fgmix.records.files import is_held, make_folder, read_bytes, read_json, wri
 from fgmix.records.locks import is_held_elsewhere
 from fgmix.records.store import RunFolder
 
+COST_FILE = "cost.json"  # times per step, of the preset paper-cost
+
 State = Literal["done", "diverged", "running", "failed", "waiting"]
 
 

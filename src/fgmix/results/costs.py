@@ -8,13 +8,13 @@ from pathlib import Path
 
 from fgmix.errors import UserError
 from fgmix.records.files import read_json
+from fgmix.records.plans import COST_FILE
 from fgmix.results.labels import Labels
 from fgmix.results.published import method_names, step_milliseconds
 from fgmix.results.rounding import ratio_text
 from fgmix.results.selection import Method
 from fgmix.results.tables import Entry, Row, Table
 
-COST_FILE = "cost.json"
 COST = "Cost of a step"  # title of the table
 ERM = Method("erm")
 

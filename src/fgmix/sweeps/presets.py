@@ -57,7 +57,7 @@ class Preset:
     Args:
         about: one line.
         sweeps: the runs behind it.
-        bench: arguments of `timing.step.measure_steps`, for the table of times per step.
+        bench: arguments of `step_times.measure_steps`, for the table of times per step.
     """
 
     about: str

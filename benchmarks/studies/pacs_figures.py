@@ -1,6 +1,6 @@
 """Print what the figures of the PACS study in docs/replication.md claim, from their arrays.
 
-    python docs/measurements/pacs_figures.py docs/records/pacs-figures
+    python benchmarks/studies/pacs_figures.py docs/records/pacs-figures
 
 The arrays are those that `fgmix plot flatness`, `scores` and `surface` write beside their figures.
 """

@@ -21,6 +21,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
+from benchmarks.per_image import ImageFiles, evaluation_transform, read, training_transform
+from benchmarks.turns import Turns, by_turns
 from fgmix.data._dataset import Domain
 from fgmix.data.augment import ImageInputs
 from fgmix.data.decoded import decoded_images
@@ -28,8 +30,7 @@ from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.data.loading import Batch, BatchSource, HostBatch, finish
 from fgmix.data.sampling import UniformSampler
 from fgmix.errors import bad_value
-from fgmix.timing.per_image import ImageFiles, evaluation_transform, read, training_transform
-from fgmix.timing.turns import Turns, by_turns, check_rounds
+from fgmix.sweeps.step_times import check_rounds
 from fgmix.training.devices import torch_threads
 
 Work = Literal["train", "evaluate"]

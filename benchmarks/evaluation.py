@@ -24,15 +24,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from benchmarks.data import THEIR_EVALUATION_BATCH, cache_at, cached_domains, make_photos, samples_of, spread
+from benchmarks.per_image import ImageFiles, evaluation_transform, read
+from benchmarks.turns import Turns, by_turns
 from fgmix.algorithms import Algorithm, create
 from fgmix.data._dataset import Domain
 from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.data.loading import Batch
 from fgmix.errors import bad_value
 from fgmix.networks import build_featurizer
-from fgmix.timing.data import THEIR_EVALUATION_BATCH, cache_at, cached_domains, make_photos, samples_of, spread
-from fgmix.timing.per_image import ImageFiles, evaluation_transform, read
-from fgmix.timing.turns import Turns, by_turns, check_rounds
+from fgmix.sweeps.step_times import check_rounds
 from fgmix.training.averaging import RunningMean
 from fgmix.training.devices import torch_threads
 from fgmix.training.evaluation import BATCH, Part, Predict, evaluating, score_parts, with_tensors
@@ -91,7 +92,7 @@ def measure_evaluation(
         with evaluating(algorithm):
             models = _models(algorithm)
             ours = in_one_pass(domains, algorithm.n_classes)
-            against = {name: _measured(ours, theirs, models, rounds) for name, theirs in ways.items()}
+            against = {name: _measure(ours, theirs, models, rounds) for name, theirs in ways.items()}
     return EvaluationSpeed(image_size, len(files), against)
 
 
@@ -142,7 +143,7 @@ def scored(predict: Predict, batches: Iterable[Batch]) -> tuple[float, float]:
     return hits / n, loss / n
 
 
-def _measured(ours: Way, theirs: Way, models: Mapping[str, Predict], rounds: int) -> Turns:
+def _measure(ours: Way, theirs: Way, models: Mapping[str, Predict], rounds: int) -> Turns:
     ours(models), theirs(models)  # the first read of a cached image verifies it
     return by_turns(lambda _: ours(models), lambda _: theirs(models), rounds, time.process_time)
 

@@ -1,6 +1,6 @@
 """Share of noise that a model of features flags as novel and trusts, by the noise's size.
 
-    python docs/measurements/far_features.py MODEL DATA.npz
+    python benchmarks/studies/far_features.py MODEL DATA.npz
 
 Noise has the mean of each feature, and 1, 3, 10 or 100 times its standard deviation; 300 rows of each.
 """

@@ -1,15 +1,18 @@
-"""fgmix bench: speed, as ratios within one process."""
+"""Measure speed, as ratios within one process: `python -m benchmarks NAME`, at the top of the repository."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fgmix.errors import bad_value
+from fgmix.errors import UserError, bad_value
 
-app = typer.Typer(help="Measure speed as ratios within one process.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure speed as ratios within one process.", no_args_is_help=True, pretty_exceptions_enable=False
+)
 
 Rounds = Annotated[int, typer.Option(help="number of rounds, at least 3", min=3, max=10_000)]
 LARGEST = 4096  # side of an image
@@ -32,11 +35,11 @@ def step(
 ) -> None:
     """Measure the time of a training step relative to ERM's, beside the paper's number.
 
-    Example: fgmix bench step fgmix coral
+    Example: python -m benchmarks step fgmix coral
     """
     from fgmix.results.published import step_milliseconds
     from fgmix.results.selection import Method
-    from fgmix.timing.step import SWA, measure_steps
+    from fgmix.sweeps.step_times import SWA, measure_steps
 
     costs = measure_steps(
         algorithms,
@@ -65,9 +68,9 @@ def policy(
 ) -> None:
     """Compare FGMix's policy step with a literal one that writes out gradients, pairs and directions.
 
-    Example: fgmix bench policy
+    Example: python -m benchmarks policy
     """
-    from fgmix.timing.policy import measure_policy
+    from benchmarks.policy import measure_policy
 
     print(f"{'d':>5} {'C':>4} {'k':>2} {'literal':>9} {'ours':>8} {'faster':>7} {'memory of the literal':>22}")
     for cost in measure_policy(rounds=rounds, memory=memory):
@@ -92,11 +95,11 @@ def data(
 ) -> None:
     """Measure images per second from the decoded cache, and as DomainBed loads them: every file decoded every time.
 
-    Example: fgmix bench data --folder scans
+    Example: python -m benchmarks data --folder scans
     """
-    from fgmix.timing.data import measure_data
+    from benchmarks.data import measure_data
 
-    sizes = [_size(text) for text in image_sizes.split(",")]
+    sizes = [_read_size(text) for text in image_sizes.split(",")]
     print(f"images per second, medians of {rounds} rounds; the same images and {threads} thread(s) on both sides")
     print("host: images per second of CPU time for the part that stays on the CPU where a GPU trains (crop and resize)")
     print(
@@ -129,11 +132,11 @@ def evaluation(
 ) -> None:
     """Measure the CPU time of an evaluation of both models in one pass, in a pass for each, and as DomainBed does it.
 
-    Example: fgmix bench eval --folder scans
+    Example: python -m benchmarks eval --folder scans
     """
-    from fgmix.timing.evaluation import measure_evaluation
+    from benchmarks.evaluation import measure_evaluation
 
-    sizes = [_size(text) for text in image_sizes.split(",")]
+    sizes = [_read_size(text) for text in image_sizes.split(",")]
     print(f"an evaluation of two models in CPU time; ratios are medians of {rounds} rounds")
     print(f"{'px':>4} {'images/s':>9}  {'against':12} {'faster':>7} {'quartiles':>12}")
     for size in sizes:
@@ -155,9 +158,9 @@ def sweep(
 ) -> None:
     """Measure runs per minute on warm workers, and as DomainBed runs them: a new process for every run.
 
-    Example: fgmix bench sweep
+    Example: python -m benchmarks sweep
     """
-    from fgmix.timing.sweep import measure_sweep
+    from benchmarks.sweep import measure_sweep
 
     speed = measure_sweep(dataset, algorithm, runs=runs, steps=steps, workers=workers, rounds=rounds)
     low, high = speed.turns.quartiles
@@ -169,7 +172,14 @@ def sweep(
     print(f"a cold start:      {speed.cold_start:6.1f} s")
 
 
-def _size(text: str) -> int:
+def _read_size(text: str) -> int:
     if not text.strip().isdecimal() or len(text) > 5 or not 1 <= int(text) <= LARGEST:
         raise bad_value("image-sizes", f"integers from 1 to {LARGEST:,} such as 64,224", text)
     return int(text)
+
+
+if __name__ == "__main__":
+    try:
+        app(prog_name="python -m benchmarks")
+    except UserError as error:
+        sys.exit(str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fgmix.timing.step import _batches, _build, _channels_last
+from fgmix.sweeps.step_times import build_algorithm, make_batches, uses_channels_last
 
 STEPS = 6  # a multiple of the periods, 2 and 3, of methods that update an adversary in some steps
 
@@ -31,9 +31,9 @@ def relative_operations(name: str, *, backbone: str = "resnet18", image_size: in
 
 
 def _operations(name: str, backbone: str, image_size: int, batch_size: int) -> int:
-    algorithm = _build(name, backbone, image_size, 3, 7)
-    layout = torch.channels_last if _channels_last(backbone) else torch.contiguous_format
-    batches = _batches(image_size, batch_size, 3, 7, layout)
+    algorithm = build_algorithm(name, backbone, image_size, 3, 7)
+    layout = torch.channels_last if uses_channels_last(backbone) else torch.contiguous_format
+    batches = make_batches(image_size, batch_size, 3, 7, layout)
     with FlopCounterMode(display=False) as counter:
         for _ in range(STEPS):
             algorithm.step(batches)

@@ -1,6 +1,6 @@
 """Compare rules for the scale of features on domains held out: the table of docs/your-data.md.
 
-    OMP_NUM_THREADS=1 python docs/measurements/feature_scales.py --seeds 5
+    OMP_NUM_THREADS=1 python benchmarks/studies/feature_scales.py --seeds 5
 
 ERM, 300 steps; accuracy in percent, mean of the last three evaluations, test domains and seeds. A rule is as it is, or
 standardised and then left alone, clipped or damped beyond some standard deviations.

@@ -1,6 +1,6 @@
 """Accuracy on a domain held out: `DomainGeneralizer("erm")` in its defaults against a scaled MLPClassifier.
 
-    python docs/measurements/against_mlp.py
+    python benchmarks/studies/against_mlp.py
 
 Domains are thirds of scikit-learn's wine and breast cancer, at random or by a feature. Each is predicted by what learns
 from the other two; means over the domains and three seeds of each side.

@@ -1,4 +1,4 @@
-"""Time of a training step of every method, relative to ERM in the same process."""
+"""Time of a training step of every method, relative to ERM in the same process: the preset paper-cost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm, Batches, create, get, names
+from fgmix.errors import bad_value
 from fgmix.networks import build_classifier, build_featurizer
+from fgmix.records.files import make_folder, write_json
+from fgmix.records.plans import COST_FILE
 from fgmix.sweeps.presets import AVERAGED
-from fgmix.timing.turns import check_rounds
 from fgmix.training.averaging import RunningMean
 
 SWA = " + swa"  # suffix of a method's name: its step and the update of the running mean
@@ -63,43 +66,59 @@ def measure_steps(
     """
     clock = time.process_time if cpu_time else time.perf_counter
     check_rounds(rounds)
-    chosen = list(algorithms or [*names(), *_forms(), *AVERAGED])
-    layout = torch.channels_last if _channels_last(backbone) else torch.contiguous_format
-    batches = _batches(image_size, batch_size, n_domains, n_classes, layout)
-    erm = _build("erm", backbone, image_size, n_domains, n_classes).step
+    chosen = list(algorithms or [*names(), *_list_forms(), *AVERAGED])
+    layout = torch.channels_last if uses_channels_last(backbone) else torch.contiguous_format
+    batches = make_batches(image_size, batch_size, n_domains, n_classes, layout)
+    erm = build_algorithm("erm", backbone, image_size, n_domains, n_classes).step
     for name in chosen:
-        method = _step(name, _build(name.removesuffix(SWA), backbone, image_size, n_domains, n_classes))
+        method = _choose_step(name, build_algorithm(name.removesuffix(SWA), backbone, image_size, n_domains, n_classes))
         for warm_up in (erm, method, method):
             warm_up(batches)
         pairs = [(_seconds(erm, batches, clock), _seconds(method, batches, clock)) for _ in range(rounds)]
-        yield _cost(name, [*pairs, (_seconds(erm, batches, clock), 0.0)])
+        yield _summarise(name, [*pairs, (_seconds(erm, batches, clock), 0.0)])
 
 
-def _cost(name: str, times: list[tuple[float, float]]) -> StepCost:
-    """The cost from alternating seconds of ERM and the method, ERM first and last."""
+def measure_cost(bench: Mapping[str, Any], out: Path) -> None:
+    """Time a step of every method and save the times in the folder, for `report`; replaces earlier times."""
+    costs = list(measure_steps(**bench))
+    erm = next(each.milliseconds for each in costs if each.name == "erm")
+    # A ratio is of alternating steps; milliseconds of different methods were measured minutes apart.
+    milliseconds = [(each.name, erm * each.ratio) for each in costs]
+    content = {
+        "bench": dict(bench),
+        "labels": {name: get(name).label for name, _ in milliseconds if name in names()},
+        "milliseconds": [(name, time) for name, time in milliseconds if not name.endswith(SWA)],
+        "averaged_milliseconds": [(name.removesuffix(SWA), time) for name, time in milliseconds if name.endswith(SWA)],
+    }
+    write_json(make_folder(out) / COST_FILE, content)
+
+
+def _summarise(name: str, times: list[tuple[float, float]]) -> StepCost:
+    """Compute the cost from alternating seconds of ERM and the method, ERM first and last."""
     # Relative to the mean of ERM's steps before and after: a temporary slowdown of the machine affects all three.
     ratios = [2 * method / (before + after) for (before, method), (after, _) in pairwise(times)]
     low, ratio, high = statistics.quantiles(ratios, n=4)
     return StepCost(name, ratio, low, high, 1000 * statistics.median(method for _, method in times[:-1]))
 
 
-def _build(name: str, backbone: str, image_size: int, n_domains: int, n_classes: int) -> Algorithm:
-    name, form = _forms().get(name, (name, {}))
+def build_algorithm(name: str, backbone: str, image_size: int, n_domains: int, n_classes: int) -> Algorithm:
+    """Build the named method, or a form of it, on a network with random weights and every part active."""
+    name, form = _list_forms().get(name, (name, {}))
     torch.manual_seed(0)
     shape = (3, image_size, image_size)
-    featurizer = build_featurizer(backbone, shape, freeze_bn=True, channels_last=_channels_last(backbone))
+    featurizer = build_featurizer(backbone, shape, freeze_bn=True, channels_last=uses_channels_last(backbone))
     classifier = build_classifier("linear", featurizer.out_features, n_classes)
     settings = {**get(name).at_work, **form}
     return create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings).train()
 
 
-def _forms() -> dict[str, tuple[str, Mapping[str, Any]]]:
-    """Method and settings by the name in the table, such as "metamixup (exact)"."""
+def _list_forms() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Return method and settings by the name in the table, such as "metamixup (exact)"."""
     return {f"{name} ({form})": (name, settings) for name in names() for form, settings in get(name).forms.items()}
 
 
-def _step(name: str, algorithm: Algorithm) -> Step:
-    """The step of the named method: the algorithm's, and the update of the average if there is one."""
+def _choose_step(name: str, algorithm: Algorithm) -> Step:
+    """Return the step of the named method: the algorithm's, and the update of the average if there is one."""
     if not name.endswith(SWA):
         return algorithm.step
     mean = RunningMean(algorithm, start=1)
@@ -111,12 +130,15 @@ def _step(name: str, algorithm: Algorithm) -> Step:
     return averaged
 
 
-def _channels_last(backbone: str) -> bool:
-    """Whether images are channels-last, as by default in runs."""
+def uses_channels_last(backbone: str) -> bool:
+    """Tell whether images are channels-last, as by default in runs."""
     return backbone not in ("small_cnn", "mnist_cnn")
 
 
-def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int, layout: torch.memory_format) -> Batches:
+def make_batches(
+    image_size: int, batch_size: int, n_domains: int, n_classes: int, layout: torch.memory_format
+) -> Batches:
+    """Draw a batch of noise for each domain, the same every time."""
     g = torch.Generator().manual_seed(0)
 
     def batch() -> tuple[Tensor, Tensor]:
@@ -124,6 +146,12 @@ def _batches(image_size: int, batch_size: int, n_domains: int, n_classes: int, l
         return x.contiguous(memory_format=layout), torch.arange(batch_size) % n_classes
 
     return [batch() for _ in range(n_domains)]
+
+
+def check_rounds(rounds: int) -> None:
+    """Raise an error for too few rounds to have quartiles."""
+    if rounds < 3:
+        raise bad_value("rounds", "at least 3, which quartiles need", rounds)
 
 
 def _seconds(step: Step, batches: Batches, clock: Callable[[], float]) -> float:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fgmix.errors import bad_value
+from fgmix.sweeps.step_times import check_rounds
 
 Way = Callable[[int], object]  # does the work of a round, by its number
 
@@ -61,9 +61,3 @@ def by_turns(ours: Way, theirs: Way, rounds: int, clock: Callable[[], float] | N
             times.append(clock() - started)
     (_, our_times), (_, their_times) = sides
     return Turns(tuple(our_times), tuple(their_times))
-
-
-def check_rounds(rounds: int) -> None:
-    """Raise an error for too few rounds to have quartiles."""
-    if rounds < 3:
-        raise bad_value("rounds", "at least 3, which quartiles need", rounds)

@@ -1,6 +1,6 @@
 """Compare scores of novelty on the domains that `fgmix fit` held out.
 
-    python docs/measurements/novelty_scores.py MODEL DATA
+    python benchmarks/studies/novelty_scores.py MODEL DATA
 
 Each score is judged by two questions, as AUROC, mean over the held-out domains (0.5 is chance): are wrong predictions
 more novel than correct ones, and is content-free input (noise, plain images) more novel than samples of the domain?
@@ -23,9 +23,9 @@ from fgmix.deploy.hold_out import selected
 from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.novelty import fit_familiar, squared_distances
 from fgmix.records.metrics import auroc
+from fgmix.records.schema import read_record
 from fgmix.training.open_run import OpenedRun, Sample, open_run
 from fgmix.training.prepare import load_dataset
-from fgmix.records.schema import read_record
 
 Floats = NDArray[np.float64]
 SAMPLES, NOISE = 1000, 300  # of each domain

@@ -1,6 +1,6 @@
 """Write the manifest of 1,500 random images of PACS that docs/your-data.md measures `fgmix fit --frozen` on.
 
-python docs/measurements/pacs_sample.py PACS pacs1500.csv
+python benchmarks/studies/pacs_sample.py PACS pacs1500.csv
 """
 
 from __future__ import annotations

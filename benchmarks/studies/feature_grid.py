@@ -1,6 +1,6 @@
 """Print the tables of the study of λ₀ and α in docs/replication.md from its records.
 
-python docs/measurements/feature_grid.py docs/records/pacs-features-grid.records.xz
+python benchmarks/studies/feature_grid.py docs/records/pacs-features-grid.records.xz
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from fgmix.records.metrics import Floats
 from fgmix.records.packed import unpack
+from fgmix.records.schema import RunRecord
 from fgmix.results.selection import select
 from fgmix.results.statistics import accuracies_by_method, bootstrap_interval
-from fgmix.records.schema import RunRecord
 from fgmix.sweeps.presets import GRID
 
 LAMBDAS, ALPHAS = GRID["lam"], GRID["alpha"]

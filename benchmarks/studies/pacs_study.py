@@ -1,6 +1,6 @@
 """Print the tables of the PACS study in docs/replication.md from its records.
 
-    python docs/measurements/pacs_study.py docs/records/pacs.records.xz
+    python benchmarks/studies/pacs_study.py docs/records/pacs.records.xz
 
 Trials that lack a test domain of an arm are left out.
 """
@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from fgmix.records.metrics import Floats
+from fgmix.records.packed import unpack
+from fgmix.records.schema import Evaluation, RunRecord
 from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
-from fgmix.records.packed import unpack
 from fgmix.results.report import compared
 from fgmix.results.rounding import difference_text, p_text
 from fgmix.results.selection import Method, Rule, Selection, select
 from fgmix.results.statistics import DIGITS, Pair, accuracies_by_method, bootstrap_interval, wilcoxon
 from fgmix.results.tables import dataset_table
-from fgmix.records.schema import Evaluation, RunRecord
 
 RULES: tuple[Rule, ...] = ("last_evaluations", "training_domain")  # the endpoints, the primary one first
 FIRST = 500  # the first evaluation after mixing began; later ones are means over 50 steps that all mix

@@ -1,4 +1,4 @@
-"""A literal implementation of FGMix's policy step, for comparison in tests and `fgmix bench`.
+"""A literal implementation of FGMix's policy step, for comparison in tests and benchmarks/policy.py.
 
 Gradients are materialised, pairs concatenated, directions sampled in all P coordinates of the classifier. Slow on
 purpose: nothing here may call the fast implementation.

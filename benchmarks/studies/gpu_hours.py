@@ -1,6 +1,6 @@
 """Print the GPU-hours of the paper's tables at the paper's own time per step, as in docs/guides/reproduce.md.
 
-    python docs/measurements/gpu_hours.py
+    python benchmarks/studies/gpu_hours.py
 
 Training alone: steps of a run × the paper's milliseconds per step (three source domains, its GPU is not named), scaled
 by the number of source domains; variants A to F count as FGMix. Evaluations, and steps that runs share, are left out.
@@ -11,8 +11,8 @@ from __future__ import annotations
 from fgmix.data.benchmarks import BENCHMARKS
 from fgmix.results.published import step_milliseconds
 from fgmix.results.selection import Method
-from fgmix.sweeps.presets import PRESETS
 from fgmix.sweeps.design import Sweep
+from fgmix.sweeps.presets import PRESETS
 
 TIMED_SOURCES = 3
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fgmix.mixing import draw_tuples
 from fgmix.mixing.fgmix import FGMix
-from fgmix.timing.literal import LiteralPolicy
+from tests.reference.literal import LiteralPolicy
 
 PER_DOMAIN = 32
 DIRECTIONS = 100
@@ -114,7 +114,7 @@ def peak_memory(kind: str, size: Size) -> float:
 
     The process first imports everything and runs a very small step, which are not counted.
     """
-    code = f"from fgmix.timing.policy import Size, print_peak; print_peak({kind!r}, {size!r})"
+    code = f"from benchmarks.policy import Size, print_peak; print_peak({kind!r}, {size!r})"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(result.stdout)
 

@@ -1,7 +1,7 @@
 """Images loaded as in DomainBed: each file is opened, decoded and transformed every time it is read.
 
-The reference of `fgmix bench data`: Pillow, torchvision's transforms (the first version, which DomainBed uses) and
-torch's DataLoader. Nothing here may use our cache or our augmentation.
+The reference of `python -m benchmarks data`: Pillow, torchvision's transforms (the first version, which DomainBed
+uses) and torch's DataLoader. Nothing here may use our cache or our augmentation.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Speed, as ratios of medians measured in one process: absolute times mean little on a shared machine."""
