@@ -23,11 +23,12 @@ from PIL import Image
 
 from benchmarks.per_image import ImageFiles, evaluation_transform, read, training_transform
 from benchmarks.turns import Turns, by_turns
-from fgmix.data._dataset import Domain
 from fgmix.data.augment import ImageInputs
-from fgmix.data.decoded import decoded_images
+from fgmix.data.dataset import Domain
 from fgmix.data.folders import ImageFile, scan_folder
+from fgmix.data.image_cache import decode_images
 from fgmix.data.loading import Batch, BatchSource, HostBatch, finish
+from fgmix.data.registry import LoadOptions
 from fgmix.data.sampling import UniformSampler
 from fgmix.errors import bad_value
 from fgmix.sweeps.step_times import check_rounds
@@ -167,7 +168,7 @@ def evaluation(domains: Sequence[Domain], files: Sequence[ImageFile], image_size
 
 def cached_domains(files: Sequence[ImageFile], image_size: int) -> list[Domain]:
     """The files as domains on the decoded cache, which is built if missing."""
-    cached = decoded_images([file.path for file in files], image_size, progress=False)
+    cached = decode_images([file.path for file in files], LoadOptions(image_size=image_size, progress=False))
     domains, start = [], 0
     for samples, (name, _) in zip(samples_of(files), groupby(files, lambda file: file.domain)):
         rows = np.arange(start, start := start + len(samples))

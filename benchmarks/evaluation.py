@@ -28,7 +28,7 @@ from benchmarks.data import THEIR_EVALUATION_BATCH, cache_at, cached_domains, ma
 from benchmarks.per_image import ImageFiles, evaluation_transform, read
 from benchmarks.turns import Turns, by_turns
 from fgmix.algorithms import Algorithm, create
-from fgmix.data._dataset import Domain
+from fgmix.data.dataset import Domain
 from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.data.loading import Batch
 from fgmix.errors import bad_value

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.networks._torchvision import ensure_torchvision
 
 Transform = Callable[[Image.Image], Tensor]

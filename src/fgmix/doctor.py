@@ -50,7 +50,7 @@ def _devices() -> Iterator[str]:
 
 
 def _folders() -> Iterator[str]:
-    from fgmix.data._registry import cache_dir
+    from fgmix.data import cache_dir
 
     try:
         yield _folder("cache", cache_dir(), "FGMIX_CACHE")

@@ -8,7 +8,7 @@ import pytest
 from fgmix.analysis.embeddings import code_embedding, mixing_embedding, plane, thumbnails
 from fgmix.analysis.results import run_curves
 from fgmix.data import Domain
-from fgmix.data._dataset import ArrayInputs
+from fgmix.data.dataset import ArrayInputs
 from fgmix.errors import UserError
 from fgmix.training.open_run import OpenedRun, Sample
 

@@ -14,11 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from data.pictures import picture
 from data.test_colours import naively_recoloured
 from fgmix.data import Domain, DomainDataset, augment, from_arrays
-from fgmix.data._dataset import Indices
-from fgmix.data.augment import ImageInputs, PreparedImages
-from fgmix.data.cached_images import DecodedImages
+from fgmix.data.augment import HostImages, ImageInputs, random_boxes
 from fgmix.data.colours import draw
-from fgmix.data.crops import random_boxes
+from fgmix.data.dataset import Indices
+from fgmix.data.image_cache import DecodedImages
 from fgmix.networks.preprocessing import IMAGENET, Normalisation
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
@@ -95,7 +94,7 @@ def test_randomness_comes_from_the_generator_alone() -> None:
 
 def test_result_does_not_depend_on_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = inputs().augmented(np.arange(6), generator())
-    monkeypatch.setattr(augment, "PART_PIXELS", 2 * 16 * 16)
+    monkeypatch.setattr(augment, "CHUNK_PIXELS", 2 * 16 * 16)
     torch.testing.assert_close(inputs().augmented(np.arange(6), generator()), whole, atol=1e-6, rtol=0)
 
 
@@ -125,7 +124,7 @@ def test_an_empty_batch_is_empty() -> None:
 EACH_TWICE = np.arange(6).repeat(2)
 
 
-def prepared(seed: int | None = 0, indices: Indices = EACH_TWICE) -> PreparedImages:
+def prepared(seed: int | None = 0, indices: Indices = EACH_TWICE) -> HostImages:
     return inputs().prepare(indices, None if seed is None else generator(seed))
 
 
@@ -154,15 +153,15 @@ def test_finishing_never_waits_for_the_device(seed: int | None) -> None:
 @pytest.mark.parametrize("seed", [None, 0])
 def test_finishing_copies_nothing_from_the_host(seed: int | None) -> None:
     """On the meta device, where tensors have no values: one from the host, or a look at a value, would be an error."""
-    batch = prepared(seed).moved(lambda t: t.to("meta"))
-    x = PreparedImages.join([batch, batch]).finish()
+    batch = prepared(seed).move(lambda t: t.to("meta"))
+    x = HostImages.join([batch, batch]).finish()
     assert x.device.type == "meta"
     assert x.shape == (24, 3, 16, 16)
 
 
 def test_bytes_cross_the_bus() -> None:
     moved: list[Tensor] = []
-    prepared().moved(lambda t: moved.append(t) or t)
+    prepared().move(lambda t: moved.append(t) or t)
     pixels = [t for t in moved if t.dtype == torch.uint8]
     assert [t.shape for t in pixels] == [(12, 3, 16, 16)]
     assert sum(t.nbytes for t in moved) < 1.1 * pixels[0].nbytes
@@ -171,7 +170,7 @@ def test_bytes_cross_the_bus() -> None:
 @pytest.mark.parametrize("seed", [None, 0])
 def test_batches_of_several_domains_are_finished_together(seed: int | None) -> None:
     parts = [prepared(seed, np.arange(6)), prepared(seed, np.array([5])), prepared(seed, np.array([], dtype=np.int64))]
-    together = PreparedImages.join(parts).finish()
+    together = HostImages.join(parts).finish()
     torch.testing.assert_close(together, torch.cat([part.finish() for part in parts]), atol=1e-6, rtol=0)
 
 
@@ -186,7 +185,7 @@ CLIP = Normalisation((0.481, 0.458, 0.408), (0.269, 0.261, 0.276), "bicubic")
 
 
 def test_images_are_normalised_as_the_network_expects(v2: ModuleType) -> None:
-    x = inputs().normalised(CLIP).clean(np.array([1]))
+    x = inputs().normalise(CLIP).clean(np.array([1]))
     bicubic = v2.InterpolationMode.BICUBIC
     resized = v2.functional.resize(planes(PICTURES[1]), [16, 16], interpolation=bicubic, antialias=True)
     mean, std = torch.tensor(CLIP.mean).view(3, 1, 1), torch.tensor(CLIP.std).view(3, 1, 1)
@@ -195,7 +194,7 @@ def test_images_are_normalised_as_the_network_expects(v2: ModuleType) -> None:
 
 def test_augmented_images_differ_by_their_normalisation_alone() -> None:
     other = Normalisation((0.5, 0.4, 0.3), (1.0, 2.0, 0.5), "bilinear")
-    a, b = (inputs().normalised(n).augmented(np.arange(6), generator()) for n in (IMAGENET, other))
+    a, b = (inputs().normalise(n).augmented(np.arange(6), generator()) for n in (IMAGENET, other))
     mean, std = torch.tensor(other.mean).view(3, 1, 1), torch.tensor(other.std).view(3, 1, 1)
     torch.testing.assert_close(b, (a * STD + MEAN - mean) / std, atol=1e-5, rtol=0)
 
@@ -205,9 +204,9 @@ def test_a_dataset_of_images_is_normalised_domain_by_domain() -> None:
     dataset = DomainDataset(
         "made", (Domain("a", inputs(), y), Domain("b", inputs(), y)), ("0", "1"), (3, 16, 16), "images", "f"
     )
-    changed = dataset.normalised(CLIP)
+    changed = dataset.normalise(CLIP)
     for before, after in zip(dataset.domains, changed.domains):
-        expected = inputs().normalised(CLIP).clean(np.arange(6))
+        expected = inputs().normalise(CLIP).clean(np.arange(6))
         assert torch.equal(after.inputs.clean(np.arange(6)), expected)
         assert not torch.equal(before.inputs.clean(np.arange(6)), expected)
     assert changed.fingerprint == dataset.fingerprint
@@ -216,5 +215,5 @@ def test_a_dataset_of_images_is_normalised_domain_by_domain() -> None:
 def test_arrays_are_left_as_they_are() -> None:
     x = np.random.default_rng(0).integers(0, 256, (4, 3, 2, 2), dtype=np.uint8)
     dataset = from_arrays(x, np.arange(4) % 2, np.arange(4) // 2)
-    changed = dataset.normalised(CLIP)
+    changed = dataset.normalise(CLIP)
     assert torch.equal(changed.domains[0].inputs.clean(np.arange(2)), torch.from_numpy(x[:2]).float() / 255)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,9 @@ import numpy as np
 import pytest
 
 from data.pictures import picture, two_domains
-from fgmix.data import DomainDataset, LoadOptions, contents
-from fgmix.data.cached_images import CachedImages
+from fgmix.data import DomainDataset, LoadOptions
 from fgmix.data.checks import check_caches
-from fgmix.data.decoded import decoded_images
+from fgmix.data.image_cache import CachedImages, decode_images
 from fgmix.data.image_dataset import load_images, prepare_images
 from fgmix.errors import UserError
 
@@ -28,8 +28,8 @@ def pets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     """A prepared folder, as pixels or JPEGs; its files count as old, so that their contents are remembered, too."""
     monkeypatch.setenv("FGMIX_DECODED_GB", {"pixels": "1", "jpeg": "0"}[request.param])
     root = two_domains(tmp_path / "pets")
-    later = contents.time.time_ns() + 60 * 10**9
-    monkeypatch.setattr(contents.time, "time_ns", lambda: later)
+    later = time.time_ns() + 60 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: later)
     prepare_images(root, OPTIONS)
     return root
 
@@ -140,7 +140,7 @@ def test_a_cache_that_may_not_be_read_is_an_error_of_its_own(pets: Path, monkeyp
     def forbidden(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("fgmix.data.cached_images.read_arrays", forbidden)
+    monkeypatch.setattr("fgmix.data.image_cache.read_arrays", forbidden)
     with pytest.raises(UserError, match=r"Expected to read decoded images.*Permission denied.*FGMIX_CACHE"):
         load_images(pets, OPTIONS)
 
@@ -148,7 +148,7 @@ def test_a_cache_that_may_not_be_read_is_an_error_of_its_own(pets: Path, monkeyp
 def test_a_full_check_finds_and_repairs_every_damaged_image(pets: Path) -> None:
     small = images_of(load_images(pets, OPTIONS))
     files = list(small.sources)
-    large = decoded_images(files, 9, progress=False)
+    large = decode_images(files, LoadOptions(image_size=9, progress=False))
     damage(small, 1)
     damage(small, 6)
     reports = {report.image_size: report for report in check_caches(pets, progress=False)}
@@ -163,7 +163,7 @@ def test_a_full_check_names_what_it_cannot_repair(pets: Path, monkeypatch: pytes
     """As when another version of Pillow decodes the file to other pixels."""
     images = images_of(load_images(pets, OPTIONS))
     damage(images, 5)
-    monkeypatch.setattr("fgmix.data.recipe._reduced", lambda image, _: image.rotate(180))
+    monkeypatch.setattr("fgmix.data.image_cache.reduce_image", lambda image, _: image.rotate(180))
     (report,) = check_caches(pets, progress=False)
     assert report.damaged == 1
     assert "photo/cat/2.png is no longer the same" in report.line()

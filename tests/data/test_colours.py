@@ -12,7 +12,7 @@ from torch import Tensor
 
 from data.pictures import picture
 from fgmix.data import colours
-from fgmix.data.colours import BRIGHTNESS, CONTRAST, HUE, SATURATION, Draws, Group, draw, grouped
+from fgmix.data.colours import BRIGHTNESS, CONTRAST, HUE, SATURATION, Draws, Group, draw, group_by_hue
 
 NAMES = {BRIGHTNESS: "brightness", CONTRAST: "contrast", SATURATION: "saturation", HUE: "hue"}
 
@@ -91,7 +91,7 @@ def recoloured(pixels: Tensor, groups: list[Group]) -> Tensor:
     x = torch.full(pixels.shape, torch.nan)
     for group in groups:
         if group.rows:
-            x[group.rows] = group.recoloured(pixels, pixels.flip(-1))
+            x[group.rows] = group.recolour(pixels, pixels.flip(-1))
     return x
 
 
@@ -101,13 +101,13 @@ def test_a_batch_equals_torchvision_image_by_image(v2: ModuleType) -> None:
     assert len(draws.order.unique(dim=0)) == 24
     assert 0 < draws.grayscale.sum() < 96
     expected = torch.stack([naively_recoloured(v2, image.float() / 255, draws, i) for i, image in enumerate(pixels)])
-    torch.testing.assert_close(recoloured(pixels, grouped(draws)), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(recoloured(pixels, group_by_hue(draws)), expected, atol=1e-5, rtol=0)
 
 
 def test_joined_batches_are_recoloured_as_each_by_itself() -> None:
     pixels = torch.randint(0, 256, (40, 3, 6, 5), generator=generator(1), dtype=torch.uint8)
     lengths = [25, 0, 1, 14]
-    batches = [grouped(draw(n, generator(n))) for n in lengths]
+    batches = [group_by_hue(draw(n, generator(n))) for n in lengths]
     apart = [recoloured(part, groups) for part, groups in zip(pixels.split(lengths), batches)]
     together = recoloured(pixels, colours.join(batches, lengths))
     torch.testing.assert_close(together, torch.cat(apart), atol=1e-6, rtol=0)

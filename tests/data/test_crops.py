@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from data.pictures import picture
-from fgmix.data._dataset import Indices
-from fgmix.data.crops import random_boxes, resized, whole_boxes
+from fgmix.data.augment import crop_and_resize, random_boxes, whole_boxes
+from fgmix.data.dataset import Indices
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -82,7 +82,7 @@ def test_boxes_are_distributed_as_torchvisions(v2: ModuleType) -> None:
 def test_resizing_equals_torchvision_on_bytes(v2: ModuleType, interpolation: str) -> None:
     images = [np.array(picture(i, *size)) for i, size in enumerate([(20, 20), (31, 24), (18, 40), (9, 7)])]
     boxes = np.array([[2, 3, 15, 12], [0, 0, 24, 31], [5, 1, 30, 17], [0, 0, 7, 9]])
-    ours = resized(images, boxes, 16, interpolation)
+    ours = crop_and_resize(images, boxes, 16, interpolation)
     assert ours.shape == (4, 3, 16, 16)
     mode = v2.InterpolationMode(interpolation)
     for result, image, box in zip(ours, images, boxes.tolist()):
@@ -95,7 +95,7 @@ def test_resizing_equals_torchvision_on_bytes(v2: ModuleType, interpolation: str
 def test_resizing_is_within_a_rounding_of_pillows(v2: ModuleType, interpolation: str) -> None:
     """DomainBed's runs on Pillow."""
     image = picture(0, 40, 30)
-    ours = resized([np.array(image)], whole_boxes(np.array([30]), np.array([40])), 16, interpolation)
+    ours = crop_and_resize([np.array(image)], whole_boxes(np.array([30]), np.array([40])), 16, interpolation)
     theirs = v2.functional.resize(image, [16, 16], interpolation=v2.InterpolationMode(interpolation))
     assert np.abs(ours[0].transpose(1, 2, 0).astype(int) - np.array(theirs).astype(int)).max() <= 1
 
@@ -103,5 +103,5 @@ def test_resizing_is_within_a_rounding_of_pillows(v2: ModuleType, interpolation:
 def test_images_are_not_written_to() -> None:
     image = np.array(picture(0, 20, 20))
     before = image.copy()
-    resized([image], np.array([[0, 0, 20, 20]]), 20, "bilinear")[:] = 0
+    crop_and_resize([image], np.array([[0, 0, 20, 20]]), 20, "bilinear")[:] = 0
     np.testing.assert_array_equal(image, before)

@@ -13,7 +13,16 @@ import pytest
 from PIL import Image
 
 from data.pictures import picture
-from fgmix.data.images import Change, Picture, Unreadable, change_notes, colour_of, decode, quiet_decoding, try_decode
+from fgmix.data.images import (
+    Change,
+    Picture,
+    Unreadable,
+    change_notes,
+    decode,
+    parse_colour,
+    quiet_decoding,
+    try_decode,
+)
 from fgmix.errors import UserError
 
 Pixels = npt.NDArray[np.uint8]
@@ -131,10 +140,10 @@ def test_an_opaque_alpha_channel_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_colours_have_one_spelling() -> None:
-    assert colour_of("White") == colour_of("#FFF") == colour_of("#ffffff") == "#ffffff"
+    assert parse_colour("White") == parse_colour("#FFF") == parse_colour("#ffffff") == "#ffffff"
     for bad in ("whit", "", "#12", "#gggggg"):
         with pytest.raises(UserError, match="`background` should be a colour"):
-            colour_of(bad)
+            parse_colour(bad)
 
 
 # other kinds

@@ -73,7 +73,7 @@ def test_arrays_are_the_rows_themselves() -> None:
 def test_bytes_of_arrays_cross_the_bus() -> None:
     moved: list[Tensor] = []
     (batch, _) = vectors(np.uint8).prepare(0)
-    x = batch.moved(lambda t: moved.append(t) or t).inputs.finish()
+    x = batch.move(lambda t: moved.append(t) or t).inputs.finish()
     assert {t.dtype for t in moved} == {torch.uint8, torch.int64}
     assert x.dtype == torch.float32
     assert x.max() <= 1

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from data.pictures import make_folder, picture, truncate, two_domains
-from fgmix.data import DomainDataset, LoadOptions
+from fgmix.data import DomainDataset, LoadOptions, image_cache
+from fgmix.data.catalogue import SavedCatalogue
 from fgmix.data.image_dataset import load_images, prepare_images
-from fgmix.data.preparation import Preparation
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec
 from fgmix.training.loop import train
@@ -66,6 +66,20 @@ def big_tree(root: Path) -> Path:
             for i in range(EACH):
                 os.link(root.with_name(f"{d}.png"), folder / f"{i}.png")
     return root
+
+
+def test_first_use_opens_an_image_twice_and_chooses_its_encoding_once(
+    tmp_path: Path, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the digest and the header, then to decode it."""
+    chosen = []
+    choose = image_cache._choose_recipe
+    monkeypatch.setattr(image_cache, "_choose_recipe", lambda *given: chosen.append(choose(*given)) or chosen[-1])
+    root = two_domains(tmp_path / "tree")
+    calls.clear()
+    load_images(root, QUIET)
+    assert calls["open"] == 2 * 8
+    assert len(chosen) == 1
 
 
 def test_a_start_after_prepare_looks_at_folders_only(tmp_path: Path, calls: Counter[str]) -> None:
@@ -173,7 +187,7 @@ def test_names_of_any_bytes_survive(tmp_path: Path) -> None:
     layout = {"Réel": {"a b": ["été.png", os.fsdecode(b"\xff.png")]}, "日本": {"a b": ["x.png"]}}
     root = make_folder(tmp_path / "pets", layout)
     prepared = prepare_images(root, QUIET)
-    known = Preparation.read(root, tmp_path / "cache")
+    known = SavedCatalogue.read(root, tmp_path / "cache")
     assert known is not None
     assert list(known.catalogue.files) == [*sorted((root / "Réel" / "a b").iterdir()), root / "日本" / "a b" / "x.png"]
     assert same(load_images(root, QUIET), prepared.dataset)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
 from properties.quickly import quickly
 

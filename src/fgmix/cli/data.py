@@ -108,7 +108,7 @@ def download(
 
 def _located(images: str, data_root: Path | None) -> Path:
     """The images of a benchmark given by name, or the given path."""
-    from fgmix.data._registry import as_path
     from fgmix.data.benchmarks import BENCHMARKS, find_images
+    from fgmix.data.registry import as_path
 
     return find_images(BENCHMARKS[images], data_root) if images in BENCHMARKS else as_path(images)

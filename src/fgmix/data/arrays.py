@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices, Kind, fingerprint_of
-from fgmix.data.folders import listed
+from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, Kind, fingerprint_of
+from fgmix.data.folders import list_some
 from fgmix.data.npz import open_npz
 from fgmix.errors import UserError, bad_value
 
@@ -67,7 +67,7 @@ def from_arrays(
     kind: Kind = "features" if x.ndim == 2 else "small_images"
     digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *([] if weights is None else [weights])])
     empty = [each for d, each in enumerate(domain_names) if d not in present]
-    notes = (f"Domains without a sample are left out: {listed(empty)}.",) if empty else ()
+    notes = (f"Domains without a sample are left out: {list_some(empty)}.",) if empty else ()
     return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, notes)
 
 
@@ -76,7 +76,7 @@ def load_npz(path: Path) -> DomainDataset:
     found = open_npz(path, KEYS)
     arrays = found.arrays
     if any(key not in arrays for key in ("x", "y", "domain")):
-        names = listed(found.names) or "none"
+        names = list_some(found.names) or "none"
         raise UserError(
             f"Expected the arrays X, y and domain in {path}. Found {names}. Rename or add arrays, and save with "
             "numpy.savez."
@@ -90,7 +90,7 @@ def load_npz(path: Path) -> DomainDataset:
         domains=_names("domains", arrays.get("domains")),
     )
     if found.others:
-        dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {listed(found.others)}."))
+        dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {list_some(found.others)}."))
     return dataset
 
 
@@ -189,7 +189,9 @@ def _numbered(
     distinct, numbers = np.unique(values, return_inverse=True)
     found = [str(value) for value in distinct.tolist()]
     if names is not None and (unnamed := sorted(set(found) - {str(name) for name in names})):
-        raise UserError(f"Expected the names in {names_of} in {what}. Found {listed(unnamed)}. Add them to {names_of}.")
+        raise UserError(
+            f"Expected the names in {names_of} in {what}. Found {list_some(unnamed)}. Add them to {names_of}."
+        )
     return numbers.astype(np.int64), found
 
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fgmix.data._dataset import DomainDataset
-from fgmix.data._registry import LoadOptions, cache_dir, register_dataset
-from fgmix.data.folders import listed
+from fgmix.data.dataset import DomainDataset
+from fgmix.data.folders import list_some
+from fgmix.data.image_cache import cache_dir
 from fgmix.data.image_dataset import load_images
 from fgmix.data.layouts import (
     BREEDS,
@@ -30,6 +30,7 @@ from fgmix.data.layouts import (
     spawrious_many_to_many,
     spawrious_one_to_one,
 )
+from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.errors import MachineError, UserError
 
 
@@ -335,7 +336,7 @@ def _class_differences(benchmark: Benchmark, found: set[str]) -> list[str]:
     if benchmark.whole:
         whole = BENCHMARKS[benchmark.whole]
         extra = sorted(found - set(whole.classes or found))
-        return [f"{benchmark.name}: classes that {whole.name} does not have: {listed(extra)}."] if extra else []
+        return [f"{benchmark.name}: classes that {whole.name} does not have: {list_some(extra)}."] if extra else []
     if benchmark.classes is None:
         if len(found) == benchmark.n_classes:
             return []
@@ -343,7 +344,7 @@ def _class_differences(benchmark: Benchmark, found: set[str]) -> list[str]:
     known = set(benchmark.classes)
     missing, extra = sorted(known - found), sorted(found - known)
     return [
-        f"{benchmark.name}: {what} classes {listed(names)}."
+        f"{benchmark.name}: {what} classes {list_some(names)}."
         for what, names in (("missing", missing), ("unexpected", extra))
         if names
     ]

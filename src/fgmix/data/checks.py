@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fgmix.data._threads import in_threads
 from fgmix.data.catalogue import scan_images
-from fgmix.data.contents import contents_of
-from fgmix.data.decoded import caches_of
 from fgmix.data.folders import ImageFile, class_notes
-from fgmix.data.images import Change, Unreadable, change_notes, digest_of, quiet_decoding, try_decode
+from fgmix.data.image_cache import READERS, open_all, read_contents
+from fgmix.data.images import Change, Unreadable, change_notes, inspect_file, quiet_decoding, try_decode
+from fgmix.data.prefetch import in_order
+from fgmix.data.registry import LoadOptions
 from fgmix.errors import UserError
 from fgmix.progress import Progress
 
@@ -152,9 +152,9 @@ def check_caches(path: Path, *, cache: Path | None = None, progress: bool = True
         progress: show a progress bar.
     """
     files = [file.path for file in scan_images(path).files]
-    contents = contents_of(files, cache=cache, progress=progress)
+    options = LoadOptions(cache=cache, progress=progress)
     reports = []
-    for images in caches_of(contents, files, cache):
+    for images in open_all(files, options, read_contents(files, options)):
         damaged, problem = 0, None
         with Progress("verify cache", len(images), show=progress) as bar:
             for row in images.readable.tolist():
@@ -174,11 +174,11 @@ def _look_at(files: Sequence[ImageFile], progress: bool) -> list[_Look]:
     def look(file: ImageFile) -> _Look:
         found = try_decode(file.path)
         outcome = found if isinstance(found, Unreadable) else (found.image.size, found.changes)
-        return _Look(file, digest_of(file.path), outcome)
+        return _Look(file, inspect_file(file.path)[0], outcome)
 
     looks = []
     with quiet_decoding(), Progress("check images", len(files), show=progress) as bar:
-        for found in in_threads(look, files):
+        for found in in_order(look, files, READERS):
             looks.append(found)
             bar.advance()
     return looks

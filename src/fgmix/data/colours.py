@@ -81,27 +81,27 @@ class Group:
     blends: Tensor
     phases: Tensor
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> Group:
-        """The same group with every tensor moved."""
+    def move(self, move: Callable[[Tensor], Tensor]) -> Group:
+        """Move every tensor."""
         return Group(
             self.place, self.rows, self.flip, self.grayscale, blends=move(self.blends), phases=move(self.phases)
         )
 
     def split(self, at_once: int) -> Iterator[Group]:
-        """The same group in parts of at most `at_once` images."""
+        """Split the group into chunks of at most `at_once` images."""
         for start in range(0, len(self.rows), at_once):
-            part = slice(start, start + at_once)
+            chunk = slice(start, start + at_once)
             yield Group(
                 self.place,
-                self.rows[part],
-                self.flip[part],
-                self.grayscale[part],
-                blends=self.blends[part],
-                phases=self.phases[part],
+                self.rows[chunk],
+                self.flip[chunk],
+                self.grayscale[chunk],
+                blends=self.blends[chunk],
+                phases=self.phases[chunk],
             )
 
-    def recoloured(self, pixels: Tensor, mirrored: Tensor) -> Tensor:
-        """The augmented images of the group in [0, 1], (g, 3, h, w).
+    def recolour(self, pixels: Tensor, mirrored: Tensor) -> Tensor:
+        """Augment the images of the group; they are (g, 3, h, w) in [0, 1].
 
         Args:
             pixels: the batch, (n, 3, h, w) uint8.
@@ -114,13 +114,14 @@ class Group:
         turn_hue_(x, self.phases)
         for weights in blends[self.place :]:
             blend_(x, weights)
-        if to_grey := [image for image, is_grey in zip(x, self.grayscale) if is_grey]:
-            torch._foreach_copy_(to_grey, list(grey(torch.stack(to_grey)).unsqueeze(1).expand(-1, 3, -1, -1)))
+        for image, is_grey in zip(x.split(1), self.grayscale):
+            if is_grey:
+                image.copy_(grey(image).unsqueeze(1))
         return x
 
 
-def grouped(draws: Draws) -> list[Group]:
-    """The parameters of a batch in four groups, by the position of the hue; on the host."""
+def group_by_hue(draws: Draws) -> list[Group]:
+    """Group the parameters of a batch by the position of the hue; on the host."""
     is_hue = (draws.order == HUE).int()
     steps = draws.order.gather(1, is_hue.argsort(dim=1, stable=True))[:, :HUE]  # the order without the hue
     factors = draws.factors.gather(1, steps).unsqueeze(2)
@@ -135,7 +136,7 @@ def grouped(draws: Draws) -> list[Group]:
 
 
 def join(batches: Sequence[Sequence[Group]], lengths: Sequence[int]) -> list[Group]:
-    """The groups of the concatenation of several batches.
+    """Concatenate the groups of several batches.
 
     Args:
         batches: the groups of each batch.
@@ -156,12 +157,12 @@ def join(batches: Sequence[Sequence[Group]], lengths: Sequence[int]) -> list[Gro
 
 
 def unit_range(pixels: Tensor) -> Tensor:
-    """Bytes as floats in [0, 1]."""
+    """Convert bytes to floats in [0, 1]."""
     return pixels.float().div_(255)
 
 
 def grey(x: Tensor) -> Tensor:
-    """Grey values (n, h, w) of RGB (n, 3, h, w)."""
+    """Compute the grey values (n, h, w) of RGB (n, 3, h, w)."""
     r, g, b = x.unbind(dim=1)
     return (LUMA[0] * r).add_(g, alpha=LUMA[1]).add_(b, alpha=LUMA[2])
 

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
-from fgmix.data._registry import LoadOptions, cache_dir, register_dataset
+from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data.image_cache import cache_dir
 from fgmix.data.mnist import Digits, Pixels, bundled_mnist, check_size
+from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.errors import UserError
 from fgmix.seeding import numpy_generator
 

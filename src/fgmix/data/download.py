@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
-from fgmix.data._opening import what_is
 from fgmix.data.benchmarks import BENCHMARKS, Benchmark, differences
 from fgmix.data.fetch import Retry, fetch, require_space, sha256_of
+from fgmix.data.files import describe_path
 from fgmix.data.folders import scan_folder
 from fgmix.data.hub import arrange, check_mirror, fetch_mirror
 from fgmix.data.sources import PLAIN, SOURCES, Part, Source
@@ -220,7 +220,7 @@ def _place(part: Part, work: Path) -> Path:
 def _given(path: Path, sha256: str | None) -> _Archive:
     path = path.expanduser()
     if not os.path.isfile(path):
-        raise UserError(f"Expected an archive at {path}. Found {what_is(path)}. Check the path.")
+        raise UserError(f"Expected an archive at {path}. Found {describe_path(path)}. Check the path.")
     archive = _Archive(path, sha256, is_ours=False)
     _check_digest(archive)
     return archive

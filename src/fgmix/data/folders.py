@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from fgmix.data._opening import raise_failure, what_is
+from fgmix.data.files import describe_path, raise_failure
 from fgmix.errors import UserError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -60,7 +60,7 @@ class Scan:
 def scan_folder(path: Path) -> Scan:
     """Find the images under `path` without reading any; UserError if there are not at least two domains."""
     if not os.path.isdir(path):
-        raise UserError(f"Expected a folder domain/class/image at {path}. Found {what_is(path)}.")
+        raise UserError(f"Expected a folder domain/class/image at {path}. Found {describe_path(path)}.")
     reader = _Reader()
     root = reader.read(path)
     files: list[ImageFile] = []
@@ -100,18 +100,18 @@ def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[st
     """
     classes = {label for labels in present.values() for label in labels}
     dropped = sorted(set(class_folders) - classes)
-    notes = [f"Classes without an image in any domain are dropped: {listed(dropped)}."] if dropped else []
+    notes = [f"Classes without an image in any domain are dropped: {list_some(dropped)}."] if dropped else []
     return notes + [
-        f"Domain {domain!r} has no image of {listed(sorted(lacks))}."
+        f"Domain {domain!r} has no image of {list_some(sorted(lacks))}."
         for domain, labels in present.items()
         if (lacks := classes - set(labels))
     ]
 
 
-def listed(items: Sequence[str]) -> str:
-    """The first few of `items`, and the number of the others.
+def list_some(items: Sequence[str]) -> str:
+    """List the first few of `items`, and count the others.
 
-    >>> listed(["a", "b", "c", "d", "e", "f", "g"])
+    >>> list_some(["a", "b", "c", "d", "e", "f", "g"])
     'a, b, c, d, e and 2 more'
     """
     more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
@@ -124,7 +124,7 @@ def require_two_domains(files: Sequence[ImageFile], where: str, remedy: str) -> 
     if len(domains) < 2:
         classes = sorted({file.label for file in files})
         raise UserError(
-            f"Expected at least two domains {where}. Found one, {domains[0]!r}, with classes {listed(classes)}. "
+            f"Expected at least two domains {where}. Found one, {domains[0]!r}, with classes {list_some(classes)}. "
             f"{remedy}"
         )
 
@@ -191,13 +191,13 @@ class _Reader:
             notes.append(f"Files that are no images by their ending are left out: {self.named_others()}.")
         if self.repeated:
             links = [str(link.relative_to(root)) for link in self.repeated]
-            notes.append(f"Links to a folder that is read already are left out: {listed(links)}.")
+            notes.append(f"Links to a folder that is read already are left out: {list_some(links)}.")
         return notes
 
     def named_others(self) -> str:
         """Extensions with their counts, most frequent first."""
         ordered = sorted(self.others.items(), key=lambda item: (-item[1], item[0]))
-        return listed([f"{n} {ending or 'without an ending'}" for ending, n in ordered])
+        return list_some([f"{n} {ending or 'without an ending'}" for ending, n in ordered])
 
     def _walk(self, folder: Path, seen: set[Identity]) -> Iterator[tuple[Path, list[str]]]:
         """A folder and those below it, with their files; each once, however many links lead to it."""
@@ -238,7 +238,7 @@ def _require_domains(path: Path, files: Sequence[ImageFile], direct: Sequence[st
     if direct:
         raise UserError(
             f"Expected at least two domains domain/class/image under {path}. Found images directly in its sub-folders "
-            f"({listed(direct)}): it looks like one domain. Give the folder that holds it and the other domains."
+            f"({list_some(direct)}): it looks like one domain. Give the folder that holds it and the other domains."
         )
     if loose := sum(map(is_image, os.listdir(path))):
         raise UserError(

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fgmix.data._arrays_file import read_arrays, write_arrays
-from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices, PreparedArray, fingerprint_of
-from fgmix.data._registry import cache_dir
 from fgmix.data.augment import ImageInputs
+from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, HostArray, Indices, fingerprint_of
+from fgmix.data.files import read_arrays, write_arrays
+from fgmix.data.image_cache import cache_dir
 from fgmix.data.loading import CPU, HostBatch, deliver
 from fgmix.errors import UserError
 from fgmix.progress import Progress
@@ -51,13 +51,13 @@ class ViewInputs(ArrayInputs):
 
     views: tuple[Codes, ...] = ()
 
-    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> PreparedArray:
+    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostArray:
         if generator is None or not self.views:
             return super().prepare(indices)
         arrays = (self.x, *self.views)
         chosen = torch.randint(len(arrays), (len(indices),), generator=generator).tolist()
         rows = np.stack([arrays[view][index] for view, index in zip(chosen, indices)])
-        return PreparedArray(torch.from_numpy(rows if self.standard is None else self.standard(rows)))
+        return HostArray(torch.from_numpy(rows if self.standard is None else self.standard(rows)))
 
 
 def frozen_features(

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.data.benchmarks import Benchmark
-from fgmix.data.folders import listed
+from fgmix.data.folders import list_some
 from fgmix.errors import MachineError, UserError
 
 MIRRORS = {"DomainNet": "wltjr1007/DomainNet", "OfficeHome": "flwrlabs/office-home", "PACS": "flwrlabs/pacs"}
@@ -198,7 +198,7 @@ def _check_order(
         elif order_digest(files[name] for name in sorted(files)) != in_order:
             other_order.append("/".join(place))
     differences = [
-        f"{what} in {listed(places)}"
+        f"{what} in {list_some(places)}"
         for what, places in (("other files", other_files), ("the same files in another order", other_order))
         if places
     ]

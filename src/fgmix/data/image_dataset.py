@@ -10,22 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from fgmix.data._dataset import Domain, DomainDataset, Indices, fingerprint_of
-from fgmix.data._registry import LoadOptions, cache_dir
 from fgmix.data.augment import ImageInputs
-from fgmix.data.cached_images import CachedImages
-from fgmix.data.catalogue import Catalogue, scan_images
-from fgmix.data.contents import contents_of
-from fgmix.data.decoded import cached_images, decoded_images
-from fgmix.data.folders import class_notes, listed
-from fgmix.data.images import change_notes
-from fgmix.data.preparation import Preparation
-from fgmix.data.recipe import QUALITY, checked_size
+from fgmix.data.catalogue import Catalogue, SavedCatalogue, scan_images
+from fgmix.data.dataset import Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data.folders import class_notes, list_some
+from fgmix.data.image_cache import QUALITY, CachedImages, cache_dir, decode_images, open_images, read_contents
+from fgmix.data.images import change_notes, check_size
+from fgmix.data.registry import LoadOptions
 from fgmix.errors import UserError
 
 
 def load_images(path: Path, options: LoadOptions, *, name: str | None = None) -> DomainDataset:
-    """A folder `domain/class/image`, or a CSV manifest of images, as a dataset.
+    """Load a folder `domain/class/image`, or a CSV manifest of images, as a dataset.
 
     After `prepare_images` no image file is accessed: the modification times of the folders show whether files were
     added, removed or renamed.
@@ -35,36 +31,30 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
         options: image_size (default 224), skip_unreadable, background, cache and progress are used.
         name: name of the dataset; None for that of the folder or the manifest.
     """
-    size = checked_size(options.image_size)
+    check_size(options.image_size)  # before any file is read
     name = name or _name(path)
-    known = Preparation.read(path, options.cache or cache_dir())
-    changed = known.changed_folders() if known else []
-    if known and not changed:
-        images = cached_images(
-            known.catalogue.files,
-            size,
-            known.contents,
-            background=options.background,
-            skip_unreadable=options.skip_unreadable,
-            cache=options.cache,
-        )
+    saved = SavedCatalogue.read(path, options.cache or cache_dir())
+    changed = saved.changed_folders() if saved else []
+    if saved and not changed:
+        images = open_images(saved.catalogue.files, options, saved.contents)
         if images is not None:
-            return _assembled(name, known.catalogue, images)
+            return _make_dataset(name, saved.catalogue, images)
     if changed and options.progress:
-        _announce(
-            f"Changed since `fgmix data prepare`, so that every file was looked at: {listed(changed)}. Prepare again."
+        _print_once(
+            f"Changed since `fgmix data prepare`, so that every file was looked at: {list_some(changed)}. Prepare "
+            "again."
         )
-    return _read_in_full(path, options, size, name)[0]
+    return _read_in_full(path, options, name)[0]
 
 
 @cache  # a sweep loads its data several times
-def _announce(note: str) -> None:
+def _print_once(note: str) -> None:
     """Print a note once. It concerns the files on this machine, while notes on the data are part of every record."""
     print(f"note: {note}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Preparation:
     """The result of `prepare_images`.
 
     Args:
@@ -78,46 +68,38 @@ class Prepared:
     manifest: Path
 
     def lines(self) -> list[str]:
-        """The result as lines of text."""
-        n, kept = len(self.images.readable), self.images.recipe
+        """Describe the result in lines of text."""
+        n, recipe = len(self.images.readable), self.images.recipe
         domains = ", ".join(f"{domain.name} {len(domain):,}" for domain in self.dataset.domains)
-        how = "pixels" if kept.encoding == "pixels" else f"JPEGs of quality {QUALITY}"
+        gigabytes = len(self.images.pixels) / 1e9
+        how = "pixels" if recipe.encoding == "pixels" else f"JPEGs of quality {QUALITY}"
         return [
             f"{self.dataset.name}: {n:,} images in {len(self.dataset.classes)} classes ({domains}).",
-            f"Decoded for {kept.image_size} px as {how}: {self.images.file} ({len(self.images.pixels) / 1e9:.2f} GB).",
+            f"Decoded for {recipe.image_size} px as {how}: {self.images.file} ({gigabytes:.2f} GB).",
             f"Manifest: {self.manifest}. Run this command again after files were changed in place.",
             *self.dataset.notes,
         ]
 
 
-def prepare_images(path: Path, options: LoadOptions) -> Prepared:
+def prepare_images(path: Path, options: LoadOptions) -> Preparation:
     """Decode the images of a folder or manifest into the cache, and store the list of files for later runs.
 
     Args:
         path: the folder, or the manifest.
         options: as for `load_images`.
     """
-    dataset, preparation, images = _read_in_full(path, options, checked_size(options.image_size), _name(path))
-    return Prepared(dataset, images, preparation.write(options.cache or cache_dir()))
+    check_size(options.image_size)
+    dataset, catalogue, images = _read_in_full(path, options, _name(path))
+    return Preparation(dataset, images, catalogue.write(options.cache or cache_dir()))
 
 
-def _read_in_full(
-    path: Path, options: LoadOptions, size: int, name: str
-) -> tuple[DomainDataset, Preparation, CachedImages]:
-    """List all files, compute the digest of their contents, and decode them if they are not cached yet."""
+def _read_in_full(path: Path, options: LoadOptions, name: str) -> tuple[DomainDataset, SavedCatalogue, CachedImages]:
+    """List all files, read their contents, and decode them if they are not cached yet."""
     scan = scan_images(path)
     catalogue = Catalogue.of(scan)
-    contents = contents_of(catalogue.files, cache=options.cache, progress=options.progress)
-    images = decoded_images(
-        catalogue.files,
-        size,
-        background=options.background,
-        skip_unreadable=options.skip_unreadable,
-        cache=options.cache,
-        contents=contents,
-        progress=options.progress,
-    )
-    return _assembled(name, catalogue, images), Preparation(path, catalogue, contents, scan.folders), images
+    contents = read_contents(catalogue.files, options)
+    images = decode_images(catalogue.files, options, contents)
+    return _make_dataset(name, catalogue, images), SavedCatalogue(path, catalogue, contents, scan.folders), images
 
 
 def _name(path: Path) -> str:
@@ -125,16 +107,16 @@ def _name(path: Path) -> str:
     return full.name if os.path.isdir(full) else full.stem
 
 
-def _assembled(name: str, catalogue: Catalogue, images: CachedImages) -> DomainDataset:
+def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> DomainDataset:
     rows = images.readable
     size = images.recipe.image_size
     _require_all_domains(catalogue, rows)
-    kept = np.unique(catalogue.label[rows])  # indices of the classes that have an image
-    classes = tuple(catalogue.classes[number] for number in kept)
+    numbers = np.unique(catalogue.label[rows])  # of the classes that have an image
+    classes = tuple(catalogue.classes[number] for number in numbers)
     domains = []
     for number, domain in enumerate(catalogue.domains):
         mine = rows[catalogue.domain[rows] == number]
-        y = np.searchsorted(kept, catalogue.label[mine])
+        y = np.searchsorted(numbers, catalogue.label[mine])
         holdout = None if catalogue.holdout is None else catalogue.holdout[mine]
         domains.append(Domain(domain, ImageInputs(images, mine, size), y, holdout))
     fingerprint = fingerprint_of(
@@ -161,7 +143,7 @@ def _assembled(name: str, catalogue: Catalogue, images: CachedImages) -> DomainD
 def _require_all_domains(catalogue: Catalogue, rows: Indices) -> None:
     lost = sorted(set(range(len(catalogue.domains))) - set(np.unique(catalogue.domain[rows]).tolist()))
     if lost:
-        names = listed([catalogue.domains[number] for number in lost])
+        names = list_some([catalogue.domains[number] for number in lost])
         raise UserError(
             f"Expected images in every domain of {catalogue.files.root}. None of {names} can be decoded. Replace the "
             "files, or remove the domain."
@@ -170,7 +152,7 @@ def _require_all_domains(catalogue: Catalogue, rows: Indices) -> None:
 
 def _unreadable_note(catalogue: Catalogue, images: CachedImages) -> list[str]:
     names = [catalogue.files.names[row] for row in np.flatnonzero(images.heights == 0).tolist()]
-    return [f"Files that cannot be decoded are left out: {len(names)} ({listed(names)})."] if names else []
+    return [f"Files that cannot be decoded are left out: {len(names)} ({list_some(names)})."] if names else []
 
 
 def _encoding_note(images: CachedImages) -> list[str]:

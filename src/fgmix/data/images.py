@@ -20,16 +20,21 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil, sqrt
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageColor, UnidentifiedImageError
 
-from fgmix.data._opening import open_file, raise_failure
+from fgmix.data.files import open_file, raise_failure
 from fgmix.errors import bad_value
 
 BACKGROUND = "white"
+IMAGE_SIZE = 224
+LARGEST = 4096  # side in pixels: a batch of 32 such images takes 6 GB
+SMALLEST_CROP = 0.7  # smallest share of the area that the augmentation keeps
 # Recognised by content, not by extension. Others are excluded: some decoders of Pillow start programs (EPS) or do not
 # report the bit depth.
 FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -75,7 +80,7 @@ class _Refused(ValueError):
 
 
 def decode(path: Path, background: str = BACKGROUND) -> Picture:
-    """An image file as RGB.
+    """Decode an image file to RGB.
 
     Args:
         path: a regular file, or a link to one.
@@ -96,12 +101,12 @@ def decode(path: Path, background: str = BACKGROUND) -> Picture:
             changes |= Change.TURNED
         if image.mode == "CMYK":
             changes |= Change.CMYK
-        flat, is_composited = _flattened(image, background)
+        flat, is_composited = _flatten(image, background)
     return Picture(flat, changes | Change.COMPOSITED if is_composited else changes)
 
 
 def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable:
-    """As `decode`, or the reason why it failed. Call it inside `quiet_decoding`."""
+    """Decode an image file, or return the reason why it fails. Call it inside `quiet_decoding`."""
     try:
         return decode(path, background)
     except MemoryError:  # not caused by the file, which must not be skipped
@@ -119,38 +124,81 @@ def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable
         return Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def size_of(path: Path) -> tuple[int, int] | None:
-    """(width, height) in the file's header, before any rotation; None if it cannot be read."""
+def inspect_file(path: Path, with_size: bool = False) -> tuple[bytes, tuple[int, int] | None]:
+    """Open a file once for a digest of its content and, if wanted, the (width, height) in its header.
+
+    The size is that before any rotation, and None if it cannot be read. The digest is a constant for a file that cannot
+    be opened, which decoding reports.
+    """
     try:
-        with open_file(path) as file, Image.open(file, formats=FORMATS) as image:
+        with open_file(path) as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
+            file.seek(0)
+            return digest, _header_size(file) if with_size else None
+    except OSError as error:
+        raise_failure(error, path)
+        return b"unreadable", None
+
+
+def _header_size(file: IO[bytes]) -> tuple[int, int] | None:
+    try:
+        with Image.open(file, formats=FORMATS) as image:
             return image.size
     except Exception:  # as in `try_decode`, which gives the reason
         return None
 
 
-def digest_of(path: Path) -> bytes:
-    """A digest of a file's content; a constant for a file that cannot be opened, which decoding reports."""
-    try:
-        with open_file(path) as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
-    except OSError as error:
-        raise_failure(error, path)
-        return b"unreadable"
+def check_size(image_size: int | None) -> int:
+    """Return S, the side of the square input images; UserError if it is not valid."""
+    if image_size is None:
+        return IMAGE_SIZE
+    if isinstance(image_size, bool) or not isinstance(image_size, int | np.integer) or not 1 <= image_size <= LARGEST:
+        raise bad_value("image_size", f"a number of pixels from 1 to {LARGEST}", image_size)
+    return int(image_size)
+
+
+def reduce_image(image: Image.Image, image_size: int) -> Image.Image:
+    """Reduce an image to the resolution that S×S inputs need.
+
+    Its shorter side becomes at most ⌈S/√0.7⌉: the augmentation crops to at least 0.7 of the area, so that a square crop
+    of a square image still has S pixels per side. Images are never enlarged and keep their aspect ratio.
+    """
+    size = stored_size(*image.size, image_size)
+    # Lanczos, because a bilinear resize follows: compared with a single resize, the two differ by 0.65 grey levels on
+    # photos at 224 px; bilinear twice, by 1.0
+    return image if size == image.size else image.resize(size, Image.Resampling.LANCZOS)
+
+
+def read_image(path: Path, image_size: int, background: str = BACKGROUND) -> Image.Image | Unreadable:
+    """Decode and reduce an image file, or return why it cannot be decoded. Call it inside `quiet_decoding`."""
+    picture = try_decode(path, background)
+    return picture if isinstance(picture, Unreadable) else reduce_image(picture.image, image_size)
+
+
+def stored_size(width: int, height: int, image_size: int) -> tuple[int, int]:
+    """Compute the (width, height) of a reduced image.
+
+    >>> stored_size(640, 480, 224), stored_size(227, 227, 224)
+    ((357, 268), (227, 227))
+    """
+    shorter = ceil(image_size / sqrt(SMALLEST_CROP))
+    scale = shorter / min(width, height)
+    return (round(width * scale), round(height * scale)) if scale < 1 else (width, height)
 
 
 @contextmanager
 def quiet_decoding() -> Iterator[None]:
-    """Within the block, Pillow's warning about decompression bombs is an error, and other warnings are ignored."""
+    """Make Pillow's warning about decompression bombs an error within the block, and ignore other warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         yield
 
 
-def colour_of(background: str) -> str:
-    """A colour as #rrggbb.
+def parse_colour(background: str) -> str:
+    """Convert a colour to #rrggbb.
 
-    >>> colour_of("white")
+    >>> parse_colour("white")
     '#ffffff'
     """
     try:
@@ -161,8 +209,8 @@ def colour_of(background: str) -> str:
 
 
 def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND) -> list[str]:
-    """A note for every kind of change that occurs, with the number of images."""
-    colour = "white" if colour_of(background) == colour_of("white") else colour_of(background)
+    """Write a note for every kind of change that occurs, with the number of images."""
+    colour = "white" if parse_colour(background) == parse_colour("white") else parse_colour(background)
     sentences = {
         Change.TURNED: "Images turned as their EXIF orientation says",
         Change.COMPOSITED: f"Images with transparent pixels, composited on {colour}",
@@ -215,8 +263,8 @@ def _orientation(image: Image.Image) -> int:
     return value if isinstance(value, int) else 1
 
 
-def _flattened(image: Image.Image, background: str) -> tuple[Image.Image, bool]:
-    """The image as RGB, and whether transparent pixels were composited."""
+def _flatten(image: Image.Image, background: str) -> tuple[Image.Image, bool]:
+    """Convert an image to RGB; also return whether transparent pixels were composited."""
     if image.has_transparency_data:
         straight = image.convert("LA") if image.mode == "La" else image
         rgba = straight.convert("RGBA")

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgmix.data._dataset import fingerprint_of
-from fgmix.data._opening import open_file
+from fgmix.data.dataset import fingerprint_of
+from fgmix.data.files import open_file
 from fgmix.data.folders import is_image
 from fgmix.data.manifest import REQUIRED
 from fgmix.errors import UserError

@@ -2,7 +2,7 @@
 
     host threads    crop and resize to bytes, sample the augmentation        `Inputs.prepare`
     bus             bytes and parameters, from page-locked memory, in a separate stream
-    device          floats, flip, colours, normalisation                     `Prepared.finish`
+    device          floats, flip, colours, normalisation                     `HostInputs.finish`
 
 A batch depends only on the seed, the domain and the step: neither on the number of threads, nor on where a run was
 resumed.
@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fgmix.data._dataset import Domain, Indices, Prepared
+from fgmix.data.dataset import Domain, HostInputs, Indices
 from fgmix.data.prefetch import default_workers, in_order
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
 from fgmix.seeding import torch_generator
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 class HostBatch:
     """Samples of one domain, prepared on the host, with their labels."""
 
-    inputs: Prepared
+    inputs: HostInputs
     y: Tensor
 
     @classmethod
@@ -40,9 +40,9 @@ class HostBatch:
         """Prepare samples of a domain, augmented by `generator` or clean without one."""
         return cls(domain.inputs.prepare(indices, generator), torch.from_numpy(domain.y[indices]))
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> HostBatch:
-        """The same batch with every tensor moved."""
-        return HostBatch(self.inputs.moved(move), move(self.y))
+    def move(self, move: Callable[[Tensor], Tensor]) -> HostBatch:
+        """Move every tensor."""
+        return HostBatch(self.inputs.move(move), move(self.y))
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,20 @@ class BatchSource:
     seed: int
 
     def prepare(self, step: int) -> list[HostBatch]:
-        """The batches of a step, one per source domain, prepared on the host."""
+        """Prepare the batches of a step on the host, one per source domain."""
         return [
             HostBatch.of(domain, indices, torch_generator("augment", self.seed, d, step))
             for d, (domain, indices) in enumerate(zip(self.domains, self.sampler.draw(step)))
         ]
 
     def at(self, step: int) -> list[Batch]:
-        """(x, y) of each source domain at `step`, on the CPU."""
+        """Compute (x, y) of each source domain at `step`, on the CPU."""
         return finish(self.prepare(step))
 
     def ahead(
         self, first: int, last: int, *, device: torch.device = CPU, workers: int | None = None
     ) -> Iterator[list[Batch]]:
-        """(x, y) of each source domain at the steps first…last−1, on the device.
+        """Yield (x, y) of each source domain at the steps first…last−1, on the device.
 
         Args:
             first: the first step.
@@ -84,7 +84,7 @@ class BatchSource:
         return deliver(self.prepare, range(first, last), device=device, workers=workers)
 
     def labels(self, step: int) -> list[Indices]:
-        """The labels y of the batches of a step, on the host: for random choices that depend on them."""
+        """Return the labels y of the batches of a step, on the host: for random choices that depend on them."""
         return [domain.y[indices] for domain, indices in zip(self.domains, self.sampler.draw(step))]
 
 
@@ -95,7 +95,7 @@ def deliver(
     device: torch.device = CPU,
     workers: int | None = None,
 ) -> Iterator[list[Batch]]:
-    """Finished batches of prepare(item) for every item, in order; threads prepare and send the next ones ahead.
+    """Yield the finished batches of prepare(item) for every item, in order; threads prepare the next ones ahead.
 
     Args:
         prepare: prepares batches on the host; called in several threads at a time.
@@ -109,7 +109,7 @@ def deliver(
 
 
 def finish(batches: Sequence[HostBatch]) -> list[Batch]:
-    """(x, y) of each batch, on its device."""
+    """Compute (x, y) of each batch, on its device."""
     if len(batches) < 2 or batches[0].y.device.type == "cpu":  # a CPU is faster on batches that fit into its cache
         return [(batch.inputs.finish(), batch.y) for batch in batches]
     x = type(batches[0].inputs).join([batch.inputs for batch in batches]).finish()
@@ -130,24 +130,24 @@ class _Bus:
     def send(self, batches: Sequence[HostBatch]) -> _Sent:
         """Start the copies; called in the threads that prepare batches."""
         if self.stream is None:
-            return _Sent([batch.moved(lambda t: t.to(self.device)) for batch in batches])
+            return _Sent([batch.move(lambda t: t.to(self.device)) for batch in batches])
         with torch.cuda.stream(self.stream):
             # non-blocking copies read page-locked memory, which torch does not reuse before they have finished
-            copies = [batch.moved(lambda t: t.pin_memory().to(self.device, non_blocking=True)) for batch in batches]
+            copies = [batch.move(lambda t: t.pin_memory().to(self.device, non_blocking=True)) for batch in batches]
             return _Sent(copies, self.stream.record_event())
 
     def receive(self, sent: _Sent) -> list[HostBatch]:
-        """The copies, for use in the device's current stream, which waits for them; the host does not."""
+        """Return the copies for the device's current stream, which waits for them; the host does not."""
         if sent.arrived is None:
             return sent.batches
         current = torch.cuda.current_stream(self.device)
         current.wait_event(sent.arrived)
 
-        def kept(t: Tensor) -> Tensor:
+        def keep(t: Tensor) -> Tensor:
             t.record_stream(current)  # else its memory could be reused by a later copy while the step still reads it
             return t
 
-        return [batch.moved(kept) for batch in sent.batches]
+        return [batch.move(keep) for batch in sent.batches]
 
 
 @dataclass(frozen=True)

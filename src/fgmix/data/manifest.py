@@ -19,8 +19,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fgmix.data._opening import open_file
-from fgmix.data.folders import ImageFile, Scan, listed, require_two_domains
+from fgmix.data.files import open_file
+from fgmix.data.folders import ImageFile, Scan, list_some, require_two_domains
 from fgmix.errors import UserError
 
 REQUIRED = ("path", "label", "domain")
@@ -146,6 +146,6 @@ def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Pat
     if missing:
         raise UserError(
             f"Expected the {len(files)} files that {path} names, relative to {path.parent.absolute()}. Found no "
-            f"{listed(missing)}. Correct the paths, or remove the lines."
+            f"{list_some(missing)}. Correct the paths, or remove the lines."
         )
     return tuple(times.items())

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
-from fgmix.data._opening import open_file
-from fgmix.data._registry import LoadOptions, register_dataset
+from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data.files import open_file
+from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.errors import UserError, bad_value
 from fgmix.seeding import numpy_generator
 

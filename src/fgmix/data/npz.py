@@ -15,8 +15,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data._memory import free_memory
-from fgmix.data._opening import open_file
+from fgmix.data.files import open_file
 from fgmix.errors import UserError
 
 DEFLATE = 1100  # the largest compression ratio of deflate, with a margin
@@ -99,6 +98,15 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     else:
         raise ValueError(f"version {version} of the .npy format")
     return shape, dtype
+
+
+def free_memory() -> int | None:
+    """Return the bytes that can be allocated without swapping; None if they are unknown."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
 
 
 def _require_memory(needed: int, path: Path) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.seeding import numpy_generator
 
 Weights = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.data.benchmarks import Benchmark
-from fgmix.data.folders import listed
+from fgmix.data.folders import list_some
 from fgmix.errors import UserError
 
 DEPTH = 4  # levels below the folder `unpacked`, whose first level has one folder per archive, searched for domains
@@ -65,7 +65,7 @@ def arrange_domains(benchmark: Benchmark, unpacked: Path, arranged: Path) -> Non
         tops = sorted({path.name for archive in unpacked.iterdir() for path in archive.iterdir()})
         raise UserError(
             f"Expected folders {', '.join(benchmark.domains)} in the archives of {benchmark.name}. Found no "
-            f"{listed(missing)} below {listed(tops) or 'nothing'}. Give archives with one folder per domain."
+            f"{list_some(missing)} below {list_some(tops) or 'nothing'}. Give archives with one folder per domain."
         )
     for domain, folder in found.items():
         os.rename(folder, arranged / domain)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fgmix.data._dataset import Domain, DomainDataset, Indices
+from fgmix.data.dataset import Domain, DomainDataset, Indices
 from fgmix.errors import UserError, bad_value
 from fgmix.seeding import seed_hash
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data._dataset import ArrayInputs, Domain, DomainDataset, Indices
+from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices
 
 RESOLVED = 1e-6  # spread of a feature relative to its largest value, below which it counts as constant
 FURTHEST = 1e30  # largest number of standard deviations: avoids overflow in single precision

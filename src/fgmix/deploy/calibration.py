@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.records.metrics import Floats
 
 LOG_T = (-3.0, 3.0)  # bounds of log T

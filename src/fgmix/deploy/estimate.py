@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.deploy.calibration import Bin, calibration_error, confidences, fit_temperature, reliability
 from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.terms import Terms

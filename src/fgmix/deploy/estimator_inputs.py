@@ -12,8 +12,8 @@ import numpy.typing as npt
 from sklearn.utils.multiclass import check_classification_targets
 
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.data._dataset import Indices
 from fgmix.data.arrays import as_floats
+from fgmix.data.dataset import Indices
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.schema import RunSpec
 

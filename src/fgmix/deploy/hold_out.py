@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.deploy.noise import noise_for
 from fgmix.deploy.novelty import Familiar, fit_familiar
 from fgmix.records.metrics import Floats

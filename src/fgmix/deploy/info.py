@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fgmix.data._dataset import Kind
+from fgmix.data.dataset import Kind
 from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.terms import Terms

@@ -15,8 +15,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fgmix.algorithms._base import part_of
-from fgmix.data._dataset import ArrayInputs, Inputs
 from fgmix.data.arrays import as_floats, check_finite, check_numbers
+from fgmix.data.dataset import ArrayInputs, Inputs
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.info import INFO, ModelInfo, broken, read_info
 from fgmix.deploy.network import Ensemble, Network

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.records.metrics import Floats
 
 KNOWN = 0.99  # share of the source domains' held-out samples that count as familiar

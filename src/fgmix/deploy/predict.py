@@ -15,13 +15,12 @@ import numpy as np
 
 from fgmix.data.arrays import finite_rows
 from fgmix.data.augment import ImageInputs
-from fgmix.data.cached_images import DecodedImages
 from fgmix.data.catalogue import is_manifest
-from fgmix.data.folders import EXTENSIONS, listed
-from fgmix.data.images import Unreadable, quiet_decoding
+from fgmix.data.folders import EXTENSIONS, list_some
+from fgmix.data.image_cache import DecodedImages
+from fgmix.data.images import Unreadable, quiet_decoding, read_image
 from fgmix.data.manifest import manifest_paths
 from fgmix.data.npz import open_npz
-from fgmix.data.recipe import reduced
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError, reason_of, unknown
 from fgmix.progress import Progress
@@ -134,11 +133,11 @@ def _typed(name: str, value: Any) -> Any:
 def _image_rows(model: Model, files: Sequence[Path], probabilities: bool) -> list[Row]:
     size = model.info.input_shape[-1]
     with quiet_decoding(), ThreadPoolExecutor() as pool:
-        decoded = list(pool.map(lambda path: reduced(path, size), files))
+        decoded = list(pool.map(lambda path: read_image(path, size), files))
     pixels = [np.asarray(image) for image in decoded if not isinstance(image, Unreadable)]
     errors = [image.reason if isinstance(image, Unreadable) else "" for image in decoded]
     names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8
-    inputs = _inputs(pixels, size).normalised(model.normalisation)
+    inputs = _inputs(pixels, size).normalise(model.normalisation)
     return list(_rows(names, errors, model.predict_inputs(inputs), probabilities))
 
 
@@ -158,7 +157,7 @@ def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) ->
 def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
     found = open_npz(path, ("x",))
     if "x" not in found.arrays:
-        others = listed(found.others) or "none"
+        others = list_some(found.others) or "none"
         raise UserError(f"Expected an array X in {path}. Found {others}. Rename the array: numpy.savez(path, X=…).")
     x = model.as_trained(found.arrays["x"])
     if not len(x):

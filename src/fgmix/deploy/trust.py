@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.records.metrics import Floats, auroc
 
 FAMILIAR = 0.95, 0.99  # shares of correct predictions on held-out domains that are not novel, by part of novelty

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fgmix.data import DomainDataset
-from fgmix.data._registry import cache_dir
+from fgmix.data import DomainDataset, cache_dir
 from fgmix.durations import readable_duration
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec

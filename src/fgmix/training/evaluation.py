@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm
 from fgmix.data import Domain
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.data.loading import HostBatch, deliver
 from fgmix.records.metrics import Counts, Floats, Metrics, metrics
 from fgmix.seeding import torch_generator

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.data import Domain, DomainDataset
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.errors import UserError, bad_value
 from fgmix.records.digests import Damaged
 from fgmix.records.files import checked_path

@@ -11,7 +11,7 @@ import numpy as np
 
 from fgmix.algorithms import Algorithm, create, get
 from fgmix.data import Domain, DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
-from fgmix.data._dataset import Indices
+from fgmix.data.dataset import Indices
 from fgmix.data.frozen import frozen_features
 from fgmix.data.loading import BatchSource
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, Weights, balancing_weights
@@ -94,7 +94,7 @@ def as_expected(
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     if spec.interpolation:
         expected = Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]
-        dataset = dataset.normalised(expected)
+        dataset = dataset.normalise(expected)
     if spec.frozen:
         backbone, where = frozen_backbone(spec), pick_device(device)
         dataset = frozen_features(

@@ -275,6 +275,6 @@ def _weights_digest(spec: RunSpec, backbone: str, pretrained: bool) -> str:
 
 @lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one file
 def _file_digest(path: str) -> str:
-    from fgmix.data._dataset import fingerprint_of
+    from fgmix.data.dataset import fingerprint_of
 
     return fingerprint_of([read_bytes(Path(path).expanduser())])

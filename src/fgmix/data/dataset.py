@@ -25,24 +25,24 @@ Indices = npt.NDArray[np.int64]
 Kind = Literal["images", "small_images", "features"]  # decides the protocol's defaults: backbone, lr, batch size
 
 
-class Prepared(ABC):
+class HostInputs(ABC):
     """Samples prepared on the host: stored values and the parameters of random transformations.
 
     `finish` does the rest on the device of the tensors, without synchronising with it.
     """
 
     @abstractmethod
-    def moved(self, move: Callable[[Tensor], Tensor]) -> Self:
-        """The same samples with every tensor moved: to page-locked memory, or to a device."""
+    def move(self, move: Callable[[Tensor], Tensor]) -> Self:
+        """Move every tensor to page-locked memory or to a device."""
 
     @abstractmethod
     def finish(self) -> Tensor:
-        """Inputs of a network, floats (n, *input_shape)."""
+        """Compute the inputs of a network, floats (n, *input_shape)."""
 
     @classmethod
     @abstractmethod
-    def join(cls, parts: Sequence[Self]) -> Self:
-        """The samples of all parts, concatenated: a few large calls keep a GPU busier than many small ones."""
+    def join(cls, batches: Sequence[Self]) -> Self:
+        """Concatenate samples: a few large calls keep a GPU busier than many small ones."""
 
 
 class Inputs(ABC):
@@ -52,7 +52,7 @@ class Inputs(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> Prepared:
+    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostInputs:
         """Prepare samples on the host.
 
         Args:
@@ -61,11 +61,11 @@ class Inputs(ABC):
         """
 
     def clean(self, indices: Indices) -> Tensor:
-        """Samples for evaluation, (n, *input_shape)."""
+        """Return samples for evaluation, (n, *input_shape)."""
         return self.prepare(indices).finish()
 
     def augmented(self, indices: Indices, generator: torch.Generator) -> Tensor:
-        """Samples for training: randomly transformed if the dataset has augmentation, else as `clean`."""
+        """Return samples for training: randomly transformed if the dataset has augmentation, else as `clean`."""
         return self.prepare(indices, generator).finish()
 
     @property
@@ -73,26 +73,26 @@ class Inputs(ABC):
         """The smallest and the largest value of clean samples before normalisation."""
         return 0.0, 1.0
 
-    def normalised(self, normalisation: Normalisation) -> Self:  # noqa: ARG002 (only stored images are normalised)
-        """The same samples, normalised as a network's weights expect; arrays are not changed."""
+    def normalise(self, normalisation: Normalisation) -> Self:  # noqa: ARG002 (only stored images are normalised)
+        """Normalise images as a network's weights expect; arrays are not changed."""
         return self
 
 
 @dataclass(frozen=True)
-class PreparedArray(Prepared):
+class HostArray(HostInputs):
     """Rows of an array, as stored."""
 
     x: Tensor
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> PreparedArray:
-        return PreparedArray(move(self.x))
+    def move(self, move: Callable[[Tensor], Tensor]) -> HostArray:
+        return HostArray(move(self.x))
 
     def finish(self) -> Tensor:
         return self.x.float().div_(255) if self.x.dtype == torch.uint8 else self.x.float()
 
     @classmethod
-    def join(cls, parts: Sequence[PreparedArray]) -> PreparedArray:
-        return cls(torch.cat([part.x for part in parts]))
+    def join(cls, batches: Sequence[HostArray]) -> HostArray:
+        return cls(torch.cat([batch.x for batch in batches]))
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ class ArrayInputs(Inputs):
     def value_range(self) -> tuple[float, float]:
         return (0.0, 1.0) if self.x.dtype == np.uint8 else (float(self.x.min()), float(self.x.max()))
 
-    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> PreparedArray:  # noqa: ARG002
+    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostArray:  # noqa: ARG002
         rows = self.x[indices] if self.standard is None else self.standard(self.x[indices])
-        return PreparedArray(torch.from_numpy(np.ascontiguousarray(rows)))
+        return HostArray(torch.from_numpy(np.ascontiguousarray(rows)))
 
 
 @dataclass(frozen=True)
@@ -184,20 +184,20 @@ class DomainDataset:
     def domain_names(self) -> tuple[str, ...]:
         return tuple(domain.name for domain in self.domains)
 
-    def normalised(self, normalisation: Normalisation) -> DomainDataset:
-        """The same dataset with its images normalised as a network's weights expect; arrays are not changed."""
-        domains = (replace(domain, inputs=domain.inputs.normalised(normalisation)) for domain in self.domains)
+    def normalise(self, normalisation: Normalisation) -> DomainDataset:
+        """Normalise the images as a network's weights expect; arrays are not changed."""
+        domains = (replace(domain, inputs=domain.inputs.normalise(normalisation)) for domain in self.domains)
         return replace(self, domains=tuple(domains))
 
     def index(self, name: str) -> int:
-        """Number of the domain called `name`."""
+        """Return the number of the domain called `name`."""
         if name not in self.domain_names:
             raise unknown(f"domain of {self.name}", name, self.domain_names)
         return self.domain_names.index(name)
 
 
 def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any]]) -> str:
-    """A digest (32 hex digits) of texts, bytes and arrays, each with its type, shape and length.
+    """Compute a digest (32 hex digits) of texts, bytes and arrays, each with its type, shape and length.
 
     >>> fingerprint_of(["a", "bc"]) == fingerprint_of(["ab", "c"])
     False

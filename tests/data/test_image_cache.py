@@ -1,4 +1,4 @@
-"""The decoded cache: what it stores, when it is built, what may go wrong."""
+"""The cache of decoded images: what it stores, when it is built, what may go wrong."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 from PIL import Image
 
 from data.pictures import picture, truncate
-from fgmix.data import contents, decoded, decoding, images
-from fgmix.data._dataset import fingerprint_of
-from fgmix.data.cached_images import CachedImages
-from fgmix.data.decoded import decoded_images
-from fgmix.data.images import Picture
-from fgmix.data.recipe import stored_size
+from fgmix.data import LoadOptions, images
+from fgmix.data import image_cache as cache_module
+from fgmix.data.dataset import fingerprint_of
+from fgmix.data.image_cache import CachedImages, decode_images, read_contents
+from fgmix.data.images import Picture, stored_size
 from fgmix.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("image_cache")
+QUIET = LoadOptions(progress=False)
 
 
 def save(folder: Path, n: int = 4) -> list[Path]:
@@ -35,7 +35,7 @@ def save(folder: Path, n: int = 4) -> list[Path]:
 
 
 def build(files: list[Path], image_size: int = 8, *, skip_unreadable: bool = False) -> CachedImages:
-    return decoded_images(files, image_size, skip_unreadable=skip_unreadable, progress=False)
+    return decode_images(files, LoadOptions(image_size=image_size, skip_unreadable=skip_unreadable, progress=False))
 
 
 @pytest.fixture
@@ -129,21 +129,21 @@ def test_another_content_order_or_size_gives_another_key(tmp_path: Path, image_c
 
 def test_old_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = save(tmp_path / "in")
-    later = contents.time.time_ns() + 60 * 10**9
-    monkeypatch.setattr(contents.time, "time_ns", lambda: later)
-    before = contents.contents_of(files, progress=False)
+    later = cache_module.time.time_ns() + 60 * 10**9
+    monkeypatch.setattr(cache_module.time, "time_ns", lambda: later)
+    before = read_contents(files, QUIET)
     with monkeypatch.context() as patch:
-        patch.setattr(contents, "digest_of", lambda path: pytest.fail(f"{path} is read again"))
-        assert contents.contents_of(files, progress=False) == before
+        patch.setattr(cache_module, "inspect_file", lambda path, _: pytest.fail(f"{path} is read again"))
+        assert read_contents(files, QUIET) == before
     stat = files[0].stat()
     while files[0].stat().st_ctime_ns == stat.st_ctime_ns:  # until the file system's clock ticks: milliseconds
         files[0].write_bytes(files[0].read_bytes()[:-1] + b"!")  # same size …
         os.utime(files[0], ns=(stat.st_atime_ns, stat.st_mtime_ns))  # … and modification time
-    assert contents.contents_of(files, progress=False) != before
+    assert read_contents(files, QUIET) != before
 
 
 def test_files_just_written_are_not_remembered(tmp_path: Path, image_cache: Path) -> None:
-    contents.contents_of(save(tmp_path / "in"), progress=False)
+    read_contents(save(tmp_path / "in"), QUIET)
     assert not (image_cache / "contents").exists()
 
 
@@ -159,7 +159,7 @@ def test_leftovers_of_a_killed_build_are_replaced(tmp_path: Path, image_cache: P
     files = save(tmp_path / "in")
     finished = build(files)
     pixels = finished.pixels.tobytes()
-    left_over(finished.file.parent, decoding._host())
+    left_over(finished.file.parent, cache_module._host())
     assert build(files).pixels.tobytes() == pixels
     assert entries(image_cache) == [finished.key]
 
@@ -182,16 +182,16 @@ def test_two_machines_that_build_at_once_agree(
 ) -> None:
     """Without a common lock, the second to finish uses what the first has put in place."""
     files = save(tmp_path / "in")
-    write = decoding.write_arrays
+    write = cache_module.write_arrays
 
     def overtaken(path: Path, content: object) -> None:
         monkeypatch.undo()
         monkeypatch.setenv("FGMIX_CACHE", str(image_cache))
         write(path, content)
         shutil.copytree(path.parent, path.parent.with_name(path.parent.name.partition(".")[0]))
-        monkeypatch.setattr(decoding.shutil, "rmtree", lambda *_, **__: None)  # which would clear the way
+        monkeypatch.setattr(cache_module.shutil, "rmtree", lambda *_, **__: None)  # which would clear the way
 
-    monkeypatch.setattr(decoding, "write_arrays", overtaken)
+    monkeypatch.setattr(cache_module, "write_arrays", overtaken)
     np.testing.assert_array_equal(build(files, image_size=64)[0], np.asarray(picture(0, width=12)))
 
 
@@ -319,7 +319,7 @@ def test_a_full_disk_names_the_way_out_and_leaves_nothing(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(decoding.os, "fsync", full)
+    monkeypatch.setattr(cache_module.os, "fsync", full)
     with pytest.raises(UserError, match=r"No space left on device.*FGMIX_CACHE"):
         build(save(tmp_path / "in"))
     assert entries(image_cache) == []
@@ -329,7 +329,7 @@ def test_too_little_room_is_seen_before_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decodings: list[Path]
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(decoding.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda _: usage._replace(free=100))
     with pytest.raises(UserError, match=r"Expected about .* for decoded images.*FGMIX_CACHE"):
         build(save(tmp_path / "in"))
     assert decodings == []
@@ -342,6 +342,6 @@ def test_a_finished_cache_serves_even_if_read_only(
     files = save(tmp_path / "in")
     key = build(files).key
     before = {path: path.stat().st_mtime_ns for path in image_cache.rglob("*")}
-    monkeypatch.setattr(decoded, "turn", lambda *_, **__: pytest.fail("locked"))
+    monkeypatch.setattr(cache_module, "_wait_for_lock", lambda *_, **__: pytest.fail("locked"))
     assert build(files).key == key
     assert {path: path.stat().st_mtime_ns for path in image_cache.rglob("*")} == before

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgmix.data._dataset import DomainDataset
-from fgmix.data._opening import what_is
+from fgmix.data.dataset import DomainDataset
+from fgmix.data.files import describe_path
 from fgmix.errors import MachineError, UserError, bad_value, unknown
 from fgmix.records.files import checked_path
 
@@ -57,7 +57,7 @@ _REGISTRY: dict[str, Registered] = {}
 
 
 def register_dataset(name: str, summary: str, *, depends_on_trial: bool = True) -> Callable[[Loader], Loader]:
-    """Decorator for a function LoadOptions → DomainDataset.
+    """Register a function LoadOptions → DomainDataset, as a decorator.
 
     Args:
         name: name for `load`.
@@ -73,12 +73,12 @@ def register_dataset(name: str, summary: str, *, depends_on_trial: bool = True) 
 
 
 def names() -> list[str]:
-    """Registered names, sorted."""
+    """List the registered names, sorted."""
     return sorted(_REGISTRY)
 
 
 def summaries() -> dict[str, str]:
-    """The one-line summary of each registered dataset."""
+    """Return the one-line summary of each registered dataset."""
     return {name: _REGISTRY[name].summary for name in names()}
 
 
@@ -92,7 +92,7 @@ def depends_on_trial(dataset: str) -> bool:
 
 
 def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
-    """A dataset by registered name, by folder `domain/class/image`, by CSV manifest, or by .npz file.
+    """Load a dataset by registered name, by folder `domain/class/image`, by CSV manifest, or by .npz file.
 
     Args:
         dataset: name or path. A registered name takes precedence over a folder of the same name; write `./name` for the
@@ -120,26 +120,15 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
         return load_images(path, options)
     sentence = (
         f"Expected a folder domain/class/image, a CSV manifest (.csv) or an .npz file at {dataset}. "
-        f"Found {what_is(path)}. Check the path."
+        f"Found {describe_path(path)}. Check the path."
     )
     # a MachineError for a missing path: it may exist on another machine, or not be mounted here
     raise UserError(sentence) if os.path.lexists(path) else MachineError(sentence)
 
 
 def as_path(text: str) -> Path:
-    """The path of a text, with ~ expanded to the home folder."""
+    """Convert a text to a path, with ~ expanded to the home folder."""
     try:
         return Path(text).expanduser()
     except RuntimeError:  # ~name of an unknown user: an ordinary file name
         return Path(text)
-
-
-def cache_dir() -> Path:
-    """The folder for decoded images and generated datasets: $FGMIX_CACHE, else ~/.cache/fgmix."""
-    given = os.environ.get("FGMIX_CACHE")
-    if given:
-        return as_path(given)
-    try:
-        return Path.home() / ".cache" / "fgmix"
-    except RuntimeError as error:  # for example in a container whose user has no passwd entry
-        raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error

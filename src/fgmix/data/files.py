@@ -1,4 +1,4 @@
-"""Open regular files only: reading a named pipe may block forever, and a device may never end."""
+"""Open regular files, and read and write arrays with a checksum."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import errno
 import io
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fgmix.errors import FAILURES, MachineError
+from fgmix.records.digests import check_zip, damaged, seal_zip
+from fgmix.records.files import write_bytes
+
+Arrays = Mapping[str, npt.NDArray[Any]]
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -23,7 +32,8 @@ _KINDS = {
 def open_file(path: Path) -> io.BufferedReader:
     """Open a regular file for reading; OSError with a readable `strerror` for anything else.
 
-    The kind is checked before the file is opened, because opening a device can have side effects.
+    Reading a named pipe may block forever, and a device may never end. The kind is checked before the file is opened,
+    because opening a device can have side effects.
     """
     kind = stat.S_IFMT(os.stat(path).st_mode)
     if kind != stat.S_IFREG:
@@ -39,10 +49,10 @@ def raise_failure(error: OSError, path: Path) -> None:
         ) from error
 
 
-def what_is(path: Path) -> str:
-    """What is at a path, for an error message: a file, a folder, nothing there, …
+def describe_path(path: Path) -> str:
+    """Say what is at a path, for an error message: a file, a folder, nothing there, …
 
-    >>> what_is(Path("/")), what_is(Path("/no/such"))
+    >>> describe_path(Path("/")), describe_path(Path("/no/such"))
     ('a folder', 'nothing there')
     """
     try:
@@ -51,3 +61,22 @@ def what_is(path: Path) -> str:
         return "a link to nothing" if os.path.islink(path) else "nothing there"
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
         return f"something that cannot be read ({getattr(error, 'strerror', None) or error})"
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """Write an .npz file atomically, with its digest."""
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **arrays)
+    write_bytes(path, seal_zip(packed.getvalue()))
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Read what `write_arrays` wrote; Damaged if the content is not as written, OSError if it cannot be read."""
+    with open_file(path) as file:
+        data = file.read()
+    check_zip(data, str(path))
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as packed:
+            return dict(packed)
+    except Exception as error:  # the digest matches but it is no .npz: numpy, zipfile and zlib raise different errors
+        raise damaged(str(path)) from error
