@@ -25,9 +25,9 @@ from fgmix.deploy.soup import soup
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
 from fgmix.records.packed import pack
+from fgmix.records.status import read_status
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
-from fgmix.sweeps.status import read_status
 from properties.quickly import MANY
 from training.test_damage import change
 from workbench import Workbench, fgmix

@@ -14,7 +14,7 @@ import typer.main
 
 from data.pictures import make_folder
 from fgmix.cli import main
-from fgmix.sweeps.running import run_sweeps
+from fgmix.sweeps.execute import run_sweeps
 from sweeps.toys import Here, make_data, toy_sweep
 
 SHORT = ["--steps", "4", "--device", "cpu", "--quiet"]

@@ -16,8 +16,8 @@ from fgmix.results.formats import markdown
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table
 from fgmix.sweeps.design import Sweep
+from fgmix.sweeps.execute import run_sweeps
 from fgmix.sweeps.launchers.local import run_local
-from fgmix.sweeps.running import run_sweeps
 
 ALGORITHMS = ("erm", "fgmix_a", "fgmix")
 SHOWN = "photo"  # the held-out domain that figures are drawn for: the hardest

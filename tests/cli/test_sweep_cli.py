@@ -134,15 +134,15 @@ def test_domainbeds_folders_out_and_in(fgmix: Fgmix, data: str, tmp_path: Path) 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The sweeps and options that `fgmix sweep` would run."""
-    from fgmix.sweeps import running
+    from fgmix.sweeps import execute
 
     given: list[Any] = []
 
     def instead(sweeps: Any, *_: Any, **options: Any) -> Any:
         given.append((sweeps, options))
-        return running.SweepResult((), ())
+        return execute.SweepResult((), ())
 
-    monkeypatch.setattr(running, "run_sweeps", instead)
+    monkeypatch.setattr(execute, "run_sweeps", instead)
     return given
 
 

@@ -13,7 +13,7 @@ import pytest
 from fgmix import logs, train
 from fgmix.errors import UserError
 from fgmix.records.schema import Evaluation, ResolvedSpec, RunRecord, RunSpec
-from fgmix.sweeps.running import run_sweeps
+from fgmix.sweeps.execute import run_sweeps
 from logs.wandb_stand_in import StandIn, steps_of
 from sweeps.toys import QUICK, Here, make_data, records, toy_sweep
 

@@ -15,10 +15,10 @@ from fgmix.errors import UserError
 from fgmix.records.digests import seal_json
 from fgmix.records.files import write_json
 from fgmix.records.schema import RunRecord
+from fgmix.records.status import read_status
 from fgmix.records.store import RunFolder
 from fgmix.report.serve import Followed, make_server
 from fgmix.results import collect
-from fgmix.sweeps.status import read_status
 from report import folders
 from report.test_html import Seen
 

@@ -15,7 +15,7 @@ from fgmix.records.schema import RunSpec, command
 from fgmix.results.collect import Results, collect
 from fgmix.results.explain import explained, origin
 from fgmix.results.grids import Grid
-from fgmix.sweeps.running import run_sweeps
+from fgmix.sweeps.execute import run_sweeps
 from fgmix.training.prepare import prepare
 from results.made import GRID, finished, grid_records
 from sweeps.toys import QUICK, Here, make_data, toy_sweep

@@ -23,8 +23,8 @@ from fgmix.results.published import accuracies, overall, sensitivity, step_milli
 from fgmix.results.report import report_text
 from fgmix.results.selection import Method
 from fgmix.sweeps.design import Sweep, plan
+from fgmix.sweeps.execute import run_sweeps
 from fgmix.sweeps.presets import PRESETS, changed, preset
-from fgmix.sweeps.running import run_sweeps
 from fgmix.sweeps.step_times import AVERAGED, SWA, _choose_step, measure_cost
 from fgmix.training.averaging import RunningMean
 from fgmix.training.resolve import resolve

@@ -16,13 +16,12 @@ from fgmix.records.files import exclusive, write_json
 from fgmix.records.packed import pack, unpack
 from fgmix.records.plans import Outcome, Plan, is_locked, read_plans, state_of, write_plan
 from fgmix.records.schema import RunSpec, read_record
+from fgmix.records.status import read_status
 from fgmix.records.store import RunBusy
 from fgmix.results.collect import collect
 from fgmix.sweeps.design import Sweep, plan, plan_all
-from fgmix.sweeps.execute import execute
+from fgmix.sweeps.execute import execute, run_sweeps
 from fgmix.sweeps.presets import preset
-from fgmix.sweeps.running import run_sweeps
-from fgmix.sweeps.status import read_status
 from fgmix.training.resolve import resolve
 from fgmix.training.trunk import shared_trunks, trunk_of
 from records.test_protocols import images
@@ -180,7 +179,7 @@ def test_what_another_process_works_on_is_left_to_it(
         slept.append(seconds)
         lock.__exit__(None, None, None)
 
-    monkeypatch.setattr("fgmix.sweeps.running.time.sleep", released_while_asleep)
+    monkeypatch.setattr("fgmix.sweeps.execute.time.sleep", released_while_asleep)
     assert run(out, toy_sweep(data)) == [*others, first]
     assert len(slept) == 1
 
@@ -274,20 +273,20 @@ def test_two_sweeps_at_once_try_a_failing_run_once(
     monkeypatch.setattr(module, "train", failing_fit)
     monkeypatch.setattr(module, moment, interrupted)
     assert execute(*arguments) == Outcome(planned.name, "failed", "RuntimeError: no")
-    assert [other.status for other in others] == ["failed" if moment == "resolve" else "busy"]
+    assert [other.status for other in others] == ["busy"]
     assert tried == [planned.name]
 
 
 def test_data_that_changed_since_the_plan_is_a_failure_not_another_run(data: str, tmp_path: Path) -> None:
     planned = plan(toy_sweep(data))[0]
-    from fgmix.sweeps.execute import _dataset
+    from fgmix.sweeps.execute import _load_dataset
 
-    _dataset.cache_clear()
+    _load_dataset.cache_clear()
     make_data(tmp_path, seed=1)
     outcome = execute(planned, str(tmp_path), "cpu")
     assert outcome.status == "failed"
     assert "Plan the sweep again" in outcome.error
-    _dataset.cache_clear()
+    _load_dataset.cache_clear()
 
 
 def test_a_diverged_run_is_finished(data: str, tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from fgmix.records.plans import Outcome
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from fgmix.sweeps.design import PlannedRun, Sweep
-from fgmix.sweeps.execute import execute
-from fgmix.sweeps.running import Report
+from fgmix.sweeps.execute import Report, execute
 
 QUICK = {"steps": 12, "eval_every": 4, "averaging_start": 2}
 

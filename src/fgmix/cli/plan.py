@@ -30,7 +30,7 @@ def plan(
     """
     from fgmix.durations import parse_duration
     from fgmix.records.plans import is_settled
-    from fgmix.sweeps.launchers.local import places_of
+    from fgmix.sweeps.launchers.local import assign_devices
     from fgmix.sweeps.plan import estimate_costs, summarise
 
     seconds = parse_duration(budget) if budget else None
@@ -42,7 +42,7 @@ def plan(
         return
     if out is not None and os.path.lexists(out) and not os.path.isdir(out):
         raise UserError(f"Expected the folder of a sweep at {out}. Found a file. Choose another --out.")
-    workers = len(places_of([device], workers))
+    workers = len(assign_devices([device], workers))
     costs = estimate_costs(chosen.sweeps, device=device, workers=workers)
     missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
     print("\n".join(summarise(missing, workers, seconds, costs.impossible)))

@@ -25,7 +25,7 @@ def status(
     """
     from rich.console import Console
 
-    from fgmix.sweeps.status import read_status
+    from fgmix.records.status import read_status
 
     if not watch:
         refuse(context, ("every",), "without --watch")

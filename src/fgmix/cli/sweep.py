@@ -16,7 +16,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.fields import check_fields, declare
 
 if TYPE_CHECKING:
-    from fgmix.sweeps.running import Launch
+    from fgmix.sweeps.execute import Launch
 
 INCOMPLETE = 1  # exit code of a sweep with runs that failed or are waiting
 
@@ -69,7 +69,7 @@ def sweep(
     Example: fgmix sweep --datasets digits --algorithms erm,fgmix --hparams 1 --out sweep
     """
     from fgmix.records.packed import unpack
-    from fgmix.sweeps.running import run_sweeps
+    from fgmix.sweeps.execute import run_sweeps
 
     how = Launching(**launching)
     refuse(context, _FOREIGN[how.launcher], f"with --launcher {how.launcher}")
@@ -103,12 +103,12 @@ def launch_of(how: Launching, slurm: list[str]) -> Launch:
 
     _check_gpus(how)
     if how.launcher == "local":
-        from fgmix.sweeps.launchers.local import check_devices, places_of, run_local
+        from fgmix.sweeps.launchers.local import assign_devices, check_devices, run_local
 
         devices = listed(how.device)
         check_devices(devices)
         options: dict[str, Any] = {"workers": how.workers, "devices": devices, "runs_per_gpu": how.runs_per_gpu}
-        places_of(**options)  # raises errors before the data are loaded
+        assign_devices(**options)  # raises errors before the data are loaded
         return partial(run_local, **options)
     if how.launcher == "ray":
         launchers.require("ray", "ray")

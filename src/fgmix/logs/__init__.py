@@ -18,6 +18,7 @@ from fgmix.records.schema import Evaluation, ResolvedSpec, RunRecord
 from fgmix.records.store import RunFolder
 
 NAMES = ("mlflow", "tensorboard", "wandb")  # each is a module here, a library, and an extra
+VARIABLES = ("MLFLOW_", "WANDB_")  # beginnings of the libraries' own environment variables
 
 
 class Target(Protocol):

@@ -18,6 +18,7 @@ from importlib.resources import files
 import fgmix
 from fgmix.analysis.results import grid_sensitivities, method_ranks, step_cost, variant_ablation, with_variants
 from fgmix.errors import UserError
+from fgmix.records.status import ORDER, Status
 from fgmix.report.charts import Chart, as_data
 from fgmix.report.choices import Choices
 from fgmix.report.figures import chart, differences
@@ -33,7 +34,6 @@ from fgmix.results.ranks import RANKS
 from fgmix.results.report import Comparisons, all_compared, all_tables, has_overall, rankings
 from fgmix.results.selection import RULES, Rule, Selection, select
 from fgmix.results.tables import OVERALL, Table
-from fgmix.sweeps.status import ORDER, Status
 
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
 GENERATOR = "fgmix report"

@@ -12,13 +12,13 @@ from typing import Any
 
 from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord
+from fgmix.records.status import ORDER, Status, read_status
 from fgmix.records.store import RunFolder
 from fgmix.report.choices import Choices
 from fgmix.report.page import Sources, report_page
 from fgmix.report.saved import saved_figures
 from fgmix.report.underway import underway_charts
 from fgmix.results.collect import NothingFinished, Results, collect
-from fgmix.sweeps.status import ORDER, Status, read_status
 
 HOST = "127.0.0.1"  # this machine only
 

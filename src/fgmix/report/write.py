@@ -10,11 +10,11 @@ from pathlib import Path
 import fgmix
 from fgmix.errors import UserError
 from fgmix.records.files import make_folder, write_bytes
+from fgmix.records.status import Status, read_status
 from fgmix.report.choices import Choices
 from fgmix.report.page import GENERATOR, Sources, report_page
 from fgmix.report.saved import Saved, saved_figures
 from fgmix.results.collect import Results
-from fgmix.sweeps.status import Status, read_status
 
 
 def write_report(

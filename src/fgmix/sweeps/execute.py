@@ -1,9 +1,14 @@
-"""Execute one run of a sweep: the same function for every launcher."""
+"""Execute sweeps: plan the runs, launch what is missing, execute one run. `execute` is the same for every launcher."""
 
 from __future__ import annotations
 
 import gc
+import sys
+import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,17 +16,177 @@ import torch
 
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, failure_of_machine
-from fgmix.logs import Log
-from fgmix.records.files import exclusive, make_folder
-from fgmix.records.plans import Outcome, failed, has_failed, read_error
+from fgmix.logs import Log, check
+from fgmix.progress import Progress
+from fgmix.records.files import exclusive, is_held, make_folder
+from fgmix.records.plans import (
+    Outcome,
+    Plan,
+    failed,
+    has_failed,
+    is_locked,
+    is_settled,
+    read_error,
+    read_plans,
+    write_plan,
+)
+from fgmix.records.schema import RunRecord
 from fgmix.records.store import RunBusy, RunFolder
-from fgmix.sweeps.attempts import put_off
-from fgmix.sweeps.design import PlannedRun
+from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
+from fgmix.sweeps.machine_errors import allow_retry, postpone
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train
 from fgmix.training.prepare import load_options
 from fgmix.training.resolve import resolve
-from fgmix.training.signals import Stopped
+from fgmix.training.signals import Stop, Stopped, stop_on_signal
+from fgmix.training.trunk import remove_trunks
+
+Report = Callable[[Outcome], None]
+Launch = Callable[
+    [Sequence[PlannedRun], Path, Report], Sequence[Outcome]
+]  # reports and returns the outcomes of the runs
+POLL_SECONDS = 2.0  # between checks of runs that other sweeps on the same folder are working on
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """Names of the runs by their state after the sweep.
+
+    Args:
+        done: finished runs, diverged ones included.
+        failed: runs that ended in an error.
+        waiting: runs that are left because the machine failed.
+        stopped_by: how the machine failed; empty if no run waits.
+    """
+
+    done: tuple[str, ...]
+    failed: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+    stopped_by: str = ""
+
+
+def run_sweeps(
+    sweeps: Sequence[Sweep],
+    out: Path,
+    launch: Launch,
+    *,
+    retry_failed: bool = False,
+    progress: bool = True,
+    log: Sequence[str] = (),
+    finished: Iterable[RunRecord] = (),
+) -> SweepResult:
+    """Run what is missing, and wait for runs that other processes on the same folder are working on.
+
+    If the machine fails, for example because of a full disk, the remaining runs wait; the same call resumes them.
+
+    Args:
+        sweeps: what to run.
+        out: folder of the runs.
+        launch: a launcher's function, which executes runs and reports each outcome.
+        retry_failed: run again those that failed before.
+        progress: show a progress bar.
+        log: trackers to log the runs to, such as ("tensorboard",): see `fgmix.logs`.
+        finished: records made elsewhere: runs of the sweeps among them are not trained again.
+    """
+    log = check(log)
+    runs = [replace(run, log=log) for run in _write_plans(sweeps, make_folder(out))]
+    for note in dict.fromkeys(note for run in runs for note in run.notes):
+        print(f"note: {note}", file=sys.stderr)
+    if retry_failed:
+        for run in runs:
+            allow_retry(out / run.name)
+    _write_records(finished, runs, out)
+    missing, stopped_by = _select_missing(out, runs), ""
+    with _stop_like_ctrl_c() as stop, Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
+        while missing and not stopped_by:
+            with stop.at_once():
+                stopped_by = _launch_or_wait(launch, missing, out, bar)
+            missing = _select_missing(out, runs)
+            bar.advance(len(runs) - len(missing) - bar.done)  # runs that other sweeps have finished meanwhile
+    if not stopped_by and _is_folder_settled(out):
+        remove_trunks(out)
+    return _collect_result(out, runs, stopped_by)
+
+
+def _write_plans(sweeps: Sequence[Sweep], out: Path) -> list[PlannedRun]:
+    """Write all plans before anything runs; return the runs of all sweeps, each once and trial by trial."""
+    plans = plan_all(sweeps)
+    for sweep, runs in zip(sweeps, plans):
+        write_plan(out, Plan(tuple(run.name for run in runs), sweep.grid), asdict(sweep))
+    runs = list({run.name: run for runs in plans for run in runs}.values())
+    datasets = list(dict.fromkeys(run.spec.dataset for run in runs))
+    return sorted(runs, key=lambda run: (datasets.index(run.spec.dataset), run.spec.trial_seed))
+
+
+def _write_records(finished: Iterable[RunRecord], runs: Sequence[PlannedRun], out: Path) -> None:
+    """Write the records of planned runs that are not yet in the folder."""
+    names = {run.name for run in runs}
+    for record in finished:
+        folder = RunFolder(out / record.spec.name)
+        if record.spec.name in names and not folder.is_settled:
+            make_folder(folder.path)
+            record.write(folder.record)
+
+
+def _select_missing(out: Path, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    return [run for run in runs if not is_settled(out / run.name)]
+
+
+@contextmanager
+def _stop_like_ctrl_c() -> Iterator[Stop]:
+    """Let a signal act like Ctrl-C: the launcher ends its workers; local ones write checkpoints first."""
+    with stop_on_signal() as stop:
+        try:
+            yield stop
+        except Stopped as stopped:
+            raise Stopped(f"Stopped by {stop.reason}. Rerun the same command to resume.") from stopped
+
+
+def _launch_or_wait(launch: Launch, missing: Sequence[PlannedRun], out: Path, bar: Progress) -> str:
+    """Launch the runs that no other process works on; return how the machine failed if that left runs waiting."""
+    free = [run for run in missing if not _is_worked_on(out / run.name)]
+    if not free:
+        time.sleep(POLL_SECONDS)
+        return ""
+
+    def report(outcome: Outcome) -> None:
+        bar.advance(outcome.status in ("done", "failed"), f"{outcome.name} {outcome.status}")
+
+    outcomes = launch(free, out, report)
+    if not outcomes:
+        raise UserError(
+            f"Expected the launcher to run {len(free)} runs. Found that it ended without one. See its logs in {out}."
+        )
+    if all(outcome.status == "busy" for outcome in outcomes):  # another sweep is training their trunk
+        time.sleep(POLL_SECONDS)
+    reasons = [each.error for each in outcomes if each.status == "waiting" and not is_settled(out / each.name)]
+    return reasons[-1] if reasons else ""
+
+
+def _is_worked_on(folder: Path) -> bool:
+    """Whether a process trains a run, or loads its data for an attempt."""
+    return is_locked(folder) or is_held(RunFolder(folder).attempt_lock)
+
+
+def _is_folder_settled(out: Path) -> bool:
+    """Whether no sweep on a folder has runs left, which might start from a trunk."""
+    try:
+        return all(is_settled(out / name) for plan in read_plans(out) for name in plan.runs)
+    except UserError:  # a plan that cannot be read may have runs left
+        return False
+
+
+def _collect_result(out: Path, runs: Sequence[PlannedRun], stopped_by: str) -> SweepResult:
+    folders = {run.name: RunFolder(out / run.name) for run in runs}
+    return SweepResult(
+        done=tuple(name for name, folder in folders.items() if folder.is_done),
+        failed=tuple(name for name, folder in folders.items() if folder.has_failed),
+        waiting=tuple(name for name, folder in folders.items() if not folder.is_settled),
+        stopped_by=stopped_by,
+    )
+
+
+# One run, in the process of a worker
 
 
 def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
@@ -38,77 +203,60 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
     """
     folder = Path(out) / run.name
     try:
-        return _executed(run, folder, device)
+        # `train` releases the run's own lock before its error is known: this lock is held until the error is recorded.
+        with exclusive(RunFolder(make_folder(folder)).attempt_lock, RunBusy(f"Another process tries {run.name}.")):
+            return _attempt(run, folder, device)
     except RunBusy:
         return Outcome(run.name, "busy")
     except MachineError as error:
-        return put_off(folder, error, device)
+        return postpone(folder, error, device)
     except Stopped as stopped:
         return Outcome(run.name, "stopped", str(stopped))
+    except UserError as error:  # a folder that cannot be locked
+        return failed(folder, str(error))
     finally:
         _release_memory()
 
 
-def _executed(run: PlannedRun, folder: Path, device: str) -> Outcome:
+def _attempt(run: PlannedRun, folder: Path, device: str) -> Outcome:
+    """Train a run, or record why it failed; raise MachineError if the machine failed or the failure is not recorded."""
     try:
-        if has_failed(folder):  # checked first, to avoid loading the data
+        if has_failed(folder):  # checked before the data are loaded
             return Outcome(run.name, "failed", read_error(folder))
-        data = _checked_before(run, device)
+        data = _load_data(run, device)
         if resolve(run.spec, data).name != run.name:
             raise UserError(f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again.")
-        # `train` releases the run's own lock before its error is known: this lock is held until the error is recorded.
-        with exclusive(RunFolder(make_folder(folder)).attempt_lock, RunBusy(f"Another process tries {run.name}.")):
-            return _attempt(run, data, folder, device)
+        _train(run, data, folder.parent, device)
+        return Outcome(run.name, "done")
     except RunBusy:
         raise
     except Exception as error:
-        return _failed(folder, error)
+        if machine := failure_of_machine(error):
+            raise machine from error
+        return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-def _checked_before(run: PlannedRun, device: str) -> DomainDataset:
-    """The run's data. They and the device were available when the sweep was planned: an error now is the machine's."""
+def _load_data(run: PlannedRun, device: str) -> DomainDataset:
+    """Load the run's data. They and the device were there when the sweep was planned: an error now is the machine's."""
     try:
         pick_device(device)
-        return _dataset(run.spec.dataset, load_options(run.spec, progress=False))
+        return _load_dataset(run.spec.dataset, load_options(run.spec, progress=False))
     except Exception as error:
         raise MachineError(str(error)) from error
 
 
-def _attempt(run: PlannedRun, data: DomainDataset, folder: Path, device: str) -> Outcome:
-    if has_failed(folder):  # in another process, since the first check
-        return Outcome(folder.name, "failed", read_error(folder))
-    try:
-        with Log(run.log, folder.parent) as log:
-            record = train(
-                run.spec,
-                folder.parent,
-                dataset=data,
-                device=device,
-                progress=False,
-                trunk=run.trunk,
-                on_evaluation=log,
-            )
-            log.complete(record)
-    except RunBusy:
-        raise
-    except Exception as error:
-        return _failed(folder, error)
-    return Outcome(folder.name, "done")
+@lru_cache(maxsize=4)  # a worker keeps loaded datasets: hundreds of runs share them
+def _load_dataset(dataset: str, options: LoadOptions) -> DomainDataset:
+    return load(dataset, options)
 
 
-def _failed(folder: Path, error: Exception) -> Outcome:
-    """Record a failure of the run; raises MachineError if the machine failed, or if the failure cannot be recorded."""
-    if machine := failure_of_machine(error):
-        raise machine from error
-    return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
+def _train(run: PlannedRun, data: DomainDataset, out: Path, device: str) -> None:
+    with Log(run.log, out) as log:
+        record = train(run.spec, out, dataset=data, device=device, progress=False, trunk=run.trunk, on_evaluation=log)
+        log.complete(record)
 
 
 def _release_memory() -> None:
     gc.collect()  # models contain reference cycles: through hooks, optimisers, closures
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-
-
-@lru_cache(maxsize=4)  # a worker keeps loaded datasets: hundreds of runs share them
-def _dataset(dataset: str, options: LoadOptions) -> DomainDataset:
-    return load(dataset, options)

@@ -21,12 +21,12 @@ import pytest
 from fgmix.cli import STOPPED
 from fgmix.errors import UserError
 from fgmix.records.plans import Outcome, state_of
-from fgmix.sweeps.attempts import IN_A_ROW
+from fgmix.records.status import read_status
 from fgmix.sweeps.design import plan
+from fgmix.sweeps.execute import run_sweeps
 from fgmix.sweeps.launchers import local
-from fgmix.sweeps.launchers.local import LocalPool, Worker, places_of, run_local
-from fgmix.sweeps.running import run_sweeps
-from fgmix.sweeps.status import read_status
+from fgmix.sweeps.launchers.local import LocalPool, Worker, assign_devices, run_local
+from fgmix.sweeps.machine_errors import MAX_IN_A_ROW
 from sweeps.dying import dies_after_each, dies_at_mr
 from sweeps.toys import make_data, records, sessions, tables, toy_sweep
 
@@ -86,7 +86,7 @@ def threads_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
                 pipe.send(Outcome(name, "waiting", "The disk is full."))
                 failures.release()
                 return
-            for _ in range(IN_A_ROW if waits else 0):
+            for _ in range(MAX_IN_A_ROW if waits else 0):
                 assert failures.acquire(timeout=60)
             waits = False
             pipe.send(Outcome(name, "done"))
@@ -108,7 +108,7 @@ def test_a_worker_whose_machine_fails_takes_no_more_runs_and_the_others_do_them(
     runs = plan(toy_sweep(make_data(tmp_path), "erm", "coral"))
     outcomes = run_local(runs, tmp_path, workers=2, devices=["bad", "good"])
     assert sorted(o.name for o in outcomes if o.status == "done") == sorted(run.name for run in runs)
-    assert len([o for o in outcomes if o.status == "waiting"]) == IN_A_ROW
+    assert len([o for o in outcomes if o.status == "waiting"]) == MAX_IN_A_ROW
     assert capsys.readouterr().err == "note: A worker on bad takes no more runs. The disk is full.\n"
     assert not list(tmp_path.glob("*/error.json"))
 
@@ -138,13 +138,13 @@ def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, gpus: int, options
     import torch
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert places_of(**{"devices": ["auto"], **options}) == places.split()
+    assert assign_devices(**{"devices": ["auto"], **options}) == places.split()
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])
 def test_without_a_gpu_none_is_shared(device: str) -> None:
     with pytest.raises(UserError, match="Expected GPUs that hold 2 runs each"):
-        places_of([device], runs_per_gpu=2)
+        assign_devices([device], runs_per_gpu=2)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_worker_sees_its_gpu_only(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert local._see_only(device) == device.partition(":")[0]
+    assert local._hide_other_gpus(device) == device.partition(":")[0]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == sees
 
 

@@ -15,15 +15,15 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.records.plans import is_locked
-from fgmix.sweeps.attempts import IN_A_ROW
+from fgmix.records.status import read_status
 from fgmix.sweeps.design import Sweep, plan
-from fgmix.sweeps.running import run_sweeps
-from fgmix.sweeps.status import read_status
+from fgmix.sweeps.execute import run_sweeps
+from fgmix.sweeps.machine_errors import MAX_IN_A_ROW
 from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 
 ray = pytest.importorskip("ray")
 
-from fgmix.sweeps.launchers.ray import Needs, RayPool, _everywhere, _forwarded, _needs, run_ray  # noqa: E402 (only where ray is installed)
+from fgmix.sweeps.launchers.ray import Needs, RayPool, _check_needs, _make_paths_absolute, _select_variables, run_ray  # noqa: E402 (only where ray is installed)
 
 # Ray's own sockets and processes, which it leaves to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -67,7 +67,7 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     ],
 )
 def test_what_a_node_holds(cpus: int, gpus: float, cores: int, devices: int, slots: int) -> None:
-    assert Needs(cpus, gpus, "auto").slots({"CPU": cores, **({"GPU": devices} if devices else {})}) == slots
+    assert Needs(cpus, gpus, "auto").count_slots({"CPU": cores, **({"GPU": devices} if devices else {})}) == slots
 
 
 def test_caches_and_hub_are_those_of_the_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_caches_and_hub_are_those_of_the_sweep(monkeypatch: pytest.MonkeyPatch, 
         "SHELL": "sh",
     }.items():
         monkeypatch.setenv(name, value)
-    assert _forwarded() == {
+    assert _select_variables() == {
         "FGMIX_CACHE": str(tmp_path / "cache"),
         "FGMIX_DECODED_GB": "3",
         "HF_HUB_OFFLINE": "1",
@@ -95,11 +95,11 @@ def test_paths_hold_wherever_a_task_runs(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     spec = plan(toy_sweep(make_data(tmp_path)))[0].spec
     relative = replace(spec, dataset="scans.npz", data_root="data", weights="w.pt")
-    absolute = _everywhere(relative)
+    absolute = _make_paths_absolute(relative)
     assert (absolute.dataset, absolute.data_root, absolute.weights) == tuple(
         str(tmp_path / name) for name in ("scans.npz", "data", "w.pt")
     )
-    assert _everywhere(replace(spec, dataset="digits")).dataset == "digits"  # a name is no path
+    assert _make_paths_absolute(replace(spec, dataset="digits")).dataset == "digits"  # a name is no path
 
 
 @pytest.fixture
@@ -114,14 +114,14 @@ def four_gpus() -> Iterator[None]:
 @pytest.mark.usefixtures("four_gpus")
 def test_every_process_has_one_device_and_every_device_its_process(tmp_path: Path) -> None:
     runs = plan(toy_sweep(make_data(tmp_path), "erm", "coral"))[:4]
-    pool = RayPool(runs, tmp_path, lambda _: None, _needs(1, None, "auto"))
+    pool = RayPool(runs, tmp_path, lambda _: None, _check_needs(1, None, "auto"))
     pool.needs = replace(pool.needs, device="cpu")  # no computation on a GPU that is made up
-    pool.look_around()
+    pool.update_slots()
     workers = [pool.start(slot.place) for slot in pool.slots]
     for worker, run in zip(workers, runs, strict=True):
-        pool.give(worker, run)
+        pool.send(worker, run)
     assert {outcome.status for outcome in ray.get([worker.answer for worker in workers])} == {"done"}
-    pool.dismiss(workers)
+    pool.stop(workers)
     used = [(session["gpus"], session["pid"]) for session in sessions(tmp_path)]
     assert sorted(gpu for gpu, _ in used) == ["0", "1", "2", "3"]
     assert len({pid for _, pid in used}) == 4
@@ -135,7 +135,7 @@ def test_a_run_that_asks_for_a_gpu_is_never_trained_without(tmp_path: Path) -> N
     result = run_sweeps([sweep], tmp_path / "out", partial(run_ray, gpus=1, cpus=4), progress=False)
     assert (result.done, result.failed, len(result.waiting)) == ((), (), 3)
     assert "Expected a device that torch can use here. Found 'cuda'" in result.stopped_by
-    assert len(list((tmp_path / "out").glob("*/attempts.jsonl"))) == IN_A_ROW
+    assert len(list((tmp_path / "out").glob("*/attempts.jsonl"))) == MAX_IN_A_ROW
     with pytest.raises(UserError, match=r"Expected a node .* with 1 cores and 5 GPUs .* nodes with 4 cores and 4 GPUs"):
         run_sweeps([sweep], tmp_path / "out", partial(run_ray, gpus=5), progress=False)
     with pytest.raises(UserError, match=r"`gpus` should be a fraction of one GPU or a whole number"):

@@ -22,8 +22,8 @@ from fgmix.records.files import write_json
 from fgmix.records.plans import Outcome, read_error, state_of
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, Sweep
+from fgmix.sweeps.execute import run_sweeps
 from fgmix.sweeps.launchers.local import LocalPool
-from fgmix.sweeps.running import run_sweeps
 from sweeps import slurm_here
 from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 
@@ -91,14 +91,14 @@ class Crew(LocalPool):
     def start(self, place: str) -> Any:
         return SimpleNamespace(place=place, process=SimpleNamespace(pid=7))
 
-    def give(self, worker: Any, run: PlannedRun) -> None:
+    def send(self, worker: Any, run: PlannedRun) -> None:
         self.given.append((run.name, worker.place))
 
-    def hear(self, slots: Any) -> Any:
+    def receive(self, slots: Any) -> Any:
         for slot in slots:
             yield slot, Outcome(slot.run.name, self.status)
 
-    def dismiss(self, workers: Any, seconds: float = 0.0) -> None:
+    def stop(self, workers: Any, seconds: float = 0.0) -> None:
         pass
 
 
@@ -125,20 +125,20 @@ def test_a_job_runs_as_many_runs_side_by_side_as_its_gpus_hold(tmp_path: Path, c
     share_of("done a b bad c", tmp_path, "cuda:0 cuda:1")()
     assert crew.given == [("a", "cuda:0"), ("b", "cuda:1"), ("c", "cuda:0")]
     array = _Array([], [tmp_path / "notes.jsonl", tmp_path / "of a job that has not started"], "slurm")
-    noted = array.new_notes()
+    noted = array.read_outcomes()
     assert sorted(outcome.name for outcome in noted if outcome.status == "done") == ["a", "b", "c", "done"]
     assert [outcome for outcome in noted if outcome.status == "failed"] == [Outcome("bad", "failed", "no")]
-    assert array.new_notes() == []
+    assert array.read_outcomes() == []
 
 
 def test_half_a_note_is_read_when_it_is_whole(tmp_path: Path) -> None:
     notes, array = tmp_path / "notes.jsonl", _Array([], [tmp_path / "notes.jsonl"], "slurm")
     line = json.dumps({"name": "a", "status": "done", "error": ""}) + "\n"
     notes.write_text(line + line[:20])
-    assert array.new_notes() == [Outcome("a", "done")]
-    assert array.new_notes() == []
+    assert array.read_outcomes() == [Outcome("a", "done")]
+    assert array.read_outcomes() == []
     notes.write_text(2 * line)
-    assert array.new_notes() == [Outcome("a", "done")]
+    assert array.read_outcomes() == [Outcome("a", "done")]
 
 
 def test_a_job_ends_when_its_machine_fails_two_runs_in_a_row(
@@ -153,11 +153,11 @@ def signalled(share: Share, monkeypatch: pytest.MonkeyPatch) -> list[PlannedRun]
     """The runs that a job is queued again with, if Slurm's signal comes while it waits for its first runs."""
     queued: list[PlannedRun] = []
 
-    def hear(self: Crew, slots: Any) -> Any:  # noqa: ARG001
+    def receive(self: Crew, slots: Any) -> Any:  # noqa: ARG001
         queued.extend(share.checkpoint().function.runs)
         sys.exit()
 
-    monkeypatch.setattr(Crew, "hear", hear)
+    monkeypatch.setattr(Crew, "receive", receive)
     with pytest.raises(SystemExit):
         share()
     assert share.pool is None, "processes cannot be pickled"
@@ -204,11 +204,11 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         asked.shares += shares
         for share in shares:
             for run in share.runs:
-                share._note(Outcome(run.name, "done"))
+                share._write(Outcome(run.name, "done"))
         return [SimpleNamespace(done=lambda: True, cancel=lambda check: None) for _ in shares]  # noqa: ARG005
 
     executor = SimpleNamespace(update_parameters=asked.resources.update)
-    monkeypatch.setattr(slurm, "_executor", lambda *_: executor)
+    monkeypatch.setattr(slurm, "_create_executor", lambda *_: executor)
     monkeypatch.setattr(slurm, "_submit", submit)
     return asked
 

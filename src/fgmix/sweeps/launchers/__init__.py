@@ -2,22 +2,188 @@
 
 A launcher is a function (runs, out, report) → outcomes that executes each run with `execute` and reports its outcome.
 It need not be reliable: `run_sweeps` launches runs that it has lost again.
+
+All launchers assign runs to workers with a `Pool`. A run whose worker dies is assigned to another, up to a number of
+deaths. If the machine fails during a run, the run is queued behind the others, which show whether the machine works,
+and its worker is replaced: a GPU may work for a new one. If this happens to two runs in a row, the place gets no more
+workers; with no place left, the remaining runs wait. An executor of the standard library or of loky does less: it ends
+all workers when one dies, and cannot tell which run killed it.
 """
 
 from __future__ import annotations
 
+import sys
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Generic, TypeVar
 
 from fgmix.errors import UserError
+from fgmix.records.plans import Outcome, failed, is_settled, outcome_of
+from fgmix.sweeps.design import PlannedRun
+from fgmix.sweeps.execute import Report
+from fgmix.sweeps.machine_errors import MachineHealth
 
-NAMES = ("local", "ray", "slurm")
+W = TypeVar("W")  # a launcher's worker
+GRACE = 60.0  # seconds in which a worker that should end writes a checkpoint
 
 
 def require(module: str, extra: str) -> None:
     """Raise an error that says how to install a launcher's library, if it is missing."""
-    found = find_spec(module)
-    if found is None or found.origin is None:  # without an origin it is only a folder of that name
+    library = find_spec(module)
+    if library is None or library.origin is None:  # without an origin it is only a folder of that name
         raise UserError(
             f"Expected the library {module}, which the launcher {extra} runs on. It is not installed. "
             f"Run `pip install 'fgmix[{extra}]'`."
         )
+
+
+@dataclass
+class Slot(Generic[W]):
+    """A place for one worker at a time.
+
+    Args:
+        place: its device or node.
+        health: whether the machine works there, over successive workers.
+        worker: the current one.
+        run: the run it is executing.
+        is_closed: whether it gets no more workers.
+    """
+
+    place: str
+    health: MachineHealth
+    worker: W | None = None
+    run: PlannedRun | None = None
+    is_closed: bool = False
+
+
+class Pool(ABC, Generic[W]):
+    """Workers, the runs that wait for one, and the outcomes of the others.
+
+    Args:
+        runs: what to execute.
+        out: the sweep's folder.
+        report: called after each run.
+        places: one for each worker.
+    """
+
+    max_deaths = 3  # of workers during a run, after which the run counts as failed
+    cause_of_death = "it may have run out of memory"
+
+    def __init__(self, runs: Sequence[PlannedRun], out: Path, report: Report, places: Iterable[str] = ()) -> None:
+        self.out, self.report, self.waiting = out, report, deque(runs)
+        self.slots = [Slot[W](place, MachineHealth(out)) for place in places]
+        self.deaths = Counter[str]()
+        self.outcomes: list[Outcome] = []
+
+    @abstractmethod
+    def start(self, place: str) -> W:
+        """Start a worker."""
+
+    @abstractmethod
+    def send(self, worker: W, run: PlannedRun) -> None:
+        """Let a worker execute a run."""
+
+    @abstractmethod
+    def receive(self, slots: Sequence[Slot[W]]) -> Iterable[tuple[Slot[W], Outcome | None]]:
+        """Wait for workers; return the outcomes of their runs, None for a worker that died."""
+
+    @abstractmethod
+    def stop(self, workers: Sequence[W], seconds: float = 0.0) -> None:
+        """End workers; local ones have `seconds` to write a checkpoint."""
+
+    def is_ready(self, worker: W) -> bool:  # noqa: ARG002
+        """Whether a worker has started."""
+        return True
+
+    def describe(self, place: str) -> str:
+        """Name a place in messages."""
+        return place
+
+    def update_slots(self) -> None:
+        """Add and remove slots, if places can appear and disappear."""
+
+    def run_all(self) -> list[Outcome]:
+        """Execute the runs; return their outcomes in order of completion."""
+        try:
+            while slots := self._assign_runs():
+                for slot, outcome in self.receive(slots):
+                    self._handle(slot, outcome)
+        finally:
+            self.stop_all()
+        return self.outcomes
+
+    def stop_all(self) -> None:
+        """End all workers; local ones write a checkpoint first."""
+        self.stop([slot.worker for slot in self.slots if slot.worker is not None], GRACE)
+
+    def close(self, slot: Slot[W], reason: str) -> None:
+        """Start no more workers in a slot."""
+        slot.is_closed = True
+        if not all(each.is_closed for each in self.slots):
+            print(f"note: A worker on {self.describe(slot.place)} takes no more runs. {reason}", file=sys.stderr)
+
+    def _assign_runs(self) -> list[Slot[W]]:
+        """Give runs to idle workers, first to those without a failure; return the slots to wait for."""
+        self.update_slots()
+        for slot in sorted(self.slots, key=lambda slot: len(slot.health.interrupted)):
+            if slot.is_closed or slot.run is not None:
+                continue
+            idle = sum(each.worker is not None and each.run is None for each in self.slots)
+            if slot.worker is None and idle < len(self.waiting):
+                slot.worker = self.start(slot.place)
+            if slot.worker is not None and self.is_ready(slot.worker):
+                slot.run = self._take_next()
+                if slot.run is not None:
+                    self.send(slot.worker, slot.run)
+        starting = [slot for slot in self.slots if self.waiting and slot.worker is not None and slot.run is None]
+        return [*(slot for slot in self.slots if slot.run is not None), *starting]
+
+    def _take_next(self) -> PlannedRun | None:
+        """Take the next run; those that another sweep or job has settled meanwhile are only reported."""
+        while self.waiting:
+            run = self.waiting.popleft()
+            if not is_settled(self.out / run.name):
+                return run
+            self._add_outcome(outcome_of(self.out / run.name))
+        return None
+
+    def _handle(self, slot: Slot[W], outcome: Outcome | None) -> None:
+        """Report an outcome, queue the run again if it is not settled, and replace a worker that cannot go on."""
+        run, slot.run = slot.run, None
+        assert run is not None, "only a worker with a run has an outcome"
+        if outcome is None:
+            self._stop_worker(slot)
+            self._count_death(run)
+            return
+        slot.health.update(outcome)
+        if outcome.status == "stopped":  # by a signal to this worker only: another one resumes the run
+            self._stop_worker(slot)
+            self.waiting.appendleft(run)
+            return
+        self._add_outcome(outcome)
+        if outcome.status == "waiting":
+            self._stop_worker(slot)
+            self.waiting.append(run)
+            if slot.health.is_broken:
+                self.close(slot, slot.health.reason)
+
+    def _count_death(self, run: PlannedRun) -> None:
+        self.deaths[run.name] += 1
+        if self.deaths[run.name] < self.max_deaths:
+            self.waiting.appendleft(run)
+        else:
+            reason = f"Its worker process died {self.max_deaths} times; {self.cause_of_death}."
+            self._add_outcome(failed(self.out / run.name, reason))
+
+    def _add_outcome(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.report(outcome)
+
+    def _stop_worker(self, slot: Slot[W]) -> None:
+        if slot.worker is not None:
+            self.stop([slot.worker])
+        slot.worker = None

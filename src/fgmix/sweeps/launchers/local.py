@@ -18,9 +18,8 @@ from fgmix.data.prefetch import share_cores
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.plans import Outcome
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import execute
-from fgmix.sweeps.launchers.pool import GRACE, Pool, Slot
-from fgmix.sweeps.running import Report
+from fgmix.sweeps.execute import Report, execute
+from fgmix.sweeps.launchers import GRACE, Pool, Slot
 from fgmix.training.devices import pick_device
 from fgmix.training.signals import stop_on_signal
 
@@ -42,7 +41,7 @@ def run_local(
     devices: Sequence[str] = ("auto",),
     runs_per_gpu: int = 1,
 ) -> list[Outcome]:
-    """Execute runs in worker processes, as described in `Pool`; returns their outcomes in order of completion.
+    """Execute runs in worker processes, as described in `launchers`; return their outcomes in order of completion.
 
     Args:
         runs: what to execute.
@@ -55,29 +54,32 @@ def run_local(
     """
     import torch
 
-    places = places_of(devices, workers, runs_per_gpu)
+    places = assign_devices(devices, workers, runs_per_gpu)
     threads = max(1, torch.get_num_threads() // len(places))
-    return LocalPool(runs, out, report, places, threads).run_to_end()
+    return LocalPool(runs, out, report, places, threads).run_all()
 
 
-def places_of(devices: Sequence[str], workers: int | None = None, runs_per_gpu: int = 1) -> list[str]:
-    """The device of each worker.
+def assign_devices(devices: Sequence[str], workers: int | None = None, runs_per_gpu: int = 1) -> list[str]:
+    """Assign a device to each worker.
 
-    >>> places_of(["cuda:0", "cuda:1"], runs_per_gpu=2)
+    >>> assign_devices(["cuda:0", "cuda:1"], runs_per_gpu=2)
     ['cuda:0', 'cuda:1', 'cuda:0', 'cuda:1']
-    >>> places_of(["cpu"]), places_of(["cpu"], workers=2)
+    >>> assign_devices(["cpu"]), assign_devices(["cpu"], workers=2)
     (['cpu'], ['cpu', 'cpu'])
     """
-    found = _every_gpu() if tuple(devices) == ("auto",) else list(devices)
-    are_gpus = bool(found) and all(name.startswith("cuda") for name in found)
+    import torch
+
+    every_gpu = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    names = every_gpu if tuple(devices) == ("auto",) else list(devices)
+    are_gpus = bool(names) and all(name.startswith("cuda") for name in names)
     if runs_per_gpu > 1 and not are_gpus:
         raise UserError(
-            f"Expected GPUs that hold {runs_per_gpu} runs each. Found {', '.join(found) or 'none'} here. Leave "
+            f"Expected GPUs that hold {runs_per_gpu} runs each. Found {', '.join(names) or 'none'} here. Leave "
             "`runs_per_gpu` out, or set `workers`."
         )
-    found = found or ["auto"]
-    count = workers or (len(found) * runs_per_gpu if are_gpus else 1)
-    return [found[i % len(found)] for i in range(count)]
+    names = names or ["auto"]
+    count = workers or (len(names) * runs_per_gpu if are_gpus else 1)
+    return [names[i % len(names)] for i in range(count)]
 
 
 def check_devices(devices: Sequence[str]) -> None:
@@ -93,12 +95,6 @@ def check_devices(devices: Sequence[str]) -> None:
             pick_device(name)
         elif index and (not index.isdecimal() or int(index) >= gpus):
             raise unknown("device", name, [f"cuda:{i}" for i in range(gpus)])
-
-
-def _every_gpu() -> list[str]:
-    import torch
-
-    return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
 
 
 class LocalPool(Pool[Worker]):
@@ -123,16 +119,16 @@ class LocalPool(Pool[Worker]):
         mine, theirs = context.Pipe()
         arguments = theirs, str(self.out), place, self.threads, len(self.slots)
         process = context.Process(target=_work, args=arguments, daemon=True)
-        with _deaf_to_slurm():
+        with _block_slurm_signal():
             process.start()
         theirs.close()  # so that the end of the process is an end of file here
         return Worker(process, mine)
 
-    def give(self, worker: Worker, run: PlannedRun) -> None:
-        with suppress(BrokenPipeError):  # the worker has died, which `hear` detects
+    def send(self, worker: Worker, run: PlannedRun) -> None:
+        with suppress(BrokenPipeError):  # the worker has died, which `receive` detects
             worker.pipe.send(run)
 
-    def hear(self, slots: Sequence[Slot[Worker]]) -> Iterator[tuple[Slot[Worker], Outcome | None]]:
+    def receive(self, slots: Sequence[Slot[Worker]]) -> Iterator[tuple[Slot[Worker], Outcome | None]]:
         by_pipe = {slot.worker.pipe: slot for slot in slots if slot.worker is not None}
         for pipe in wait(list(by_pipe)):
             assert isinstance(pipe, Connection)
@@ -141,7 +137,7 @@ class LocalPool(Pool[Worker]):
             except (EOFError, ConnectionResetError):  # the process has died, which has released its run's lock
                 yield by_pipe[pipe], None
 
-    def dismiss(self, workers: Sequence[Worker], seconds: float = 0.0) -> None:
+    def stop(self, workers: Sequence[Worker], seconds: float = 0.0) -> None:
         for worker in workers:
             worker.pipe.close()  # ends an idle worker
             if seconds:
@@ -154,8 +150,8 @@ class LocalPool(Pool[Worker]):
 
 
 @contextmanager
-def _deaf_to_slurm() -> Iterator[None]:
-    """Processes started within the block ignore SIGUSR2, which Slurm sends to all processes of a job to kill them."""
+def _block_slurm_signal() -> Iterator[None]:
+    """Block SIGUSR2 for processes started within the block: Slurm sends it to all of a job, and it would kill them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         yield
@@ -164,10 +160,10 @@ def _deaf_to_slurm() -> Iterator[None]:
 
 
 def _work(pipe: Connection, out: str, device: str, threads: int, workers: int) -> None:
-    """The loop of a worker: receive a run, execute it, send the outcome, until the machine fails or it should stop."""
+    """Receive a run, execute it, send the outcome, until the machine fails or this worker should stop."""
     import torch
 
-    device = _see_only(device)
+    device = _hide_other_gpus(device)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
@@ -180,8 +176,8 @@ def _work(pipe: Connection, out: str, device: str, threads: int, workers: int) -
             pipe.send(outcome)
 
 
-def _see_only(device: str) -> str:
-    """Hide the other GPUs from this process, which would use memory of the first; returns the device's new name."""
+def _hide_other_gpus(device: str) -> str:
+    """Hide the other GPUs from this process, which would use memory of the first; return the device's new name."""
     kind, _, index = device.partition(":")
     if kind != "cuda" or not index:
         return device

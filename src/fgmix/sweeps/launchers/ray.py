@@ -1,7 +1,7 @@
 """Runs on Ray actors, one for each slot of a running cluster or of one that is started here.
 
 A slot is the cores and GPUs of a run on a node. Its actor loads torch and the data once and executes one run after
-another, as described in `Pool`. Every node needs fgmix, and the sweep's folder and the data under the same path.
+another, as described in `launchers`. Every node needs fgmix, and the sweep's folder and the data under the same path.
 Nodes may join and leave: new ones get actors, and a run whose node dies resumes on another from its checkpoint.
 """
 
@@ -19,22 +19,22 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from fgmix import logs
 from fgmix.data import names as dataset_names
 from fgmix.data.prefetch import share_cores, usable_cores
 from fgmix.errors import UserError, bad_value
 from fgmix.records.plans import Outcome
 from fgmix.records.schema import RunSpec
-from fgmix.sweeps.attempts import Health
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import execute
-from fgmix.sweeps.launchers.pool import Pool, Slot
-from fgmix.sweeps.running import Report
+from fgmix.sweeps.execute import Report, execute
+from fgmix.sweeps.launchers import Pool, Slot
+from fgmix.sweeps.machine_errors import MachineHealth
 
 MAX_PORT = 65535
 LONGEST = 500  # characters of Ray's own messages
 POLL_SECONDS = 1.0  # between checks of the nodes
-# Variables with the locations of data and weights; see also `_forwarded`.
-PLACES = ("FGMIX_CACHE", "FGMIX_DATA", "HF_HOME", "HF_HUB_CACHE", "TORCH_HOME", "XDG_CACHE_HOME")
+SECRETS = ("TOKEN", "KEY", "PASSWORD")  # ends of names of variables that are not passed on
+PLACES = ("FGMIX_CACHE", "FGMIX_DATA", "HF_HOME", "HF_HUB_CACHE", "TORCH_HOME", "XDG_CACHE_HOME")  # of data and weights
 
 
 def run_ray(
@@ -47,7 +47,7 @@ def run_ray(
     gpus: float | None = None,
     device: str = "auto",
 ) -> list[Outcome]:
-    """Execute runs on Ray actors; returns their outcomes in order of completion.
+    """Execute runs on Ray actors; return their outcomes in order of completion.
 
     Args:
         runs: what to execute.
@@ -58,10 +58,10 @@ def run_ray(
         gpus: GPUs of a run; a fraction lets several runs share one. By default 1 if the cluster has any.
         device: "auto" for the GPU that Ray assigns to a run, if any; or "cpu".
     """
-    started = _connect(address)
+    started = _connect(address, show_notes=any(run.log for run in runs))
     try:
-        pool = RayPool(runs, out, report, _needs(cpus, gpus, device))
-        pool.run_to_end()
+        pool = RayPool(runs, out, report, _check_needs(cpus, gpus, device))
+        pool.run_all()
         if pool.not_started and not pool.outcomes:
             raise UserError(
                 f"Expected workers to start on the Ray cluster. None did: {pool.not_started} Check that fgmix is "
@@ -87,8 +87,8 @@ class Needs:
     gpus: float
     device: str
 
-    def slots(self, resources: dict[str, float]) -> int:
-        """How many runs fit on a node; Ray does not combine fractions of two GPUs."""
+    def count_slots(self, resources: dict[str, float]) -> int:
+        """Count the runs that fit on a node; Ray does not combine fractions of two GPUs."""
         by_cores = int(resources.get("CPU", 0) / self.cpus)
         if not self.gpus:
             return by_cores
@@ -97,15 +97,15 @@ class Needs:
         return min(by_cores, by_gpus)
 
 
-def _needs(cpus: int, gpus: float | None, device: str) -> Needs:
-    """The resources of a run, checked against the cluster: Ray would wait forever for what no node has."""
+def _check_needs(cpus: int, gpus: float | None, device: str) -> Needs:
+    """Check the resources of a run against the cluster: Ray would wait forever for what no node has."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if gpus is None:
         gpus = 1.0 if device != "cpu" and any(node.get("GPU") for node in nodes) else 0.0
     if gpus > 1 and gpus != int(gpus):
         raise bad_value("gpus", "a fraction of one GPU or a whole number", gpus)
     needs = Needs(cpus, gpus, "cuda" if gpus and device == "auto" else device)
-    if not any(needs.slots(node) for node in nodes):
+    if not any(needs.count_slots(node) for node in nodes):
         found = "; ".join(f"{node.get('CPU', 0):g} cores and {node.get('GPU', 0):g} GPUs" for node in nodes)
         raise UserError(
             f"Expected a node of the Ray cluster with {cpus} cores and {gpus:g} GPUs for a run. Found nodes with "
@@ -125,7 +125,7 @@ class Actor:
         self.out, self.device = out, device
 
     def ready(self) -> None:
-        """Returns when the actor has started."""
+        """Answer when the actor has started."""
 
     def execute(self, run: PlannedRun) -> Outcome:
         return execute(run, self.out, self.device)
@@ -150,7 +150,7 @@ class RayPool(Pool[Worker]):
         needs: resources of a run.
     """
 
-    most_deaths = 10  # on preemptible nodes they are rarely caused by the run
+    max_deaths = 10  # on preemptible nodes they are rarely caused by the run
     cause_of_death = "it may have run out of memory, or its nodes died"
 
     def __init__(self, runs: Sequence[PlannedRun], out: Path, report: Report, needs: Needs) -> None:
@@ -159,22 +159,22 @@ class RayPool(Pool[Worker]):
         self.not_started = ""  # why the last actor that failed to start did so
         self.hosts: dict[str, str] = {}
 
-    def look_around(self) -> None:
+    def update_slots(self) -> None:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         alive = {node["NodeID"]: node["Resources"] for node in nodes}
         self.hosts |= {node["NodeID"]: node["NodeManagerHostname"] for node in nodes}
         self.slots = [slot for slot in self.slots if slot.place in alive or slot.worker is not None]
         there = Counter(slot.place for slot in self.slots)
         for node, resources in alive.items():
-            missing = self.needs.slots(resources) - there[node]
-            self.slots += [Slot(node, Health(self.out)) for _ in range(missing)]
+            missing = self.needs.count_slots(resources) - there[node]
+            self.slots += [Slot(node, MachineHealth(self.out)) for _ in range(missing)]
 
     def start(self, place: str) -> Worker:
         actor = ray.remote(Actor).options(
             num_cpus=self.needs.cpus,
             num_gpus=self.needs.gpus,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=place, soft=False),
-            runtime_env={"env_vars": _forwarded()},
+            runtime_env={"env_vars": _select_variables()},
         )
         made = actor.remote(str(self.out.resolve()), self.needs.cpus, self.needs.device)
         return Worker(made, made.ready.remote())
@@ -182,13 +182,13 @@ class RayPool(Pool[Worker]):
     def is_ready(self, worker: Worker) -> bool:
         return worker.is_ready
 
-    def name_of(self, place: str) -> str:
+    def describe(self, place: str) -> str:
         return f"node {self.hosts[place]}"
 
-    def give(self, worker: Worker, run: PlannedRun) -> None:
-        worker.answer = worker.actor.execute.remote(replace(run, spec=_everywhere(run.spec)))
+    def send(self, worker: Worker, run: PlannedRun) -> None:
+        worker.answer = worker.actor.execute.remote(replace(run, spec=_make_paths_absolute(run.spec)))
 
-    def hear(self, slots: Sequence[Slot[Worker]]) -> Iterator[tuple[Slot[Worker], Outcome | None]]:
+    def receive(self, slots: Sequence[Slot[Worker]]) -> Iterator[tuple[Slot[Worker], Outcome | None]]:
         awaited = {slot.worker.answer: (slot, slot.worker) for slot in slots if slot.worker is not None}
         ready, _ = ray.wait(list(awaited), num_returns=1, timeout=POLL_SECONDS)
         for reference in ready:
@@ -207,21 +207,26 @@ class RayPool(Pool[Worker]):
                 yield slot, answer
             worker.is_ready = True
 
-    def dismiss(self, workers: Sequence[Worker], seconds: float = 0.0) -> None:  # noqa: ARG002
+    def stop(self, workers: Sequence[Worker], seconds: float = 0.0) -> None:  # noqa: ARG002
         for worker in workers:
             ray.kill(worker.actor)
 
 
-def _connect(address: str | None) -> bool:
-    """Connect to the cluster, or start one; returns False if this process is already connected."""
+def _connect(address: str | None, *, show_notes: bool) -> bool:
+    """Connect to the cluster, or start one; return False if this process is already connected.
+
+    Args:
+        address: of the cluster, or None to start one.
+        show_notes: print here what the actors print, such as the note that a log has failed.
+    """
     if ray.is_initialized():
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start sends no usage statistics
     try:
         if address and ":" in address:
-            _knock(address)
+            _check_reachable(address)
         # "local": without an address Ray would first try to reach the last cluster, for minutes if that has died.
-        ray.init(address=address or "local", include_dashboard=None if address else False, log_to_driver=False)
+        ray.init(address=address or "local", include_dashboard=None if address else False, log_to_driver=show_notes)
     except OSError as error:
         raise UserError(
             f"Expected a Ray cluster at {address}. It cannot be reached ({error}). Start one with `ray start --head`, "
@@ -230,7 +235,7 @@ def _connect(address: str | None) -> bool:
     return True
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Fail immediately if nothing listens at the address: Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal() or int(port) > MAX_PORT:
@@ -238,21 +243,21 @@ def _knock(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _forwarded() -> dict[str, str]:
-    """Environment variables passed to the actors, since nodes have their own environments with other caches.
+def _select_variables() -> dict[str, str]:
+    """Select environment variables for the actors, since nodes have their own environments with other caches.
 
-    Without tokens, which Ray would show to all users of the cluster; a login stored in HF_HOME is found there.
+    Without secrets, which Ray would show to all users of the cluster: log in on the nodes, or in a shared HF_HOME.
     """
     given = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(("FGMIX_", "HF_")) and not name.endswith("TOKEN")
+        if name.startswith(("FGMIX_", "HF_", *logs.VARIABLES)) and not name.endswith(SECRETS)
     }
     return given | {name: os.path.abspath(os.environ[name]) for name in PLACES if os.environ.get(name)}
 
 
-def _everywhere(spec: RunSpec) -> RunSpec:
-    """The spec with absolute paths: Ray's processes have another working directory."""
+def _make_paths_absolute(spec: RunSpec) -> RunSpec:
+    """Make the paths of a spec absolute: Ray's processes have another working directory."""
     places = {"data_root": spec.data_root, "weights": spec.weights}
     if spec.dataset not in dataset_names():
         places["dataset"] = spec.dataset

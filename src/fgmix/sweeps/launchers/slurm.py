@@ -30,9 +30,9 @@ from fgmix.records.files import make_folder, read_lines
 from fgmix.records.plans import Outcome, failed
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
+from fgmix.sweeps.execute import Report
+from fgmix.sweeps.launchers import GRACE, Slot
 from fgmix.sweeps.launchers.local import LocalPool, Worker
-from fgmix.sweeps.launchers.pool import GRACE, Slot
-from fgmix.sweeps.running import Report
 
 POLL_SECONDS = 10.0  # between checks of the jobs' outcomes and of the queue
 TIME_OUTS = 1000  # how often a job that runs out of time is queued again: it makes progress each time
@@ -65,50 +65,50 @@ class Share:
     Args:
         runs: what to execute, in this order.
         job: the shared settings.
-        notes: file to which the job writes the outcomes.
+        file: to which the job writes the outcomes.
     """
 
-    def __init__(self, runs: Sequence[PlannedRun], job: Job, notes: Path) -> None:
-        self.runs, self.job, self.notes = runs, job, notes
+    def __init__(self, runs: Sequence[PlannedRun], job: Job, file: Path) -> None:
+        self.runs, self.job, self.file = runs, job, file
         self.pool: LocalPool | None = None
 
     def __call__(self) -> None:
         out, places, threads = Path(self.job.out), self.job.places, self.job.threads
-        self.pool = LocalPool(self.runs, out, self._note, places, threads)
-        self.pool.run_to_end()
+        self.pool = LocalPool(self.runs, out, self._write, places, threads)
+        self.pool.run_all()
 
     def checkpoint(self) -> DelayedSubmission:
-        """Called by submitit on Slurm's signal: the workers write checkpoints and end, and the job is queued again."""
+        """Let the workers write checkpoints and queue the job again: submitit calls this on Slurm's signal."""
         if self.pool is not None:
             busy = [slot for slot in self.pool.slots if slot.run is not None]
-            self.pool.end(GRACE)
+            self.pool.stop_all()
             for slot in busy:
-                self._refuse_if_stuck(slot)
+                self._fail_if_stuck(slot)
             self.runs = [*(slot.run for slot in busy if slot.run is not None), *self.pool.waiting]
             self.pool = None  # processes cannot be pickled
         return DelayedSubmission(self)
 
-    def _note(self, outcome: Outcome) -> None:
+    def _write(self, outcome: Outcome) -> None:
         # On a full disk the outcome is lost, but the job continues: the sweep checks the runs' folders at the end.
-        with suppress(OSError), open(self.notes, "a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(json.dumps(asdict(outcome)) + "\n")
+        with suppress(OSError), open(self.file, "a", encoding="utf-8", errors="backslashreplace") as opened:
+            opened.write(json.dumps(asdict(outcome)) + "\n")
 
-    def _refuse_if_stuck(self, slot: Slot[Worker]) -> None:
+    def _fail_if_stuck(self, slot: Slot[Worker]) -> None:
         """Fail a run that finished no step in more than half of the time limit: it would be queued again forever."""
         assert slot.run is not None
         assert slot.worker is not None
         out = Path(self.job.out)
         folders = [out / slot.run.name, *(out / "trunks").glob("*")]
-        noted = [line for folder in folders for line in read_lines(RunFolder(folder).sessions)]
+        sessions = [line for folder in folders for line in read_lines(RunFolder(folder).sessions)]
         worker = (platform.node(), slot.worker.process.pid)
-        own = [line for line in noted if (line.get("host"), line.get("pid")) == worker]
+        own = [line for line in sessions if (line.get("host"), line.get("pid")) == worker]
         last = max(own, key=lambda line: line["started"], default=None)
         if last and last["seconds"] > 60 * self.job.minutes / 2 and last["first_step"] == last["last_step"]:
             reason = (
                 "Expected a time limit in which a run gets from one checkpoint to the next. In a job of "
                 f"{self.job.minutes:g} minutes it ended no step. Raise --slurm timeout_min and add --retry-failed."
             )
-            self._note(failed(out / slot.run.name, reason))
+            self._write(failed(out / slot.run.name, reason))
 
 
 def run_slurm(
@@ -124,7 +124,7 @@ def run_slurm(
     options: Mapping[str, str] | None = None,
     cluster: str = "slurm",
 ) -> list[Outcome]:
-    """Execute runs as a job array; returns the outcomes that the jobs write.
+    """Execute runs as a job array; return the outcomes that the jobs write.
 
     Args:
         runs: what to execute.
@@ -139,19 +139,19 @@ def run_slurm(
         cluster: "slurm", or "local" for submitit's own processes on this machine.
     """
     given = {**DEFAULTS, **(options or {})}
-    minutes = _time_limit(given, runs)
+    minutes = _check_time_limit(given, runs)
     devices = [f"cuda:{i}" for i in range(gpus)] if device == "auto" and gpus else [device] * max(1, gpus)
     places = tuple(devices * runs_per_gpu)
-    executor = _executor(out / "slurm", cluster)
+    executor = _create_executor(out / "slurm", cluster)
     _set_options(executor, cpus * len(places), gpus, given)
     job = Job(str(out.resolve()), places, cpus, minutes)
-    shares = _shares(runs, job, min(jobs, len(runs)), make_folder(out / "slurm").resolve())
-    array = _Array(_submit(executor, shares), [share.notes for share in shares], cluster)
+    shares = _divide(runs, job, min(jobs, len(runs)), make_folder(out / "slurm").resolve())
+    array = _Array(_submit(executor, shares), [share.file for share in shares], cluster)
     outcomes, settled = dict[str, Outcome](), set[str]()
     try:
         while True:
             queued = array.is_queued()  # before reading the outcomes, so that a job's last one is not missed
-            for outcome in array.new_notes():
+            for outcome in array.read_outcomes():
                 if outcome.name not in settled:  # a job also writes outcomes of runs that others have finished
                     report(outcome)
                     outcomes[outcome.name] = outcome
@@ -165,7 +165,7 @@ def run_slurm(
     return list(outcomes.values())
 
 
-def _shares(runs: Sequence[PlannedRun], job: Job, count: int, folder: Path) -> list[Share]:
+def _divide(runs: Sequence[PlannedRun], job: Job, count: int, folder: Path) -> list[Share]:
     array = secrets.token_hex(4)
     return [
         Share(
@@ -180,9 +180,9 @@ def _shares(runs: Sequence[PlannedRun], job: Job, count: int, folder: Path) -> l
 class _Array:
     """The jobs of an array, the files of their outcomes, and how far these have been read."""
 
-    def __init__(self, jobs: Sequence[submitit.Job[None]], notes: Sequence[Path], cluster: str) -> None:
+    def __init__(self, jobs: Sequence[submitit.Job[None]], files: Sequence[Path], cluster: str) -> None:
         self.jobs, self.cluster = jobs, cluster
-        self.read = dict.fromkeys(notes, 0)
+        self.read = dict.fromkeys(files, 0)
 
     def is_queued(self) -> bool:
         """Whether a job waits or runs, by squeue: submitit uses sacct, and many clusters have no accounting."""
@@ -194,9 +194,9 @@ class _Array:
             return "Invalid job id" not in answer.stderr
         return bool(answer.stdout.strip())
 
-    def new_notes(self) -> list[Outcome]:
-        """The outcomes written since the last call: only the new lines of one file per job are read."""
-        found = []
+    def read_outcomes(self) -> list[Outcome]:
+        """Read the outcomes written since the last call: only the new lines of one file per job."""
+        outcomes = []
         for path, start in self.read.items():
             if not path.exists():
                 continue
@@ -204,23 +204,23 @@ class _Array:
                 file.seek(start)
                 whole = file.read().rpartition(b"\n")[0]
             self.read[path] = start + len(whole) + bool(whole)
-            found += [Outcome(**json.loads(line)) for line in whole.splitlines()]
-        return found
+            outcomes += [Outcome(**json.loads(line)) for line in whole.splitlines()]
+        return outcomes
 
     def cancel(self) -> None:
         for job in self.jobs:
             job.cancel(check=False)
 
 
-def _time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) -> float:
-    """The jobs' time limit in minutes, which must allow a run to reach its next checkpoint."""
+def _check_time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) -> float:
+    """Check that the jobs' time limit allows a run to reach its next checkpoint; return it in minutes."""
     if "time" in options:
         raise UserError("Expected the time limit as --slurm timeout_min=MINUTES. Found --slurm time. Change its name.")
-    found = {name: options[name] for name in DEFAULTS}
-    for name, text in found.items():
+    for name in DEFAULTS:
+        text = options[name]
         if not text.isdecimal() or not int(text):
             raise bad_value(f"--slurm {name}", "a positive integer", text)
-    minutes, seconds = int(found["timeout_min"]), int(found["signal_delay_s"])
+    minutes, seconds = int(options["timeout_min"]), int(options["signal_delay_s"])
     segment = max(run.spec.checkpoint_minutes for run in runs)
     if minutes <= segment + seconds / 60:
         raise UserError(
@@ -231,7 +231,7 @@ def _time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) -> float
     return minutes
 
 
-def _executor(folder: Path, cluster: str) -> submitit.AutoExecutor:
+def _create_executor(folder: Path, cluster: str) -> submitit.AutoExecutor:
     try:
         return submitit.AutoExecutor(folder=folder, cluster=cluster, slurm_max_num_timeout=TIME_OUTS)
     except RuntimeError as error:  # no srun on the PATH
@@ -248,17 +248,31 @@ def _submit(executor: submitit.AutoExecutor, shares: Sequence[Share]) -> list[su
     except FailedJobError as error:  # raised at the end of the block, where the array is submitted
         reason = " ".join(str(error).split())  # sbatch's own lines, as one sentence
         raise UserError(
-            f"Expected Slurm to accept the jobs. sbatch failed ({reason}). Check with `sinfo` that its controller is "
-            "up, and check the --slurm options."
+            f"Expected Slurm to accept the jobs. sbatch failed ({reason}). Check the --slurm options; `sinfo` shows "
+            "whether the controller responds."
         ) from error
 
 
 def _set_options(executor: submitit.AutoExecutor, cpus: int, gpus: int, options: Mapping[str, str]) -> None:
     resources: dict[str, Any] = {"name": "fgmix", "cpus_per_task": cpus, **({"gpus_per_node": gpus} if gpus else {})}
     for name, text in options.items():
-        value = int(text) if text.isdecimal() else text
-        resources[name if name in SHARED_NAMES else f"slurm_{name}"] = value
+        resources[name if name in SHARED_NAMES else f"slurm_{name}"] = _parse_option(name, text)
     try:
         executor.update_parameters(**resources)
     except (NameError, ValueError) as error:
         raise UserError(f"Expected options that submitit accepts. {error} Check the --slurm options.") from error
+
+
+def _parse_option(name: str, text: str) -> Any:
+    """Parse the value of a --slurm option as the type that submitit requires.
+
+    >>> _parse_option("setup", "module load cuda"), _parse_option("mem_gb", "32")
+    (['module load cuda'], 32)
+    >>> _parse_option("additional_parameters", "reservation=night,requeue")
+    {'reservation': 'night', 'requeue': True}
+    """
+    if name in ("setup", "teardown", "srun_args"):
+        return [text]
+    if name == "additional_parameters":  # those of sbatch that submitit lacks
+        return {key: value or True for key, _, value in (pair.partition("=") for pair in text.split(","))}
+    return int(text) if text.isdecimal() else text

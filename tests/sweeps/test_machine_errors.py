@@ -15,12 +15,11 @@ import torch
 
 from fgmix.errors import MachineError
 from fgmix.records.plans import Outcome, read_error, state_of
+from fgmix.records.status import read_status
 from fgmix.sweeps import execute as module
-from fgmix.sweeps.attempts import ATTEMPTS, Health, put_off
 from fgmix.sweeps.design import PlannedRun, plan
-from fgmix.sweeps.execute import _dataset, execute
-from fgmix.sweeps.running import run_sweeps
-from fgmix.sweeps.status import read_status
+from fgmix.sweeps.execute import _load_dataset, execute, run_sweeps
+from fgmix.sweeps.machine_errors import MAX_ATTEMPTS, MachineHealth, postpone
 from fgmix.training.loop import _Loop
 from fgmix.training.signals import Stopped
 from sweeps.toys import Here, make_data, records, sessions, toy_sweep
@@ -105,7 +104,7 @@ def test_any_other_error_is_the_runs(data: str, tmp_path: Path, broken: list[Exc
 
 def test_data_that_are_gone_since_the_plan_are_the_machines(data: str, tmp_path: Path) -> None:
     planned = plan(toy_sweep(data))[0]
-    _dataset.cache_clear()
+    _load_dataset.cache_clear()
     Path(data).rename(tmp_path / "unmounted.npz")
     outcome = execute(planned, str(tmp_path), "cpu")
     assert (outcome.status, "Found nothing there" in outcome.error) == ("waiting", True)
@@ -133,30 +132,30 @@ def test_a_failure_that_cannot_be_recorded_waits(
 # What follows from it
 
 
-def outcomes(health: Health, *found: str) -> None:
+def outcomes(health: MachineHealth, *found: str) -> None:
     for each in found:
         name, _, status = each.partition(" ")
         if status == "waiting":
-            put_off(health.out / name, MachineError("The disk is full."), "cpu")
-        health.note(Outcome(name, status, "The disk is full." if status == "waiting" else ""))  # type: ignore[arg-type]
+            postpone(health.out / name, MachineError("The disk is full."), "cpu")
+        health.update(Outcome(name, status, "The disk is full." if status == "waiting" else ""))  # type: ignore[arg-type]
 
 
 def test_two_runs_in_a_row_end_a_worker_and_count_against_no_run(tmp_path: Path) -> None:
-    health = Health(tmp_path)
+    health = MachineHealth(tmp_path)
     outcomes(health, "a waiting")
-    assert not health.is_ill
+    assert not health.is_broken
     outcomes(health, "b failed", "c busy", "d waiting")  # neither needs a machine that works
-    assert health.is_ill
+    assert health.is_broken
     assert health.reason == "The disk is full."
     assert state_of(tmp_path / "a") == "waiting"
 
 
 def test_attempts_on_a_machine_that_is_well_fail_a_run(tmp_path: Path) -> None:
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
         assert state_of(tmp_path / "bad") == "waiting"
-        health = Health(tmp_path)  # of another worker each time
+        health = MachineHealth(tmp_path)  # of another worker each time
         outcomes(health, "bad waiting", f"good{attempt} done")
-        assert not health.unfinished
+        assert not health.interrupted
     assert state_of(tmp_path / "bad") == "failed"
     assert "The disk is full." in read_error(tmp_path / "bad")
     assert "3 times on workers that finished other runs" in read_error(tmp_path / "bad")

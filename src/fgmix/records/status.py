@@ -15,7 +15,6 @@ from fgmix.errors import UserError, as_sentence
 from fgmix.records.files import read_json, read_lines
 from fgmix.records.plans import State, read_error, read_plans, state_of
 from fgmix.records.store import SPEC, RunFolder
-from fgmix.sweeps.attempts import last_attempt
 
 ORDER: tuple[State, ...] = ("done", "diverged", "running", "failed", "waiting")
 FINISHED: tuple[State, ...] = ("done", "diverged")
@@ -67,7 +66,7 @@ class Status:
         return None if each is None else each * self.left / max(1, self.counts["running"])
 
     def lines(self) -> list[str]:
-        """The status as lines of text."""
+        """Write the status as lines of text."""
         text = [", ".join(f"{self.counts[state]} {state}" for state in ORDER)]
         if self.left and self.seconds_a_run is not None and self.seconds_left is not None:
             at_once = max(1, self.counts["running"])
@@ -88,7 +87,7 @@ def read_status(out: Path, before: Status | None = None) -> Status:
         out: the folder of sweeps, of one run of `fgmix train`, or of several such runs.
         before: an earlier status of the same folder.
     """
-    out, names = _wanted(out)
+    out, names = _list_runs(out)
     states: dict[str, State] = {}
     errors: dict[str, str] = {}
     for name in names:
@@ -104,9 +103,9 @@ def read_status(out: Path, before: Status | None = None) -> Status:
     finished = [name for name, state in states.items() if state in FINISHED]
     are_left = len(finished) + len(errors) < len(states)
     known = before.worked if before else {}
-    worked = {name: known[name] if name in known else _worked(out / name) for name in finished if are_left}
-    attempts = {name: last_attempt(out / name) for name, state in states.items() if state == "waiting"}
-    progress = {name: _progress(out / name) for name, state in states.items() if state == "running"}
+    worked = {name: known[name] if name in known else _read_seconds(out / name) for name in finished if are_left}
+    attempts = {name: describe_last_attempt(out / name) for name, state in states.items() if state == "waiting"}
+    progress = {name: _read_progress(out / name) for name, state in states.items() if state == "running"}
     return Status(
         states,
         worked,
@@ -117,23 +116,23 @@ def read_status(out: Path, before: Status | None = None) -> Status:
     )
 
 
-def _wanted(out: Path) -> tuple[Path, list[str]]:
-    """The folder that contains the runs, and their names: of its plans, else of the run it is, or of those in it."""
+def _list_runs(out: Path) -> tuple[Path, list[str]]:
+    """List the runs of the plans, else the run that the folder is, or those in it; return their folder and names."""
     planned = list(dict.fromkeys(name for plan in read_plans(out) for name in plan.runs))
     if planned:
         return out, planned
     spec = RunFolder(out).spec
     if spec.exists():
         return out.resolve().parent, [out.resolve().name]
-    found: list[str] = []
+    names: list[str] = []
     with suppress(OSError), os.scandir(out) as entries:  # strings, not Path objects: there may be 20,000
-        found = sorted(entry.name for entry in entries if entry.is_dir() and _may_be_run(entry.path))
-    if not found:
+        names = sorted(entry.name for entry in entries if entry.is_dir() and _may_be_run(entry.path))
+    if not names:
         raise UserError(
             f"Expected the folder of a sweep or of a run at {out}. Found no plan and no run. Start one with "
             f"`fgmix sweep --out {out}`."
         )
-    return out, found
+    return out, names
 
 
 def _may_be_run(folder: str) -> bool:
@@ -141,8 +140,8 @@ def _may_be_run(folder: str) -> bool:
     return os.path.lexists(f"{folder}/{SPEC}") or not os.access(folder, os.X_OK)
 
 
-def _progress(folder: Path) -> str:
-    """The step of the last evaluation; empty before the first, or while a file is being written."""
+def _read_progress(folder: Path) -> str:
+    """Read the step of the last evaluation; empty before the first, or while a file is being written."""
     run = RunFolder(folder)
     try:
         evaluations, steps = run.evaluations(), read_json(run.spec)["spec"]["steps"]
@@ -151,10 +150,16 @@ def _progress(folder: Path) -> str:
     return f"evaluated at step {evaluations[-1].step} of {steps}" if evaluations else ""
 
 
-def _worked(folder: Path) -> float:
-    """Seconds of all sessions, without incomplete lines, left by a crash; 0 if the file cannot be read."""
+def _read_seconds(folder: Path) -> float:
+    """Add up the seconds of all sessions, without incomplete lines, left by a crash; 0 if the file cannot be read."""
     try:
-        noted = [line.get("seconds") for line in read_lines(RunFolder(folder).sessions)]
+        sessions = [line.get("seconds") for line in read_lines(RunFolder(folder).sessions)]
     except UserError:
         return 0.0
-    return sum(float(seconds) for seconds in noted if isinstance(seconds, int | float) and 0 <= seconds < math.inf)
+    return sum(float(seconds) for seconds in sessions if isinstance(seconds, int | float) and 0 <= seconds < math.inf)
+
+
+def describe_last_attempt(folder: Path) -> str:
+    """Say why and where the machine last failed during a run; empty if it never did."""
+    attempts = [line for line in read_lines(RunFolder(folder).attempts) if "reason" in line]
+    return f"{attempts[-1]['reason']} (attempt {len(attempts)}, on {attempts[-1].get('host')})" if attempts else ""
