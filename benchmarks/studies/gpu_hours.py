@@ -8,7 +8,7 @@ by the number of source domains; variants A to F count as FGMix. Evaluations, an
 
 from __future__ import annotations
 
-from fgmix.data.benchmarks import BENCHMARKS
+from fgmix.records.benchmarks import BENCHMARKS
 from fgmix.results.published import step_milliseconds
 from fgmix.results.selection import Method
 from fgmix.sweeps.design import Sweep

@@ -11,8 +11,8 @@ from typer.main import get_command
 
 from fgmix.algorithms import get, names
 from fgmix.cli import app, domainbed
+from fgmix.records.benchmarks import known_domains
 from fgmix.records.schema import options as options_of_runs
-from fgmix.results.labels import known_domains
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-domainbed.md").read_text()
 # The list in DomainBed's algorithms.py.

@@ -11,14 +11,16 @@ import torch
 
 from data.pictures import make_folder
 from fgmix.data import LoadOptions, load, names, summaries
-from fgmix.data.benchmarks import BENCHMARKS, Benchmark, differences, find_folder
+from fgmix.data.benchmarks import differences, find_folder
 from fgmix.data.folders import scan_folder
+from fgmix.data.layouts import LAYOUTS
 from fgmix.errors import UserError
+from fgmix.records.benchmarks import BENCHMARKS, Benchmark
 
 PACS = BENCHMARKS["PACS"]
 TERRA = BENCHMARKS["TerraIncognita"]
 ALL = list(BENCHMARKS.values())
-FOLDERS = [benchmark for benchmark in ALL if benchmark.layout is None]
+FOLDERS = [benchmark for benchmark in ALL if benchmark.name not in LAYOUTS]
 
 
 def copy_of(benchmark: Benchmark, folder: Path) -> Path:

@@ -19,12 +19,12 @@ from data.http_site import Site, serving
 from data.pictures import make_folder
 from fgmix.data import LoadOptions, load, sources
 from fgmix.data import download as module
-from fgmix.data.benchmarks import BENCHMARKS, Benchmark
 from fgmix.data.download import Downloaded, download
 from fgmix.data.fetch import Retry
 from fgmix.data.sources import SOURCES, Part, find_domains
 from fgmix.data.unpack import BadArchive
 from fgmix.errors import UserError
+from fgmix.records.benchmarks import BENCHMARKS, Benchmark
 from fgmix.records.files import exclusive
 
 PACS, TERRA, DOMAIN_NET = (BENCHMARKS[name] for name in ("PACS", "TerraIncognita", "DomainNet"))

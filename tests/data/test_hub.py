@@ -14,11 +14,11 @@ import pytest
 from data.hub_stand_in import Hub, serving
 from data.pictures import picture
 from fgmix.data import hub
-from fgmix.data.benchmarks import BENCHMARKS
 from fgmix.data.download import download
 from fgmix.data.folders import scan_folder
 from fgmix.data.hub import Row, arrange, fetch_mirror, order_digest
 from fgmix.errors import MachineError, UserError
+from fgmix.records.benchmarks import BENCHMARKS
 
 PACS, OFFICE = BENCHMARKS["PACS"], BENCHMARKS["OfficeHome"]
 GB = 10**9

@@ -11,10 +11,11 @@ import pytest
 from data.pictures import picture
 from fgmix.data import LoadOptions, load
 from fgmix.data import layouts as module
-from fgmix.data.benchmarks import BENCHMARKS, find_images
+from fgmix.data.benchmarks import find_images
 from fgmix.data.catalogue import scan_images
 from fgmix.data.download import download
 from fgmix.errors import MachineError, UserError
+from fgmix.records.benchmarks import BENCHMARKS
 
 LOCATIONS = ("beach", "desert", "dirt", "jungle", "mountain", "snow")
 

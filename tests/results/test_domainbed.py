@@ -10,13 +10,13 @@ from typing import Any, get_args
 import pytest
 
 from fgmix import algorithms
-from fgmix.data.benchmarks import BENCHMARKS
 from fgmix.errors import UserError
+from fgmix.records.benchmarks import BENCHMARKS, known_domains
 from fgmix.records.plans import Plan, write_plan
 from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, to_domainbed
 from fgmix.results.explain import explained
-from fgmix.results.labels import from_domainbed_method, known_domains
+from fgmix.results.labels import from_domainbed_method
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
 from results.made import finished, random_sweep, run

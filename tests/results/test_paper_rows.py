@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fgmix.records.benchmarks import known_domains
 from fgmix.results.formats import latex
-from fgmix.results.labels import known_domains
 from fgmix.results.paper_rows import ABOUT, beside
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table, overall_table

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fgmix import algorithms
+from fgmix.records.benchmarks import known_domains, paper_domain
 from fgmix.records.schema import printed
 from fgmix.results import published
-from fgmix.results.labels import known_domains, paper_domain
 from fgmix.results.selection import Method
 
 DATASETS = ["PACS", "VLCS", "OfficeHome", "TerraIncognita", "DomainNet"]

@@ -15,10 +15,10 @@ from algorithms.toys import linear_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
+from fgmix.records.benchmarks import known_domains
 from fgmix.records.files import read_json
 from fgmix.records.schema import RunSpec
 from fgmix.results.collect import collect
-from fgmix.results.labels import known_domains
 from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
 from fgmix.results.report import report_text
 from fgmix.results.selection import Method

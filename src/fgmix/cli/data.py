@@ -108,7 +108,8 @@ def download(
 
 def _located(images: str, data_root: Path | None) -> Path:
     """The images of a benchmark given by name, or the given path."""
-    from fgmix.data.benchmarks import BENCHMARKS, find_images
+    from fgmix.data.benchmarks import find_images
     from fgmix.data.registry import as_path
+    from fgmix.records.benchmarks import BENCHMARKS
 
     return find_images(BENCHMARKS[images], data_root) if images in BENCHMARKS else as_path(images)

@@ -15,8 +15,8 @@ from typing import Any
 
 from fgmix.cli.options import JoinsLists
 from fgmix.errors import UserError
+from fgmix.records.benchmarks import from_domainbed_dataset, known_domains
 from fgmix.records.schema import flag_of
-from fgmix.results.labels import from_domainbed_dataset, known_domains
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
-from fgmix.data.benchmarks import BENCHMARKS, Benchmark, differences
+from fgmix.data.benchmarks import differences
 from fgmix.data.fetch import Retry, fetch, require_space, sha256_of
 from fgmix.data.files import describe_path
 from fgmix.data.folders import scan_folder
@@ -24,6 +24,7 @@ from fgmix.data.hub import arrange, check_mirror, fetch_mirror
 from fgmix.data.sources import PLAIN, SOURCES, Part, Source
 from fgmix.data.unpack import BadArchive, Limits, unpack
 from fgmix.errors import UserError, bad_value, unknown
+from fgmix.records.benchmarks import BENCHMARKS, Benchmark
 from fgmix.records.files import exclusive, make_folder
 
 GB = 1_000_000_000

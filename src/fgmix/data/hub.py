@@ -21,9 +21,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fgmix.data.benchmarks import Benchmark
 from fgmix.data.folders import list_some
 from fgmix.errors import MachineError, UserError
+from fgmix.records.benchmarks import Benchmark, plain_name
 
 MIRRORS = {"DomainNet": "wltjr1007/DomainNet", "OfficeHome": "flwrlabs/office-home", "PACS": "flwrlabs/pacs"}
 SAFE = re.compile(r"\w[\w .()+-]*")  # safe names of files and classes
@@ -151,14 +151,13 @@ def _are_named(rows: Iterable[Row]) -> bool:
 
 def _domain_of(benchmark: Benchmark, found: str) -> str:
     """The benchmark's spelling of a domain."""
-    plain = {re.sub(r"[\s_-]", "", name).lower(): name for name in benchmark.domains}
-    spelled = re.sub(r"[\s_-]", "", found).lower()
-    if spelled not in plain:
+    spellings = {plain_name(name): name for name in benchmark.domains}
+    if plain_name(found) not in spellings:
         raise UserError(
             f"Expected the domains {', '.join(benchmark.domains)} in the mirror of {benchmark.name}. Found {found!r}. "
             "Pass --url or --archive."
         )
-    return plain[spelled]
+    return spellings[plain_name(found)]
 
 
 def _safe(name: str) -> str:

@@ -25,7 +25,7 @@ from fgmix.data.manifest import REQUIRED
 from fgmix.errors import UserError
 from fgmix.records.files import make_folder, write_bytes
 
-Row = tuple[str, str, str]  # path within the folder, class, domain
+ManifestLine = tuple[str, str, str]  # path within the folder, class, domain
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Layout:
 
     Args:
         marks: files and folders that identify a copy.
-        rows: lists the images of the copy in a folder.
+        lines: lists the images of the copy in a folder.
     """
 
     marks: tuple[str, ...]
-    rows: Callable[[Path], Iterator[Row]]
+    lines: Callable[[Path], Iterator[ManifestLine]]
 
-    def manifest(self, folder: Path, name: str, cache: Path) -> Path:
-        """The manifest of the copy in `folder`, written to the cache.
+    def write_manifest(self, folder: Path, name: str, cache: Path) -> Path:
+        """Write the manifest of the copy in `folder` to the cache; return the file.
 
         Args:
             folder: folder of the copy.
@@ -52,7 +52,7 @@ class Layout:
         text = io.StringIO(newline="")
         writer = csv.writer(text)
         writer.writerow(REQUIRED)
-        writer.writerows((str(folder / path), label, domain) for path, label, domain in self.rows(folder))
+        writer.writerows((str(folder / path), label, domain) for path, label, domain in self.lines(folder))
         data = text.getvalue().encode(errors="surrogateescape")
         place = make_folder(cache / "manifests", option="--cache") / f"{name}-{fingerprint_of([str(folder)])[:8]}.csv"
         if not (place.is_file() and place.read_bytes() == data):
@@ -68,7 +68,7 @@ SHARES = (int(0.97 * PER_FOLDER), int(0.87 * PER_FOLDER))  # images of a breed a
 
 
 def spawrious_one_to_one(usual: Sequence[str], test: Sequence[str], other: str) -> Layout:
-    """O2O: in training each breed is mostly at its usual location, else at `other`; in the test domain, at another one.
+    """Lay out O2O: each breed is mostly at its usual location in training, else at `other`, and elsewhere in the test.
 
     Args:
         usual: usual location of each of `BREEDS` in training.
@@ -76,7 +76,7 @@ def spawrious_one_to_one(usual: Sequence[str], test: Sequence[str], other: str) 
         other: location of the remaining training images of all breeds.
     """
 
-    def rows(folder: Path) -> Iterator[Row]:
+    def lines(folder: Path) -> Iterator[ManifestLine]:
         for half, share in enumerate(SHARES):
             for breed, at, tested_at in zip(BREEDS, usual, test, strict=True):
                 group = f"SC_group_{half + 1}"
@@ -84,18 +84,18 @@ def spawrious_one_to_one(usual: Sequence[str], test: Sequence[str], other: str) 
                 yield from _pictures(folder, half, other, breed, group, PER_FOLDER - share)
                 yield from _pictures(folder, half, tested_at, breed, "Test")
 
-    return Layout(("0", "1"), rows)
+    return Layout(("0", "1"), lines)
 
 
 def spawrious_many_to_many(usual: Sequence[str], test: Sequence[str]) -> Layout:
-    """M2M: two breeds share two locations, swapped between the training groups; in the test domain, two other ones.
+    """Lay out M2M: two breeds share two locations, swapped between the training groups, and two others in the test.
 
     Args:
         usual: the locations of bulldog and dachshund, then those of labrador and corgi.
         test: those in the test domain.
     """
 
-    def rows(folder: Path) -> Iterator[Row]:
+    def lines(folder: Path) -> Iterator[ManifestLine]:
         for i, breed in enumerate(BREEDS):
             exchanged = i ^ 1  # the other of the pair
             yield from _pictures(folder, 0, usual[i], breed, "SC_group_1", PER_FOLDER)
@@ -103,13 +103,13 @@ def spawrious_many_to_many(usual: Sequence[str], test: Sequence[str]) -> Layout:
             for location in (test[i], test[exchanged]):
                 yield from _pictures(folder, 0, location, breed, "Test")
 
-    return Layout(("0",), rows)
+    return Layout(("0",), lines)
 
 
 def _pictures(
     folder: Path, half: int, location: str, breed: str, domain: str, most: int | None = None
-) -> Iterator[Row]:
-    """The first `most` images of a breed at a location, sorted by name; by default all."""
+) -> Iterator[ManifestLine]:
+    """List the first `most` images of a breed at a location, sorted by name; by default all."""
     within = f"{half}/{location}/{breed}"
     try:
         names = sorted(name for name in os.listdir(folder / within) if is_image(name))
@@ -124,8 +124,8 @@ def _pictures(
 # WILDS
 
 
-def camelyon17(folder: Path) -> Iterator[Row]:
-    """Patches of lymph nodes, with or without tumour; domains are the five hospitals."""
+def camelyon17(folder: Path) -> Iterator[ManifestLine]:
+    """List patches of lymph nodes, with or without tumour; domains are the five hospitals."""
     columns = ("patient", "node", "x_coord", "y_coord", "tumor", "center")
     for patient, node, x, y, tumor, center in _cells(folder / "metadata.csv", columns):
         slide = f"patient_{patient}_node_{node}"
@@ -133,8 +133,8 @@ def camelyon17(folder: Path) -> Iterator[Row]:
         yield f"patches/{slide}/patch_{slide}_x_{x}_y_{y}.png", label, f"hospital_{center}"
 
 
-def fmow(folder: Path) -> Iterator[Row]:
-    """Satellite images of 62 land-use classes, without the sequestered ones; domains are regions of the world.
+def fmow(folder: Path) -> Iterator[ManifestLine]:
+    """List satellite images of 62 land-use classes, without the sequestered ones; domains are regions of the world.
 
     The number of an image is that of its line in the metadata, counting sequestered ones.
     """
@@ -146,7 +146,7 @@ def fmow(folder: Path) -> Iterator[Row]:
 
 
 def _cells(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
-    """The named columns of a CSV file, line by line."""
+    """Read the named columns of a CSV file, line by line."""
     try:
         with open_file(path) as file:
             reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""))
@@ -166,5 +166,25 @@ def _cells(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
         ) from error
 
 
-WILDS_CAMELYON = Layout(("metadata.csv", "patches"), camelyon17)
-WILDS_FMOW = Layout(("rgb_metadata.csv", "country_code_mapping.csv", "images"), fmow)
+LAYOUTS: dict[str, Layout] = {
+    "WILDSCamelyon": Layout(("metadata.csv", "patches"), camelyon17),
+    "WILDSFMoW": Layout(("rgb_metadata.csv", "country_code_mapping.csv", "images"), fmow),
+    "SpawriousO2O_easy": spawrious_one_to_one(
+        ("desert", "jungle", "dirt", "snow"), ("dirt", "snow", "desert", "jungle"), other="beach"
+    ),
+    "SpawriousO2O_medium": spawrious_one_to_one(
+        ("mountain", "beach", "dirt", "jungle"), ("jungle", "dirt", "beach", "snow"), other="desert"
+    ),
+    "SpawriousO2O_hard": spawrious_one_to_one(
+        ("jungle", "mountain", "snow", "desert"), ("mountain", "snow", "desert", "jungle"), other="beach"
+    ),
+    "SpawriousM2M_easy": spawrious_many_to_many(
+        ("desert", "mountain", "dirt", "jungle"), ("dirt", "jungle", "mountain", "desert")
+    ),
+    "SpawriousM2M_medium": spawrious_many_to_many(
+        ("beach", "snow", "mountain", "desert"), ("desert", "mountain", "beach", "snow")
+    ),
+    "SpawriousM2M_hard": spawrious_many_to_many(
+        ("dirt", "jungle", "snow", "beach"), ("snow", "beach", "dirt", "jungle")
+    ),
+}

@@ -25,13 +25,14 @@ from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fing
 from fgmix.data.files import open_file
 from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.errors import UserError, bad_value
+from fgmix.records.benchmarks import known_domains
 from fgmix.seeding import numpy_generator
 
 Pixels = npt.NDArray[np.uint8]
 Digits = tuple[Pixels, Indices]  # images and their labels
 
-ANGLES = {name: float(name) for name in ("0", "15", "30", "45", "60", "75")}
-COLOR_FLIPS = {"+90%": 0.1, "+80%": 0.2, "-90%": 0.9}  # P(colour ≠ label), by the domain's name
+ANGLES = {name: float(name) for name in known_domains("rotated_mnist")}
+COLOR_FLIPS = dict(zip(known_domains("colored_mnist"), (0.1, 0.2, 0.9)))  # P(colour ≠ label), by the domain's name
 LABEL_NOISE = 0.25
 LARGEST = 1_000_000_000  # bytes of an idx file: twenty times MNIST's largest
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgmix.data.benchmarks import Benchmark
 from fgmix.data.folders import list_some
 from fgmix.errors import UserError
+from fgmix.records.benchmarks import Benchmark
 
 DEPTH = 4  # levels below the folder `unpacked`, whose first level has one folder per archive, searched for domains
 PLAIN = (".json", ".txt")  # files that are not archives

@@ -19,14 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError
+from fgmix.records.benchmarks import from_domainbed_dataset, known_domains, to_domainbed_dataset
 from fgmix.records.files import make_folder, read_bytes, write_bytes
 from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord, RunSpec, check_record, printed
-from fgmix.results.labels import (
-    from_domainbed_dataset,
-    from_domainbed_method,
-    known_domains,
-    to_domainbed_dataset,
-)
+from fgmix.results.labels import from_domainbed_method
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
 _PARTS = {"in": "train", "out": "holdout"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fgmix.results.labels import method_label, paper_domain, split_origin
+from fgmix.records.benchmarks import paper_domain
+from fgmix.results.labels import method_label, split_origin
 from fgmix.results.published import AVERAGE, accuracies, overall
 from fgmix.results.selection import Method
 from fgmix.results.tables import Entry, Row, Table
