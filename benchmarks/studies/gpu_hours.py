@@ -33,7 +33,7 @@ def cost(sweep: Sweep) -> tuple[int, int, float]:
     for dataset in sweep.datasets:
         domains = len(BENCHMARKS[dataset].domains)
         for algorithm in sweep.algorithms:
-            count = domains * sweep.trials * sweep.hparams * len(sweep.points())
+            count = domains * sweep.trials * sweep.hparams * len(sweep.list_points())
             runs += count
             hours += count * sweep.common["steps"] * seconds_per_step(algorithm) * (domains - 1) / TIMED_SOURCES / 3600
     return runs, runs * sweep.common["steps"], hours

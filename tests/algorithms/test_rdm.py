@@ -12,7 +12,7 @@ from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
 from fgmix.algorithms.rdm import matching_and_variance
 from fgmix.errors import UserError
-from fgmix.sweeps.search import draw
+from fgmix.sweeps.search import sample_hparams
 from reference.twin import Twin, assert_follows
 
 
@@ -53,7 +53,7 @@ def test_steps_are_domainbeds(anneal: int) -> None:
 def test_defaults_of_a_sweep_by_dataset(
     dataset: str, lam: float, anneal: int, variance: float, batch_size: int
 ) -> None:
-    drawn = draw("rdm", dataset, "images", 0, 0)
+    drawn = sample_hparams("rdm", dataset, "images", 0, 0)
     own = {name: drawn["settings"][name] for name in ("lam", "anneal", "variance_weight")}
     assert own == {"lam": lam, "anneal": anneal, "variance_weight": variance}
     assert drawn["batch_size"] == batch_size
@@ -61,7 +61,7 @@ def test_defaults_of_a_sweep_by_dataset(
 
 def test_ranges_of_a_sweep_by_dataset() -> None:
     def ranges(dataset: str, kind: str = "images") -> dict[str, tuple[float, float]]:
-        drawn = [draw("rdm", dataset, kind, h, 0) for h in range(1, 200)]
+        drawn = [sample_hparams("rdm", dataset, kind, h, 0) for h in range(1, 200)]
         values = {name: [d["settings"][name] for d in drawn] for name in ("lam", "anneal", "variance_weight")}
         values["batch_size"] = [d["batch_size"] for d in drawn]
         return {name: (min(each), max(each)) for name, each in values.items()}

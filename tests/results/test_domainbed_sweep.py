@@ -17,7 +17,7 @@ from fgmix.cli import app
 from fgmix.results.collect import collect
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Rule, select
-from fgmix.sweeps.search import draw
+from fgmix.sweeps.search import sample_hparams
 from results.test_domainbed import write_run
 
 COUNTS = Path(__file__).parent / "domainbed_sweep.csv"
@@ -76,6 +76,6 @@ def test_so_is_the_spread_of_the_average(tmp_path: Path, rule: Rule) -> None:
 
 @pytest.mark.parametrize("trial", DRAWN)
 def test_its_draws_are_ours(trial: int) -> None:
-    drawn = draw("erm", "VLCS", "images", 1, trial, "domainbed")
+    drawn = sample_hparams("erm", "VLCS", "images", 1, trial, "domainbed")
     settings = drawn["settings"]
     assert (settings["lr"], settings["weight_decay"], drawn["batch_size"], drawn["dropout"]) == DRAWN[trial]

@@ -24,7 +24,7 @@ from fgmix.results.report import report_text
 from fgmix.results.selection import Method
 from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.execute import run_sweeps
-from fgmix.sweeps.presets import PRESETS, changed, preset
+from fgmix.sweeps.presets import PRESETS, apply_changes, get_preset
 from fgmix.sweeps.step_times import AVERAGED, SWA, _choose_step, measure_cost
 from fgmix.training.averaging import RunningMean
 from fgmix.training.resolve import resolve
@@ -49,7 +49,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("fgmix.sweeps.design.load_dataset", fake)
 
     def of(name: str, scale: str = "paper", **changes: Any) -> list[RunSpec]:
-        sweeps = [changed(sweep, changes) for sweep in preset(name, scale).sweeps]
+        sweeps = [apply_changes(sweep, changes) for sweep in get_preset(name, scale).sweeps]
         return [resolve(run.spec, fake(run.spec)) for sweep in sweeps for run in plan(sweep)]
 
     return of
@@ -76,7 +76,7 @@ def test_overall_is_every_method_on_every_dataset(planned: Any) -> None:
 
 def test_the_papers_numbers_of_steps_trials_and_draws(planned: Any) -> None:
     for name in ("paper-overall", "paper-ablation", "paper-sensitivity"):
-        assert {(s.trials, s.hparams, s.space) for s in preset(name).sweeps} == {(5, 20, "paper")}
+        assert {(s.trials, s.hparams, s.space) for s in get_preset(name).sweeps} == {(5, 20, "paper")}
     mixing = [spec for spec in planned("paper-overall", trials=1, hparams=1) if spec.algorithm == "fgmix"]
     for spec in mixing:
         steps = 15_000 if spec.dataset == "DomainNet" else 5_000
@@ -147,14 +147,14 @@ def test_small_designs_are_the_same_on_digits(planned: Any) -> None:
     assert len(planned("paper-ablation", "small")) == 8 * 4 * 3
     assert len(planned("paper-sensitivity", "small")) == 16 * 4 * 2
     for name in PRESETS:
-        for sweep in preset(name, "small").sweeps:
+        for sweep in get_preset(name, "small").sweeps:
             assert (sweep.datasets, sweep.hparams) == (("digits",), 1)
     assert {(s.steps, s.settings["tau"]) for s in planned("paper-sensitivity", "small")} == {(300, 0.6)}
 
 
 def test_cost_is_of_every_method() -> None:
     for scale in ("paper", "small"):
-        timed = preset("paper-cost", scale).bench["algorithms"]
+        timed = get_preset("paper-cost", scale).bench["algorithms"]
         assert set(timed) <= {*algorithms.names(), *AVERAGED}
         rows = {Method(name.removesuffix(SWA), "swa" if name.endswith(SWA) else "raw") for name in timed}
         assert rows == set(step_milliseconds())
@@ -167,18 +167,18 @@ def test_cost_is_of_every_method() -> None:
 )
 def test_unknown_names(name: str, scale: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        preset(name, scale)
+        get_preset(name, scale)
 
 
 def test_a_users_word_replaces_the_presets() -> None:
     sweep = Sweep(datasets=("a",), algorithms=("erm",), common={"steps": 5}, settings={"lr": 1.0}, grid={"lam": (1.0,)})
-    found = changed(sweep, {"trials": 9, "common": {"bf16": True, "steps": 7}, "grid": {"alpha": (0.1,)}})
+    found = apply_changes(sweep, {"trials": 9, "common": {"bf16": True, "steps": 7}, "grid": {"alpha": (0.1,)}})
     assert (found.trials, found.common, found.settings) == (9, {"steps": 7, "bf16": True}, {"lr": 1.0})
     assert found.grid == {"lam": (1.0,), "alpha": (0.1,)}
 
 
 def test_a_sensitivity_sweep_becomes_the_papers_table(tmp_path: Path) -> None:
-    (sweep,) = preset("paper-sensitivity", "small").sweeps
+    (sweep,) = get_preset("paper-sensitivity", "small").sweeps
     tiny = replace(sweep, datasets=(make_data(tmp_path),), test_domains=("us",), trials=1, common=QUICK)
     run_sweeps([tiny], tmp_path / "out", Here(), progress=False)
     text = report_text(collect(tmp_path / "out"), published=True)
@@ -239,4 +239,4 @@ def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain(planne
 
 def test_a_scale_that_a_preset_does_not_have_is_named() -> None:
     with pytest.raises(UserError, match="Unknown scale of paper-cost 'cpu'"):
-        preset("paper-cost", "cpu")
+        get_preset("paper-cost", "cpu")

@@ -12,7 +12,7 @@ import pytest
 from fgmix import algorithms
 from fgmix.algorithms._config import Distribution
 from fgmix.errors import UserError
-from fgmix.sweeps.search import Draw, Space, draw, search_space
+from fgmix.sweeps.search import HparamSample, Space, sample_hparams, search_space
 
 Sample = Callable[[np.random.RandomState], object]
 
@@ -159,7 +159,7 @@ def domainbeds(method: str) -> dict[str, tuple[object, Sample]]:
     return {name: each for name, each in EVERY.items() if name not in {RENAMED.get(n) for n in row}} | row
 
 
-def in_their_names(method: str, drawn: Draw) -> dict[str, object]:
+def in_their_names(method: str, drawn: HparamSample) -> dict[str, object]:
     space = search_space(method, "PACS", "images")
     values = {**drawn["settings"], "batch_size": drawn["batch_size"], "dropout": drawn["dropout"]}
     return {space[field].seed_name: value for field, value in values.items()}
@@ -169,7 +169,7 @@ def in_their_names(method: str, drawn: Draw) -> dict[str, object]:
 def test_draws_are_domainbeds(method: str) -> None:
     for h, t in [(1, 0), (2, 0), (7, 2), (19, 1)]:
         expected = {name: by_hand(name, sample, h, t) for name, (_, sample) in domainbeds(method).items()}
-        assert in_their_names(method, draw(method, "PACS", "images", h, t)) == expected
+        assert in_their_names(method, sample_hparams(method, "PACS", "images", h, t)) == expected
 
 
 @pytest.mark.parametrize("method", SHARED)
@@ -199,7 +199,7 @@ def test_draw_zero_is_domainbeds_defaults(method: str) -> None:
     expected = {name: default for name, (default, _) in domainbeds(method).items()}
     expected |= OUR_DEFAULTS.get(algorithms.get(method).domainbed_name or "", {})
     for trial in (0, 4):
-        assert in_their_names(method, draw(method, "OfficeHome", "images", 0, trial)) == expected
+        assert in_their_names(method, sample_hparams(method, "OfficeHome", "images", 0, trial)) == expected
 
 
 def test_a_method_that_declares_domainbeds_name_is_compared_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,13 +210,13 @@ def test_a_method_that_declares_domainbeds_name_is_compared_or_named(monkeypatch
 
 
 def test_small_images_have_their_own_space() -> None:
-    assert draw("erm", "rotated_mnist", "small_images", 0, 0) == {
+    assert sample_hparams("erm", "rotated_mnist", "small_images", 0, 0) == {
         "settings": {"lr": 1e-3, "weight_decay": 0.0},
         "batch_size": 64,
         "dropout": 0.0,
     }
     for h in (1, 2, 3):
-        assert draw("erm", "rotated_mnist", "small_images", h, 1) == {
+        assert sample_hparams("erm", "rotated_mnist", "small_images", h, 1) == {
             "settings": {"lr": by_hand("lr", lambda r: 10 ** r.uniform(-4.5, -2.5), h, 1), "weight_decay": 0.0},
             "batch_size": by_hand("batch_size", lambda r: int(2 ** r.uniform(3, 9)), h, 1),
             "dropout": 0.0,
@@ -224,13 +224,13 @@ def test_small_images_have_their_own_space() -> None:
 
 
 def test_domainnet_has_smaller_batches() -> None:
-    sizes = [draw("erm", "DomainNet", "images", h, 0)["batch_size"] for h in range(1, 30)]
+    sizes = [sample_hparams("erm", "DomainNet", "images", h, 0)["batch_size"] for h in range(1, 30)]
     assert sizes == [by_hand("batch_size", lambda r: int(2 ** r.uniform(3, 5)), h, 0) for h in range(1, 30)]
     assert max(sizes) < 32
 
 
 def test_the_papers_space() -> None:
-    drawn = [draw("fgmix", "PACS", "images", h, 0, "paper") for h in range(60)]
+    drawn = [sample_hparams("fgmix", "PACS", "images", h, 0, "paper") for h in range(60)]
     assert {d["settings"]["lr"] for d in drawn} == {1e-5, 3e-5, 5e-5}
     assert {d["settings"]["weight_decay"] for d in drawn} == {0.0, 1e-4, 1e-6}  # 0 in draw 0 alone
     assert {d["settings"]["lam"] for d in drawn} == {1.0, 3.0, 5.0, 8.0}
@@ -248,14 +248,14 @@ def test_the_papers_space() -> None:
 )
 def test_methods_that_domainbed_lacks_search_their_settings_as_in_the_paper(method: str, own: set[str]) -> None:
     for h in range(4):
-        shared = draw("erm", "PACS", "images", h, 1)
-        theirs, ours = (draw(method, "PACS", "images", h, 1, space) for space in ("paper", "domainbed"))
+        shared = sample_hparams("erm", "PACS", "images", h, 1)
+        theirs, ours = (sample_hparams(method, "PACS", "images", h, 1, space) for space in ("paper", "domainbed"))
         assert ours["settings"] == {**shared["settings"], **{name: theirs["settings"][name] for name in own}}
         assert (ours["batch_size"], ours["dropout"]) == (shared["batch_size"], shared["dropout"])
 
 
 def test_the_papers_rates_scale_with_the_default() -> None:
-    rates = {draw("erm", "digits", "small_images", h, 0, "paper")["settings"]["lr"] for h in range(30)}
+    rates = {sample_hparams("erm", "digits", "small_images", h, 0, "paper")["settings"]["lr"] for h in range(30)}
     assert rates == {2e-4, 6e-4, 1e-3}
 
 
@@ -264,14 +264,14 @@ def test_the_papers_rates_scale_with_the_default() -> None:
 def test_every_algorithm_accepts_its_draws_as_plain_values(space: Space, kind: str) -> None:
     for name in algorithms.names():
         for h in (0, 1):  # the defaults and a sample: types do not depend on which
-            drawn = draw(name, "any", kind, h, 0, space)
+            drawn = sample_hparams(name, "any", kind, h, 0, space)
             algorithms.get(name).Config.of(**drawn["settings"])
             values = [*drawn["settings"].values(), drawn["batch_size"], drawn["dropout"]]
             assert {type(value) for value in values} <= {int, float, bool, str, type(None)}
 
 
 def test_one_more_hyperparameter_shifts_no_other() -> None:
-    plain, richer = (draw(name, "PACS", "images", 5, 2) for name in ("erm", "fishr"))
+    plain, richer = (sample_hparams(name, "PACS", "images", 5, 2) for name in ("erm", "fishr"))
     assert richer["settings"].items() >= plain["settings"].items()
     assert (richer["batch_size"], richer["dropout"]) == (plain["batch_size"], plain["dropout"])
 
@@ -286,12 +286,16 @@ def test_unknown_names_are_named() -> None:
 @pytest.mark.parametrize("backbone", ["vit_base_patch16_clip_224.openai", "vit_small_patch14_dinov2"])
 def test_vision_transformers_are_searched_a_decade_lower(backbone: str) -> None:
     """With the same draws: only the range is another."""
-    assert draw("erm", "PACS", "images", 0, 0, backbone=backbone)["settings"]["lr"] == 5e-6
+    assert sample_hparams("erm", "PACS", "images", 0, 0, backbone=backbone)["settings"]["lr"] == 5e-6
     for h in range(1, 20):
-        slow, usual = (draw("coral", "PACS", "images", h, 1, backbone=name) for name in (backbone, "resnet50"))
+        slow, usual = (
+            sample_hparams("coral", "PACS", "images", h, 1, backbone=name) for name in (backbone, "resnet50")
+        )
         assert slow["settings"]["lr"] == pytest.approx(usual["settings"]["lr"] / 10)
         assert {**slow["settings"], "lr": 0} == {**usual["settings"], "lr": 0}
-    assert {draw("erm", "PACS", "images", h, 0, "paper", backbone)["settings"]["lr"] for h in range(1, 30)} == {
+    assert {
+        sample_hparams("erm", "PACS", "images", h, 0, "paper", backbone)["settings"]["lr"] for h in range(1, 30)
+    } == {
         1e-6,
         3e-6,
         5e-6,
@@ -303,12 +307,14 @@ def test_learning_rates_that_a_method_has_of_its_own_are_a_tenth_for_transformer
     algorithm: str, default: float
 ) -> None:
     vit = "vit_base_patch16_224"
-    assert draw(algorithm, "PACS", "images", 0, 0, backbone=vit)["settings"]["lr"] == default
+    assert sample_hparams(algorithm, "PACS", "images", 0, 0, backbone=vit)["settings"]["lr"] == default
     for h in range(1, 10):
-        slow, usual = (draw(algorithm, "PACS", "images", h, 1, backbone=name) for name in (vit, "resnet50"))
+        slow, usual = (sample_hparams(algorithm, "PACS", "images", h, 1, backbone=name) for name in (vit, "resnet50"))
         assert slow["settings"]["lr"] == pytest.approx(usual["settings"]["lr"] / 10)
         assert {**slow["settings"], "lr": 0} == {**usual["settings"], "lr": 0}
 
 
 def test_only_images_slow_transformers_down() -> None:
-    assert draw("erm", "digits", "small_images", 0, 0, backbone="vit_tiny_patch16_224")["settings"]["lr"] == 1e-3
+    assert (
+        sample_hparams("erm", "digits", "small_images", 0, 0, backbone="vit_tiny_patch16_224")["settings"]["lr"] == 1e-3
+    )

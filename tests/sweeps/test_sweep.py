@@ -21,7 +21,7 @@ from fgmix.records.store import RunBusy
 from fgmix.results.collect import collect
 from fgmix.sweeps.design import Sweep, plan, plan_all
 from fgmix.sweeps.execute import execute, run_sweeps
-from fgmix.sweeps.presets import preset
+from fgmix.sweeps.presets import get_preset
 from fgmix.training.resolve import resolve
 from fgmix.training.trunk import shared_trunks, trunk_of
 from records.test_protocols import images
@@ -89,7 +89,7 @@ def test_a_frozen_backbone_is_searched_as_features_are(tmp_path: Path, monkeypat
     (tmp_path / "weights.pt").write_bytes(b"w")
     frozen = {"frozen": True, "backbone": "small_cnn", "weights": str(tmp_path / "weights.pt")}
     sweep = Sweep(datasets=("PACS",), algorithms=("erm",), trials=1, hparams=4, space="paper", common=frozen)
-    rates = [resolve(spec, data).settings["lr"] for spec, data in sweep.runs()]
+    rates = [resolve(spec, data).settings["lr"] for spec, data in sweep.generate_specs()]
     alone = resolve(RunSpec(dataset="PACS", algorithm="erm", test_domains="2", **frozen), images())
     assert rates[0] == alone.settings["lr"] == 1e-3
     assert set(rates) <= {2e-4, 6e-4, 1e-3}
@@ -400,12 +400,12 @@ def test_a_sweep_that_is_done_keeps_the_trunks_of_others(data: str, tmp_path: Pa
 @pytest.mark.parametrize(("preset_name", "runs"), [("paper-ablation", 8), ("paper-sensitivity", 16)])
 def test_the_papers_designs_cost_at_most_half(preset_name: str, runs: int) -> None:
     """By steps, for one trial and test domain; ERM stands beside the seven variants."""
-    sweep = preset(preset_name).sweeps[0]
+    sweep = get_preset(preset_name).sweeps[0]
     algorithms = ("erm", *sweep.algorithms) if preset_name == "paper-ablation" else sweep.algorithms
     specs = [
         resolve(RunSpec(dataset="", algorithm=name, test_domains="2", steps=5000, settings=point), toy_data())
         for name in algorithms
-        for point in sweep.points()
+        for point in sweep.list_points()
     ]
     assert len(specs) == runs
     trunks = shared_trunks(specs)

@@ -84,7 +84,7 @@ def wanted_sweeps(wanted: Wanted, set_: list[str], grid: list[str], with_: list[
     if twice := sorted(pairs_of(set_).keys() & pairs_of(grid, "--grid").keys()):
         raise UserError(f"Expected {twice[0]} in --set or in --grid. Found it in both. Remove one of them.")
     said = {name: value for name, value in changes.items() if value is not None}
-    return presets.Preset(base.about, tuple(presets.changed(sweep, said) for sweep in base.sweeps), base.bench)
+    return presets.Preset(base.about, tuple(presets.apply_changes(sweep, said) for sweep in base.sweeps), base.bench)
 
 
 def _base(wanted: Wanted) -> Preset:
@@ -96,7 +96,7 @@ def _base(wanted: Wanted) -> Preset:
     if wanted.preset:
         if wanted.datasets or chosen:
             raise UserError("Expected --preset, or --datasets and --algorithms. Found both; a preset names its own.")
-        return presets.preset(wanted.preset, wanted.scale or "paper")
+        return presets.get_preset(wanted.preset, wanted.scale or "paper")
     if not wanted.datasets or not chosen:
         missing = " and ".join(["--datasets"] * (not wanted.datasets) + ["--algorithms"] * (not chosen))
         raise UserError(f"Expected --datasets and --algorithms, or a --preset. Found no {missing}.")

@@ -12,17 +12,18 @@ from itertools import combinations, product
 from math import prod
 from typing import Any
 
+from fgmix.algorithms import get
 from fgmix.data import DomainDataset, depends_on_trial
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.schema import RunSpec
 from fgmix.seeding import seed_hash
-from fgmix.sweeps.search import Space, draw
+from fgmix.sweeps.search import Space, sample_hparams
 from fgmix.training.prepare import load_dataset
 from fgmix.training.resolve import notes_of, resolve
 from fgmix.training.trunk import shared_trunks
 
-Point = dict[str, Any]  # one combination of a grid's settings
-MOST_RUNS = 1_000_000  # of a sweep: each is planned before the first is trained
+Setting = bool | int | float | str | None
+MAX_RUNS = 1_000_000  # of a sweep: each is planned before the first is trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +52,8 @@ class Sweep:
     hparams: int = 20
     space: Space = "domainbed"
     common: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    grid: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    settings: dict[str, Setting] = field(default_factory=dict)
+    grid: dict[str, tuple[Setting, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("trials", "hparams"):
@@ -62,37 +63,36 @@ class Sweep:
             raise UserError("Expected a dataset and an algorithm to sweep over. Found none. Name at least one of each.")
         sizes = map(len, (self.datasets, self.algorithms, *self.grid.values()))
         least = self.trials * self.hparams * prod(sizes)  # with one test domain
-        if least > MOST_RUNS:
-            raise UserError(
-                f"Expected a sweep of {MOST_RUNS:,} runs at most. Found {least:,} or more. Make it smaller."
-            )
+        if least > MAX_RUNS:
+            raise UserError(f"Expected a sweep of {MAX_RUNS:,} runs at most. Found {least:,} or more. Make it smaller.")
 
-    def runs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
-        """Every run with its dataset, trial by trial, so that an interrupted sweep has complete trials."""
+    def generate_specs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
+        """Generate every run with its dataset, trial by trial, so that an interrupted sweep has complete trials."""
         seen: set[str] = set()
         for dataset in self.datasets:
             for trial_seed in range(self.trials):
                 if trial_seed == 0 or depends_on_trial(dataset):
                     data = self._load(dataset, trial_seed)
                 seen |= set(data.domain_names)
-                for hparams_seed, held_out, algorithm, point in product(
-                    range(self.hparams), self._held_out(data), self.algorithms, self.points()
+                for hparams_seed, test_domains, algorithm, point in product(
+                    range(self.hparams), self._list_test_domains(data), self.algorithms, self.list_points()
                 ):
-                    yield self._run(dataset, data, algorithm, held_out, hparams_seed, trial_seed, point), data
+                    spec = self._build_spec(data, algorithm, test_domains, hparams_seed, trial_seed, point)
+                    yield replace(spec, dataset=dataset, **self.common), data
         for name in self.test_domains or ():
             if name not in seen:
                 raise unknown("test domain", name, seen)
 
-    def points(self) -> list[Point]:
-        """Every combination of the grid's values; without a grid, a single empty one."""
+    def list_points(self) -> list[dict[str, Setting]]:
+        """List every combination of the grid's values; without a grid, a single empty one."""
         return [dict(zip(self.grid, values)) for values in product(*self.grid.values())]
 
     def _load(self, dataset: str, trial_seed: int) -> DomainDataset:
-        """The dataset of a trial; notes and progress are shown for the first trial only."""
+        """Load the dataset of a trial; notes and progress are shown for the first trial only."""
         nothing_held_out = RunSpec(dataset=dataset, algorithm=self.algorithms[0], trial_seed=trial_seed, **self.common)
         return load_dataset(nothing_held_out, progress=trial_seed == 0)
 
-    def _held_out(self, data: DomainDataset) -> list[tuple[str, ...]]:
+    def _list_test_domains(self, data: DomainDataset) -> list[tuple[str, ...]]:
         chosen = [name for name in data.domain_names if self.test_domains is None or name in self.test_domains]
         if not chosen:
             raise UserError(
@@ -103,38 +103,34 @@ class Sweep:
         pairs = [pair for pair in combinations(data.domain_names, 2) if set(pair) & set(chosen)]
         return [*singles, *pairs] if self.pairs else [*singles]
 
-    def _run(
+    def _build_spec(
         self,
-        dataset: str,
         data: DomainDataset,
         algorithm: str,
-        held_out: tuple[str, ...],
+        test_domains: tuple[str, ...],
         hparams_seed: int,
         trial_seed: int,
-        point: Point,
+        point: dict[str, Setting],
     ) -> RunSpec:
-        from fgmix.algorithms import get
-
         # With a frozen backbone, the network for features is trained, whatever the backbone.
         frozen = self.common.get("frozen")
         kind, backbone = ("features", None) if frozen else (data.kind, self.common.get("backbone"))
-        drawn = draw(algorithm, data.name, kind, hparams_seed, trial_seed, self.space, backbone)
-        known = get(algorithm).Config.names()
-        fixed = {name: value for name, value in {**self.settings, **point}.items() if name in known}
-        spec = RunSpec(
-            dataset=dataset,
+        sample = sample_hparams(algorithm, data.name, kind, hparams_seed, trial_seed, self.space, backbone)
+        accepted = get(algorithm).Config.names()
+        fixed = {name: value for name, value in {**self.settings, **point}.items() if name in accepted}
+        return RunSpec(
+            dataset=data.name,
             algorithm=algorithm,
-            test_domains=held_out,
-            settings={**drawn["settings"], **fixed},
-            batch_size=drawn["batch_size"],
-            dropout=drawn["dropout"],
+            test_domains=test_domains,
+            settings={**sample["settings"], **fixed},
+            batch_size=sample["batch_size"],
+            dropout=sample["dropout"],
             trial_seed=trial_seed,
             hparams_seed=hparams_seed,
             keep="best",  # all weights of twenty thousand runs would be terabytes
-            # Independent of the algorithm: methods are compared with the same initial weights and batches.
-            seed=seed_hash(data.name, held_out, hparams_seed, trial_seed),
+            # Independent of the algorithm: algorithms are compared with the same initial weights and batches.
+            seed=seed_hash(data.name, test_domains, hparams_seed, trial_seed),
         )
-        return replace(spec, **self.common)
 
 
 @dataclass(frozen=True)
@@ -157,15 +153,17 @@ class PlannedRun:
 
 
 def plan(sweep: Sweep) -> list[PlannedRun]:
-    """All runs of a sweep, each once."""
+    """Plan all runs of a sweep, each once."""
     return plan_all([sweep])[0]
 
 
 def plan_all(sweeps: Sequence[Sweep]) -> list[list[PlannedRun]]:
-    """The runs of each sweep; trunks are shared by the runs of all of them."""
-    wanted = [{(run := resolve(spec, data)).name: (spec, run) for spec, data in sweep.runs()} for sweep in sweeps]
-    trunks = shared_trunks({name: run for runs in wanted for name, (_, run) in runs.items()}.values())
+    """Plan the runs of each sweep; trunks are shared by the runs of all of them."""
+    plans = [
+        {(run := resolve(spec, data)).name: (spec, run) for spec, data in sweep.generate_specs()} for sweep in sweeps
+    ]
+    trunks = shared_trunks({name: run for runs in plans for name, (_, run) in runs.items()}.values())
     return [
         [PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, run))) for name, (spec, run) in runs.items()]
-        for runs in wanted
+        for runs in plans
     ]

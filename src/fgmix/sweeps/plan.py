@@ -55,7 +55,11 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
         workers: number of processes that share torch's threads: the calibration uses the threads of one.
     """
     pick_device(device)  # an unknown name is the user's mistake, not an algorithm that cannot run
-    planned = {(run := resolve(spec, data)).name: (run, spec, data) for sweep in sweeps for spec, data in sweep.runs()}
+    planned = {
+        (run := resolve(spec, data)).name: (run, spec, data)
+        for sweep in sweeps
+        for spec, data in sweep.generate_specs()
+    }
     trunks = shared_trunks(run for run, _, _ in planned.values())
     trained: set[tuple[str, int]] = set()  # trunks that an earlier run trains
     calibrations: dict[tuple[str, str], Calibration | UserError] = {}

@@ -17,27 +17,14 @@ from fgmix.errors import unknown
 from fgmix.sweeps.design import Sweep
 
 Scale = Literal["paper", "small", "cpu"]
-METHODS = (
-    "erm",
-    "mixup",
-    "manifold_mixup",
-    "mixstyle",
-    "metamixup",
-    "pcgrad",
-    "andmask",
-    "fish",
-    "fishr",
-    "l2a_ot",
-    "cnsn",
-    "ddg",
-    "selfreg",
-    "sagnet",
-    "coral",
-    "fgmix",
+ALGORITHMS = (
+    *("erm", "mixup", "manifold_mixup", "mixstyle", "metamixup", "pcgrad", "andmask", "fish", "fishr"),
+    *("l2a_ot", "cnsn", "ddg", "selfreg", "sagnet", "coral", "fgmix"),
 )
 AVERAGED = ("erm + swa", "selfreg + swa", "coral + swa", "fgmix + swa")  # methods that the paper times with SWA
-TIMED = (*METHODS, *AVERAGED)
+TIMED = (*ALGORITHMS, *AVERAGED)
 VARIANTS = (*(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
+FOUR = ("PACS", "VLCS", "OfficeHome", "TerraIncognita")
 GRID = {"lam": (1.0, 3.0, 5.0, 8.0), "alpha": (0.01, 0.03, 0.1, 0.3)}
 
 # The paper's protocol is DomainBed's published one with the paper's numbers of steps T, of which τ is a fraction.
@@ -65,31 +52,29 @@ class Preset:
     bench: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _paper(datasets: tuple[str, ...], algorithms: tuple[str, ...], **fields: Any) -> Sweep:
+def _build_paper(datasets: tuple[str, ...], algorithms: tuple[str, ...], **fields: Any) -> Sweep:
     shared: dict[str, Any] = {"trials": 5, "hparams": 20, "space": "paper", "common": _DOMAINBED}
     return Sweep(datasets=datasets, algorithms=algorithms, **{**shared, **fields})
 
 
-def _small(algorithms: tuple[str, ...], trials: int, **fields: Any) -> Sweep:
+def _build_small(algorithms: tuple[str, ...], trials: int, **fields: Any) -> Sweep:
     return Sweep(datasets=("digits",), algorithms=algorithms, trials=trials, hparams=1, space="paper", **fields)
 
 
-def _five(algorithms: tuple[str, ...], domainnet: Mapping[str, Any] | None = None, **fields: Any) -> tuple[Sweep, ...]:
-    """All five datasets; DomainNet has its own number of steps, and the options in `domainnet`."""
+def _build_five(
+    algorithms: tuple[str, ...], domainnet: Mapping[str, Any] | None = None, **fields: Any
+) -> tuple[Sweep, ...]:
+    """Build the sweeps on all five datasets; DomainNet has its own number of steps, and the options in `domainnet`."""
     longer = {**_DOMAINNET, **(domainnet or {})}
-    return _paper(_FOUR, algorithms, **fields), _paper(("DomainNet",), algorithms, **{"common": longer, **fields})
+    return _build_paper(FOUR, algorithms, **fields), _build_paper(
+        ("DomainNet",), algorithms, **{"common": longer, **fields}
+    )
 
 
 # The replication on two cores (docs/replication.md explains each number). Settings that test why the policy has an
 # effect or not are separate arms.
-_CPU = {
-    "backbone": "tf_efficientnet_lite0.package",
-    "pretrained": True,
-    "image_size": 64,
-    "steps": 800,
-    "eval_every": 50,
-    "batch_size": 32,
-}
+_NETWORK = {"backbone": "tf_efficientnet_lite0.package", "pretrained": True, "image_size": 64}
+_CPU = {**_NETWORK, "steps": 800, "eval_every": 50, "batch_size": 32}
 CPU_RATE = 5e-4  # chosen by validation, as docs/replication.md says
 ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "λ = 3": ("fgmix_a", {"lam": 3.0}),
@@ -99,47 +84,45 @@ ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def _replication(algorithm: str | tuple[str, ...], arm: str = "", **settings: Any) -> Sweep:
-    algorithms = (algorithm,) if isinstance(algorithm, str) else algorithm
+def _build_replication(algorithms: tuple[str, ...], arm: str = "", **settings: Any) -> Sweep:
     common, fixed = {**_CPU, "arm": arm}, {"lr": CPU_RATE, **settings}
     return Sweep(datasets=("PACS",), algorithms=algorithms, trials=3, hparams=1, common=common, settings=fixed)
 
 
-_FOUR = ("PACS", "VLCS", "OfficeHome", "TerraIncognita")
-_AS_THEY_ARE = tuple(name for name in METHODS if name not in ("metamixup", "l2a_ot", "ddg", "fgmix"))
+_AS_THEY_ARE = tuple(name for name in ALGORITHMS if name not in ("metamixup", "l2a_ot", "ddg", "fgmix"))
 
 PRESETS: dict[str, dict[Scale, Preset]] = {
     "paper-overall": {
         "paper": Preset(
             "all methods on five datasets; SWA rows come from the same runs",
             (
-                *_five(_AS_THEY_ARE),
-                *_five(("fgmix",), domainnet={"classes_per_batch": 8}),
-                *_five(("metamixup",), settings=_METAMIXUP),
-                *_five(("l2a_ot",), settings=_L2A_OT),
-                *_five(("ddg",), common=_DDG_RUN, settings=_DDG),
+                *_build_five(_AS_THEY_ARE),
+                *_build_five(("fgmix",), domainnet={"classes_per_batch": 8}),
+                *_build_five(("metamixup",), settings=_METAMIXUP),
+                *_build_five(("l2a_ot",), settings=_L2A_OT),
+                *_build_five(("ddg",), common=_DDG_RUN, settings=_DDG),
             ),
         ),
         # 13 methods at one to two times ERM's time; l2a_ot and ddg at three to five times: one trial.
-        "small": Preset("all methods on digits, default hyper-parameters, one trial", (_small(METHODS, 1),)),
+        "small": Preset("all methods on digits, default hyper-parameters, one trial", (_build_small(ALGORITHMS, 1),)),
     },
     "paper-ablation": {
-        "paper": Preset("variants A to F and FGMix", (_paper(("PACS", "TerraIncognita"), VARIANTS),)),
+        "paper": Preset("variants A to F and FGMix", (_build_paper(("PACS", "TerraIncognita"), VARIANTS),)),
         "small": Preset(
             "variants A to F, FGMix and, to compare with, ERM on digits, default hyper-parameters, three trials",
-            (_small(("erm", *VARIANTS), 3),),
+            (_build_small(("erm", *VARIANTS), 3),),
         ),
         "cpu": Preset(
             "ERM, A, C to F, FGMix and FGMix at other settings on PACS at 64 px, three trials: overnight on two cores",
             (
-                _replication(("erm", *(name for name in VARIANTS if name != "fgmix_b"))),
-                *(_replication(algorithm, arm, **settings) for arm, (algorithm, settings) in ARMS.items()),
+                _build_replication(("erm", *(name for name in VARIANTS if name != "fgmix_b"))),
+                *(_build_replication((algorithm,), arm, **settings) for arm, (algorithm, settings) in ARMS.items()),
             ),
         ),
     },
     "paper-sensitivity": {
-        "paper": Preset("FGMix by λ₀ and α", (_paper(("TerraIncognita",), ("fgmix",), grid=GRID),)),
-        "small": Preset("FGMix by λ₀ and α on digits, two trials", (_small(("fgmix",), 2, grid=GRID),)),
+        "paper": Preset("FGMix by λ₀ and α", (_build_paper(("TerraIncognita",), ("fgmix",), grid=GRID),)),
+        "small": Preset("FGMix by λ₀ and α on digits, two trials", (_build_small(("fgmix",), 2, grid=GRID),)),
     },
     "paper-cost": {
         "paper": Preset(
@@ -154,24 +137,24 @@ PRESETS: dict[str, dict[Scale, Preset]] = {
 }
 
 
-def preset(name: str, scale: str = "paper") -> Preset:
-    """A preset by name.
+def get_preset(name: str, scale: str = "paper") -> Preset:
+    """Return a preset by name.
 
-    >>> preset("paper-sensitivity", "small").sweeps[0].trials
+    >>> get_preset("paper-sensitivity", "small").sweeps[0].trials
     2
     """
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
-    found = {str(size): each for size, each in PRESETS[name].items()}
-    if scale not in found:
-        raise unknown(f"scale of {name}", scale, found)
-    return found[scale]
+    by_scale = {str(size): each for size, each in PRESETS[name].items()}
+    if scale not in by_scale:
+        raise unknown(f"scale of {name}", scale, by_scale)
+    return by_scale[scale]
 
 
-def changed(sweep: Sweep, changes: Mapping[str, Any]) -> Sweep:
-    """A sweep with the user's changes: `common`, `settings` and `grid` are merged, other fields replaced.
+def apply_changes(sweep: Sweep, changes: Mapping[str, Any]) -> Sweep:
+    """Apply the user's changes to a sweep: `common`, `settings` and `grid` are merged, other fields replaced.
 
-    >>> changed(preset("paper-ablation").sweeps[0], {"trials": 1, "common": {"bf16": True}}).common
+    >>> apply_changes(get_preset("paper-ablation").sweeps[0], {"trials": 1, "common": {"bf16": True}}).common
     {'protocol': 'domainbed-2020', 'steps': 5000, 'bf16': True}
     """
     added = {
