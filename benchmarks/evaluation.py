@@ -36,7 +36,7 @@ from fgmix.networks import build_featurizer
 from fgmix.sweeps.step_times import check_rounds
 from fgmix.training.averaging import RunningMean
 from fgmix.training.devices import torch_threads
-from fgmix.training.evaluation import BATCH, Part, Predict, evaluating, score_parts, with_tensors
+from fgmix.training.evaluate import BATCH, Predict, Subset, bind_weights, evaluation_mode, score_subsets
 
 Found = dict[str, list[tuple[float, float]]]  # accuracy and loss of each domain, by model
 GLANCE = 32  # pixels: the trivial network uses every 32nd row and column
@@ -89,7 +89,7 @@ def measure_evaluation(
         domains = cached_domains(files, image_size)
         algorithm = _algorithm(backbone, image_size, len({file.label for file in files}))
         ways = {"two passes": in_two_passes(domains), "DomainBed": from_files(files, image_size)}
-        with evaluating(algorithm):
+        with evaluation_mode(algorithm):
             models = _models(algorithm)
             ours = in_one_pass(domains, algorithm.n_classes)
             against = {name: _measure(ours, theirs, models, rounds) for name, theirs in ways.items()}
@@ -101,10 +101,10 @@ Way = Callable[[Mapping[str, Predict]], Found]
 
 def in_one_pass(domains: Sequence[Domain], classes: int) -> Way:
     """One pass for both models, as in a run."""
-    parts = [Part(domain, np.arange(len(domain))) for domain in domains]
+    parts = [Subset(domain, np.arange(len(domain))) for domain in domains]
 
     def way(models: Mapping[str, Predict]) -> Found:
-        scores = score_parts(models, parts, torch.device("cpu"), classes)
+        scores = score_subsets(models, parts, torch.device("cpu"), classes)
         return {name: [(score.accuracy, score.loss) for score in found] for name, found in scores.items()}
 
     return way
@@ -167,4 +167,4 @@ def _models(algorithm: Algorithm) -> dict[str, Predict]:
     """The raw model, and an average with its own copy of the weights."""
     average = RunningMean(algorithm, start=1)
     average.update(algorithm, 1)
-    return {"raw": algorithm.predict, "swa": with_tensors(algorithm, average.average())}
+    return {"raw": algorithm.predict, "swa": bind_weights(algorithm, average.average())}

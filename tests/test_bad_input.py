@@ -69,7 +69,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --checkpoint-every -3": "`checkpoint_every`",
         f"{TRAIN} --checkpoint-minutes -1": "`checkpoint_minutes`",
         f"{TRAIN} --precision half": "`precision`",
-        f"{TRAIN} --bf16 --precision fp16": "--bf16",
+        f"{TRAIN} --precision fp16": "`precision`",
         f"{TRAIN} --snapshots 100000000000": "`snapshots`",
         f"{TRAIN} --classes-per-batch 99": "`classes_per_batch`",
         f"{TRAIN} --averaging swaa": "'swa'",

@@ -24,7 +24,7 @@ from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.errors import UserError
 from fgmix.records.plans import failed
 from fgmix.sweeps.design import PlannedRun
-from fgmix.training.evaluation import evaluating
+from fgmix.training.evaluate import evaluation_mode
 from sweeps.toys import make_data
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ def test_both_sides_read_the_same_images(files: list[ImageFile]) -> None:
 
 def test_all_ways_of_evaluating_give_the_same_scores(files: list[ImageFile]) -> None:
     domains, algorithm = cached_domains(files, SIZE), evaluation._algorithm("small_cnn", SIZE, 2)
-    with evaluating(algorithm):
+    with evaluation_mode(algorithm):
         models = evaluation._models(algorithm)
         ours, passes, theirs = (
             way(models) for way in (in_one_pass(domains, 2), in_two_passes(domains), from_files(files, SIZE))

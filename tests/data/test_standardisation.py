@@ -11,7 +11,7 @@ from fgmix import RunSpec
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.data.standardisation import Standardisation, fit_standardisation
 from fgmix.deploy.network import Standardise
-from fgmix.training.prepare import as_expected
+from fgmix.training.prepare import prepare_data
 from fgmix.training.resolve import resolve
 
 RNG = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def test_runs_from_before_are_other_runs_and_damp_nothing() -> None:
     before = replace(spec, tail=0.0)
     assert spec.tail == 5
     assert spec.name != before.name
-    standard = as_expected(before, data).standard
+    standard = prepare_data(before, data).standard
     assert standard is not None
     far = standard.mean + 1000 * standard.scale
     np.testing.assert_allclose(standard(far[None]), 1000, rtol=1e-5)

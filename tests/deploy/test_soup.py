@@ -22,9 +22,9 @@ from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord, RunSpec, read_record
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
-from fgmix.training import state as checkpoint
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
+from fgmix.training.weights import read_weights, save_weights
 
 SPEC = RunSpec(
     dataset="vectors", algorithm="erm", test_domains=("south",), steps=20, eval_every=5, averaging_start=5, batch_size=8
@@ -103,12 +103,12 @@ def test_greedy_leaves_out_what_spoils_the_mean(tmp_path: Path) -> None:
     (good,) = make(tmp_path, {"settings": {"lr": 1e-2}})
     (bad,) = make(tmp_path, {"settings": {"lr": 1e-2}, "steps": 21})
     file = bad.folder / "best_swa.pt"
-    tensors = checkpoint.read_weights(file)
+    tensors = read_weights(file)
     algorithm = open_run(bad.folder, dataset=WHERE["dataset"], progress=False).algorithm("best", "swa")
     algorithm.load_state_dict(
         {k: -3 * v if k.startswith("classifier") else v for k, v in tensors.items()}, strict=False
     )
-    checkpoint.save_weights(file, algorithm)
+    save_weights(file, algorithm)
     model = soup([tmp_path], tmp_path / "soup", kind="greedy", **WHERE)
     assert model.info.composition.runs == (good.spec.name,)
     assert model.info.composition.left_out == (bad.spec.name,)

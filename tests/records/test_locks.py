@@ -169,7 +169,7 @@ def test_a_holder_that_slept_too_long_writes_nothing_more(
 
     def sleeps_at_15(self: _Loop, batches: list[object]) -> None:
         step(self, batches)  # type: ignore[arg-type]
-        if self.at.step == 15 and not finished:
+        if self.state.step == 15 and not finished:
             finished.append(b"")
             age(self.folder.claim)
             finished[:] = [train_on("b")]

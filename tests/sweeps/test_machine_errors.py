@@ -181,7 +181,7 @@ def test_a_signal_ends_a_sweep(data: str, tmp_path: Path, monkeypatch: pytest.Mo
 
     def signalled(self: _Loop, batches: Any) -> None:
         step(self, batches)
-        if self.at.step == 7:
+        if self.state.step == 7:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patch:

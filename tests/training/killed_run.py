@@ -47,7 +47,7 @@ def arm(moment: str, count: int) -> None:
     """Patch the code so that the process dies at the `count`-th occurrence of `moment`."""
     from fgmix.records import files
     from fgmix.records.store import RunFolder
-    from fgmix.training import evaluation, loop, scoring
+    from fgmix.training import evaluate, loop
 
     seen = {"n": 0}
 
@@ -65,14 +65,14 @@ def arm(moment: str, count: int) -> None:
 
         loop._Loop._step = dying_step  # type: ignore[method-assign]
     elif moment == "evaluation":
-        score_parts = evaluation.score_parts
+        score_subsets = evaluate.score_subsets
 
-        def dying_score(*args: Any) -> dict[str, list[evaluation.Score]]:
+        def dying_score(*args: Any) -> dict[str, list[evaluate.Score]]:
             if due():
                 kill()
-            return score_parts(*args)
+            return score_subsets(*args)
 
-        scoring.score_parts = dying_score  # type: ignore[assignment]
+        evaluate.score_subsets = dying_score  # type: ignore[assignment]
     elif moment == "metrics line":
         append = RunFolder.append
 

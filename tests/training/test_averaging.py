@@ -11,11 +11,15 @@ import pytest
 import torch
 from torch import nn
 
+from algorithms.test_synchronisation import NoWaiting, meta, on_meta
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Algorithm, create
-from fgmix.training.averaging import OverfitAware, RunningMean, WeightAverage, predictor_tensors
+from fgmix.training.averaging import RunningMean, WeightAverage, predictor_tensors
 from fgmix.training.loop import train
+from fgmix.training.swad import OverfitAware
 from training.killed_run import toy_data, toy_spec
+
+__all__ = ["meta"]  # a fixture
 
 
 def snapshot(algorithm: Algorithm) -> dict[str, torch.Tensor]:
@@ -61,6 +65,15 @@ def test_integer_buffers_are_copied_not_averaged() -> None:
     assert [int(tensor) for tensor in counted] == [3]
 
 
+@pytest.mark.usefixtures("meta")
+def test_averaging_does_not_wait_for_the_device() -> None:
+    algorithm, _ = on_meta(toy_algorithm("erm"), toy_batches(b=4))
+    average = RunningMean(algorithm, start=1)
+    with NoWaiting():
+        for step in (1, 2):
+            average.update(algorithm, step)
+
+
 @pytest.mark.parametrize("kind", [lambda erm: RunningMean(erm, start=2), OverfitAware])
 def test_an_interrupted_average_goes_on(kind: Callable[[Algorithm], WeightAverage]) -> None:
     """State saved and loaded at any step, within a segment or at an evaluation."""
@@ -73,7 +86,7 @@ def test_an_interrupted_average_goes_on(kind: Callable[[Algorithm], WeightAverag
             erm.step(toy_batches(b=2))
             average.update(erm, step)
             if step % 2 == 0:
-                average.evaluated(losses[step // 2 - 1])
+                average.add_loss(losses[step // 2 - 1])
             if step in cuts:
                 state = io.BytesIO()
                 torch.save(average.state_dict(), state)
@@ -101,6 +114,6 @@ def test_swad_takes_in_nothing_before_the_base_model_trains() -> None:
     for step in range(1, 7):
         nn.init.constant_(erm.classifier.weight, step)
         average.update(erm, step)
-        average.evaluated(1 / step)
+        average.add_loss(1 / step)
     assert average.average()["classifier.weight"].flatten().tolist() == [6.0, 6.0]
     assert average.swad.closed == 4, "steps 3 to 6"

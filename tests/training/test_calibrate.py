@@ -66,9 +66,9 @@ def test_a_checkpoint_by_hand(data: str) -> None:
 
 def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     """Files hold the tensors and a few kilobytes more; FGMix's hold its policy, too."""
-    from fgmix.training import state as checkpoint
-    from fgmix.training.averaging import build_average
-    from fgmix.training.prepare import batch_source, build_algorithm, prepare
+    from fgmix.training.prepare import batch_source, build_algorithm, build_average, prepare
+    from fgmix.training.state import TrainingState, save_checkpoint
+    from fgmix.training.weights import save_weights
 
     run = prepare(
         replace(spec(data, steps=4, averaging_start=1), algorithm="fgmix", settings={"tau": 0.0}), progress=False
@@ -77,8 +77,8 @@ def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     algorithm = build_algorithm(run)
     algorithm.step(batch_source(run).at(0))
     average = build_average(run.spec, algorithm)
-    checkpoint.save((tmp_path / "checkpoint.pt", tmp_path / "before.pt"), algorithm, average, checkpoint.Standing())
-    checkpoint.save_weights(tmp_path / "best.pt", algorithm)
+    save_checkpoint((tmp_path / "checkpoint.pt", tmp_path / "before.pt"), algorithm, average, TrainingState())
+    save_weights(tmp_path / "best.pt", algorithm)
     sizes = {file: (tmp_path / file).stat().st_size for file in ("checkpoint.pt", "best.pt")}
     assert found.weights_bytes == pytest.approx(sizes["best.pt"], rel=0.05)
     assert checkpoint_bytes(run.spec, found) / 2 == pytest.approx(sizes["checkpoint.pt"], rel=0.05)

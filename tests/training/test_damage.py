@@ -15,9 +15,10 @@ import torch
 from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord, RunSpec, read_record
 from fgmix.records.store import RunFolder
-from fgmix.training import state as checkpoint
 from fgmix.training.loop import train
+from fgmix.training.state import read_checkpoint
 from fgmix.training.trunk import FOLDER
+from fgmix.training.weights import check_weights, pack, read_weights
 from training.killed_run import toy_data, toy_spec
 from training.test_resume import killed
 
@@ -61,7 +62,7 @@ def test_2000_changes_of_a_finished_runs_files_are_found_or_harmless(done: RunRe
     rng = random.Random(0)
     files = [path for path in sorted(done.folder.rglob("*")) if path.suffix in (".pt", ".json", ".jsonl")]
     read = {
-        ".pt": checkpoint.check_weights,
+        ".pt": check_weights,
         ".json": read_record,
         ".jsonl": lambda p: RunFolder(p.parent).evaluations(),
     }
@@ -96,7 +97,7 @@ def test_a_damaged_unfinished_run_ends_as_if_it_were_whole_or_says_so(
     assert again.folder is not None
     assert done.folder is not None
     for name in ("best.pt", "last.pt", "best_swa.pt", "last_swa.pt"):
-        ours, theirs = (checkpoint.read_weights(folder / name) for folder in (again.folder, done.folder))
+        ours, theirs = (read_weights(folder / name) for folder in (again.folder, done.folder))
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
@@ -106,7 +107,7 @@ def test_the_checkpoint_before_a_damaged_one_is_resumed_from(
     out = tmp_path / "runs"
     shutil.copytree(unfinished, out)
     newest, before = RunFolder(the_run(out)).checkpoints
-    before_step = checkpoint.read(before, "cpu")["progress"]["step"]
+    before_step = read_checkpoint(before, "cpu")["progress"]["step"]
     newest.write_bytes(b"not a checkpoint")
     assert finish(out).as_dict() == done.as_dict()
     assert "checkpoint.pt" in capsys.readouterr().err
@@ -131,9 +132,9 @@ def test_a_checkpoint_that_no_run_wrote_is_not_resumed_from_although_it_is_seale
 ) -> None:
     out = shutil.copytree(unfinished, tmp_path / "runs")
     newest, _ = RunFolder(the_run(out)).checkpoints
-    state = checkpoint.read(newest, "cpu")
+    state = read_checkpoint(newest, "cpu")
     forge(state)
-    newest.write_bytes(checkpoint._packed(state))
+    newest.write_bytes(pack(state))
     assert finish(out).as_dict() == done.as_dict()
     assert "checkpoint.pt. Found other bytes" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from fgmix.errors import UserError
 from fgmix.training import devices
-from fgmix.training.devices import deterministic_operations, gpu_of
+from fgmix.training.devices import describe_gpu, deterministic_operations
 from fgmix.training.loop import train
 from training.killed_run import toy_data, toy_spec
 
@@ -85,7 +85,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("gpu")
 def test_a_gpu_is_named_with_its_driver() -> None:
-    assert gpu_of(torch.device("cuda:1")) == {
+    assert describe_gpu(torch.device("cuda:1")) == {
         "name": "NVIDIA A100-SXM4-40GB",
         "driver": "535.104.05",
         "cuda": "12.4",
@@ -97,10 +97,10 @@ def test_a_gpu_is_named_with_its_driver() -> None:
 def test_what_a_machine_does_not_tell_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "NVIDIA_VERSION", "/nowhere")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
-    found = gpu_of(torch.device("cuda"))
+    found = describe_gpu(torch.device("cuda"))
     assert found is not None
     assert (found["driver"], found["cudnn"]) == ("unknown", "none")
 
 
 def test_a_cpu_is_no_gpu() -> None:
-    assert gpu_of(torch.device("cpu")) is None
+    assert describe_gpu(torch.device("cpu")) is None

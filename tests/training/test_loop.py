@@ -21,12 +21,12 @@ from fgmix.algorithms._registry import _REGISTRY
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord, RunSpec, read_record
-from fgmix.training import evaluation, loop
-from fgmix.training import state as checkpoint
-from fgmix.training.evaluation import evaluating, score
+from fgmix.training import evaluate, loop
+from fgmix.training.evaluate import evaluation_mode, score_subset
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
 from fgmix.training.prepare import PreparedRun, build_algorithm, prepare
+from fgmix.training.weights import load_weights, read_weights
 from training.killed_run import toy_data, toy_spec
 
 
@@ -66,23 +66,23 @@ def test_best_weights_score_what_the_record_says(record: RunRecord, file: str, m
     prepared = prepare(toy_spec(), toy_data())
     algorithm = build_algorithm(prepared)
     assert record.folder is not None
-    checkpoint.load_weights(record.folder / file, algorithm)
+    load_weights(record.folder / file, algorithm)
     best = record.selected(model)  # type: ignore[arg-type]
-    with evaluating(algorithm):
+    with evaluation_mode(algorithm):
         for name, parts in best.accuracy[model].items():
             domain = prepared.dataset.domains[prepared.dataset.index(name)]
-            found = score(algorithm, domain, prepared.splits[name].holdout)
+            found = score_subset(algorithm, domain, prepared.splits[name].holdout)
             assert found.accuracy == parts["holdout"]
             assert found.loss == pytest.approx(best.loss[model][name]["holdout"])
 
 
 def test_score_counts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "BATCH", 5)
+    monkeypatch.setattr(evaluate, "BATCH", 5)
     prepared = prepare(toy_spec(), toy_data())
     algorithm = build_algorithm(prepared)
     domain, indices = prepared.dataset.domains[0], prepared.splits["0"].holdout
-    with evaluating(algorithm):
-        found = score(algorithm, domain, indices)
+    with evaluation_mode(algorithm):
+        found = score_subset(algorithm, domain, indices)
         right = [
             int(algorithm.predict(domain.inputs.clean(indices[i : i + 1])).argmax()) == domain.y[indices[i]]
             for i in range(len(indices))
@@ -104,8 +104,12 @@ def test_class_aware_batches_train(tmp_path: Path) -> None:
     assert run(replace(toy_spec(), classes_per_batch=2, steps=3), tmp_path).status == "done"
 
 
-def test_bfloat16_trains(tmp_path: Path) -> None:
-    assert run(replace(toy_spec(), bf16=True, steps=3), tmp_path).status == "done"
+def test_bfloat16_trains_by_two_names_and_float16_is_refused(tmp_path: Path) -> None:
+    short = run(replace(toy_spec(), bf16=True, steps=3), tmp_path)
+    long = prepare(replace(toy_spec(), precision="bf16", steps=3), toy_data()).spec
+    assert long.name == short.spec.name != prepare(replace(toy_spec(), steps=3), toy_data()).spec.name
+    with pytest.raises(UserError, match="`precision`"):
+        run(replace(toy_spec(), precision="fp16"), tmp_path)
 
 
 def test_a_domain_that_lacks_a_class_trains(tmp_path: Path) -> None:
@@ -216,7 +220,7 @@ def test_weights_that_are_kept(keep: str, averaging: str, files: set[str], tmp_p
     assert record.evaluations == everything.evaluations
     assert record.spec.name == everything.spec.name
     if keep == "best":
-        names = [tensor for name in files for tensor in checkpoint.read_weights(record.folder / name)]
+        names = [tensor for name in files for tensor in read_weights(record.folder / name)]
         assert all(name.startswith(("featurizer.", "classifier.")) for name in names), "not the policy"
         assert record.open(dataset=toy_data()).predict(torch.zeros(1, 6)).shape == (1, 3)
 
@@ -238,8 +242,7 @@ def test_bytes_of_a_run(tmp_path: Path) -> None:
     assert bytes_of["all"] - bytes_of["none"] == pytest.approx(4 * (model + policy), rel=0.05)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_a_finished_run_holds_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+def test_a_finished_run_holds_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[weakref.ref[Algorithm]] = []
 
     def watched(run: PreparedRun) -> Algorithm:
@@ -248,7 +251,7 @@ def test_a_finished_run_holds_no_memory(tmp_path: Path, monkeypatch: pytest.Monk
         return algorithm
 
     monkeypatch.setattr(loop, "build_algorithm", watched)
-    record = run(replace(toy_spec("fgmix"), steps=3, eval_every=2, precision=precision), tmp_path)  # type: ignore[arg-type]
+    record = run(replace(toy_spec("fgmix"), steps=3, eval_every=2), tmp_path)
     gc.collect()
     assert record.status == "done"
     assert [each() for each in built] == [None]

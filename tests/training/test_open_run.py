@@ -11,7 +11,7 @@ import torch
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.records.schema import Model
-from fgmix.training.evaluation import evaluating, score
+from fgmix.training.evaluate import evaluation_mode, score_subset
 from fgmix.training.open_run import OpenedRun, open_run
 from fgmix.training.prepare import build_algorithm
 from training.killed_run import toy_data
@@ -21,9 +21,9 @@ from training.killed_run import toy_data
 def test_the_best_weights_score_what_the_record_says(erm: OpenedRun, model: Model) -> None:
     algorithm = erm.algorithm("best", model)
     best = erm.record.selected(model)
-    with evaluating(algorithm):
+    with evaluation_mode(algorithm):
         for domain in erm.prepared.dataset.domains:
-            found = score(algorithm, domain, erm.prepared.splits[domain.name].holdout)
+            found = score_subset(algorithm, domain, erm.prepared.splits[domain.name].holdout)
             assert found.accuracy == best.accuracy[model][domain.name]["holdout"]
 
 

@@ -89,7 +89,7 @@ def test_the_record_says_how_weights_were_matched_and_what_computed(
     weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = {"name": "NVIDIA A100", "driver": "535.104.05", "cuda": "12.4", "cudnn": "90100"}
-    monkeypatch.setattr(loop, "gpu_of", lambda _: gpu)
+    monkeypatch.setattr(loop, "describe_gpu", lambda _: gpu)
     spec = replace(toy_spec(), backbone=MODEL, weights=weights, steps=1, batch_size=2, snapshots=0)
     record = train(spec, tmp_path, dataset=small_images(), device="cpu", progress=False)
     assert record.folder is not None

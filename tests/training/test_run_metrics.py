@@ -13,8 +13,8 @@ from sklearn import metrics as theirs
 from fgmix.cli.train import summary
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.records.schema import RunSpec, read_record, selected_weights
-from fgmix.training import evaluation
-from fgmix.training.evaluation import Part, score_parts
+from fgmix.training import evaluate
+from fgmix.training.evaluate import Subset, score_subsets
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
 
@@ -92,10 +92,10 @@ def test_records_from_before_are_read(tmp_path: Path) -> None:
 
 def test_logits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large domain, as many samples enter the AUROC as memory allows; all enter everything else."""
-    monkeypatch.setattr(evaluation, "MOST_LOGITS", 3 * 50)
+    monkeypatch.setattr(evaluate, "MOST_LOGITS", 3 * 50)
     domain = rare().domains[0]
-    part = Part(domain, np.arange(80), outputs=True)
-    scored = score_parts({"raw": lambda x: x}, [part], torch.device("cpu"), 3)["raw"][0]
+    part = Subset(domain, np.arange(80), outputs=True)
+    scored = score_subsets({"raw": lambda x: x}, [part], torch.device("cpu"), 3)["raw"][0]
     assert scored.outputs is not None
     assert scored.outputs.logits.shape == (50, 3)
     found = part.metrics(scored.outputs)

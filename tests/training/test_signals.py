@@ -15,10 +15,10 @@ import pytest
 
 from fgmix import cli
 from fgmix.records.schema import RunRecord, RunSpec
-from fgmix.training import loop, scoring
-from fgmix.training import state as checkpoint
+from fgmix.training import evaluate, loop
 from fgmix.training.loop import train
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
+from fgmix.training.state import TrainingState, read_checkpoint, save_checkpoint
 from fgmix.training.trunk import trunk_steps
 from training.killed_run import toy_data, toy_spec
 from training.test_resume import assert_same_files
@@ -64,14 +64,14 @@ def test_a_stopped_run_resumes_to_the_same_files(
     if where == "step":
         patched.setattr(loop._Loop, "_step", at_call(count, loop._Loop._step))
     elif averaging == "swad":  # in the first of its two passes
-        patched.setattr(scoring, "score_parts", at_call(2 * count - 1, scoring.score_parts))
+        patched.setattr(evaluate, "score_subsets", at_call(2 * count - 1, evaluate.score_subsets))
     else:
-        patched.setattr(scoring, "score_parts", at_call(count, scoring.score_parts))
+        patched.setattr(evaluate, "score_subsets", at_call(count, evaluate.score_subsets))
     with pytest.raises(Stopped, match=rf"by SIGTERM after step {step} of 30.*Rerun the same command to resume\."):
         run(spec, tmp_path / "stopped")
     patched.undo()
     (folder,) = (tmp_path / "stopped").iterdir()
-    assert checkpoint.read(folder / "checkpoint.pt", "cpu")["progress"]["step"] == step
+    assert read_checkpoint(folder / "checkpoint.pt", "cpu")["progress"]["step"] == step
     assert_same_files(folder_of(whole), folder_of(run(spec, tmp_path / "stopped")))
 
 
@@ -79,7 +79,7 @@ def test_swads_second_pass_is_finished(tmp_path: Path, patched: pytest.MonkeyPat
     """Its average has taken in the first pass's losses: a checkpoint without the evaluation would count them twice."""
     spec = replace(toy_spec(), averaging="swad")
     whole = run(spec, tmp_path / "whole")
-    patched.setattr(scoring, "score_parts", at_call(2, scoring.score_parts))
+    patched.setattr(evaluate, "score_subsets", at_call(2, evaluate.score_subsets))
     with pytest.raises(Stopped, match="after step 11 of 30"):
         run(spec, tmp_path / "stopped")
     patched.undo()
@@ -108,12 +108,11 @@ def test_checkpoints_by_time_change_nothing_but_what_a_kill_loses(tmp_path: Path
     spec = replace(toy_spec(), checkpoint_every=0, eval_every=1000, steps=100, checkpoint_minutes=1.0)
     saved: list[int] = []
 
-    def save(paths: Any, algorithm: Any, average: Any, progress: checkpoint.Standing) -> None:
+    def save(paths: Any, algorithm: Any, average: Any, progress: TrainingState) -> None:
         saved.append(progress.step)
-        checkpoint_save(paths, algorithm, average, progress)
+        save_checkpoint(paths, algorithm, average, progress)
 
-    checkpoint_save = checkpoint.save
-    patched.setattr(checkpoint, "save", save)
+    patched.setattr(loop, "save_checkpoint", save)
     times = iter(range(0, 10_000, 2))
     patched.setattr(loop, "monotonic", lambda: next(times))
     by_time = run(spec, tmp_path / "time")

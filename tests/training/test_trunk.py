@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from fgmix import algorithms
+from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import RunFolder
-from fgmix.training import loop, precision
-from fgmix.training import state as checkpoint
+from fgmix.training import loop
 from fgmix.training.loop import train
 from fgmix.training.resolve import resolve
 from fgmix.training.trunk import trunk_folder, trunk_of, trunk_steps
+from fgmix.training.weights import read_weights
 from training.killed_run import toy_data, toy_spec
 
 SHARING = [name for name in algorithms.names() if trunk_steps(resolve(toy_spec(name), toy_data()))]
@@ -39,7 +40,7 @@ def assert_equal_folders(ours: RunRecord, theirs: RunRecord) -> None:
     assert names == sorted(str(path.relative_to(ours.folder)) for path in ours.folder.rglob("*.pt"))
     assert len(names) >= 6
     for name in names:
-        left, right = (checkpoint.read_weights(folder / name) for folder in (ours.folder, theirs.folder))
+        left, right = (read_weights(folder / name) for folder in (ours.folder, theirs.folder))
         assert left.keys() == right.keys()
         assert all(torch.equal(left[key], right[key]) for key in left), name
 
@@ -57,23 +58,17 @@ def test_a_run_from_a_trunk_equals_one_without(algorithm: str, averaging: str, t
     assert_equal_folders(run(algorithm, tmp_path / "shared", TRUNK, averaging=averaging), alone)
 
 
-@pytest.mark.parametrize("half", ["bf16", "fp16"])
-def test_half_precision_passes_through_a_trunk(half: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the scale of the loss, which doubles here after four steps without an overflow."""
-    scales = []
-    finish = loop._Loop._finish
+def test_half_precision_passes_through_a_trunk(tmp_path: Path) -> None:
+    alone = run("fgmix", tmp_path / "alone", precision="bf16")
+    run("erm", tmp_path / "shared", TRUNK, precision="bf16")  # leaves the trunk
+    assert_equal_folders(run("fgmix", tmp_path / "shared", TRUNK, precision="bf16"), alone)
 
-    def noted(self: Any, diverged_at: int | None) -> RunRecord:
-        scales.append(self.scaler and {name: value.item() for name, value in self.scaler.state_dict().items()})
-        return finish(self, diverged_at)
 
-    monkeypatch.setattr(loop._Loop, "_finish", noted)
-    monkeypatch.setattr(precision, "GROWTH_STEPS", 4)
-    alone = run("fgmix", tmp_path / "alone", precision=half)
-    run("erm", tmp_path / "shared", TRUNK, precision=half)  # leaves the trunk
-    assert_equal_folders(run("fgmix", tmp_path / "shared", TRUNK, precision=half), alone)
-    assert scales[2] == scales[0]
-    assert half == "bf16" or scales[0]["scale"] != precision.FIRST_SCALE
+@pytest.mark.parametrize(("algorithm", "steps"), [("coral", 1), ("irm", 40), ("fgmix", 18), ("erm", 31), ("erm", -1)])
+def test_a_run_shares_no_more_steps_than_its_algorithm_declares(algorithm: str, steps: int, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="`trunk`"):
+        run(algorithm, tmp_path, steps)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_trunk_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

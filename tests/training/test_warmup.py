@@ -14,7 +14,7 @@ from fgmix.errors import UserError
 from fgmix.seeding import seed_hash
 from fgmix.training.loop import train
 from fgmix.training.prepare import PreparedRun, batch_source, build_algorithm, prepare
-from fgmix.training.warmup import LR, warmed_up
+from fgmix.training.warmup import LR, warm_up
 from training.killed_run import toy_data, toy_spec
 
 STEPS = 5
@@ -28,7 +28,7 @@ def prepared() -> PreparedRun:
 def test_the_classifier_alone_moves_by_adam_on_codes_of_evaluation(prepared: PreparedRun) -> None:
     algorithm, twin = build_algorithm(prepared), build_algorithm(prepared).eval()
     before = {name: value.clone() for name, value in algorithm.featurizer.state_dict().items()}
-    warmed_up(algorithm, prepared, progress=False)
+    warm_up(algorithm, prepared, progress=False)
     optimizer = torch.optim.Adam(twin.classifier.parameters(), lr=LR)
     other = replace(prepared, spec=replace(prepared.spec, seed=seed_hash("warm-up", prepared.spec.seed)))
     for batches in batch_source(other).ahead(0, STEPS):
@@ -45,7 +45,7 @@ def test_the_classifier_alone_moves_by_adam_on_codes_of_evaluation(prepared: Pre
 def test_without_steps_nothing_happens(prepared: PreparedRun) -> None:
     algorithm = build_algorithm(prepared)
     before = nn.utils.parameters_to_vector(algorithm.parameters()).clone()
-    warmed_up(algorithm, replace(prepared, spec=replace(prepared.spec, warmup_head=0)), progress=False)
+    warm_up(algorithm, replace(prepared, spec=replace(prepared.spec, warmup_head=0)), progress=False)
     assert torch.equal(nn.utils.parameters_to_vector(algorithm.parameters()), before)
 
 

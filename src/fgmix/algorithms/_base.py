@@ -163,7 +163,8 @@ class Algorithm(nn.Module):
 
     @classmethod
     def trunk_steps(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that begin as ERM)
-        """How many of the first steps train g and h exactly as ERM does: runs may share them."""
+        """Return how many of the first steps train g and h exactly as ERM does and change nothing else but the prior
+        of FGMix: the runs of a sweep share them (`fgmix.training.trunk`)."""
         return 0
 
     @classmethod
@@ -171,15 +172,6 @@ class Algorithm(nn.Module):
         """DomainBed's search space where it differs from `Config` and the shared table: settings, "batch_size" or
         "dropout" whose name or distribution is special to this method or depends on the dataset's name or kind."""
         return {}
-
-    def trunk_metrics(self) -> dict[str, Tensor]:
-        """Metrics of such a step in addition to its loss."""
-        return {}
-
-    def take_trunk(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load the tensors of a `Trunk`: g and h, and what the method stores about the codes."""
-        for name in ("featurizer", "classifier"):
-            getattr(self, name).load_state_dict(part_of(tensors, name))
 
     # Helpers for methods
 

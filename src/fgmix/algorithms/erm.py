@@ -6,7 +6,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
-from fgmix.algorithms._config import BaseConfig
 from fgmix.algorithms._registry import register
 
 
@@ -28,10 +27,6 @@ class ERM(Algorithm):
     family = "baseline"
     cost = 1.0
     domainbed_name = "ERM"
-
-    @classmethod
-    def trunk_steps(cls, config: BaseConfig) -> int:
-        return config.steps
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of, part_of
+from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
@@ -105,20 +104,12 @@ class LatentMixing(Algorithm):
     def trunk_steps(cls, config: MixingConfig) -> int:  # type: ignore[override]  # its own Config
         return max(0, first_mixing_step(config) - 1)
 
-    def trunk_metrics(self) -> dict[str, Tensor]:
-        return self.mixer.idle_metrics()
-
-    def take_trunk(self, tensors: Mapping[str, Tensor]) -> None:
-        super().take_trunk(tensors)
-        if self.mixer.prior is not None:
-            self.mixer.prior.load_state_dict(part_of(tensors, "prior"))
-
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
         z: Tensor = self.featurizer(x)
         if self.updates < self.trunk_steps(self.config):
             self.mixer.observe(z)
-            metrics = self.trunk_metrics()
+            metrics = self.mixer.idle_metrics()
             loss = total = cross_entropy(self.classifier(z), y)
         else:
             # On the host, where counting them needs no GPU synchronisation.

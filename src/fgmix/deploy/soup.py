@@ -40,11 +40,10 @@ from fgmix.records.files import checked_path, make_folder
 from fgmix.records.metrics import Metric
 from fgmix.records.schema import RECORD, Evaluation, ResolvedSpec, RunRecord, printed, selected_weights
 from fgmix.records.schema import Model as Weights
-from fgmix.training.averaging import predictor_tensors
-from fgmix.training.evaluation import Part, Predict, Score, score_parts, with_tensors
+from fgmix.training.averaging import Mean, predictor_tensors
+from fgmix.training.evaluate import Predict, Score, Subset, bind_weights, score_subsets
 from fgmix.training.open_run import OpenedRun, open_run
 from fgmix.training.prepare import frozen_backbone, load_dataset
-from fgmix.training.swad import Mean
 
 Tensors = dict[str, Tensor]
 
@@ -141,7 +140,7 @@ class _Pot:
                 f"Expected runs whose networks have the same tensors. Found others in {name}. Use runs of one method "
                 "and one backbone."
             )
-        if not self._alike(own.predict, with_tensors(first, found)):
+        if not self._alike(own.predict, bind_weights(first, found)):
             raise UserError(
                 "Expected runs whose networks compute the same with the same weights. Found another network in "
                 f"{name}, by a setting such as URM's `activation`. Use runs with the same one."
@@ -167,11 +166,11 @@ class _Pot:
         keys += [(name, part) for name in run.test_domains for part in ("train", "holdout") if unseen]
         dataset, splits = run.prepared.dataset, run.prepared.splits
         parts = [
-            Part(dataset.domains[dataset.index(name)], getattr(splits[name], part), outputs=part == "train")
+            Subset(dataset.domains[dataset.index(name)], getattr(splits[name], part), outputs=part == "train")
             for name, part in keys
         ]
         with torch.inference_mode():
-            found = score_parts({"raw": predict}, parts, run.device, len(dataset.classes))["raw"]
+            found = score_subsets({"raw": predict}, parts, run.device, len(dataset.classes))["raw"]
         return dict(zip(keys, found, strict=True))
 
 
@@ -206,7 +205,7 @@ def _greedy(pot: _Pot, progress: bool) -> _Made:
         for name in ordered:
             candidate = Mean(mean.tensors, mean.count if used else 0)
             candidate.add(pot.tensors(name))
-            scores = pot.scores(with_tensors(base, candidate.tensors))
+            scores = pot.scores(bind_weights(base, candidate.tensors))
             value = fmean(score.counts.value(pot.metric) for score in scores.values())
             if value >= best:
                 used, mean, best = [*used, name], candidate, value

@@ -17,7 +17,7 @@ from fgmix.records.schema import RunSpec
 from fgmix.seeding import seed_torch
 from fgmix.training.averaging import predictor_tensors
 from fgmix.training.devices import pick_device
-from fgmix.training.evaluation import evaluating
+from fgmix.training.evaluate import evaluation_mode
 from fgmix.training.prepare import PreparedRun, batch_source, build_algorithm, prepare
 from fgmix.training.resolve import resolve
 
@@ -118,7 +118,7 @@ def _time_evaluation(run: PreparedRun, algorithm: Algorithm) -> tuple[float, flo
     started = time.perf_counter()
     x = domain.inputs.clean(rows)
     read = time.perf_counter() - started
-    with evaluating(algorithm):
+    with evaluation_mode(algorithm):
         algorithm.predict(x.to(next(algorithm.parameters()).device)).sum().item()  # fetched, as above
     scored = time.perf_counter() - started - read
     return read / len(rows), scored / len(rows)

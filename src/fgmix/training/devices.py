@@ -1,20 +1,22 @@
-"""The device of a run, torch's threads, and deterministic operations."""
+"""Where and how a run computes: device, precision, torch's threads, deterministic operations."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
 from fgmix.errors import UserError, bad_value
+from fgmix.records.schema import Precision
 
 NVIDIA_VERSION = "/proc/driver/nvidia/version"
 
 
 def pick_device(name: str) -> torch.device:
-    """The named device; "auto" is a GPU if there is one, else the CPU."""
+    """Return the named device; "auto" is a GPU if there is one, else the CPU."""
     if not isinstance(name, str):
         raise bad_value("device", "a name such as auto, cpu or cuda:1", name)
     if name == "auto":
@@ -27,9 +29,18 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which networks compute in bfloat16, or one without effect.
+
+    float16 is not supported: its gradients underflow without loss scaling, which every algorithm that calls `backward`
+    or `torch.autograd.grad` by itself would have to do.
+    """
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Within the block torch uses `count` threads."""
+    """Let torch use `count` threads within the block."""
     if count < 1:
         raise bad_value("threads", "a positive integer", count)
     before = torch.get_num_threads()
@@ -42,7 +53,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def deterministic_operations(wanted: bool) -> Iterator[None]:
-    """If `wanted`, torch uses only deterministic operations within the block; those that have no such form are errors.
+    """If `wanted`, let torch use only deterministic operations within the block; others raise an error.
 
     Not needed on a CPU; on a GPU some sums depend on the order in which its threads finish.
     """
@@ -66,21 +77,21 @@ def deterministic_operations(wanted: bool) -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-def gpu_of(device: torch.device) -> dict[str, str] | None:
-    """Name of the GPU, and versions of its driver, CUDA and cuDNN; None without a GPU."""
+def describe_gpu(device: torch.device) -> dict[str, str] | None:
+    """Return the name of the GPU and the versions of its driver, CUDA and cuDNN; None without a GPU."""
     if device.type != "cuda":
         return None
     cudnn = torch.backends.cudnn.version()
     return {
         "name": torch.cuda.get_device_name(device),
-        "driver": _driver(),
+        "driver": _read_driver_version(),
         "cuda": torch.version.cuda or torch.version.hip or "unknown",
         "cudnn": "none" if cudnn is None else str(cudnn),
     }
 
 
-def _driver() -> str:
-    """Version of the kernel driver, read from /proc: torch does not provide it."""
+def _read_driver_version() -> str:
+    """Read the version of the kernel driver from /proc: torch does not provide it."""
     try:
         with open(NVIDIA_VERSION, encoding="utf-8") as file:
             words = file.readline().split()

@@ -1,11 +1,15 @@
-"""The only loop: `train(spec)` takes data on disk to a finished, resumable run."""
+"""The training loop: `train(spec)` takes data on disk to a finished, resumable run.
+
+The learning rate is constant: there is no schedule. A run trains all its steps: there is no early stopping, and steps
+are selected afterwards from the evaluations in the record. Checkpoints and resuming are in `state`, the best weights
+and others that a run keeps in `weights`.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -21,26 +25,37 @@ from fgmix.data import DomainDataset
 from fgmix.errors import bad_value
 from fgmix.progress import Part as PartOfBar
 from fgmix.progress import Progress, bar_for
-from fgmix.records.digests import Damaged, damaged
 from fgmix.records.files import checked_path
 from fgmix.records.protocols import PROTOCOLS
-from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord, RunSpec, Which, keeps, selected_weights
+from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord, RunSpec, selected_weights
 from fgmix.records.store import RunFolder
 from fgmix.seeding import seed_torch
-from fgmix.training import state as checkpoint
-from fgmix.training.averaging import build_average
-from fgmix.training.devices import deterministic_operations, gpu_of, pick_device
-from fgmix.training.evaluation import Predict, with_tensors
-from fgmix.training.precision import LossScaler, autocast
-from fgmix.training.prepare import PreparedRun, batch_source, build_algorithm, compiled, prepare
+from fgmix.training.devices import autocast, describe_gpu, deterministic_operations, pick_device
+from fgmix.training.evaluate import (
+    DomainScores,
+    Predict,
+    bind_weights,
+    compute_unseen_metrics,
+    make_evaluation,
+    score_run,
+)
+from fgmix.training.prepare import (
+    PreparedRun,
+    batch_source,
+    build_algorithm,
+    build_average,
+    compile_featurizer,
+    prepare,
+)
 from fgmix.training.resolve import notes_of
-from fgmix.training.scoring import Found, as_evaluation, score_run, unseen_metrics
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
-from fgmix.training.trunk import build_trunk, start_from, trunk_folder, trunk_of
-from fgmix.training.warmup import warmed_up
+from fgmix.training.state import resume, save_checkpoint
+from fgmix.training.trunk import build_trunk, check_trunk, load_trunk, trunk_folder, trunk_of
+from fgmix.training.warmup import warm_up
+from fgmix.training.weights import KeptWeights
 
 OnEvaluation = Callable[[ResolvedSpec, Evaluation], None]
-CHECK_EVERY = 10  # steps between looks at the loss: each look waits for the device
+CHECK_EVERY = 10  # steps between checks of the loss: each check waits for the device
 
 
 def train(
@@ -63,7 +78,8 @@ def train(
         dataset: the dataset, if it is loaded already; else `spec.dataset` is.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         progress: show a progress bar; or a bar of the caller's, for several runs.
-        trunk: how many first steps to share with other runs in `out` (see `runs.trunk`); the record is the same.
+        trunk: how many first steps to share with other runs in `out` (see `training.trunk`); the record is the same.
+            At most as many as the algorithm trains exactly as ERM does.
         on_evaluation: called with the resolved spec and every new evaluation, once its line and a checkpoint are
             written: the record does not depend on it. An exception that it raises ends the training and is passed on;
             the same call resumes behind that evaluation.
@@ -85,24 +101,25 @@ def train(
         raise bad_value("on_evaluation", "a function of a spec and an evaluation", on_evaluation)
     runs = checked_path("out", out)
     run = prepare(spec, dataset, device=device, progress=bool(progress))
+    check_trunk(run.spec, trunk)
     for note in notes_of(spec, run.spec) if progress is True else ():
         print(f"note: {note}", file=sys.stderr)
     folder = RunFolder(runs / run.spec.name)
-    with folder.opened(run.spec) as made:
-        run = replace(run, spec=made)
-        if found := folder.finished():
-            return found
-        algorithm = compiled(build_algorithm(run).to(pick_device(device)), made)
-        algorithm = warmed_up(algorithm, run, progress=progress is True)
-        with deterministic_operations(made.deterministic), stop_on_signal() as stop:
+    with folder.opened(run.spec) as opened:
+        run = replace(run, spec=opened)
+        if record := folder.finished():
+            return record
+        algorithm = compile_featurizer(build_algorithm(run).to(pick_device(device)), opened)
+        algorithm = warm_up(algorithm, run, progress=progress is True)
+        with deterministic_operations(opened.deterministic), stop_on_signal() as stop:
             loop = _Loop(run, folder, algorithm, progress, stop, on_evaluation)
-            if trunk and loop.at.step == 0:
+            if trunk and loop.state.step == 0:
                 loop.start_from_trunk(trunk)
             return loop.run_to_end()
 
 
 class _Loop:
-    """One run in progress: algorithm, average, and where it stands."""
+    """One run in progress."""
 
     def __init__(
         self,
@@ -115,223 +132,177 @@ class _Loop:
     ) -> None:
         self.run, self.spec, self.folder, self.show, self.stop = run, run.spec, folder, show, stop
         self.on_evaluation = on_evaluation
-        self.evaluated: Evaluation | None = None  # of this step, until it is handed on
+        self.new_evaluation: Evaluation | None = None  # of this step, until the caller is notified
         self.device = next(algorithm.parameters()).device
         evaluations = PROTOCOLS[run.spec.protocol].evaluations
         self.evaluation_steps = set(evaluations(run.spec.eval_every, run.spec.steps))
         self.algorithm = algorithm.train()
         self.average = build_average(self.spec, self.algorithm)
-        self.scaler = LossScaler(self.algorithm) if self.spec.precision == "fp16" else None
-        self.models: tuple[Model, ...] = ("raw",) if self.spec.averaging == "none" else ("raw", self.spec.averaging)
-        self.at = checkpoint.Standing()
-        self.pending: list[Tensor] = []  # losses of the steps since the last look
+        self.weights = KeptWeights(self.spec, folder, self.algorithm, self.average)
+        self.models = self.weights.models
+        self.pending: list[Tensor] = []  # losses of the steps since the last check
         self.saved_at = monotonic()
-        self._resume()
-
-    def _resume(self) -> None:
-        """Continue from the newest checkpoint that is whole, with everything that it builds on; else from the start."""
-        found = [path for path in self.folder.checkpoints if path.exists()]
-        for path in found:
-            try:
-                state = checkpoint.read(path, self.device)
-                self.folder.evaluations(state["progress"]["metrics_length"])
-                for model in state["progress"]["best"]:
-                    if keeps(self.spec, "best", model):
-                        checkpoint.check_weights(self.folder.weights("best", model))
-                if state["progress"]["step"] > self.spec.steps:
-                    raise damaged(str(path))
-            except Damaged as error:
-                print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
-                continue
-            self._take(checkpoint.restore(state, path, self.algorithm, self.average))
-            self.folder.cut_metrics(self.at.metrics_length)
-            return
-        self.folder.start_over()
-
-    def _take(self, at: checkpoint.Standing) -> None:
-        """Stand where a checkpoint says."""
-        self.at = at
-        if self.scaler:
-            self.scaler.load_state_dict(at.scaler)
+        self.state, self.evaluations = resume(folder, self.spec, self.algorithm, self.average)
 
     def start_from_trunk(self, steps: int) -> None:
         """Take over the first steps from the trunk beside this run; train it if nobody has."""
         folder = trunk_folder(self.spec, steps, self.folder.path.parent)
         with folder.opened(trunk_of(self.spec)):
-            algorithm = compiled(build_trunk(build_algorithm(self.run), self.spec).to(self.device), self.spec)
-            algorithm = warmed_up(algorithm, self.run, progress=self.show is True)
+            algorithm = compile_featurizer(build_trunk(build_algorithm(self.run), self.spec).to(self.device), self.spec)
+            algorithm = warm_up(algorithm, self.run, progress=self.show is True)
             run = replace(self.run, spec=replace(self.spec, keep="all"))
             trunk = _Loop(run, folder, algorithm, self.show, self.stop)
             if trunk.run_until(steps) is not None:
                 return  # it diverged: the run finds out by itself
-        self._take(start_from(folder, self.folder, self.spec, self.algorithm, self.average))
+        self.state, self.evaluations = load_trunk(folder, self.folder, self.spec, self.algorithm, self.average)
         self._save()
 
     def run_to_end(self) -> RunRecord:
         return self._finish(self.run_until(self.spec.steps))
 
     def run_until(self, last: int) -> int | None:
-        """Train up to step `last`; the first step whose loss was not finite, if there is one."""
+        """Train up to step `last`; returns the first step whose loss was not finite, if there is one."""
         source = batch_source(self.run)
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with (
-            self.folder.session(self.at.step) as session,
-            bar_for(self.show, title, last, done=self.at.step) as bar,
+            self.folder.session(self.state.step) as session,
+            bar_for(self.show, title, last, done=self.state.step) as bar,
         ):
-            self._snapshot()
+            self.weights.save_snapshot(self.state.step)
             if self._evaluation_due:  # the run was stopped before it
                 if not self._evaluate(bar):
-                    return self.at.step
+                    return self.state.step
                 self._save()
-                self._hand_on()
-            for batches in source.ahead(self.at.step, last, device=self.device):
+                self._notify()
+            for batches in source.ahead(self.state.step, last, device=self.device):
                 self._step(batches)
                 stopping = self.stop.reason  # read once: it may be set at any moment
-                saving = bool(stopping) or self._checkpoint_due or self.at.step == last
-                diverged_at = self._look(bar, saving)
-                session["last_step"] = self.at.step
+                saving = bool(stopping) or self._checkpoint_due or self.state.step == last
+                diverged_at = self._check_losses(bar, saving)
+                session["last_step"] = self.state.step
                 if diverged_at:
                     return diverged_at
-                self._snapshot()
+                self.weights.save_snapshot(self.state.step)
                 if stopping:
                     self._save_and_stop()
                 if self._evaluation_due and not self._evaluate(bar):
-                    return self.at.step
+                    return self.state.step
                 if saving:
                     self._save()
-                    self._hand_on()
+                    self._notify()
         return None
 
     def _save(self) -> None:
-        if self.scaler:
-            self.at.scaler = self.scaler.state_dict()
-        checkpoint.save(self.folder.checkpoints, self.algorithm, self.average, self.at)
+        save_checkpoint(self.folder.checkpoints, self.algorithm, self.average, self.state)
         self.saved_at = monotonic()
 
-    def _hand_on(self) -> None:
+    def _notify(self) -> None:
         """Call the caller's function, if there is a new evaluation; the files are whole, whatever it does."""
-        evaluation, self.evaluated = self.evaluated, None
+        evaluation, self.new_evaluation = self.new_evaluation, None
         if self.on_evaluation and evaluation:
             self.on_evaluation(self.spec, evaluation)
 
     def _save_and_stop(self) -> NoReturn:
         self._save()
         raise Stopped(
-            f"Stopped by {self.stop.reason} after step {self.at.step:,} of {self.spec.steps:,}, with a checkpoint in "
-            f"{self.folder.path}. Rerun the same command to resume."
+            f"Stopped by {self.stop.reason} after step {self.state.step:,} of {self.spec.steps:,}, with a checkpoint "
+            f"in {self.folder.path}. Rerun the same command to resume."
         )
 
     @property
     def _evaluation_due(self) -> bool:
         """Whether this step is evaluated and has not been yet: an evaluation empties the sums."""
-        return self.at.step in self.evaluation_steps and self.at.counted > 0
+        return self.state.step in self.evaluation_steps and self.state.counted > 0
 
     @property
     def _checkpoint_due(self) -> bool:
-        """By step or by time; what a run keeps and records is the same, whenever it saves."""
+        """Whether a checkpoint is due, by step count or elapsed time. Checkpoints do not affect the record."""
         every, minutes = self.spec.checkpoint_every, self.spec.checkpoint_minutes
-        by_step = self.at.step in self.evaluation_steps or (every > 0 and self.at.step % every == 0)
+        by_step = self.state.step in self.evaluation_steps or (every > 0 and self.state.step % every == 0)
         return by_step or (minutes > 0 and monotonic() - self.saved_at >= 60 * minutes)
 
     def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
-        placed = [(self._placed(x), y) for x, y in batches]
-        seed_torch("step", self.spec.seed, self.at.step)
-        with autocast(self.spec.precision, self.device), self.scaler.step() if self.scaler else nullcontext():
-            metrics = self.algorithm.step(placed)
-        self.at.step += 1
-        self.at.counted += 1
+        if self.spec.channels_last:
+            batches = [(_use_channels_last(x), y) for x, y in batches]
+        seed_torch("step", self.spec.seed, self.state.step)
+        with autocast(self.spec.precision, self.device):
+            metrics = self.algorithm.step(batches)
+        self.state.step += 1
+        self.state.counted += 1
         for name, value in metrics.items():
-            self.at.sums[name] = self.at.sums.get(name, 0) + value.float()
+            self.state.sums[name] = self.state.sums.get(name, 0) + value.float()
         self.pending.append(metrics["loss"])
         if self.average:
-            self.average.update(self.algorithm, self.at.step)
+            self.average.update(self.algorithm, self.state.step)
 
-    def _placed(self, x: Tensor) -> Tensor:
-        return x.contiguous(memory_format=torch.channels_last) if self.spec.channels_last and x.ndim == 4 else x
+    def _check_losses(self, bar: Progress | PartOfBar, saving: bool) -> int | None:
+        """Fetch the losses now and then, and before they are lost to a checkpoint.
 
-    def _look(self, bar: Progress | PartOfBar, saving: bool) -> int | None:
-        """Fetch the losses now and then, and before they are lost to a checkpoint: show the last one, and find the
-        first that is not finite."""
-        if not saving and self.at.step % CHECK_EVERY:
+        Shows the last one, and returns the first step whose loss is not finite.
+        """
+        if not saving and self.state.step % CHECK_EVERY:
             bar.advance()
             return None
-        if self.scaler:
-            self.scaler.check()
         losses = torch.stack(self.pending)
         self.pending.clear()
         bar.advance(note=f"loss {float(losses[-1]):.3f}{self._accuracy_note}")
         broken = (~torch.isfinite(losses)).nonzero()
-        return self.at.step - len(losses) + int(broken[0]) + 1 if len(broken) else None
+        return self.state.step - len(losses) + int(broken[0]) + 1 if len(broken) else None
 
     @property
     def _accuracy_note(self) -> str:
-        return f", holdout {100 * self.at.best['raw']:.1f} % at best" if "raw" in self.at.best else ""
+        return f", holdout {100 * self.state.best['raw']:.1f} % at best" if "raw" in self.state.best else ""
 
     def _evaluate(self, bar: Progress | PartOfBar) -> bool:
         """Score the raw and the averaged model, keep the best weights of each, write the line.
 
-        False, and nothing written, when a loss is not finite: the step before broke the weights.
+        Returns False, and writes nothing, when a loss is not finite: the step before broke the weights.
         """
-        bar.say(f"evaluating after step {self.at.step:,}")
+        bar.say(f"evaluating after step {self.state.step:,}")
         try:
-            scores = self._scores()
+            scores = self._score_models()
         except Stopped:
             self._save_and_stop()
-        training = {name: float(value) / self.at.counted for name, value in self.at.sums.items()}
-        evaluation = as_evaluation(scores, self.at.step, training, self.spec.metric)
+        training = {name: float(value) / self.state.counted for name, value in self.state.sums.items()}
+        evaluation = make_evaluation(scores, self.state.step, training, self.spec.metric)
         if not all(math.isfinite(v) for parts in evaluation.loss["raw"].values() for v in parts.values()):
             return False
-        self.at.sums, self.at.counted = {}, 0
+        self.state.sums, self.state.counted = {}, 0
         for model in self.models:
             self._keep_best(evaluation, model, scores[model])
-        self.at.metrics_length = self.folder.append(evaluation)
-        self.evaluated = evaluation
+        self.state.metrics_length = self.folder.append(evaluation)
+        self.evaluations.append(evaluation)
+        self.new_evaluation = evaluation
         return True
 
-    def _scores(self) -> dict[Model, Found]:
-        """Scores of the raw and of the averaged model, where the average allows it in one pass over the data."""
+    def _score_models(self) -> dict[Model, DomainScores]:
+        """Score the raw and the averaged model, where the average allows it in one pass over the data."""
         averaged = self.average
         models: dict[Model, Predict] = {"raw": self.algorithm.predict}
         if averaged and not averaged.follows_losses:
-            models[self.models[-1]] = with_tensors(self.algorithm, averaged.average())
+            models[self.models[-1]] = bind_weights(self.algorithm, averaged.average())
         with self.stop.at_once():
-            scores = score_run(self.run, self.algorithm, models, self.at.step)
+            scores = score_run(self.run, self.algorithm, models, self.state.step)
         if averaged is None or not averaged.follows_losses:
             return scores
-        averaged.evaluated(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
-        models = {self.models[-1]: with_tensors(self.algorithm, averaged.average())}
-        return scores | score_run(self.run, self.algorithm, models, self.at.step)
+        averaged.add_loss(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
+        models = {self.models[-1]: bind_weights(self.algorithm, averaged.average())}
+        return scores | score_run(self.run, self.algorithm, models, self.state.step)
 
-    def _keep_best(self, evaluation: Evaluation, model: Model, found: Found) -> None:
-        """Weights of the highest validation value; written before the checkpoint that knows of them."""
+    def _keep_best(self, evaluation: Evaluation, model: Model, scores: DomainScores) -> None:
+        """Save the best weights so far. They are written before the checkpoint that refers to them."""
         value = evaluation.validation(self.run.sources, model)
-        better = value > self.at.best.get(model, -1.0)
+        better = value > self.state.best.get(model, -1.0)
         if better:
-            self.at.best[model] = value
-            self._save_weights("best", model)
+            self.state.best[model] = value
+            self.weights.save("best", model)
         if better or selected_weights(model) == "last":
-            self.at.unseen[model] = unseen_metrics(self.run, found)
-
-    def _save_weights(self, which: Which, model: Model) -> None:
-        if keeps(self.spec, which, model):
-            self._write_weights(self.folder.weights(which, model), model, model_only=self.spec.keep == "best")
-
-    def _write_weights(self, path: Path, model: Model, *, model_only: bool) -> None:
-        with self.average.applied_to(self.algorithm) if self.average and model != "raw" else nullcontext():
-            checkpoint.save_weights(path, self.algorithm, model_only=model_only)
-
-    def _snapshot(self) -> None:
-        """Weights on the way, evenly spaced from the initial to the last, for paths on loss surfaces."""
-        if self.spec.snapshots and self.at.step in _evenly(self.spec.steps, self.spec.snapshots):
-            for model in self.models:
-                path = self.folder.snapshot(self.at.step, model)
-                path.parent.mkdir(exist_ok=True)
-                self._write_weights(path, model, model_only=True)
+            self.state.unseen[model] = compute_unseen_metrics(self.run, scores)
 
     def _finish(self, diverged_at: int | None) -> RunRecord:
         if diverged_at is None:
             for model in self.models:
-                self._save_weights("last", model)
+                self.weights.save("last", model)
         record = RunRecord(
             spec=self.spec,
             status="done" if diverged_at is None else "diverged",
@@ -341,10 +312,10 @@ class _Loop:
             domains=self.run.dataset.domain_names,
             notes=self.run.dataset.notes,
             weights_matched=getattr(self.algorithm.featurizer, "weights_matched", None),
-            gpu=gpu_of(self.device),
+            gpu=describe_gpu(self.device),
             classes=self.run.dataset.classes,
-            unseen={model: self.at.unseen[model] for model in self.models if model in self.at.unseen},
-            evaluations=self.folder.evaluations(),
+            unseen={model: self.state.unseen[model] for model in self.models if model in self.state.unseen},
+            evaluations=tuple(self.evaluations),
             diverged_at=diverged_at,
             folder=self.folder.path,
         )
@@ -354,6 +325,5 @@ class _Loop:
         return record
 
 
-def _evenly(total: int, count: int) -> set[int]:
-    """`count` + 1 steps from 0 to `total`, evenly spaced."""
-    return {round(i * total / count) for i in range(count + 1)}
+def _use_channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x

@@ -19,11 +19,11 @@ from fgmix.records.files import checked_path
 from fgmix.records.schema import Model, RunRecord, Which, printed, read_record
 from fgmix.records.store import RunFolder
 from fgmix.seeding import numpy_generator
-from fgmix.training import state as checkpoint
 from fgmix.training.devices import pick_device
-from fgmix.training.prepare import PreparedRun, as_expected, load_dataset, new_algorithm
+from fgmix.training.prepare import PreparedRun, load_dataset, new_algorithm, prepare_data
+from fgmix.training.weights import load_weights
 
-Part = Literal["train", "holdout"]
+PartName = Literal["train", "holdout"]
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Sample:
         return torch.cat([torch.full((len(indices),), i) for i, indices in zip(self.ids, self.indices)])
 
     def inputs(self, batch_size: int = 256) -> Iterator[Tensor]:
-        """The samples without augmentation, in batches."""
+        """Yield the samples without augmentation, in batches."""
         for domain, indices in zip(self.domains, self.indices):
             for start in range(0, len(indices), batch_size):
                 yield domain.inputs.clean(indices[start : start + batch_size])
 
     def codes(self, algorithm: Algorithm) -> Tensor:
-        """z = g_θ(x) of all samples (N, d)."""
+        """Compute z = g_θ(x) of all samples (N, d)."""
         device = next(algorithm.parameters()).device
         with torch.no_grad():
             return torch.cat([algorithm.featurizer(x.to(device)).float() for x in self.inputs()])
@@ -97,16 +97,16 @@ class OpenedRun:
         return self.record.spec.test_domains
 
     def label(self, model: Model = "raw") -> str:
-        """The method's label in tables, with its arm."""
+        """Return the algorithm's label in tables, with its arm."""
         arm = self.record.spec.arm
         return printed(f"{self.record.label} ({arm})" if arm else self.record.label, model)
 
     def algorithm(self, which: Which = "last", model: Model = "raw") -> Algorithm:
-        """The method with its weights after the last or at the selected step, in evaluation mode."""
+        """Build the algorithm with its weights after the last or at the selected step, in evaluation mode."""
         return self.at(self.files.weights(which, model))
 
     def at(self, path: Path) -> Algorithm:
-        """The method with the weights of a file of the run, in evaluation mode."""
+        """Build the algorithm with the weights of a file of the run, in evaluation mode."""
         if not path.exists():
             kept = ", ".join(sorted(file.stem for file in self.folder.glob("*.pt"))) or "none"
             raise UserError(
@@ -118,13 +118,13 @@ class OpenedRun:
         algorithm = new_algorithm(run.spec, len(run.dataset.classes), len(run.sources), blank=True)
         model_only = self.files.is_snapshot(path) or run.spec.keep == "best"
         try:
-            checkpoint.load_weights(path, algorithm, model_only=model_only)
+            load_weights(path, algorithm, model_only=model_only)
         except Damaged as error:
             raise Damaged(f"{error} Delete {self.folder} and train the run again.") from error
         return algorithm.to(self.device).eval()
 
     def initial(self) -> Algorithm:
-        """The method with its initial weights, in evaluation mode: from the first snapshot, or initialised again."""
+        """Build the algorithm with its initial weights, in evaluation mode: from a snapshot, or initialised again."""
         snapshots = self.files.snapshots("raw")
         if snapshots:
             return self.at(snapshots[min(snapshots)])
@@ -132,7 +132,7 @@ class OpenedRun:
         return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources)).to(self.device).eval()
 
     def path(self, model: Model = "raw") -> Iterator[tuple[int, Algorithm]]:
-        """The method at the steps of the snapshots; without any, before the first and after the last step."""
+        """Yield the algorithm at the steps of the snapshots; without any, before the first and after the last step."""
         snapshots = self.files.snapshots(model)
         for step, file in snapshots.items():
             yield step, self.at(file)
@@ -140,8 +140,8 @@ class OpenedRun:
             yield 0, self.initial()
             yield self.record.spec.steps, self.algorithm("last", model)
 
-    def sample(self, names: Sequence[str], part: Part = "train", limit: int | None = None, seed: int = 0) -> Sample:
-        """Samples of the named domains.
+    def sample(self, names: Sequence[str], part: PartName = "train", limit: int | None = None, seed: int = 0) -> Sample:
+        """Return samples of the named domains.
 
         Args:
             names: which domains.
@@ -183,14 +183,14 @@ def open_run(
     if not isinstance(dataset, DomainDataset | str | Path | None):
         raise bad_value("dataset", "a DomainDataset, a name or a path", type(dataset).__name__)
     if not isinstance(dataset, DomainDataset):
-        found_at = replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
-        dataset = load_dataset(found_at, progress=progress)
+        moved = replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
+        dataset = load_dataset(moved, progress=progress)
     if dataset.fingerprint != record.data_fingerprint:
         raise UserError(
             f"Expected the data that {folder.name} was trained on ({record.data_fingerprint}). Found other data "
             f"({dataset.fingerprint}). Name the right dataset with --dataset."
         )
-    prepared = as_expected(spec, dataset, device=device, progress=progress)
+    prepared = prepare_data(spec, dataset, device=device, progress=progress)
     return OpenedRun(record, prepared, dataset, folder, pick_device(device))
 
 

@@ -21,8 +21,10 @@ from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_torch
+from fgmix.training.averaging import RunningMean, WeightAverage
 from fgmix.training.devices import pick_device
 from fgmix.training.resolve import resolve
+from fgmix.training.swad import OverfitAware
 
 ON_FROZEN = "mlp"  # network trained on the features of a frozen backbone, as on other features
 
@@ -49,14 +51,14 @@ class PreparedRun:
 
 
 def load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
-    """Where and how a spec's dataset is loaded."""
+    """Return where and how a spec's dataset is loaded."""
     root = Path(spec.data_root) if spec.data_root else None
     trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # 0: trials share the loaded data
     return LoadOptions(root, spec.image_size or None, trial_seed, spec.skip_unreadable, progress)
 
 
 def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
-    """The dataset of a spec; with `progress`, notes about it are printed."""
+    """Load the dataset of a spec; with `progress`, notes about it are printed."""
     dataset = load(spec.dataset, load_options(spec, progress=progress))
     for note in dataset.notes if progress else ():
         print(f"note: {note}", file=sys.stderr)
@@ -80,14 +82,14 @@ def prepare(
         raise bad_value("dataset", "a DomainDataset or None", type(given).__name__, hint)
     dataset = dataset or load_dataset(spec, progress=progress)
     resolved = resolve(spec, dataset)
-    return as_expected(resolved, dataset, device=device, progress=progress)
+    return prepare_data(resolved, dataset, device=device, progress=progress)
 
 
-def as_expected(
+def prepare_data(
     spec: ResolvedSpec, dataset: DomainDataset, *, device: str = "auto", progress: bool = True
 ) -> PreparedRun:
-    """The run on its dataset: domains split, images resized and normalised, or replaced by the features of a frozen
-    backbone; features standardised.
+    """Split the domains of a run; resize and normalise images, or replace them by the features of a frozen backbone;
+    standardise features.
 
     The standardisation is fitted to the training parts of the source domains only.
     """
@@ -117,12 +119,12 @@ def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
 
 
 def build_algorithm(run: PreparedRun) -> Algorithm:
-    """The run's algorithm with its initial weights: the same for every algorithm with the same seed and network."""
+    """Build the run's algorithm with its initial weights: the same for all algorithms with one seed and network."""
     return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources))
 
 
 def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: bool = False) -> Algorithm:
-    """The algorithm of a resolved spec.
+    """Build the algorithm of a resolved spec.
 
     Args:
         spec: the resolved spec.
@@ -134,7 +136,7 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
     if spec.frozen:
         featurizer = build_featurizer(ON_FROZEN, (spec.code_size,), dropout=spec.dropout)
     else:
-        featurizer = _backbone(spec, blank, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
+        featurizer = _build_backbone(spec, blank, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
     classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
     try:
         return create(
@@ -154,11 +156,11 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
 
 
 def frozen_backbone(spec: ResolvedSpec, *, blank: bool = False) -> Featurizer:
-    """The backbone of a run with `frozen`, images → features; `blank` as in `new_algorithm`."""
-    return _backbone(spec, blank, dropout=0.0, freeze_bn=True).requires_grad_(False).eval()
+    """Build the backbone of a run with `frozen`, images → features; `blank` as in `new_algorithm`."""
+    return _build_backbone(spec, blank, dropout=0.0, freeze_bn=True).requires_grad_(False).eval()
 
 
-def _backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: bool) -> Featurizer:
+def _build_backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: bool) -> Featurizer:
     return build_featurizer(
         spec.backbone,
         spec.input_shape,
@@ -173,22 +175,29 @@ def _backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: boo
 
 
 def _within_network(spec: ResolvedSpec) -> Normalisation | None:
-    """The normalisation within the network, for images that come as arrays and are not resized; None for others."""
+    """Return the normalisation within the network, for images in arrays, which are not resized; None for others."""
     return Normalisation(spec.mean, spec.std) if spec.mean and not spec.interpolation else None  # type: ignore[arg-type]
 
 
-def compiled(algorithm: Algorithm, spec: ResolvedSpec) -> Algorithm:
-    """The algorithm, with its featurizer compiled if the spec says so; the names of its tensors do not change."""
+def build_average(spec: ResolvedSpec, algorithm: Algorithm) -> WeightAverage | None:
+    """Build the weight average of a spec; None without one."""
+    if spec.averaging == "swa":
+        return RunningMean(algorithm, spec.averaging_start)
+    return OverfitAware(algorithm, spec.averaging_start) if spec.averaging == "swad" else None
+
+
+def compile_featurizer(algorithm: Algorithm, spec: ResolvedSpec) -> Algorithm:
+    """Compile the featurizer if the spec says so; the names of its tensors do not change. Returns the algorithm."""
     if spec.compile:
         algorithm.featurizer.compile()
     return algorithm
 
 
-def _weights(domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool) -> tuple[Weights, ...]:
-    """Relative sampling probabilities of the samples of each pool; empty if all are equally likely."""
+def _sampling_weights(domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool) -> tuple[Weights, ...]:
+    """Return relative sampling probabilities of the samples of each pool; nothing if all are equally likely."""
     if not balanced and all(domain.weights is None for domain in domains):
         return ()
-    found = []
+    by_pool = []
     for domain, pool in zip(domains, pools):
         weights = np.ones(len(pool)) if domain.weights is None else domain.weights[pool]
         if not weights.any():
@@ -196,17 +205,17 @@ def _weights(domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: b
                 f"Expected a positive weight in the training part of domain {domain.name!r}. Found none. Change the "
                 "sample weights, or remove the domain."
             )
-        found.append(weights * balancing_weights(domain.y[pool]) if balanced else weights)
-    return tuple(found)
+        by_pool.append(weights * balancing_weights(domain.y[pool]) if balanced else weights)
+    return tuple(by_pool)
 
 
 def batch_source(run: PreparedRun) -> BatchSource:
-    """The batches of the run's source domains."""
+    """Return the batches of the run's source domains."""
     spec = run.spec
     domains = tuple(run.dataset.domains[run.dataset.index(name)] for name in run.sources)
     pools = tuple(run.splits[domain.name].train for domain in domains)
     labels = tuple(domain.y for domain in domains)
-    weights = _weights(domains, pools, balanced=spec.class_weight == "balanced")
+    weights = _sampling_weights(domains, pools, balanced=spec.class_weight == "balanced")
     sampler: UniformSampler | ClassAwareSampler = UniformSampler(spec.seed, pools, spec.batch_size, weights)
     if spec.classes_per_batch:
         sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)

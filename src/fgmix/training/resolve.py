@@ -167,9 +167,9 @@ def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults)
 
 
 def _precision(spec: RunSpec) -> dict[str, Any]:
-    """A run with --bf16 is the same as one with --precision bf16."""
-    if spec.bf16 and spec.precision == "fp16":
-        raise UserError("Expected one precision. Found --bf16 and --precision fp16. Drop one.")
+    """Resolve --bf16, which is short for --precision bf16."""
+    if spec.precision == "fp16":  # a name that records of earlier versions may have
+        raise bad_value("precision", "fp32 or bf16; float16 is no longer supported", "fp16")
     return {"precision": "bf16" if spec.bf16 else spec.precision, "bf16": False}
 
 

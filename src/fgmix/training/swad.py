@@ -10,7 +10,7 @@ With N_s (optimum patience), N_e (overfit patience) and tolerance r:
     result  the mean of the valley's segments, each with the same weight; without a start, the last segment
 
 Cha et al., "SWAD: Domain Generalization by Seeking Flat Minima", 2021, https://arxiv.org/abs/2102.08604. Variant: the
-authors' code, which adds further segments at the start (`_additions_at_start`); docs/averaging.md lists what this
+authors' code, which adds further segments at the start (`_segments_at_start`); docs/averaging.md lists what this
 changes.
 """
 
@@ -20,36 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError, bad_value
+from fgmix.training.averaging import Mean, WeightAverage, predictor_tensors
 
 Tensors = dict[str, Tensor]
-
-
-class Mean:
-    """Running mean of named tensors. Tensors that are not floating-point, such as counters, keep their latest value.
-
-    Args:
-        tensors: the content until the first `add`, which replaces it.
-        count: how many were added before.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor], count: int = 0) -> None:
-        self.tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-        self.count = count
-
-    def add(self, tensors: Mapping[str, Tensor]) -> None:
-        self.count += 1
-        pairs = [(mean, tensors[name].detach()) for name, mean in self.tensors.items()]
-        averaged = [pair for pair in pairs if pair[0].is_floating_point()]
-        if averaged:  # one fused call: a launch per tensor would take longer than the computation
-            means, values = zip(*averaged)
-            torch._foreach_lerp_(means, values, 1 / self.count)
-        for latest, value in pairs:
-            if not latest.is_floating_point():
-                latest.copy_(value)
 
 
 @dataclass(frozen=True)
@@ -127,12 +104,12 @@ class SWAD:
         self.recent = self.recent[-max(self.n_s, self.n_e) :]
         self.closed, self.open = self.closed + 1, None
         if self.valley is None:
-            self._look_for_start()
+            self._find_start()
         else:
-            self._go_on(self.valley)
+            self._extend(self.valley)
 
     def average(self) -> Tensors:
-        """SWAD's weights if training stops here. Do not modify them: they may be the running means themselves."""
+        """Return SWAD's weights if training stops here. Do not modify them: they may be the running means."""
         if self.valley is None:
             return self._latest()
         if self.ended:
@@ -150,21 +127,21 @@ class SWAD:
             return self.open.tensors
         raise UserError("An average should hold the weights of at least one step. Found none. Call `update` first.")
 
-    def _look_for_start(self) -> None:
+    def _find_start(self) -> None:
         window = self.recent[-self.n_s :]
         if len(window) < self.n_s or window[0].loss > _least(window):
             return
         limit = (1 + self.tolerance) * sum(segment.loss for segment in window) / self.n_s
         self.valley = Valley(window[0].index, limit, Mean(window[0].mean))
-        for segment in self._additions_at_start(limit):
+        for segment in self._segments_at_start(limit):
             self.valley.mean.add(segment.mean)
 
-    def _additions_at_start(self, limit: float) -> list[Segment]:
-        """The segments that the authors' code adds as soon as it finds the start.
+    def _segments_at_start(self, limit: float) -> list[Segment]:
+        """Return the segments that the authors' code adds as soon as it finds the start.
 
         With N_e > N_s: of the first N_e − N_s + 1 of the last N_e segments (which end with t_s once there are N_e), the
-        last ones in a row under the limit, except the earliest of these; `_go_on` adds t_s and later ones again. With
-        N_e < N_s: the segments after t_s that `_go_on` no longer reaches. With N_e ≤ N_s, the first addition replaces
+        last ones in a row under the limit, except the earliest of these; `_extend` adds t_s and later ones again. With
+        N_e < N_s: the segments after t_s that `_extend` no longer reaches. With N_e ≤ N_s, the first addition replaces
         t_s (see `Mean`).
         """
         if self.n_e <= self.n_s:
@@ -174,7 +151,7 @@ class SWAD:
         earliest = above[-1] + 1 if above else 0
         return candidates[earliest + 1 :]
 
-    def _go_on(self, valley: Valley) -> None:
+    def _extend(self, valley: Valley) -> None:
         """Add the oldest of the last N_e segments, or end the valley if the losses of all of them exceed the limit."""
         window = self.recent[-self.n_e :]
         if window[0].index < valley.start:
@@ -185,14 +162,14 @@ class SWAD:
             valley.mean.add(window[0].mean)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint: plain values and references to the tensors."""
+        """Return the state for a checkpoint: plain values and references to the tensors."""
         return {
             "closed": self.closed,
             "ended": self.ended,
-            "open": self.open and _state_of(self.open),
+            "open": self.open and self.open.state_dict(),
             "recent": [{"index": s.index, "loss": s.loss, "mean": s.mean} for s in self.recent],
             "valley": self.valley
-            and {"start": self.valley.start, "limit": self.valley.limit, "mean": _state_of(self.valley.mean)},
+            and {"start": self.valley.start, "limit": self.valley.limit, "mean": self.valley.mean.state_dict()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -208,5 +185,29 @@ def _least(segments: list[Segment]) -> float:
     return min(segment.loss for segment in segments)
 
 
-def _state_of(mean: Mean) -> dict[str, Any]:
-    return {"tensors": mean.tensors, "count": mean.count}
+class OverfitAware(WeightAverage):
+    """SWAD as the weight average of a run, which starts at step `start`."""
+
+    follows_losses = True
+
+    def __init__(self, algorithm: Algorithm, start: int = 1) -> None:
+        self.start = start
+        self.swad = SWAD()
+        self.initial = Mean(predictor_tensors(algorithm)).tensors
+
+    def update(self, algorithm: Algorithm, step: int) -> None:
+        if step >= self.start:
+            self.swad.update(predictor_tensors(algorithm))
+
+    def add_loss(self, validation_loss: float) -> None:
+        if self.swad.open is not None or self.swad.ended:
+            self.swad.close_segment(validation_loss)
+
+    def average(self) -> dict[str, Tensor]:
+        return self.swad.average() if self.swad.closed or self.swad.open else self.initial
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.swad.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.swad.load_state_dict(state)

@@ -1,8 +1,8 @@
 """Shared trunks: first steps that are the same in several runs of a sweep are trained once.
 
-A method declares in `trunk_steps` how many of its first steps train its model exactly as ERM does. Runs that agree in
-everything that these steps depend on start from the state after them; their records and weights are byte-identical to
-those of separate runs.
+ERM, and an algorithm in the first steps that it declares in `Algorithm.trunk_steps`, train the model in the same way.
+Runs that agree in everything that these steps depend on start from the state after them; their records and weights are
+byte-identical to those of separate runs.
 """
 
 from __future__ import annotations
@@ -13,39 +13,67 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms import get
-from fgmix.algorithms._trunk import Trunk
-from fgmix.records.schema import ResolvedSpec, keeps
+from fgmix.algorithms import Algorithm, BaseConfig, Batches, get
+from fgmix.algorithms._base import batch_of, part_of
+from fgmix.errors import bad_value
+from fgmix.mixing.fgmix import FGMix
+from fgmix.mixing.prior import Prior
+from fgmix.records.schema import Evaluation, ResolvedSpec, keeps
 from fgmix.records.store import RunBusy, RunFolder
-from fgmix.training import state as checkpoint
-
-if TYPE_CHECKING:
-    from fgmix.algorithms import Algorithm
-    from fgmix.training.averaging import WeightAverage
+from fgmix.training.averaging import WeightAverage
+from fgmix.training.state import TrainingState, read_checkpoint
+from fgmix.training.weights import read_weights, save_weights
 
 FOLDER = "trunks"  # in the folder of the runs
 SHARED_SETTINGS = ("lr", "weight_decay")  # the only settings that a trunk's steps depend on
 
 
+class Trunk(Algorithm):
+    """ERM that also updates the prior of FGMix, the moving averages of the codes. Not registered."""
+
+    def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
+        super().__init__(featurizer, classifier, n_domains, config)
+        self.prior = Prior(self.code_size)
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        x, y = batch_of(batches)
+        z: Tensor = self.featurizer(x)
+        self.prior.observe(z.detach())
+        return {"loss": cross_entropy(self.classifier(z), y)}
+
+
+# Which runs share what
+
+
 def trunk_steps(spec: ResolvedSpec) -> int:
-    """How many first steps of a run train as ERM does, as its method declares."""
+    """Return how many first steps of a run train as ERM does."""
+    if spec.algorithm == "erm":
+        return spec.steps
     algorithm = get(spec.algorithm)
     return min(spec.steps, algorithm.trunk_steps(algorithm.Config.of(**{**spec.settings, "steps": spec.steps})))
 
 
+def check_trunk(spec: ResolvedSpec, steps: int) -> None:
+    """Raise an error if a run cannot start from a trunk of so many steps."""
+    most = trunk_steps(spec)
+    if type(steps) is not int or not 0 <= steps <= most:
+        raise bad_value("trunk", f"an integer from 0 to {most}, the steps that {spec.algorithm} shares with ERM", steps)
+
+
 def trunk_of(spec: ResolvedSpec) -> ResolvedSpec:
-    """The spec of a run's trunk: equal for runs that may share it."""
+    """Return the spec of a run's trunk: equal for runs that may share it."""
     settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
     return replace(spec, algorithm="erm", settings=settings, arm="", hparams_seed=0, checkpoint_every=0)
 
 
 def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
-    """How many first steps each run shares with others, by the run's name; 0 if none."""
+    """Return how many first steps each run shares with others, by the run's name; 0 if none."""
     runs = list(runs)
     keys = {run.name: trunk_of(run).name for run in runs}
     own = {run.name: trunk_steps(run) for run in runs}
@@ -58,8 +86,11 @@ def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
     return {name: end if users[keys[name], end] > 1 else 0 for name, end in longest.items()}
 
 
+# Training a trunk, and a run from it
+
+
 def trunk_folder(spec: ResolvedSpec, steps: int, out: Path) -> RunFolder:
-    """The folder of the first `steps` steps of a run's trunk."""
+    """Return the folder of the first `steps` steps of a run's trunk."""
     return RunFolder(out / FOLDER / f"{trunk_of(spec).name}-{steps}")
 
 
@@ -71,19 +102,19 @@ def remove_trunks(out: Path) -> None:
 
 
 def build_trunk(algorithm: Algorithm, spec: ResolvedSpec) -> Trunk:
-    """The algorithm that trains a trunk, with the networks of the method."""
+    """Build the algorithm that trains a trunk, with the networks of the run's algorithm."""
     settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
     config = Trunk.Config.of(**settings, steps=spec.steps)
     return Trunk(algorithm.featurizer, algorithm.classifier, algorithm.n_domains, config)
 
 
-def start_from(
+def load_trunk(
     trunk: RunFolder,
     folder: RunFolder,
     spec: ResolvedSpec,
     algorithm: Algorithm,
     average: WeightAverage | None,
-) -> checkpoint.Standing:
+) -> tuple[TrainingState, list[Evaluation]]:
     """Bring a run to the end of its trunk: state, average, evaluations and the weights kept so far.
 
     Args:
@@ -92,50 +123,66 @@ def start_from(
         spec: the run's.
         algorithm: the run's, with its initial weights.
         average: the run's, if it has one.
+
+    Returns:
+        The run's state, and its evaluations.
     """
-    state = checkpoint.read(trunk.checkpoint, next(algorithm.parameters()).device)
-    at = checkpoint.Standing(**state["progress"])
-    idle = {name: value.float() for name, value in algorithm.trunk_metrics().items()}
-    at.metrics_length = _copy_evaluations(trunk, folder, idle)
-    at.sums = {**at.sums, **_sums(idle, at.counted)}
-    for model in at.best:
+    checkpoint = read_checkpoint(trunk.checkpoint, next(algorithm.parameters()).device)
+    state = TrainingState(**checkpoint["progress"])
+    mixer = _find_mixer(algorithm)
+    idle = {name: value.float() for name, value in mixer.idle_metrics().items()} if mixer else {}
+    evaluations = _add_metrics(trunk.evaluations(), idle)
+    for evaluation in evaluations:
+        state.metrics_length = folder.append(evaluation)
+    state.sums = {**state.sums, **_sum_up(idle, state.counted)}
+    for model in state.best:
         if keeps(spec, "best", model):
-            _take(algorithm, checkpoint.read_weights(trunk.weights("best", model)))
-            checkpoint.save_weights(folder.weights("best", model), algorithm, model_only=spec.keep == "best")
+            _load_tensors(algorithm, read_weights(trunk.weights("best", model)))
+            save_weights(folder.weights("best", model), algorithm, model_only=spec.keep == "best")
     if (trunk.path / "snapshots").exists():
         shutil.copytree(trunk.path / "snapshots", folder.path / "snapshots", dirs_exist_ok=True)
-    _take(algorithm, state["algorithm"])
-    _take_optimizer(algorithm, state["algorithm"]["_extra_state"])
+    _load_tensors(algorithm, checkpoint["algorithm"])
+    _load_optimizer(algorithm, checkpoint["algorithm"]["_extra_state"])
     if average:
-        average.load_state_dict(state["average"])
-    return at
+        average.load_state_dict(checkpoint["average"])
+    return state, evaluations
 
 
-def _take(algorithm: Algorithm, tensors: dict[str, Any]) -> None:
+def _find_mixer(algorithm: Algorithm) -> FGMix | None:
+    """Return the part of an algorithm that mixes, which has a prior and metrics of its own before it mixes."""
+    return next((module for module in algorithm.modules() if isinstance(module, FGMix)), None)
+
+
+def _load_tensors(algorithm: Algorithm, tensors: dict[str, Any]) -> None:
+    """Load g, h and the prior, if the algorithm has one."""
+    parts = {"featurizer": algorithm.featurizer, "classifier": algorithm.classifier}
+    if (mixer := _find_mixer(algorithm)) and mixer.prior is not None:
+        parts["prior"] = mixer.prior
     with torch.no_grad():
-        algorithm.take_trunk({name: value for name, value in tensors.items() if isinstance(value, Tensor)})
+        for part, module in parts.items():
+            module.load_state_dict(part_of(tensors, part))
 
 
-def _take_optimizer(algorithm: Algorithm, extra: dict[str, Any]) -> None:
+def _load_optimizer(algorithm: Algorithm, extra: dict[str, Any]) -> None:
     """Load Adam's moments of g and h, which are the first of the optimiser's parameters; others have none yet."""
     algorithm.updates = extra["updates"]
     own = algorithm.optimizer.state_dict()
     algorithm.optimizer.load_state_dict({**own, "state": extra["optimizers"]["optimizer"]["state"]})
 
 
-def _copy_evaluations(trunk: RunFolder, folder: RunFolder, idle: dict[str, Tensor]) -> int:
-    """Copy the trunk's evaluations to the run, with the metrics of its method in these steps; returns their length."""
-    length, before = 0, 0
-    for evaluation in trunk.evaluations():
+def _add_metrics(evaluations: Iterable[Evaluation], idle: dict[str, Tensor]) -> list[Evaluation]:
+    """Add the metrics of an algorithm that does not mix yet to the evaluations of its trunk."""
+    added, before = [], 0
+    for evaluation in evaluations:
         steps = evaluation.step - before
-        means = {name: float(value) / steps for name, value in _sums(idle, steps).items()}
-        length = folder.append(replace(evaluation, metrics={**evaluation.metrics, **means}))
+        means = {name: float(value) / steps for name, value in _sum_up(idle, steps).items()}
+        added.append(replace(evaluation, metrics={**evaluation.metrics, **means}))
         before = evaluation.step
-    return length
+    return added
 
 
-def _sums(idle: dict[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Sums over steps, added one by one as in the loop: steps · value could differ in the last bit."""
+def _sum_up(idle: dict[str, Tensor], steps: int) -> dict[str, Tensor]:
+    """Sum metrics over steps, one by one as in the loop: steps · value could differ in the last bit."""
     sums: dict[str, Tensor] = {}
     for _ in range(steps):
         for name, value in idle.items():

@@ -14,14 +14,14 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms import Algorithm
 from fgmix.progress import Progress
 from fgmix.seeding import seed_hash, seed_torch
-from fgmix.training.precision import autocast
+from fgmix.training.devices import autocast
 from fgmix.training.prepare import PreparedRun, batch_source
 
 LR = 1e-3  # Adam's default: the classifier starts from random weights, whatever the network's learning rate
 
 
-def warmed_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) -> Algorithm:
-    """The algorithm after `warmup_head` steps of ERM on its classifier alone, with a separate Adam.
+def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) -> Algorithm:
+    """Train the classifier alone for `warmup_head` steps of ERM, with a separate Adam; returns the algorithm.
 
     They are part of the initialisation: a resumed run repeats them, with the same result.
 

@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 
 from fgmix.algorithms import Algorithm
 from fgmix.data import loading
-from fgmix.training import evaluation
+from fgmix.training import evaluate
 from fgmix.training.averaging import RunningMean
-from fgmix.training.evaluation import Part, Predict, evaluating, score_parts, with_tensors
+from fgmix.training.evaluate import Predict, Subset, bind_weights, evaluation_mode, score_subsets
 from fgmix.training.loop import train
 from fgmix.training.prepare import PreparedRun, build_algorithm, prepare
 from training.killed_run import toy_data, toy_spec
@@ -26,31 +26,31 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> PreparedRun:
-    monkeypatch.setattr(evaluation, "BATCH", 25)  # a domain has 60 samples: three batches
+    monkeypatch.setattr(evaluate, "BATCH", 25)  # a domain has 60 samples: three batches
     return prepare(toy_spec(), toy_data())
 
 
-def parts_of(run: PreparedRun) -> list[Part]:
-    return [Part(domain, np.arange(len(domain))) for domain in run.dataset.domains]
+def parts_of(run: PreparedRun) -> list[Subset]:
+    return [Subset(domain, np.arange(len(domain))) for domain in run.dataset.domains]
 
 
 def models_of(algorithm: Algorithm) -> dict[str, Predict]:
     average = RunningMean(algorithm, start=1)
-    return {"raw": algorithm.predict, "swa": with_tensors(algorithm, average.average())}
+    return {"raw": algorithm.predict, "swa": bind_weights(algorithm, average.average())}
 
 
 def test_samples_are_prepared_once_for_two_models(run: PreparedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared: list[int] = []
-    of_part = Part.prepare
+    of_part = Subset.prepare
 
-    def counting(self: Part, start: int) -> loading.HostBatch:
+    def counting(self: Subset, start: int) -> loading.HostBatch:
         prepared.append(start)
         return of_part(self, start)
 
-    monkeypatch.setattr(Part, "prepare", counting)
+    monkeypatch.setattr(Subset, "prepare", counting)
     algorithm = build_algorithm(run)
-    with evaluating(algorithm):
-        score_parts(models_of(algorithm), parts_of(run), CPU, 3)
+    with evaluation_mode(algorithm):
+        score_subsets(models_of(algorithm), parts_of(run), CPU, 3)
     assert sorted(prepared) == sorted(3 * [0, 25, 50])
 
 
@@ -70,19 +70,19 @@ def test_numbers_are_fetched_at_the_end_and_not_with_every_batch(
 ) -> None:
     algorithm, counts = build_algorithm(run), []
     for size in (5, 1000):  # twelve batches per domain, then one
-        monkeypatch.setattr(evaluation, "BATCH", size)
-        with evaluating(algorithm), Fetches() as fetches:
-            score_parts(models_of(algorithm), parts_of(run), CPU, 3)
+        monkeypatch.setattr(evaluate, "BATCH", size)
+        with evaluation_mode(algorithm), Fetches() as fetches:
+            score_subsets(models_of(algorithm), parts_of(run), CPU, 3)
             counts.append(fetches.count)
     assert counts[0] == counts[1] > 0
 
 
 def test_two_models_in_one_pass_score_as_in_a_pass_for_each(run: PreparedRun) -> None:
     algorithm, parts = build_algorithm(run), parts_of(run)
-    with evaluating(algorithm):
+    with evaluation_mode(algorithm):
         models = models_of(algorithm)
-        together = score_parts(models, parts, CPU, 3)
-        alone = {name: score_parts({name: model}, parts, CPU, 3)[name] for name, model in models.items()}
+        together = score_subsets(models, parts, CPU, 3)
+        alone = {name: score_subsets({name: model}, parts, CPU, 3)[name] for name, model in models.items()}
     for name in models:
         assert [score[:2] for score in together[name]] == [score[:2] for score in alone[name]]
 

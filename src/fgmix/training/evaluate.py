@@ -1,0 +1,243 @@
+"""Evaluate a run: accuracy and loss of one or several models on parts of domains, in one pass over the data.
+
+Every evaluation scores the holdout parts of the source domains, which select steps and hyper-parameters, and both parts
+of the test domains; on request also the training parts of the sources.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms import Algorithm
+from fgmix.data import Domain
+from fgmix.data.dataset import Indices
+from fgmix.data.loading import HostBatch, deliver
+from fgmix.records.metrics import Counts, Floats, Metric, Metrics, metrics
+from fgmix.records.protocols import PROTOCOLS
+from fgmix.records.schema import Evaluation, Model, Scores
+from fgmix.seeding import torch_generator
+from fgmix.training.devices import autocast
+from fgmix.training.prepare import PreparedRun
+
+BATCH = 256  # samples per forward pass
+MOST_LOGITS = 10_000_000  # values kept of a subset for its AUROC, 40 MB
+Predict = Callable[[Tensor], Tensor]
+M = TypeVar("M", bound=str)  # names of models
+
+
+class Outputs(NamedTuple):
+    """Predictions of a model for the samples of a subset, on its device.
+
+    Args:
+        guesses: predicted classes (n,).
+        logits: (m, C) of the first m samples, as many as `MOST_LOGITS` allows.
+    """
+
+    guesses: Tensor
+    logits: Tensor
+
+
+class Score(NamedTuple):
+    """Accuracy, mean cross-entropy, counts by class, and the outputs if requested."""
+
+    accuracy: float
+    loss: float
+    counts: Counts
+    outputs: Outputs | None = None
+
+
+DomainScores = dict[str, dict[str, Score]]  # by domain, then by part: "train" or "holdout"
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Samples of a domain that are scored together.
+
+    Args:
+        domain: their domain.
+        indices: which of its samples.
+        draws: key that seeds the augmentation, which DomainBed applies to source domains; None for no augmentation.
+        outputs: whether to keep the models' predictions for each sample.
+    """
+
+    domain: Domain
+    indices: Indices
+    draws: tuple[object, ...] | None = None
+    outputs: bool = False
+
+    @property
+    def y(self) -> Indices:
+        """Labels (n,)."""
+        return self.domain.y[self.indices]
+
+    def metrics(self, outputs: Outputs) -> Metrics:
+        """Compute the metrics of a model's outputs."""
+        guesses, logits = (tensor.cpu().numpy() for tensor in outputs)
+        p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+        return metrics(self.y, guesses, p / p.sum(axis=1, keepdims=True))
+
+    def prepare(self, start: int) -> HostBatch:
+        """Prepare the batch that begins at `start` on the host."""
+        generator = None if self.draws is None else torch_generator("evaluate", *self.draws, start)
+        return HostBatch.of(self.domain, self.indices[start : start + BATCH], generator)
+
+
+# A run
+
+
+def score_run(
+    run: PreparedRun, algorithm: Algorithm, models: Mapping[Model, Predict], step: int
+) -> dict[Model, DomainScores]:
+    """Score each model on all parts of domains that the run evaluates, in one pass over the data.
+
+    Args:
+        run: the data, and how they are split.
+        algorithm: what the models belong to; it is in evaluation mode meanwhile.
+        models: logits by name of the model.
+        step: how many steps were trained, for the draws of protocols that augment validation images.
+    """
+    keys, subsets = zip(*_list_subsets(run, step))
+    device = next(algorithm.parameters()).device
+    with evaluation_mode(algorithm), autocast(run.spec.precision, device):
+        scores = score_subsets(models, subsets, device, len(run.dataset.classes))
+    by_domain: dict[Model, DomainScores] = {model: {} for model in models}
+    for model in models:
+        for (name, part), score in zip(keys, scores[model]):
+            by_domain[model].setdefault(name, {})[part] = score
+    return by_domain
+
+
+def _list_subsets(run: PreparedRun, step: int) -> Iterator[tuple[tuple[str, str], Subset]]:
+    """Yield each subset to score, with the names of its domain and part."""
+    augmented_validation = PROTOCOLS[run.spec.protocol].augmented_validation
+    for name, split in run.splits.items():
+        is_source = name in run.sources
+        domain = run.dataset.domains[run.dataset.index(name)]
+        for part in ("holdout",) if is_source and not run.spec.evaluate_train else ("train", "holdout"):
+            draws = (run.spec.seed, name, part, step) if is_source and augmented_validation else None
+            reported = not is_source and part == "train"
+            yield (name, part), Subset(domain, getattr(split, part), draws, outputs=reported)
+
+
+def make_evaluation(
+    scores: Mapping[Model, DomainScores], step: int, training: dict[str, float], metric: Metric
+) -> Evaluation:
+    """Make the line of an evaluation.
+
+    Args:
+        scores: of every model.
+        step: how many steps were trained.
+        training: the algorithm's metrics, as means over the steps since the evaluation before.
+        metric: what the run selects by; its values are stored where it is not accuracy, which always is.
+    """
+    return Evaluation(
+        step=step,
+        accuracy={model: _pick(each, "accuracy") for model, each in scores.items()},
+        loss={model: _pick(each, "loss") for model, each in scores.items()},
+        metrics=training,
+        headline={} if metric == "accuracy" else {model: _compute(each, metric) for model, each in scores.items()},
+    )
+
+
+def _pick(scores: DomainScores, which: Literal["accuracy", "loss"]) -> Scores:
+    return {name: {part: getattr(score, which) for part, score in parts.items()} for name, parts in scores.items()}
+
+
+def _compute(scores: DomainScores, metric: Metric) -> Scores:
+    return {name: {part: s.counts.value(metric) for part, s in parts.items()} for name, parts in scores.items()}
+
+
+def compute_unseen_metrics(run: PreparedRun, scores: DomainScores) -> dict[str, dict[str, Any]]:
+    """Compute all metrics on the test domains: of the part that is reported, which no selection rule uses."""
+    unseen = {}
+    for name, split in run.splits.items():
+        if name not in run.sources and (outputs := scores[name]["train"].outputs):
+            subset = Subset(run.dataset.domains[run.dataset.index(name)], split.train)
+            unseen[name] = subset.metrics(outputs).as_dict()
+    return unseen
+
+
+# Any models and subsets
+
+
+def score_subset(algorithm: Algorithm, domain: Domain, indices: Indices) -> Score:
+    """Score `algorithm.predict` on samples of a domain; call it in evaluation mode (see `evaluation_mode`)."""
+    device = next(algorithm.parameters()).device
+    return score_subsets({"raw": algorithm.predict}, [Subset(domain, indices)], device, algorithm.n_classes)["raw"][0]
+
+
+def score_subsets(
+    models: Mapping[M, Predict], subsets: Sequence[Subset], device: torch.device, classes: int
+) -> dict[M, list[Score]]:
+    """Score every model on every subset. Each batch is prepared in advance, once for all models.
+
+    Sums stay on the device until the end: fetching them batch by batch would make it wait.
+
+    Args:
+        models: by name, functions from inputs to logits.
+        subsets: what to score them on.
+        device: of the models.
+        classes: number of classes.
+    """
+    batches = [(p, start) for p, subset in enumerate(subsets) for start in range(0, len(subset.indices), BATCH)]
+    dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no doubles
+    losses = torch.zeros(len(models), len(subsets), dtype=dtype, device=device)
+    hits, predicted = torch.zeros(2, len(models), len(subsets), classes, dtype=dtype, device=device)
+    kept: dict[tuple[int, int], list[Outputs]] = defaultdict(list)
+    ready = deliver(lambda batch: [subsets[batch[0]].prepare(batch[1])], batches, device=device)
+    for (p, start), [(x, y)] in zip(batches, ready):
+        for m, predict in enumerate(models.values()):
+            logits = predict(x).float()
+            guesses = logits.argmax(1)
+            losses[m, p] += cross_entropy(logits, y, reduction="sum")
+            hits[m, p].index_add_(0, y, (guesses == y).to(dtype))
+            predicted[m, p].index_add_(0, guesses, torch.ones_like(guesses, dtype=dtype))
+            if subsets[p].outputs:
+                kept[m, p].append(Outputs(guesses, logits[: max(0, MOST_LOGITS // classes - start)]))
+    loss, predicts, hit = losses.cpu().numpy(), predicted.cpu().numpy(), hits.cpu().numpy()
+    return {
+        name: [
+            _make_score(subset, loss[m, p], predicts[m, p], hit[m, p], kept.get((m, p), []))
+            for p, subset in enumerate(subsets)
+        ]
+        for m, name in enumerate(models)
+    }
+
+
+def _make_score(subset: Subset, loss: np.float64, predicted: Floats, hits: Floats, kept: list[Outputs]) -> Score:
+    n = len(subset.indices)
+    counts = Counts(np.bincount(subset.y, minlength=len(hits)), predicted, hits)
+    outputs = Outputs(*map(torch.cat, zip(*kept))) if kept else None
+    return Score(float(hits.sum() / n), float(loss / n), counts, outputs)
+
+
+def bind_weights(algorithm: Algorithm, tensors: dict[str, Tensor]) -> Predict:
+    """Return `algorithm.predict` with other weights, which are not copied into the algorithm."""
+    return partial(_predict_with, algorithm, tensors)
+
+
+def _predict_with(algorithm: Algorithm, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+    logits: Tensor = functional_call(algorithm, tensors, (x,))
+    return logits
+
+
+@contextmanager
+def evaluation_mode(algorithm: Algorithm) -> Iterator[None]:
+    """Set evaluation mode and compute no gradients within the block; set training mode after it."""
+    algorithm.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        algorithm.train()
