@@ -10,6 +10,7 @@ import numpy as np
 
 from fgmix.errors import unknown
 from fgmix.fields import Field, check_fields, declare, fields_of
+from fgmix.records.protocols import DEFAULTS, PROTOCOLS
 
 
 class Distribution(Protocol):
@@ -150,9 +151,11 @@ def search(
 class BaseConfig:
     """Settings of every algorithm. Subclasses add fields and become frozen dataclasses automatically."""
 
-    lr: float = setting(5e-5, help="learning rate of the base model's optimiser", gt=0)
+    lr: float = setting(DEFAULTS["images"].lr, help="learning rate of the base model's optimiser", gt=0)
     weight_decay: float = setting(0.0, help="weight decay of the base model's optimiser", ge=0)
-    steps: int = setting(5000, help="length T of the run; schedules such as τ = 0.6·T are relative to it", ge=1)
+    steps: int = setting(
+        PROTOCOLS["clean"].steps, help="length T of the run; schedules such as τ = 0.6·T are relative to it", ge=1
+    )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

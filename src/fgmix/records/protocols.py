@@ -1,4 +1,4 @@
-"""Evaluation protocols by name, with the settings and defaults of each. docs/protocol.md shows them in one table.
+"""Evaluation protocols by name, and the defaults of a run by the kind of its data. docs/protocol.md has the tables.
 
 Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434. No torch.
 """
@@ -6,7 +6,7 @@ Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fgmix.records.schema import Protocol
 
@@ -83,3 +83,29 @@ PROTOCOLS: dict[Protocol, Rules] = {
         longer={"DomainNet": (5001, 1000)},
     ),
 }
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Defaults of a run that depend on the kind of dataset; `steps` is None for the protocol's."""
+
+    backbone: str
+    pretrained: bool
+    lr: float
+    batch_size: int
+    steps: int | None
+    eval_every: int
+    channels_last: bool
+
+
+# images: DomainBed's. The others are sized for a CPU.
+DEFAULTS = {
+    "images": Defaults("resnet50", True, 5e-5, 32, None, 300, True),
+    "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
+    "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
+}
+# The features of a frozen backbone are trained on like any others. The default backbone is the one whose weights can be
+# installed without a hub.
+FROZEN_DEFAULTS = replace(
+    DEFAULTS["features"], backbone="tf_efficientnet_lite0.package", pretrained=True, channels_last=True
+)

@@ -22,8 +22,9 @@ import numpy as np
 from fgmix.algorithms import get
 from fgmix.algorithms._config import Choice, Distribution, LogUniform, Searched
 from fgmix.errors import unknown
+from fgmix.records.protocols import DEFAULTS
 from fgmix.seeding import seed_hash
-from fgmix.training.resolve import DEFAULTS, default_lr
+from fgmix.training.resolve import default_lr
 
 Space = Literal["domainbed", "paper"]
 

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fgmix.errors import UserError, bad_value
 from fgmix.records.files import read_bytes
-from fgmix.records.protocols import PROTOCOLS, Rules
+from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
 from fgmix.records.schema import ResolvedSpec, RunSpec
 
 if TYPE_CHECKING:
     from fgmix.data import DomainDataset
 
 
-@dataclass(frozen=True)
-class Defaults:
-    """Defaults of a run that depend on the kind of dataset."""
-
-    backbone: str
-    pretrained: bool
-    lr: float
-    batch_size: int
-    steps: int
-    eval_every: int
-    channels_last: bool
-
-
-# images: DomainBed's; 0 steps stands for the protocol's. The others are sized for a CPU (docs/protocol.md).
-DEFAULTS = {
-    "images": Defaults("resnet50", True, 5e-5, 32, 0, 300, True),
-    "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
-    "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
-}
-# The features of a frozen backbone are trained on like any others. The default backbone is the one whose weights can be
-# installed without a hub.
-FROZEN = replace(DEFAULTS["features"], backbone="tf_efficientnet_lite0.package", pretrained=True, channels_last=True)
-
-
 def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
-    """The resolved spec of a run on a dataset; resolving it again changes nothing.
+    """Resolve the spec of a run on a dataset; resolving it again changes nothing.
 
     Args:
         spec: the user's.
@@ -58,7 +33,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         )
     _check_sizes(spec, dataset)
     check_domains(spec.algorithm, len(_sources(spec, dataset)))
-    rules, base = PROTOCOLS[spec.protocol], FROZEN if spec.frozen else DEFAULTS[dataset.kind]
+    rules, base = PROTOCOLS[spec.protocol], FROZEN_DEFAULTS if spec.frozen else DEFAULTS[dataset.kind]
     standardize = (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize
     steps, eval_every = _length(spec, dataset, rules, base)
     lr = default_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
@@ -66,7 +41,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     batch_size = spec.batch_size or base.batch_size
     algorithm.check_batch(config, batch_size, dataset.input_shape)
     network = _network(spec, dataset, rules, base)
-    said = {name: value for name, value in vars(spec).items() if name in RunSpec.__dataclass_fields__}
+    given = {name: value for name, value in vars(spec).items() if name in RunSpec.__dataclass_fields__}
     decided = {
         "settings": {name: value for name, value in config.as_dict().items() if name != "steps"},
         "image_size": dataset.input_shape[-1] if len(dataset.input_shape) == 3 else 0,
@@ -81,7 +56,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         **network,
     }
     return ResolvedSpec(
-        **{**said, **decided},
+        **{**given, **decided},
         dataset_name=dataset.name,
         data=dataset.fingerprint,
         input_shape=dataset.input_shape,
@@ -89,7 +64,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
 
 
 def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:
-    """The default learning rate: a tenth of the usual one for vision transformers on images.
+    """Return the default learning rate: a tenth of the usual one for vision transformers on images.
 
     Args:
         kind: of the dataset.
@@ -103,7 +78,7 @@ def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:
 
 
 def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
-    """Notes to print before a run starts: parts of it that will have no effect."""
+    """Return notes to print before a run starts: parts of it that will have no effect."""
     from fgmix.algorithms import get
 
     notes = []
@@ -117,7 +92,7 @@ def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
 
 
 def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
-    """Names of the source domains; raises an error if a test domain does not exist or is given twice."""
+    """Return the source domains; raises an error if a test domain does not exist or is given twice."""
     for name in spec.test_domains:
         dataset.index(name)
     if len(set(spec.test_domains)) != len(spec.test_domains):
@@ -158,10 +133,10 @@ def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
 
 
 def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> tuple[int, int]:
-    """Number of steps, and number of steps between evaluations."""
-    steps, eval_every = base.steps or rules.steps, base.eval_every
-    if not base.steps:  # the protocol's lengths are for training on images
-        steps, eval_every = rules.longer.get(dataset.name, (steps, eval_every))
+    """Resolve the number of steps, and of steps between evaluations."""
+    steps, eval_every = base.steps, base.eval_every
+    if steps is None:
+        steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
     steps = spec.steps or steps
     return steps, min(spec.eval_every or eval_every, steps)
 
@@ -174,7 +149,7 @@ def _precision(spec: RunSpec) -> dict[str, Any]:
 
 
 def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any]:
-    """Which average, and from which step on: not before the base model trains; none if the run ends before that."""
+    """Resolve which average, from which step on: not before the base model trains; none if the run ends before."""
     if spec.averaging == "none":
         return {}
     # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
@@ -183,7 +158,7 @@ def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any
 
 
 def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
-    """The backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
+    """Resolve the backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
     from fgmix.networks.names import OWN_BACKBONES, check_pretrained
 
     name = spec.backbone or base.backbone
@@ -198,29 +173,29 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
         )
     if pretrained:
         check_pretrained(name)
-    tagged = _tagged(name, rules) if pretrained or spec.weights else name
+    tagged = _add_tag(name, rules) if pretrained or spec.weights else name
     frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
-    found: dict[str, Any] = {
+    network: dict[str, Any] = {
         "backbone": tagged if pretrained else name.partition(".")[0],
         "pretrained": pretrained,
         "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
         "weights_digest": _weights_digest(spec, tagged, pretrained),
     }
     if spec.frozen:
-        found["code_size"] = _code_size(name, dataset.input_shape)
+        network["code_size"] = _code_size(name, dataset.input_shape)
     if dataset.kind == "images":
         from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 
         expected = normalisation_of(tagged) if pretrained or spec.weights else IMAGENET
         interpolation = rules.interpolation or expected.interpolation
-        found |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
+        network |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
     elif dataset.kind == "small_images" and tagged not in OWN_BACKBONES and (pretrained or spec.weights):
-        found |= _within_network(tagged, dataset)
-    return found
+        network |= _within_network(tagged, dataset)
+    return network
 
 
 def _within_network(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
-    """The normalisation that pre-trained weights expect, done within the network for images that come as arrays."""
+    """Return the normalisation that pre-trained weights expect, done within the network for images in arrays."""
     from fgmix.networks.preprocessing import normalisation_of
 
     expected, shape = normalisation_of(backbone), dataset.input_shape
@@ -253,8 +228,8 @@ def _code_size(backbone: str, input_shape: tuple[int, ...]) -> int:
     return build_featurizer(backbone, input_shape).out_features
 
 
-def _tagged(backbone: str, rules: Rules) -> str:
-    """The backbone's name with a tag: the user's, the protocol's, or timm's default."""
+def _add_tag(backbone: str, rules: Rules) -> str:
+    """Add a tag to the backbone's name: the user's, the protocol's, or timm's default."""
     if "." in backbone:
         return backbone
     if tag := rules.tags.get(backbone):
@@ -265,7 +240,7 @@ def _tagged(backbone: str, rules: Rules) -> str:
 
 
 def _weights_digest(spec: RunSpec, backbone: str, pretrained: bool) -> str:
-    """Digest of local weights, the user's file or a package's; empty for weights from a hub."""
+    """Return the digest of local weights, the user's file or a package's; empty for weights from a hub."""
     from fgmix.networks._packaged import PACKAGES, packaged_weights
 
     if spec.weights:
