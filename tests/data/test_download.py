@@ -19,9 +19,9 @@ from data.http_site import Site, serving
 from data.pictures import make_folder
 from fgmix.data import LoadOptions, load, sources
 from fgmix.data import download as module
-from fgmix.data.download import Downloaded, download
+from fgmix.data.download import Download, download
 from fgmix.data.fetch import Retry
-from fgmix.data.sources import SOURCES, Part, find_domains
+from fgmix.data.sources import SOURCES, RemoteFile, find_domains
 from fgmix.data.unpack import BadArchive
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import BENCHMARKS, Benchmark
@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def get(name: str, root: Path, **options: object) -> Downloaded:
+def get(name: str, root: Path, **options: object) -> Download:
     return download(name, root, retry=AT_ONCE, progress=False, **options)  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def published(name: str, tmp_path: Path) -> Path:
     wrapper = {"PACS": "kfold", "VLCS": "VLCS", "OfficeHome": "OfficeHomeDataset_10072016"}[name]
     folder = make_folder(tmp_path / "made" / wrapper, layout(BENCHMARKS[name]))
     (folder / "ImageInfo.csv").write_text("not an image")
-    return packed(folder, tmp_path / SOURCES[name].parts[0].name)
+    return packed(folder, tmp_path / SOURCES[name].files[0].name)
 
 
 def tree(folder: Path) -> list[str]:
@@ -196,7 +196,7 @@ def test_a_folder_address_stands_for_the_usual_files(
 ) -> None:
     files = domain_net(tmp_path)
     digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
-    parts = tuple(Part(path.name, "http://unused.invalid", 1, digest) for path, digest in zip(files, digests))
+    parts = tuple(RemoteFile(path.name, "http://unused.invalid", 1, digest) for path, digest in zip(files, digests))
     source = sources.Source(parts, 1, sources.arrange_domain_net)
     monkeypatch.setitem(SOURCES, "DomainNet", source)
     site.files = {f"/mirror/{path.name}": path.read_bytes() for path in files}
@@ -214,12 +214,12 @@ def test_a_folder_address_stands_for_the_usual_files(
 def test_published_sources_are_consistent() -> None:
     assert SOURCES.keys() == {name for name, benchmark in BENCHMARKS.items() if not benchmark.home}
     for source in SOURCES.values():
-        names = [part.name for part in source.parts]
+        names = [part.name for part in source.files]
         assert len(set(names)) == len(names)
-        assert all(part.url.startswith(("http://", "https://")) for part in source.parts)
-        assert all(part.sha256 for part in source.parts if part.url.startswith("http://"))  # anyone could change those
-        assert sum(part.bytes or 0 for part in source.parts) < source.max_gb * 10**9
-    assert {part.name for part in SOURCES["DomainNet"].parts if part.name.endswith(".zip")} == {
+        assert all(part.url.startswith(("http://", "https://")) for part in source.files)
+        assert all(part.sha256 for part in source.files if part.url.startswith("http://"))  # anyone could change those
+        assert sum(part.bytes or 0 for part in source.files) < source.max_gb * 10**9
+    assert {part.name for part in SOURCES["DomainNet"].files if part.name.endswith(".zip")} == {
         f"{domain}.zip" for domain in DOMAIN_NET.domains
     }
 
@@ -262,14 +262,14 @@ def test_killed_it_starts_again_without_fetching(
     """An interruption that leaves everything as a kill would: half an unpacked folder, or a whole one not yet moved."""
     site.files["/PACS.zip"] = published("PACS", tmp_path).read_bytes()
 
-    def killed(_: Path, folder: Path, *__: object) -> int:
+    def killed(_: Path, folder: Path, *__: object, **___: object) -> int:
         if moment == "unpack":
             (folder / "kfold" / "photo" / "dog").mkdir(parents=True)
             (folder / "kfold" / "photo" / "dog" / "half.png").write_bytes(b"half")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_open_up", killed) if moment == "unpack" else patch.setattr(os, "rename", killed)
+        patch.setattr(module, "unpack", killed) if moment == "unpack" else patch.setattr(os, "rename", killed)
         with pytest.raises(KeyboardInterrupt):
             get("PACS", root, urls=[site.url + "/PACS.zip"])
     assert not (root / "PACS").exists()

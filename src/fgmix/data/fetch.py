@@ -10,6 +10,7 @@ Google Drive returns a web page for a file that is too large for its virus scan.
 from __future__ import annotations
 
 import hashlib
+import html
 import http.client
 import os
 import re
@@ -21,7 +22,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,7 @@ from fgmix.progress import Progress
 from fgmix.records.files import read_json, write_json
 
 MB = 1_000_000
-CHUNK = 1 << 20
-PAGE = 1 << 20  # bytes read of an HTML response
+CHUNK = 1 << 20  # bytes of a read
 SILENCE = 60.0  # seconds without a byte before a connection counts as broken
 PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP status codes that are worth a retry
 WAY_OUT = "Give another address with --url, or a file that you have with --archive."
@@ -71,7 +70,7 @@ class _Partial:
         return self.path.with_name(self.path.name + ".json")
 
     def note(self) -> dict[str, Any]:
-        """{"length", "version"}; empty if the note is missing or damaged."""
+        """Read {"length", "version"}; empty if the note is missing or damaged."""
         try:
             return read_json(self.note_path)
         except UserError:
@@ -82,7 +81,7 @@ class _Partial:
         self.note_path.unlink(missing_ok=True)
 
     def headers(self) -> dict[str, str]:
-        """HTTP headers that request the rest of this version."""
+        """Return the HTTP headers that request the rest of this version."""
         note = self.note()
         version = note.get("version")
         if not self.size or not (version or note.get("length")):  # another version could not be detected
@@ -114,7 +113,12 @@ def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, prog
             fruitless = 1 if partial.size > furthest else fruitless + 1
             furthest = max(furthest, partial.size)
             if fruitless >= retry.attempts:
-                raise UserError(_unreachable(url, str(error), partial.size)) from error
+                size = partial.size
+                kept = f" {size / MB:,.1f} MB are kept: rerun the same command to resume." if size else ""
+                raise UserError(
+                    f"Expected an answer from {url}. Found none ({error}).{kept} Check the network, and HTTPS_PROXY if "
+                    f"it needs a proxy. {WAY_OUT}"
+                ) from error
             time.sleep(retry.wait * 2 ** (fruitless - 1))
     os.replace(partial.path, target)
     partial.discard()
@@ -122,13 +126,13 @@ def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, prog
 
 
 def sha256_of(path: Path) -> str:
-    """Hexadecimal digest of a file."""
+    """Compute the hexadecimal digest of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def require_space(folder: Path, needed: int, what: str) -> None:
-    """MachineError if the disk of `folder` has less than `needed` bytes free."""
+    """Raise a MachineError if the disk of `folder` has less than `needed` bytes free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise MachineError(
@@ -142,41 +146,60 @@ def _transfer(url: str, partial: _Partial, most: int, progress: bool) -> None:
     length = partial.note().get("length")
     if length and partial.size == length:
         return  # interrupted between the last byte and the renaming
-    with _answer(url, partial) as response:
-        start = _start(response, partial)
-        total = _total(response, start)
+    with _request_file(url, partial) as response:
+        start, total = _range(response)
+        if start and (start != partial.size or (None not in (length, total) and total != length)):
+            partial.discard()
+            raise _Broken("the file has changed")
         if total is not None:
             if total > most:
                 raise _too_long(url, most, f"The server announces {total / MB:,.0f} MB")
             # images are hardly compressible: unpacked they take about as much again
             require_space(partial.path.parent, 2 * total - start, f"{url} and what it holds")
         if start == 0:
+            etag = response.headers.get("ETag", "")  # a weak one does not guarantee identical bytes
+            version = etag if etag.startswith('"') else response.headers.get("Last-Modified")
             partial.discard()
-            write_json(partial.note_path, {"length": total, "version": _version(response)})
+            write_json(partial.note_path, {"length": total, "version": version})
         _append(response, partial.path, start, total, most, progress)
     if total is not None and partial.size < total:
         raise _Broken("the connection closed early")
 
 
-def _answer(url: str, partial: _Partial) -> HTTPResponse:
-    """The response with the file, after submitting Google Drive's form if there is one."""
-    response = _open(url, partial)
-    if not _is_html(response):
-        return response
-    with response, _faults_of_the_connection():
-        page = _Page(response.read(PAGE).decode("utf-8", "replace"))
-    if page.action is not None:
-        action = urljoin(response.url, page.action)
-        joint = "&" if urlsplit(action).query else "?"
-        response = _open(action + joint + urlencode(page.fields), partial)
-        if not _is_html(response):
+def _request_file(url: str, partial: _Partial) -> HTTPResponse:
+    """Request the file, and submit Google Drive's form if there is one."""
+    for is_last in (False, True):
+        response = _request(url, partial)
+        if response.headers.get_content_type() != "text/html":
             return response
-        response.close()
-    title = f" titled {page.title!r}" if page.title else ""
-    raise UserError(f"Expected an archive at {url}. Found a web page{title}. {WAY_OUT}")
+        with response, _network_errors():
+            page = response.read(CHUNK).decode("utf-8", "replace")
+        form = _form_address(page)
+        if form is None or is_last:
+            break
+        url = urljoin(response.url, form)
+    title = " ".join("".join(re.findall(r"<title>(.*?)</title>", page, re.DOTALL)).split())[:100]
+    found = f"a web page titled {title!r}" if title else "a web page"
+    raise UserError(f"Expected an archive at {url}. Found {found}. {WAY_OUT}")
 
 
-def _open(url: str, partial: _Partial) -> HTTPResponse:
+def _form_address(page: str) -> str | None:
+    """Return the address to which the form on Google Drive's page is submitted; None if there is no such form."""
+    form = re.search(r'<form[^>]*\bid="download-form".*?</form>', page, re.DOTALL)
+    if form is None:
+        return None
+    action, *inputs = ({k: html.unescape(v) for k, v in re.findall(r'(\w+)="([^"]*)"', tag)} for tag in _tags(form[0]))
+    fields = urlencode({each["name"]: each.get("value", "") for each in inputs if "name" in each})
+    address = action.get("action", "")
+    return address + ("&" if urlsplit(address).query else "?") + fields
+
+
+def _tags(form: str) -> list[str]:
+    """List the tags of a form and its inputs."""
+    return re.findall(r"<(?:form|input)\b[^>]*>", form)
+
+
+def _request(url: str, partial: _Partial) -> HTTPResponse:
     if urlsplit(url).scheme not in ("http", "https"):
         raise UserError(
             f"Expected an address http://… or https://…. Found {url!r}. For a file of your own use --archive."
@@ -184,66 +207,47 @@ def _open(url: str, partial: _Partial) -> HTTPResponse:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())  # Drive's form may set a cookie
     opener.addheaders = [("User-Agent", "fgmix")]
     try:
-        response: HTTPResponse = opener.open(urllib.request.Request(url, headers=partial.headers()), timeout=SILENCE)
-        return response
+        with _network_errors():
+            request = urllib.request.Request(url, headers=partial.headers())
+            response: HTTPResponse = opener.open(request, timeout=SILENCE)
+            return response
     except urllib.error.HTTPError as error:
-        with error:
-            raise _refusal(url, error, partial) from error
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise UserError(
-                f"Expected a valid certificate of {urlsplit(url).hostname}. Found {error.reason.verify_message}. "
-                "Set SSL_CERT_FILE to the certificates that your network uses."
-            ) from error
-        raise _Broken(str(error.reason)) from error
+        answer = f"{error.code} {error.reason}".strip()
+        error.close()
+        if error.code == 416:  # the part is longer than the file: it belongs to another version
+            partial.discard()
+        if error.code == 416 or error.code in PASSING:
+            raise _Broken(f"it answers {answer}") from error
+        raise UserError(f"Expected an archive at {url}. The server answers {answer}. {WAY_OUT}") from error
     except (http.client.InvalidURL, UnicodeError) as error:
         raise UserError(f"Expected an address http://… or https://…. Found {url!r}.") from error
+
+
+@contextmanager
+def _network_errors() -> Iterator[None]:
+    """Turn errors of the connection into _Broken."""
+    try:
+        yield
+    except (urllib.error.HTTPError, http.client.InvalidURL):
+        raise
     except (OSError, http.client.HTTPException) as error:
-        raise _Broken(str(error) or type(error).__name__) from error
+        reason = getattr(error, "reason", error)  # URLError has one
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise UserError(
+                f"Expected a valid certificate of the server. Found {reason.verify_message}. Set SSL_CERT_FILE to the "
+                "certificates that your network uses."
+            ) from error
+        raise _Broken(str(reason) or type(reason).__name__) from error
 
 
-def _refusal(url: str, error: urllib.error.HTTPError, partial: _Partial) -> Exception:
-    """The exception for an HTTP error: _Broken if it is worth a retry, else a UserError."""
-    if error.code == 416:  # the part is longer than the file: it belongs to another version
-        partial.discard()
-        return _Broken("the file has changed")
-    answer = f"{error.code} {error.reason}".strip()
-    if error.code in PASSING:
-        return _Broken(f"it answers {answer}")
-    return UserError(f"Expected an archive at {url}. The server answers {answer}. {WAY_OUT}")
-
-
-def _start(response: HTTPResponse, partial: _Partial) -> int:
-    """The first byte of the response's content in the file."""
+def _range(response: HTTPResponse) -> tuple[int, int | None]:
+    """Return the first byte of the response's content in the file, and the length of the file if it is declared."""
     if response.status != 206:
-        return 0
-    start, total = _content_range(response)
-    length = partial.note().get("length")
-    if start != partial.size or (length is not None and total is not None and total != length):
-        partial.discard()
-        raise _Broken("the file has changed")
-    return start
-
-
-def _total(response: HTTPResponse, start: int) -> int | None:
-    """Length of the whole file, if the server declares it."""
-    if response.status == 206:
-        return _content_range(response)[1]
-    return start + response.length if response.length is not None else None
-
-
-def _content_range(response: HTTPResponse) -> tuple[int, int | None]:
-    """(first byte, length of the whole file) of a partial response."""
+        return 0, response.length
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip())
     if match is None:
         return -1, None  # matches no size
     return int(match[1]), None if match[2] == "*" else int(match[2])
-
-
-def _version(response: HTTPResponse) -> str | None:
-    """A strong ETag, else Last-Modified; a weak ETag does not guarantee identical bytes."""
-    etag = response.headers.get("ETag", "")
-    return etag if etag.startswith('"') else response.headers.get("Last-Modified")
 
 
 def _append(response: HTTPResponse, path: Path, start: int, total: int | None, most: int, progress: bool) -> None:
@@ -252,7 +256,7 @@ def _append(response: HTTPResponse, path: Path, start: int, total: int | None, m
     size = start
     try:
         with open(path, "ab") as file, bar:
-            for chunk in _chunks(response):
+            while chunk := _read_chunk(response):
                 size += len(chunk)
                 if size > most:
                     raise _too_long(response.url, most, "It sends more")
@@ -263,65 +267,10 @@ def _append(response: HTTPResponse, path: Path, start: int, total: int | None, m
         raise machine_error(error, path, total) from error
 
 
-def _chunks(response: HTTPResponse) -> Iterator[bytes]:
-    """The body of the response in chunks; only errors of the connection become _Broken, not those of the disk."""
-    while True:
-        with _faults_of_the_connection():
-            chunk = response.read1(CHUNK)
-        if not chunk:
-            return
-        yield chunk
-
-
-@contextmanager
-def _faults_of_the_connection() -> Iterator[None]:
-    try:
-        yield
-    except (OSError, http.client.HTTPException) as error:
-        raise _Broken(str(error) or type(error).__name__) from error
-
-
-def _is_html(response: HTTPResponse) -> bool:
-    return response.headers.get_content_type() == "text/html"
-
-
-class _Page(HTMLParser):
-    """Title of a web page, and the form with which Google Drive asks for confirmation of a download."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.action: str | None = None
-        self.fields: dict[str, str] = {}
-        self.title = ""
-        self._inside: set[str] = set()
-        self.feed(text)
-        self.title = " ".join(self.title.split())[:100]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        if tag == "form" and values.get("id") == "download-form":
-            self.action = values.get("action", "")
-            self._inside.add(tag)
-        elif tag == "title":
-            self._inside.add(tag)
-        elif tag == "input" and "form" in self._inside and values.get("name"):
-            self.fields[values["name"]] = values.get("value", "")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside.discard(tag)
-
-    def handle_data(self, data: str) -> None:
-        if "title" in self._inside:
-            self.title += data
+def _read_chunk(response: HTTPResponse) -> bytes:
+    with _network_errors():
+        return response.read1(CHUNK)
 
 
 def _too_long(url: str, most: int, found: str) -> UserError:
     return UserError(f"Expected at most {most / MB:,.0f} MB at {url}. {found}. If the size is correct, raise --max-gb.")
-
-
-def _unreachable(url: str, reason: str, size: int) -> str:
-    kept = f" {size / MB:,.1f} MB are kept: rerun the same command to resume." if size else ""
-    return (
-        f"Expected an answer from {url}. Found none ({reason}).{kept} Check the network, and HTTPS_PROXY if it needs a "
-        f"proxy. {WAY_OUT}"
-    )

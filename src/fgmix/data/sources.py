@@ -26,7 +26,7 @@ Arrange = Callable[[Benchmark, Path, Path], None]  # benchmark, folder of unpack
 
 
 @dataclass(frozen=True)
-class Part:
+class RemoteFile:
     """A file to download.
 
     Args:
@@ -47,12 +47,12 @@ class Source:
     """The files of a benchmark.
 
     Args:
-        parts: the files, all of which are needed.
+        files: the files, all of which are needed.
         max_gb: limit on the unpacked size, well above the true size.
         arrange: arranges the unpacked files as domain/class/image.
     """
 
-    parts: tuple[Part, ...]
+    files: tuple[RemoteFile, ...]
     max_gb: float
     arrange: Arrange
 
@@ -157,9 +157,9 @@ def _copy_to(picture: Path, folders: Iterable[Path]) -> None:
     picture.unlink()
 
 
-def _drive(name: str, file_id: str) -> Part:
+def _drive(name: str, file_id: str) -> RemoteFile:
     """A file on Google Drive; `confirm` skips its question about the virus scan."""
-    return Part(name, f"https://drive.usercontent.google.com/download?id={file_id}&export=download&confirm=t")
+    return RemoteFile(name, f"https://drive.usercontent.google.com/download?id={file_id}&export=download&confirm=t")
 
 
 _LILA = "https://storage.googleapis.com/public-datasets-lila/caltechcameratraps"
@@ -208,11 +208,11 @@ _DOMAIN_NET: dict[str, tuple[str, _Known, _Known, _Known]] = {
 }
 
 
-def _domain_net_parts() -> Iterator[Part]:
+def _domain_net_files() -> Iterator[RemoteFile]:
     for domain, (folder, archive, train, test) in _DOMAIN_NET.items():
-        yield Part(f"{domain}.zip", f"{_VISDA}/{folder}{domain}.zip", *archive)
-        yield Part(f"{domain}_train.txt", f"{_VISDA}/domainnet/txt/{domain}_train.txt", *train)
-        yield Part(f"{domain}_test.txt", f"{_VISDA}/domainnet/txt/{domain}_test.txt", *test)
+        yield RemoteFile(f"{domain}.zip", f"{_VISDA}/{folder}{domain}.zip", *archive)
+        yield RemoteFile(f"{domain}_train.txt", f"{_VISDA}/domainnet/txt/{domain}_train.txt", *train)
+        yield RemoteFile(f"{domain}_test.txt", f"{_VISDA}/domainnet/txt/{domain}_test.txt", *test)
 
 
 SOURCES: dict[str, Source] = {
@@ -221,17 +221,17 @@ SOURCES: dict[str, Source] = {
     "OfficeHome": Source((_drive("office_home.zip", "1uY0pj7oFsjMxRwaD3Sxy0jgel0fsYXLC"),), 4, arrange_domains),
     "TerraIncognita": Source(
         (
-            Part("eccv_18_all_images_sm.tar.gz", f"{_LILA}/eccv_18_all_images_sm.tar.gz", 6_492_615_601),
+            RemoteFile("eccv_18_all_images_sm.tar.gz", f"{_LILA}/eccv_18_all_images_sm.tar.gz", 6_492_615_601),
             # DomainBed's choice since 2024, reported to give the 24,788 images of its paper; the previous one,
             # labels/caltech_camera_traps.json.zip, was revised in 2021 and gives 24,330
-            Part("eccv_18_annotations.tar.gz", f"{_LILA}/eccv_18_annotations.tar.gz", 2_997_071),
+            RemoteFile("eccv_18_annotations.tar.gz", f"{_LILA}/eccv_18_annotations.tar.gz", 2_997_071),
         ),
         16,
         arrange_terra_incognita,
     ),
-    "DomainNet": Source(tuple(_domain_net_parts()), 40, arrange_domain_net),
+    "DomainNet": Source(tuple(_domain_net_files()), 40, arrange_domain_net),
     "SVIRO": Source(
-        (Part("sviro_grayscale_rectangle_classification.zip", "https://sviro.kl.dfki.de/?wpdmdl=1731"),),
+        (RemoteFile("sviro_grayscale_rectangle_classification.zip", "https://sviro.kl.dfki.de/?wpdmdl=1731"),),
         20,
         arrange_domains,
     ),

@@ -1,13 +1,14 @@
 """Unpack an untrusted archive: zip, tar, tar.gz.
 
 All members are checked before anything is written: only regular files and folders, only paths inside the target folder,
-limited in number and size. While writing, a file that is longer than declared or whose name occurs twice is an error.
-Owners, modes and times in the archive are ignored.
+limited in number and size. The standard library writes them, `tarfile` through its data filter. A name that occurs
+twice and a file that is not as long as declared are errors. Owners, modes and times in the archive are ignored.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import stat
 import tarfile
@@ -25,9 +26,8 @@ from fgmix.progress import Progress
 
 GB = 1_000_000_000
 CHUNK = 1 << 20
-LONGEST_READ = (
-    1 << 24
-)  # bytes that tarfile may request at once: it reads a long name in a header at once, whatever its declared length
+LONGEST_READ = 1 << 24  # bytes that tarfile may request at once: it reads a long name at once, whatever its length
+HEADERS = 4096  # bytes of a member in a tar beside its content: header, long name, padding
 LITTER = {"__MACOSX", ".DS_Store"}  # added to archives by macOS, as are files named ._x
 
 
@@ -50,12 +50,12 @@ class BadArchive(UserError):
 
 @dataclass(frozen=True)
 class Member:
-    """A file or folder of an archive."""
+    """A file or folder of an archive; `extract` writes it below a folder."""
 
     path: PurePosixPath
     size: int
     is_folder: bool
-    open: Callable[[], IO[bytes]]
+    extract: Callable[[Path], object]
 
 
 def unpack(archive: Path, folder: Path, limits: Limits, *, progress: bool = True) -> int:
@@ -80,7 +80,7 @@ def unpack(archive: Path, folder: Path, limits: Limits, *, progress: bool = True
 
 
 def inspect(archive: Path, limits: Limits) -> tuple[int, int]:
-    """(number of members, unpacked bytes) as declared by the archive; BadArchive if a member is not allowed."""
+    """Count the members and their unpacked bytes, as declared; BadArchive if a member is not allowed."""
     count = size = 0
     with _members(archive, limits) as members:
         for member in members:
@@ -94,7 +94,7 @@ def inspect(archive: Path, limits: Limits) -> tuple[int, int]:
 
 
 def safe_path(name: str, archive: Path) -> PurePosixPath:
-    """The name of a member as a relative path that stays inside the target folder.
+    """Check that the name of a member is a relative path that stays inside the target folder.
 
     >>> safe_path("./PACS/photo/dog/1.jpg", Path("PACS.zip"))
     PurePosixPath('PACS/photo/dog/1.jpg')
@@ -109,59 +109,47 @@ def safe_path(name: str, archive: Path) -> PurePosixPath:
 def _write(member: Member, folder: Path, archive: Path) -> None:
     path = folder / member.path
     try:
-        if member.is_folder:
-            path.mkdir(parents=True, exist_ok=True)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "xb") as file, member.open() as source:  # x: a duplicate name must not overwrite
-            written = _copy(source, file, member.size)
+        if not member.is_folder and os.path.lexists(path):
+            raise FileExistsError
+        member.extract(folder)
+        if not member.is_folder and path.stat().st_size != member.size:
+            raise BadArchive(f"Expected {member.size:,} bytes of {str(member.path)!r} in {archive}. Found fewer.")
     except gzip.BadGzipFile:  # an OSError, but caused by the archive
         raise
     except (FileExistsError, NotADirectoryError) as error:
         raise BadArchive(f"Expected every name once in {archive}. Found {str(member.path)!r} twice.") from error
     except OSError as error:
         raise machine_error(error, path, member.size) from error
-    if written != member.size:
-        raise BadArchive(f"Expected {member.size:,} bytes of {str(member.path)!r} in {archive}. Found another number.")
-
-
-def _copy(source: IO[bytes], file: IO[bytes], most: int) -> int:
-    """Copy until the end, or until there are more than `most` bytes; return the number of bytes."""
-    size = 0
-    while size <= most and (chunk := source.read(CHUNK)):
-        size += len(chunk)
-        file.write(chunk)
-    return size
 
 
 @contextmanager
 def _members(archive: Path, limits: Limits) -> Iterator[Iterator[Member]]:
-    """The members to unpack, checked one by one; errors of the archive's format become BadArchive."""
+    """Open an archive and check its members one by one; errors of its format become BadArchive."""
     try:
         with open(archive, "rb") as file:
             start = file.read(CHUNK)
             file.seek(0)
             if start.startswith(b"PK"):
                 with zipfile.ZipFile(file) as opened:
-                    yield _wanted(_zip_members(opened, archive))
+                    yield _without_litter(_zip_members(opened, archive))
             elif start.startswith(b"\x1f\x8b"):
                 with gzip.GzipFile(fileobj=file) as plain:
-                    yield _wanted(_tar_members(plain, archive, limits))
+                    yield _without_litter(_tar_members(plain, archive, limits))
             elif start[257:262] == b"ustar":
-                yield _wanted(_tar_members(file, archive, limits))
+                yield _without_litter(_tar_members(file, archive, limits))
             else:
-                page = " Found a web page." if start.lstrip()[:1] == b"<" else " Found something else."
-                raise BadArchive(f"Expected a zip, tar or tar.gz archive at {archive}.{page}")
+                page = "a web page" if start.lstrip()[:1] == b"<" else "something else"
+                raise BadArchive(f"Expected a zip, tar or tar.gz archive at {archive}. Found {page}.")
     except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise BadArchive(f"Expected a whole archive at {archive}. It is damaged ({error}).") from error
-    except NotImplementedError as error:
-        raise BadArchive(f"Expected a common compression in {archive}. Found another ({error}).") from error
+    except RuntimeError as error:  # of zipfile: a password; NotImplementedError: a rare compression
+        raise BadArchive(f"Expected a common compression without a password in {archive}. Found: {error}.") from error
 
 
-def _wanted(members: Iterator[Member]) -> Iterator[Member]:
+def _without_litter(members: Iterator[Member]) -> Iterator[Member]:
     for member in members:
-        litter = any(part in LITTER or part.startswith("._") for part in member.path.parts)
-        if member.path.parts and not litter:
+        is_litter = any(part in LITTER or part.startswith("._") for part in member.path.parts)
+        if member.path.parts and not is_litter:
             yield member
 
 
@@ -171,9 +159,7 @@ def _zip_members(opened: zipfile.ZipFile, archive: Path) -> Iterator[Member]:
         kind = stat.S_IFMT(info.external_attr >> 16)  # zero if the archive was not created on Unix
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _not_plain(info.filename, archive)
-        if info.flag_bits & 1:
-            raise BadArchive(f"Expected an archive without a password at {archive}. {info.filename!r} needs one.")
-        yield Member(path, info.file_size, info.is_dir(), lambda info=info: opened.open(info))  # type: ignore[misc]
+        yield Member(path, info.file_size, info.is_dir(), lambda folder, info=info: opened.extract(info, folder))  # type: ignore[misc]
 
 
 def _tar_members(file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits) -> Iterator[Member]:
@@ -183,7 +169,12 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits)
             path = safe_path(info.name, archive)
             if not (info.isreg() or info.isdir()) or info.issparse():
                 raise _not_plain(info.name, archive)
-            yield Member(path, info.size if info.isreg() else 0, info.isdir(), _opener(opened, info))
+            yield Member(
+                path,
+                info.size if info.isreg() else 0,
+                info.isdir(),
+                lambda folder, info=info: opened.extract(info, folder, filter=_plain_data),  # type: ignore[misc]
+            )
             opened.members = []  # else tarfile keeps every header in memory
         if guarded.last != bytes(tarfile.BLOCKSIZE):  # tarfile does not require an end mark
             raise tarfile.ReadError("it stops before its end mark")
@@ -191,30 +182,23 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits)
             pass
 
 
-def _opener(opened: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], IO[bytes]]:
-    def open_() -> IO[bytes]:
-        source = opened.extractfile(info)
-        if source is None:
-            raise tarfile.ReadError(f"no content for {info.name!r}")
-        return source
-
-    return open_
+def _plain_data(info: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """Apply tarfile's data filter, and ignore modes and times as well."""
+    return tarfile.data_filter(info, folder).replace(mode=None, mtime=None)  # type: ignore[arg-type]
 
 
 class _Guarded:
     """A stream for tarfile with limits on the size of a single read and on the length of the stream."""
 
-    HEADERS = 4096  # additional bytes per member: header, long name, padding
-
     def __init__(self, file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits) -> None:
         self._file, self._archive, self._limits = file, archive, limits
-        self._most = limits.bytes + limits.files * self.HEADERS
         self.last = b""  # result of the last read
+        self.tell = file.tell
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= LONGEST_READ:
             raise BadArchive(f"Expected headers of some hundred bytes in {self._archive}. Found one of {size:,}.")
-        self._require(self._file.tell())
+        self._require(self.tell())
         self.last = self._file.read(size)
         return self.last
 
@@ -222,11 +206,8 @@ class _Guarded:
         self._require(position)
         return self._file.seek(position)
 
-    def tell(self) -> int:
-        return self._file.tell()
-
     def _require(self, position: int) -> None:
-        if position > self._most:
+        if position > self._limits.bytes + self._limits.files * HEADERS:
             raise _too_large(self._archive, self._limits)
 
 
