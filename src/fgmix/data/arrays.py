@@ -54,7 +54,7 @@ def from_arrays(
         x = as_floats(x)
     check_finite(x)
     present = [d for d in range(len(domain_names)) if (ids == d).any()]
-    weights = None if sample_weight is None else checked_weights(sample_weight, len(x))
+    weights = None if sample_weight is None else check_weights(sample_weight, len(x))
     parts = tuple(
         Domain(
             domain_names[d],
@@ -146,8 +146,8 @@ def _check(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -
     check_numbers(x)
 
 
-def checked_weights(sample_weight: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
-    """Weights of n samples; UserError unless they are n finite numbers of at least 0."""
+def check_weights(sample_weight: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
+    """Convert the weights of n samples; UserError unless they are n finite numbers of at least 0."""
     weights = _array("sample_weight", sample_weight)
     if weights.shape != (n,) or weights.dtype.kind not in "biuf":
         raise UserError(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data.dataset import Indices
+from fgmix.data.dataset import Domain, Indices
+from fgmix.errors import UserError
 from fgmix.seeding import numpy_generator
 
-Weights = npt.NDArray[np.float64]
+SampleWeights = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,10 @@ class UniformSampler:
     seed: int
     pools: tuple[Indices, ...]
     batch_size: int
-    weights: tuple[Weights, ...] = ()
+    weights: tuple[SampleWeights, ...] = ()
 
     def draw(self, step: int) -> list[Indices]:
-        """Indices of the step's batch, one array (b,) per source domain."""
+        """Sample the indices of the step's batch, one array (b,) per source domain."""
         return [self._from_domain(domain, pool, step) for domain, pool in enumerate(self.pools)]
 
     def _from_domain(self, domain: int, pool: Indices, step: int) -> Indices:
@@ -44,7 +46,7 @@ class UniformSampler:
         return drawn
 
     @cached_property
-    def _bounds(self) -> list[Weights]:
+    def _bounds(self) -> list[SampleWeights]:
         """For each source domain, the cumulative sums of its weights, for inverse transform sampling. A sample of
         weight 0 is never chosen."""
         return [np.cumsum(weights) for weights in self.weights]
@@ -72,7 +74,7 @@ class ClassAwareSampler:
     classes_per_batch: int
 
     def draw(self, step: int) -> list[Indices]:
-        """Indices of the step's batch, one array (b,) per source domain."""
+        """Sample the indices of the step's batch, one array (b,) per source domain."""
         shared = self._most_shared
         m = min(self.classes_per_batch, len(shared))
         chosen = numpy_generator("classes", self.seed, step).choice(shared, size=m, replace=False)
@@ -87,7 +89,7 @@ class ClassAwareSampler:
     @cached_property
     def _by_class(self) -> list[dict[int, Indices]]:
         """For each source domain, its training part by class; cached, because DomainNet has 480,000 labels."""
-        return [_grouped(pool, labels[pool]) for pool, labels in zip(self.pools, self.labels)]
+        return [_group(pool, labels[pool]) for pool, labels in zip(self.pools, self.labels)]
 
     @cached_property
     def _most_shared(self) -> Indices:
@@ -114,10 +116,10 @@ class PairedSampler:
     labels: tuple[Indices, ...]
 
     def draw(self, step: int) -> list[Indices]:
-        """Indices of the step's batch, one array (b,) per source domain."""
-        return [self._paired(domain, drawn, step) for domain, drawn in enumerate(self.sampler.draw(step))]
+        """Sample the indices of the step's batch, one array (b,) per source domain."""
+        return [self._pair(domain, drawn, step) for domain, drawn in enumerate(self.sampler.draw(step))]
 
-    def _paired(self, domain: int, drawn: Indices, step: int) -> Indices:
+    def _pair(self, domain: int, drawn: Indices, step: int) -> Indices:
         rng, half = numpy_generator("partners", self.sampler.seed, domain, step), len(drawn) // 2
         partners = [self._partner(domain, sample, rng) for sample in drawn[:half]]
         return np.concatenate([drawn[: len(drawn) - half], np.array(partners, dtype=np.int64)])
@@ -129,22 +131,46 @@ class PairedSampler:
 
     @cached_property
     def _by_class(self) -> list[dict[int, Indices]]:
-        return [_grouped(pool, labels[pool]) for pool, labels in zip(self.sampler.pools, self.labels)]
+        return [_group(pool, labels[pool]) for pool, labels in zip(self.sampler.pools, self.labels)]
 
 
-def balancing_weights(y: Indices) -> Weights:
-    """Weights that make all C classes in y equally likely, with mean 1: n / (C · n_c) for a class of n_c samples.
+def sampling_weights(
+    domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool
+) -> tuple[SampleWeights, ...]:
+    """Compute the `weights` of a `UniformSampler` from sample weights and class weights; empty if all are equal.
+
+    Args:
+        domains: the source domains.
+        pools: the indices of their training parts.
+        balanced: make all classes of a domain equally likely.
+    """
+    if not balanced and all(domain.weights is None for domain in domains):
+        return ()
+    all_weights = []
+    for domain, pool in zip(domains, pools):
+        weights = np.ones(len(pool)) if domain.weights is None else domain.weights[pool]
+        if not weights.any():
+            raise UserError(
+                f"Expected a positive weight in the training part of domain {domain.name!r}. Found none. Change the "
+                "sample weights, or remove the domain."
+            )
+        all_weights.append(weights * balancing_weights(domain.y[pool]) if balanced else weights)
+    return tuple(all_weights)
+
+
+def balancing_weights(y: Indices) -> SampleWeights:
+    """Compute weights with mean 1 that make all C classes in y equally likely: n / (C · n_c) for n_c samples of one.
 
     >>> balancing_weights(np.array([0, 0, 0, 2])).tolist()
     [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]
     """
     _, which, counts = np.unique(y, return_inverse=True, return_counts=True)
-    found: Weights = (len(y) / (len(counts) * counts))[which]
-    return found
+    weights: SampleWeights = (len(y) / (len(counts) * counts))[which]
+    return weights
 
 
-def _grouped(indices: Indices, labels: Indices) -> dict[int, Indices]:
-    """The indices of each label, in their order."""
+def _group(indices: Indices, labels: Indices) -> dict[int, Indices]:
+    """Group indices by label, in their order."""
     order = np.argsort(labels, kind="stable")
     classes, starts = np.unique(labels[order], return_index=True)
     return dict(zip(classes.tolist(), np.split(indices[order], starts[1:])))

@@ -43,6 +43,7 @@ class Standardisation:
     tail: float = TAIL
 
     def __call__(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Standardise x (n, f). `deploy.network.Standardise` is the same map as a layer: change both together."""
         with np.errstate(over="ignore"):
             z: npt.NDArray[np.float32] = (as_units(x) - self.mean) / self.scale
         np.clip(z, -FURTHEST, FURTHEST, out=z)
@@ -54,7 +55,7 @@ class Standardisation:
 
 
 def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = TAIL) -> Standardisation:
-    """Mean and standard deviation over samples of several domains, with equal weights of all samples.
+    """Compute mean and standard deviation over samples of several domains, with equal weights of all samples.
 
     Args:
         parts: domains of features, and the indices of their samples.
@@ -69,14 +70,14 @@ def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = T
     return Standardisation(mean.astype(np.float32), scale.astype(np.float32), tail or np.inf)
 
 
-def standardised(dataset: DomainDataset, standard: Standardisation) -> DomainDataset:
-    """The dataset with its features standardised when they are read."""
+def standardise(dataset: DomainDataset, standard: Standardisation) -> DomainDataset:
+    """Standardise the features of a dataset when they are read."""
     domains = (replace(domain, inputs=replace(_inputs(domain), standard=standard)) for domain in dataset.domains)
     return replace(dataset, domains=tuple(domains))
 
 
 def as_units(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """x as a network's input: floats, with bytes scaled to [0, 1]."""
+    """Convert x to a network's input: floats, with bytes scaled to [0, 1]."""
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32, copy=False)
 
 

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fgmix.algorithms import get
 from fgmix.data import ArrayInputs
-from fgmix.data.arrays import checked_weights
+from fgmix.data.arrays import check_weights
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.estimator_inputs import (
@@ -223,7 +223,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             if label not in known:
                 raise unknown("class in `class_weight`", str(label), [str(each) for each in known])
         by_class = np.array([self.class_weight.get(label, 1.0) for label in labels.tolist()], dtype=np.float64)
-        return by_class if sample_weight is None else by_class * checked_weights(sample_weight, len(labels))
+        return by_class if sample_weight is None else by_class * check_weights(sample_weight, len(labels))
 
     def _spec(self) -> RunSpec:
         """The spec of the run that the parameters describe."""

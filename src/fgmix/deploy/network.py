@@ -12,7 +12,7 @@ from fgmix.deploy.novelty import SHORTEST, Familiar
 
 
 class Standardise(nn.Module):
-    """`Standardisation` as a layer."""
+    """`data.standardisation.Standardisation` as a layer, for export: change both together."""
 
     mean: Tensor
     scale: Tensor

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from fgmix.algorithms import Algorithm, create, get
-from fgmix.data import Domain, DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
-from fgmix.data.dataset import Indices
+from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
 from fgmix.data.frozen import frozen_features
 from fgmix.data.loading import BatchSource
-from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, Weights, balancing_weights
-from fgmix.data.standardisation import Standardisation, fit_standardisation, standardised
+from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, sampling_weights
+from fgmix.data.standardisation import Standardisation, fit_standardisation, standardise
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.preprocessing import Normalisation
@@ -106,7 +102,7 @@ def prepare_data(
         return PreparedRun(spec, dataset, splits)
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
     standard = fit_standardisation(((domain, splits[domain.name].train) for domain in sources), spec.tail)
-    return PreparedRun(spec, standardised(dataset, standard), splits, standard)
+    return PreparedRun(spec, standardise(dataset, standard), splits, standard)
 
 
 def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
@@ -193,29 +189,13 @@ def compile_featurizer(algorithm: Algorithm, spec: ResolvedSpec) -> Algorithm:
     return algorithm
 
 
-def _sampling_weights(domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool) -> tuple[Weights, ...]:
-    """Return relative sampling probabilities of the samples of each pool; nothing if all are equally likely."""
-    if not balanced and all(domain.weights is None for domain in domains):
-        return ()
-    by_pool = []
-    for domain, pool in zip(domains, pools):
-        weights = np.ones(len(pool)) if domain.weights is None else domain.weights[pool]
-        if not weights.any():
-            raise UserError(
-                f"Expected a positive weight in the training part of domain {domain.name!r}. Found none. Change the "
-                "sample weights, or remove the domain."
-            )
-        by_pool.append(weights * balancing_weights(domain.y[pool]) if balanced else weights)
-    return tuple(by_pool)
-
-
 def batch_source(run: PreparedRun) -> BatchSource:
     """Return the batches of the run's source domains."""
     spec = run.spec
     domains = tuple(run.dataset.domains[run.dataset.index(name)] for name in run.sources)
     pools = tuple(run.splits[domain.name].train for domain in domains)
     labels = tuple(domain.y for domain in domains)
-    weights = _sampling_weights(domains, pools, balanced=spec.class_weight == "balanced")
+    weights = sampling_weights(domains, pools, balanced=spec.class_weight == "balanced")
     sampler: UniformSampler | ClassAwareSampler = UniformSampler(spec.seed, pools, spec.batch_size, weights)
     if spec.classes_per_batch:
         sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)
