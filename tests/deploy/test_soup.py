@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +14,13 @@ import pytest
 import torch
 
 from deploy.made import vectors
-from fgmix import load_model
+from fgmix import fit, load_model
 from fgmix.data import from_arrays
 from fgmix.deploy.export import export_model
 from fgmix.deploy.model import Model
-from fgmix.deploy.soup import soup
-from fgmix.deploy.soup_runs import find_runs
+from fgmix.deploy.soup import find_runs, soup
 from fgmix.errors import UserError
+from fgmix.records.files import exclusive
 from fgmix.records.schema import RunRecord, RunSpec, read_record
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
@@ -239,6 +241,43 @@ def test_a_used_folder_and_too_few_runs_are_refused(runs: list[RunRecord], tmp_p
         soup(folders(runs), tmp_path / "soup", kind="hot", **WHERE)
     with pytest.raises(UserError, match="raw, swa"):
         soup(folders(runs), tmp_path / "soup", weights="swad", **WHERE)
+
+
+def test_a_soup_that_a_full_disk_interrupted_is_made_by_the_same_call(
+    runs: list[RunRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for name in ("write_card", "make_folder"):  # with the model written, and before it
+        out = tmp_path / name
+        with monkeypatch.context() as patched:
+            patched.setattr(f"fgmix.deploy.soup.{name}", fail)
+            with pytest.raises(OSError, match="No space"):
+                soup(folders(runs)[:2], out, **WHERE)
+        assert soup(folders(runs)[:2], out, **WHERE).info.composition
+        with pytest.raises(UserError, match="Found a model"):
+            soup(folders(runs)[:2], out, **WHERE)
+
+
+def test_another_model_is_never_overwritten(runs: list[RunRecord], tmp_path: Path) -> None:
+    fit(WHERE["dataset"], tmp_path, algorithm="erm", steps=2, estimated=False, device="cpu", progress=False)
+    shutil.rmtree(tmp_path / "runs")
+    with pytest.raises(UserError, match="Found a model"):
+        soup(folders(runs), tmp_path, **WHERE)
+
+
+def test_one_process_at_a_time_makes_a_model(runs: list[RunRecord], tmp_path: Path) -> None:
+    with exclusive(tmp_path / ".lock", UserError("busy")), pytest.raises(UserError, match="Another process"):
+        soup(folders(runs), tmp_path, **WHERE)
+
+
+def test_copies_of_a_run_count_once(runs: list[RunRecord], tmp_path: Path) -> None:
+    for i, folder in enumerate(folders(runs)[:2]):
+        shutil.copytree(folder, tmp_path / f"copy{i}")
+    assert len(find_runs([*folders(runs)[:2], tmp_path])) == 2
+    with pytest.raises(UserError, match="Found 1"):
+        soup([folders(runs)[0], tmp_path / "copy0"], tmp_path / "soup", **WHERE)
 
 
 def test_runs_of_a_sweep_are_chosen_by_method_domain_and_trial(tmp_path: Path) -> None:

@@ -61,16 +61,16 @@ class Composition:
         'ensemble of CORAL and ERM'
         """
         title = "ensemble" if self.kind == "ensemble" else f"{self.kind} soup"
-        return f"{title} of {_listed(self.methods)}" if len(self.methods) > 1 else title
+        return f"{title} of {_join(self.methods)}" if len(self.methods) > 1 else title
 
     def sentences(self) -> list[str]:
-        """Composition and selection, in sentences."""
+        """Describe composition and selection, in sentences."""
         metric = NAMES[self.metric]
         steps = "" if self.weights == "swad" else f" at the step that the validation {metric} of the run selects"
         return [
             _KINDS[self.kind].format(n=len(self.runs), all=len(self.runs) + len(self.left_out)),
             *(
-                [f"The runs given are of {len(self.methods)} methods: {_listed(self.methods)}."]
+                [f"The runs given are of {len(self.methods)} methods: {_join(self.methods)}."]
                 if len(self.methods) > 1
                 else []
             ),
@@ -85,11 +85,11 @@ class Composition:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Composition:
-        """The inverse of `as_dict`, also through JSON."""
+        """Invert `as_dict`, also through JSON."""
         lists = {name: tuple(content.get(name, ())) for name in ("runs", "left_out", "methods")}
         return cls(**{**content, **lists})
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    """Names for a sentence."""
+def _join(names: tuple[str, ...]) -> str:
+    """Join names for a sentence."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)

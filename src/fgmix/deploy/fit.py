@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import fgmix
-from fgmix.algorithms import check_domains
+from fgmix.algorithms import Algorithm, check_domains
 from fgmix.data import ArrayInputs, DomainDataset, split_dataset
 from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
@@ -39,18 +39,8 @@ from fgmix.training.prepare import frozen_backbone, load_dataset, new_algorithm,
 from fgmix.training.resolve import notes_of, resolve
 
 RUNS = "runs"
-OWN = (
-    INFO,
-    CARD,
-    CONFUSION,
-    RELIABILITY,
-    RUNS,
-    WEIGHTS,
-    ".lock",
-    ".*.tmp*",
-    "*.onnx",
-    "*.pt2",
-)  # patterns of the files in a model's folder
+# Patterns of the files in a model's folder
+OWN = (INFO, CARD, CONFUSION, RELIABILITY, RUNS, WEIGHTS, ".lock", ".*.tmp*", "*.onnx", "*.pt2")
 
 
 def fit(
@@ -108,7 +98,8 @@ def fit(
     resolved = resolve(spec, dataset)
     _check_data(resolved, dataset, estimated)
     make_folder(out)
-    _check_foreign(out)
+    if not (out / INFO).exists():
+        check_own_files(out, OWN)
     with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
         remove_temporaries(out)
         _check_same(out, resolved, estimated, terms)
@@ -146,7 +137,7 @@ def _made(
         noise = noise_features(prepared.spec, NOISE, run.device) if runs and spec.frozen else None
         held = [hold_out(each, noise) for each in runs]
         found = estimate(held, metric=prepared.spec.metric, terms=terms) if held else None
-        return _model(run, dataset, found, terms, [*notes, *_improving([*runs, run])])
+        return _make_model(run, dataset, found, terms, [*notes, *_improving([*runs, run])])
 
 
 def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> None:
@@ -162,13 +153,13 @@ def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> 
         check_shared_classes([domain.y for domain in dataset.domains], ", or pass --no-estimate")
 
 
-def _check_foreign(out: Path) -> None:
-    """Never write to a folder of other files; those of an interrupted fit and of an export are allowed."""
-    own = [path for name in OWN for path in out.glob(name)]
-    foreign = sorted(path.name for path in out.iterdir() if path not in own)
-    if foreign and not (out / INFO).exists():
+def check_own_files(out: Path, patterns: Sequence[str]) -> None:
+    """Raise an error for a folder with other files than an interrupted command or an export left; it may not exist."""
+    own = {path for pattern in patterns for path in out.glob(pattern)}
+    foreign = sorted(path.name for path in out.iterdir() if path not in own) if out.exists() else []
+    if foreign:
         raise UserError(
-            f"Expected an empty folder or a model at {out}. Found {', '.join(foreign[:3])}. Choose another."
+            f"Expected a new or an empty folder at {out}. Found {', '.join(foreign[:3])}. Choose another --out."
         )
 
 
@@ -209,53 +200,71 @@ def _check_finished(record: RunRecord) -> None:
         )
 
 
-def _model(run: OpenedRun, dataset: DomainDataset, found: Estimate | None, terms: Terms, notes: Sequence[str]) -> Model:
-    """The complete model: it includes a frozen backbone, so that it accepts the samples of `dataset`."""
+def _make_model(
+    run: OpenedRun, dataset: DomainDataset, estimate: Estimate | None, terms: Terms, notes: Sequence[str]
+) -> Model:
+    """Make the model of a run on all domains, with its estimate."""
     record = run.record
-    algorithm = run.algorithm(*selected(record))
-    familiar = familiar_to(run, algorithm)
-    if found:  # novel: even for a sample of a new domain
-        code, features = found.trust.limits
-        familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)
-    temperature, standard = found.temperature if found else 1.0, run.prepared.standard
-    backbone = frozen_backbone(record.spec).to(run.device) if record.spec.frozen else None
-    network = Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone).eval()
-    info = ModelInfo(
+    network = build_network(run, run.algorithm(*selected(record)), estimate)
+    info = describe(
+        run,
+        dataset,
         spec=record.spec,
         run=run.folder.name,
+        min_confidence=estimate.trust.by_class if estimate else (terms.min_confidence,) * len(dataset.classes),
+        estimate=estimate,
+        in_domain_accuracy=in_domain_accuracy(run),
+        notes=(*dataset.notes, *notes),
+        terms=terms,
+        weights_matched=network.backbone.weights_matched if record.spec.frozen else record.weights_matched,
+        in_domain_value=in_domain_value(run) if estimate else None,
+    )
+    return Model(info, network.eval())
+
+
+def build_network(run: OpenedRun, algorithm: Algorithm, estimate: Estimate | None = None) -> Network:
+    """Build the complete network: it includes a frozen backbone, so that it accepts the samples of the dataset.
+
+    Args:
+        run: a run.
+        algorithm: its method, with the weights of the model.
+        estimate: calibrates the confidence and the novelty; None: T = 1.
+    """
+    familiar, spec = familiar_to(run, algorithm), run.record.spec
+    if estimate:  # novel: even for a sample of a new domain
+        code, features = estimate.trust.limits
+        familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)
+    temperature, standard = estimate.temperature if estimate else 1.0, run.prepared.standard
+    backbone = frozen_backbone(spec).to(run.device) if spec.frozen else None
+    return Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
+
+
+def describe(opened: OpenedRun, dataset: DomainDataset, **fields: Any) -> ModelInfo:
+    """Fill a `ModelInfo`: what a dataset and a run tell, and the given fields.
+
+    Args:
+        opened: the run that the model is from, or one of them.
+        dataset: the domains that the model was trained on.
+        fields: those that differ between a model of one run and of several.
+    """
+    rows = (np.bincount(domain.y, minlength=len(dataset.classes)) for domain in dataset.domains)
+    return ModelInfo(
         dataset=dataset.name,
         data_fingerprint=dataset.fingerprint,
         kind=dataset.kind,
         input_shape=dataset.input_shape,
-        dtype=dtype_of(dataset),
+        dtype=_dtype(dataset),
         classes=dataset.classes,
         domains=dataset.domain_names,
-        min_confidence=found.trust.by_class if found else (terms.min_confidence,) * len(dataset.classes),
-        estimate=found,
-        in_domain_accuracy=in_domain_accuracy(run),
-        notes=(*dataset.notes, *notes),
         fgmix_version=fgmix.__version__,
-        date=date_of(run),
-        terms=terms,
-        counts=counts_of(dataset),
-        weights_matched=backbone.weights_matched if backbone else record.weights_matched,
-        in_domain_value=in_domain_value(run) if found else None,
+        # Of the run, so that the same runs give the same model.
+        date=datetime.fromtimestamp(opened.files.record.stat().st_mtime, UTC).date().isoformat(),
+        counts=tuple(tuple(row.tolist()) for row in rows),
+        **fields,
     )
-    return Model(info, network)
 
 
-def date_of(run: OpenedRun) -> str:
-    """The day on which a run ended, so that the same runs give the same model."""
-    return datetime.fromtimestamp(run.files.record.stat().st_mtime, UTC).date().isoformat()
-
-
-def counts_of(dataset: DomainDataset) -> tuple[tuple[int, ...], ...]:
-    """Samples by domain (row) and class (column)."""
-    rows = (np.bincount(domain.y, minlength=len(dataset.classes)) for domain in dataset.domains)
-    return tuple(tuple(row.tolist()) for row in rows)
-
-
-def dtype_of(dataset: DomainDataset) -> Dtype:
-    """Type of the samples before preprocessing."""
+def _dtype(dataset: DomainDataset) -> Dtype:
+    """Return the type of the samples before preprocessing."""
     plain = [d.inputs for d in dataset.domains if isinstance(d.inputs, ArrayInputs) and d.inputs.x.dtype != np.uint8]
     return "float32" if plain else "uint8"

@@ -14,38 +14,46 @@ Weights can be averaged only if the runs started from the same initial weights; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import get_args
 
 import torch
-from torch import Tensor
 
 import fgmix
 from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
-from fgmix.deploy.card import write_card
+from fgmix.deploy.card import CARD, write_card
 from fgmix.deploy.composition import Composition, Kind
-from fgmix.deploy.fit import counts_of, date_of, dtype_of
-from fgmix.deploy.hold_out import familiar_to
-from fgmix.deploy.info import ModelInfo
-from fgmix.deploy.model import Model, load_model
-from fgmix.deploy.network import Ensemble, Network
-from fgmix.deploy.soup_runs import check_alike, common_weights, find_runs
-from fgmix.errors import UserError, bad_value, unknown
+from fgmix.deploy.fit import build_network, check_own_files, describe
+from fgmix.deploy.info import INFO, read_info
+from fgmix.deploy.model import WEIGHTS, Model, load_model
+from fgmix.deploy.network import Ensemble
+from fgmix.errors import UserError, unknown
 from fgmix.progress import Progress
-from fgmix.records.files import checked_path, make_folder
-from fgmix.records.metrics import Metric
-from fgmix.records.schema import RECORD, Evaluation, ResolvedSpec, RunRecord, printed, selected_weights
-from fgmix.records.schema import Model as Weights
+from fgmix.records import schema
+from fgmix.records.files import checked_path, exclusive, make_folder, remove_temporaries
+from fgmix.records.schema import RECORD, Evaluation, RunRecord, printed, read_record, selected_weights
 from fgmix.training.averaging import Mean, predictor_tensors
 from fgmix.training.evaluate import Predict, Score, Subset, bind_weights, score_subsets
 from fgmix.training.open_run import OpenedRun, open_run
-from fgmix.training.prepare import frozen_backbone, load_dataset
 
-Tensors = dict[str, Tensor]
+OWN = (INFO, CARD, RECORD, WEIGHTS, ".lock", ".*.tmp*")  # patterns of the files in a soup's folder
+
+# What to do if runs differ in these fields of their specs. Only averages of weights need the same start.
+_SPLIT = "Use runs on the same data and split: samples that one is trained on must not judge another"
+_NETWORK = "Use runs with one backbone and head"
+_METRIC = "Use runs that are selected by one metric"
+_START = "Train them from the same initial weights (one --seed; in sweeps --with seed=0), or use --how ensemble"
+_EQUAL = {
+    **dict.fromkeys(("test_domains", "trial_seed", "holdout_fraction", "data", "standardize", "tail"), _SPLIT),
+    **dict.fromkeys(("mean", "std", "interpolation", "views"), _SPLIT),
+    **dict.fromkeys(("backbone", "head", "input_shape", "frozen"), _NETWORK),
+    "metric": _METRIC,
+    **dict.fromkeys(("pretrained", "weights_digest", "seed", "warmup_head", "freeze"), _START),
+}
 
 
 def soup(
@@ -53,7 +61,7 @@ def soup(
     out: str | Path,
     *,
     kind: Kind = "uniform",
-    weights: Weights | None = None,
+    weights: schema.Model | None = None,
     algorithm: str | None = None,
     test_domains: Sequence[str] = (),
     trial_seed: int | None = None,
@@ -80,87 +88,103 @@ def soup(
     if kind not in get_args(Kind):
         raise unknown("kind of soup", str(kind), get_args(Kind))
     out = checked_path("out", out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"Expected a new or an empty folder at {out}. Found something there. Choose another --out.")
+    _check_out(out)
     wanted = {"algorithm": algorithm, "test_domains": tuple(test_domains) or None, "trial_seed": trial_seed}
     records = find_runs(runs, **{name: value for name, value in wanted.items() if value is not None})
-    chosen = common_weights(records, weights)
-    check_alike(records, kind)
-    data = _loaded(records[0], dataset, data_root, progress)
-    first = open_run(_folder(records[0]), dataset=data, device=device, progress=progress)
-    pot = _Pot(first, data, {record.spec.name: record for record in records}, chosen)
-    made = {"uniform": _uniform, "greedy": _greedy, "ensemble": _ensemble}[kind](pot, progress)
-    model, record = _model(pot, made, kind)
+    chosen = _choose_weights(records, weights)
+    _check_alike(records, kind)
+    first = open_run(_folder_of(records[0]), dataset=dataset, data_root=data_root, device=device, progress=progress)
+    combined = _Runs(first, {record.spec.name: record for record in records}, chosen)
     make_folder(out)
-    model.write(out)
-    write_card(out, model.info)
-    record.write(out / RECORD)
+    with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
+        _check_out(out)
+        remove_temporaries(out)
+        model, record = _make_ensemble(combined, progress) if kind == "ensemble" else _average(combined, kind, progress)
+        model.write(out)
+        write_card(out, model.info)
+        record.write(out / RECORD)  # last: its presence means complete
     return load_model(out, device)
 
 
-@dataclass(frozen=True)
-class _Pot:
+def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]:
+    """Find the finished runs in these folders or directly below them, without diverged runs and models.
+
+    Two copies of a run count once.
+
+    Args:
+        places: folders of runs, or folders that contain them.
+        wanted: required values of fields of their specs.
+    """
+    by_name: dict[str, RunRecord] = {}
+    for place in [checked_path("runs", place) for place in places]:
+        folders = [place] if (place / RECORD).is_file() else sorted(file.parent for file in place.glob(f"*/{RECORD}"))
+        if not folders:
+            raise UserError(
+                f"Expected finished runs at {place}. Found none. Name run folders, or the folder of a sweep."
+            )
+        for folder in folders:
+            if not (folder / INFO).exists():  # a folder with a model is a soup, not a run
+                record = read_record(folder)
+                by_name.setdefault(record.spec.name, record)
+    done = [record for record in by_name.values() if record.status == "done"]
+    records = [r for r in done if all(getattr(r.spec, name) == value for name, value in wanted.items())]
+    if len(records) < 2:
+        of = "".join(f" with {name} {value}" for name, value in wanted.items())
+        raise UserError(
+            f"Expected at least two finished runs{of} that did not diverge. Found {len(records)}. Name more runs."
+        )
+    return records
+
+
+class _Runs:
     """The runs of a soup. Only the first is opened: all have the same data.
 
     Args:
         first: the first run.
-        data: the dataset as it was loaded, not standardised.
         records: of all runs, by name.
         weights: which weights of each run.
     """
 
-    first: OpenedRun
-    data: DomainDataset
-    records: Mapping[str, RunRecord]
-    weights: Weights
+    def __init__(self, first: OpenedRun, records: Mapping[str, RunRecord], weights: schema.Model) -> None:
+        self.first, self.records, self.weights = first, records, weights
+        self.metric = first.record.spec.metric  # what all runs are selected by
+        self.methods = tuple(sorted({record.label for record in records.values()}))
+        self.validation = {
+            name: record.selected(weights).validation(record.sources, weights) for name, record in records.items()
+        }
+        self._network = self._build(next(iter(records)))
 
-    @property
-    def metric(self) -> Metric:
-        """What all runs are selected by."""
-        return self.first.record.spec.metric
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Labels of the runs' methods, sorted."""
-        return tuple(sorted({record.label for record in self.records.values()}))
-
-    def algorithm(self, name: str) -> Algorithm:
-        """A run's method with its weights, in evaluation mode."""
-        record = self.records[name]
-        prepared = replace(self.first.prepared, spec=record.spec)
-        run = replace(self.first, record=record, folder=_folder(record), prepared=prepared)
-        return run.algorithm(selected_weights(self.weights), self.weights)
-
-    def tensors(self, name: str) -> Tensors:
-        """Tensors of a run's network; UserError if the network differs from that of the first run."""
-        own, first = self.algorithm(name), self.algorithm(next(iter(self.records)))
-        found, expected = predictor_tensors(own), predictor_tensors(first)
-        if {key: t.shape for key, t in found.items()} != {key: t.shape for key, t in expected.items()}:
+    def build(self, name: str) -> Algorithm:
+        """Build a run's method with its weights; UserError if its network differs from that of the first run."""
+        own = self._build(name)
+        tensors, expected = predictor_tensors(own), predictor_tensors(self._network)
+        if {key: t.shape for key, t in tensors.items()} != {key: t.shape for key, t in expected.items()}:
             raise UserError(
                 f"Expected runs whose networks have the same tensors. Found others in {name}. Use runs of one method "
                 "and one backbone."
             )
-        if not self._alike(own.predict, bind_weights(first, found)):
+        if not self._agree(own.predict, bind_weights(self._network, tensors)):
             raise UserError(
                 "Expected runs whose networks compute the same with the same weights. Found another network in "
                 f"{name}, by a setting such as URM's `activation`. Use runs with the same one."
             )
-        return found
+        return own
+
+    def _build(self, name: str) -> Algorithm:
+        record = self.records[name]
+        prepared = replace(self.first.prepared, spec=record.spec)
+        run = replace(self.first, record=record, folder=_folder_of(record), prepared=prepared)
+        return run.algorithm(selected_weights(self.weights), self.weights)
 
     @torch.inference_mode()
-    def _alike(self, one: Predict, other: Predict) -> bool:
-        """Whether two networks give the same logits for noise."""
+    def _agree(self, one: Predict, other: Predict) -> bool:
+        """Tell whether two networks give the same logits for noise."""
         noise = torch.randn(4, *self.first.prepared.dataset.input_shape, generator=torch.Generator().manual_seed(0))
         x = noise.to(self.first.device)
         return torch.allclose(one(x), other(x), rtol=1e-3, atol=1e-4)
 
-    def validation(self, name: str) -> float:
-        """Validation accuracy (or other metric of the run) of a run's own weights."""
-        record = self.records[name]
-        return record.selected(self.weights).validation(record.sources, self.weights)
-
-    def scores(self, predict: Predict, *, unseen: bool = False) -> dict[tuple[str, str], Score]:
-        """Scores by domain and part: holdouts of the sources, with `unseen` also both parts of the test domains."""
+    def score(self, predict: Predict, *, unseen: bool = False) -> dict[tuple[str, str], Score]:
+        """Score by domain and part: holdouts of the sources, with `unseen` also both parts of the test domains."""
         run = self.first
         keys = [(name, "holdout") for name in run.sources]
         keys += [(name, part) for name in run.test_domains for part in ("train", "holdout") if unseen]
@@ -170,182 +194,135 @@ class _Pot:
             for name, part in keys
         ]
         with torch.inference_mode():
-            found = score_subsets({"raw": predict}, parts, run.device, len(dataset.classes))["raw"]
-        return dict(zip(keys, found, strict=True))
+            scores = score_subsets({"raw": predict}, parts, run.device, len(dataset.classes))["raw"]
+        return dict(zip(keys, scores, strict=True))
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A model of several runs.
-
-    Args:
-        networks: the algorithms with its weights: one, or the members of an ensemble.
-        predict: function that returns its logits.
-        runs: names of the runs used.
-    """
-
-    networks: Sequence[Algorithm]
-    predict: Predict
-    runs: Sequence[str]
-
-
-def _uniform(pot: _Pot, progress: bool) -> _Made:
-    names = list(pot.records)
-    with Progress("soup", len(names), show=progress) as bar:
-        return _averaged(pot, mean_of(_tick(pot.tensors(name), bar) for name in names), names)
-
-
-def _greedy(pot: _Pot, progress: bool) -> _Made:
-    """Wortsman et al.'s recipe 1."""
-    ordered = sorted(pot.records, key=lambda name: -pot.validation(name))
-    base = pot.algorithm(ordered[0])
+def _average(runs: _Runs, kind: Kind, progress: bool) -> tuple[Model, RunRecord]:
+    """Average the weights of all runs, or of those that Wortsman et al.'s recipe 1, the greedy one, adds."""
+    greedy = kind == "greedy"
+    names = sorted(runs.records, key=lambda name: -runs.validation[name]) if greedy else list(runs.records)
+    base = runs.build(names[0])
     used: list[str] = []
     mean, best = Mean(predictor_tensors(base)), -1.0
-    with Progress("soup", len(ordered), show=progress) as bar:
-        for name in ordered:
+    with Progress("soup", len(names), show=progress) as bar:
+        for name in names:
             candidate = Mean(mean.tensors, mean.count if used else 0)
-            candidate.add(pot.tensors(name))
-            scores = pot.scores(bind_weights(base, candidate.tensors))
-            value = fmean(score.counts.value(pot.metric) for score in scores.values())
+            candidate.add(predictor_tensors(runs.build(name)))
+            scores = runs.score(bind_weights(base, candidate.tensors)) if greedy else {}
+            value = fmean(score.counts.value(runs.metric) for score in scores.values()) if greedy else best
             if value >= best:
                 used, mean, best = [*used, name], candidate, value
             bar.advance()
-    return _averaged(pot, mean.tensors, used)
-
-
-def _averaged(pot: _Pot, tensors: Tensors, runs: Sequence[str]) -> _Made:
-    algorithm = pot.algorithm(runs[0])
     with torch.no_grad():
-        for name, tensor in predictor_tensors(algorithm).items():
-            tensor.copy_(tensors[name])
-    return _Made([algorithm], algorithm.predict, runs)
+        for key, tensor in predictor_tensors(base).items():
+            tensor.copy_(mean.tensors[key])
+    return _describe(runs, kind, used, [base], base.predict)
 
 
-def _ensemble(pot: _Pot, progress: bool) -> _Made:
-    names = list(pot.records)
-    with Progress("ensemble", len(names), show=progress) as bar:
-        members = []
-        for name in names:
-            pot.tensors(name)  # raises an error for a different network
-            members.append(pot.algorithm(name))
+def _make_ensemble(runs: _Runs, progress: bool) -> tuple[Model, RunRecord]:
+    members = []
+    with Progress("ensemble", len(runs.records), show=progress) as bar:
+        for name in runs.records:
+            members.append(runs.build(name))
             bar.advance()
-    return _Made(members, lambda x: torch.stack([m.predict(x) for m in members]).mean(0), names)
+    predict: Predict = lambda x: torch.stack([member.predict(x) for member in members]).mean(0)  # noqa: E731
+    return _describe(runs, "ensemble", list(runs.records), members, predict)
 
 
-def mean_of(weights: Iterable[Tensors]) -> Tensors:
-    """The mean of several networks' tensors; integers, such as counters of batch-norm, are those of the last network.
-
-    >>> mean_of({"w": torch.tensor([value])} for value in (1.0, 2.0, 6.0))
-    {'w': tensor([3.])}
-    """
-    mean: Mean | None = None
-    for tensors in weights:
-        mean = mean or Mean(tensors)
-        mean.add(tensors)
-    if mean is None:
-        raise bad_value("weights", "those of at least one network", [])
-    return mean.tensors
-
-
-def _tick(tensors: Tensors, bar: Progress) -> Tensors:
-    bar.advance()
-    return tensors
-
-
-def _model(pot: _Pot, made: _Made, kind: Kind) -> tuple[Model, RunRecord]:
-    """The model with its evaluation, and its record."""
-    run, tests = pot.first, pot.first.test_domains
-    scores = pot.scores(made.predict, unseen=True)
+def _describe(
+    runs: _Runs, kind: Kind, used: Sequence[str], networks: Sequence[Algorithm], predict: Predict
+) -> tuple[Model, RunRecord]:
+    """Evaluate the model; return it, and its record for reports: an arm of the runs' method, with one evaluation."""
+    run, scores = runs.first, runs.score(predict, unseen=True)
     composition = Composition(
         kind=kind,
-        weights=pot.weights,
-        runs=tuple(made.runs),
-        left_out=tuple(name for name in pot.records if name not in made.runs),
-        validation={name: pot.validation(name) for name in pot.records},
-        unseen={name: _whole_accuracy(scores[name, "train"], scores[name, "holdout"]) for name in tests},
-        methods=pot.methods,
-        metric=pot.metric,
+        weights=runs.weights,
+        runs=tuple(used),
+        left_out=tuple(name for name in runs.records if name not in used),
+        validation=runs.validation,
+        unseen={name: _pool_accuracy(scores[name, "train"], scores[name, "holdout"]) for name in run.test_domains},
+        methods=runs.methods,
+        metric=runs.metric,
     )
-    spec = _in_tables(pot.records[made.runs[0]].spec, composition)
-    dataset = pot.data
-    info = ModelInfo(
+    # Hyper-parameter sample 0 of an arm named after the composition.
+    spec = replace(runs.records[used[0]].spec, arm=composition.title, hparams_seed=0)
+    sources = tuple(domain for domain in run.dataset.domains if domain.name in run.sources)
+    info = describe(
+        run,
+        replace(run.dataset, domains=sources),
         spec=spec,
         run=spec.name,
-        dataset=dataset.name,
-        data_fingerprint=dataset.fingerprint,
-        kind=dataset.kind,
-        input_shape=dataset.input_shape,
-        dtype=dtype_of(dataset),
-        classes=dataset.classes,
-        domains=run.sources,
-        min_confidence=(None,) * len(dataset.classes),  # not calibrated without held-out domains
+        min_confidence=(None,) * len(run.dataset.classes),  # not calibrated without held-out domains
         estimate=None,
         in_domain_accuracy=sum(scores[name, "holdout"].accuracy for name in run.sources) / len(run.sources),
-        notes=dataset.notes,
-        fgmix_version=fgmix.__version__,
+        notes=run.dataset.notes,
         composition=composition,
-        date=date_of(run),
-        counts=counts_of(replace(dataset, domains=tuple(d for d in dataset.domains if d.name in run.sources))),
         weights_matched=run.record.weights_matched,
     )
-    networks = [_network(run, algorithm) for algorithm in made.networks]
-    network = Ensemble(networks) if kind == "ensemble" else networks[0]
-    return Model(info, network.eval()), _record(pot, scores, composition)
-
-
-def _in_tables(spec: ResolvedSpec, composition: Composition) -> ResolvedSpec:
-    """A run's spec as the model's: hyper-parameter sample 0 of an arm named after the composition."""
-    return replace(spec, arm=composition.title, hparams_seed=0)
-
-
-def _network(run: OpenedRun, algorithm: Algorithm) -> Network:
-    """A network for deployment, not calibrated (T = 1)."""
-    spec = run.record.spec
-    backbone = frozen_backbone(spec).to(run.device) if spec.frozen else None
-    familiar = familiar_to(run, algorithm)
-    return Network(algorithm.featurizer, algorithm.classifier, 1.0, familiar, run.prepared.standard, backbone)
-
-
-def _record(pot: _Pot, scores: Mapping[tuple[str, str], Score], composition: Composition) -> RunRecord:
-    """A record for reports: an arm of the runs' method, with one evaluation."""
-    run = pot.first
+    members = [build_network(run, network) for network in networks]
+    model = Model(info, (Ensemble(members) if kind == "ensemble" else members[0]).eval())
     # Of several methods the first by name: the row should not depend on the validation of a test domain's runs.
-    first = min(pot.records.values(), key=lambda record: record.spec.algorithm)
-    spec = _in_tables(first.spec, composition)
-    accuracy: dict[str, dict[str, float]] = {}
-    loss: dict[str, dict[str, float]] = {}
+    first = min(runs.records.values(), key=lambda record: record.spec.algorithm)
+    accuracy: dict[str, dict[str, float]] = {name: {} for name, _ in scores}
+    loss: dict[str, dict[str, float]] = {name: {} for name, _ in scores}
     for (name, part), score in scores.items():
-        accuracy.setdefault(name, {})[part] = score.accuracy
-        loss.setdefault(name, {})[part] = score.loss
-    return RunRecord(
-        spec=spec,
+        accuracy[name][part], loss[name][part] = score.accuracy, score.loss
+    record = RunRecord(
+        spec=replace(first.spec, arm=composition.title, hparams_seed=0),
         status="done",
         fgmix_version=fgmix.__version__,
-        label=printed(pot.methods[0] if len(pot.methods) == 1 else "Several methods", pot.weights),
+        label=printed(runs.methods[0] if len(runs.methods) == 1 else "Several methods", runs.weights),
         domains=run.record.domains,
-        classes=run.prepared.dataset.classes,
+        classes=run.dataset.classes,
         notes=(*run.record.notes, *composition.sentences()),
-        evaluations=(Evaluation(spec.steps, {"raw": accuracy}, {"raw": loss}, {}),),
+        evaluations=(Evaluation(first.spec.steps, {"raw": accuracy}, {"raw": loss}, {}),),
     )
+    return model, record
 
 
-def _whole_accuracy(*parts: Score) -> float:
-    """Accuracy on several parts of a domain together."""
+def _pool_accuracy(*parts: Score) -> float:
+    """Compute the accuracy on several parts of a domain together."""
     samples = [float(score.counts.labelled.sum()) for score in parts]
     return sum(score.accuracy * n for score, n in zip(parts, samples)) / sum(samples)
 
 
-def _loaded(
-    record: RunRecord, dataset: DomainDataset | str | None, data_root: str | None, progress: bool
-) -> DomainDataset:
-    if isinstance(dataset, DomainDataset):
-        return dataset
-    spec = record.spec
-    place = replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
-    return load_dataset(place, progress=progress)
+def _check_out(out: Path) -> None:
+    """Allow a new or an empty folder, and what an interrupted soup left; raise an error for any other."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"Expected a new or an empty folder at {out}. Found a file. Choose another --out.")
+    check_own_files(out, OWN)
+    if (out / RECORD).exists() or ((out / INFO).exists() and read_info(out).composition is None):
+        raise UserError(f"Expected a new or an empty folder at {out}. Found a model. Choose another --out.")
 
 
-def _folder(record: RunRecord) -> Path:
+def _choose_weights(records: Sequence[RunRecord], weights: schema.Model | None) -> schema.Model:
+    """Return the given weights; for None, the average that all runs have, or else the raw weights."""
+    if weights is not None:
+        for record in records:
+            record.candidates(weights)  # raises an error if the run lacks them
+        return weights
+    common: list[schema.Model] = [m for m in get_args(schema.Model) if all(m in r.models for r in records)]
+    return common[-1]
+
+
+def _check_alike(records: Sequence[RunRecord], kind: Kind) -> None:
+    """Raise an error for runs that cannot be combined, or whose combination could not be evaluated fairly."""
+    first = records[0].spec
+    for field, advice in _EQUAL.items():
+        if kind == "ensemble" and advice == _START:
+            continue
+        for other in (record.spec for record in records[1:]):
+            if (value := getattr(first, field)) != (another := getattr(other, field)):
+                raise UserError(
+                    f"Expected runs with the same {field}. Found {value} in {first.name} and {another} in "
+                    f"{other.name}. {advice}."
+                )
+    if len({record.classes for record in records}) > 1:
+        raise UserError("Expected runs with the same classes. Found different ones. Use runs on one dataset.")
+
+
+def _folder_of(record: RunRecord) -> Path:
     if record.folder is None:
         raise AssertionError("a record that was read from a folder has it")
     return record.folder
