@@ -187,18 +187,18 @@ def test_a_broken_file_is_built_again(
     damage: object, tiny: dict[str, Digits], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "digits.npz"
-    digits.cached(file)
+    digits.read_or_build(file)
     whole = file.read_bytes()
     file.write_bytes(damage(whole))  # type: ignore[operator]
-    assert_same(digits.cached(file), tiny)
+    assert_same(digits.read_or_build(file), tiny)
     monkeypatch.delattr(digits, "build")
-    assert_same(digits.cached(file), tiny)
+    assert_same(digits.read_or_build(file), tiny)
 
 
 def test_a_whole_file_with_other_content_is_built_again(tiny: dict[str, Digits], tmp_path: Path) -> None:
     file = tmp_path / "digits.npz"
     np.savez(file, fonts_x=np.zeros(3))
-    assert_same(digits.cached(file), tiny)
+    assert_same(digits.read_or_build(file), tiny)
     changed = {f"{name}_{part}": array for name, pair in tiny.items() for part, array in zip("xy", pair)}
     np.savez(file, fingerprint=np.array("0" * 32), **changed)  # type: ignore[arg-type]
     assert digits._read(file) is None
@@ -207,12 +207,12 @@ def test_a_whole_file_with_other_content_is_built_again(tiny: dict[str, Digits],
 def test_pickled_objects_are_never_loaded(tiny: dict[str, Digits], tmp_path: Path) -> None:
     file = tmp_path / "digits.npz"
     np.savez(file, fingerprint=np.array([{"an": "object"}], dtype=object))
-    assert_same(digits.cached(file), tiny)
+    assert_same(digits.read_or_build(file), tiny)
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_cache(tiny: dict[str, Digits], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    assert_same(digits.cached(tmp_path / "file" / "digits.npz"), tiny)
+    assert_same(digits.read_or_build(tmp_path / "file" / "digits.npz"), tiny)
 
 
 def test_a_disk_that_fills_up_leaves_nothing_behind(
@@ -223,7 +223,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(
         raise OSError("No space left on device")
 
     monkeypatch.setattr(np, "savez", half_written)
-    assert_same(digits.cached(tmp_path / "digits.npz"), tiny)
+    assert_same(digits.read_or_build(tmp_path / "digits.npz"), tiny)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -237,7 +237,7 @@ def test_a_file_written_meanwhile_by_another_process_is_replaced(
         return tiny
 
     monkeypatch.setattr(digits, "build", build_while_another_finishes)
-    assert_same(digits.cached(file), tiny)
+    assert_same(digits.read_or_build(file), tiny)
     assert_same(digits._read(file) or {}, tiny)
 
 

@@ -16,7 +16,7 @@ from data.pictures import picture
 from fgmix.data import hub
 from fgmix.data.download import download
 from fgmix.data.folders import scan_folder
-from fgmix.data.hub import Row, arrange, fetch_mirror, order_digest
+from fgmix.data.hub import MirrorImage, arrange, fetch_mirror, order_digest
 from fgmix.errors import MachineError, UserError
 from fgmix.records.benchmarks import BENCHMARKS
 
@@ -30,16 +30,18 @@ def image(seed: int) -> bytes:
     return file.getvalue()
 
 
-def pacs_rows() -> list[Row]:
+def pacs_rows() -> list[MirrorImage]:
     """Three images of each class of PACS, in the order of their names."""
     places = [(domain, label) for domain in PACS.domains for label in PACS.classes or ()]
     return [
-        Row(*place, f"pic_{i:03d}.jpg", image(3 * number + i)) for number, place in enumerate(places) for i in range(3)
+        MirrorImage(*place, f"pic_{i:03d}.jpg", image(3 * number + i))
+        for number, place in enumerate(places)
+        for i in range(3)
     ]
 
 
 @pytest.fixture
-def mirror(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+def mirror(monkeypatch: pytest.MonkeyPatch) -> list[MirrorImage]:
     """Rows that stand for a parquet file, and the digests of the original that they are: a test changes the rows."""
     rows = pacs_rows()
     orders = {}
@@ -48,15 +50,15 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
         orders[place] = order_digest(digests), order_digest(sorted(digests))
     monkeypatch.setattr(hub, "_known_orders", lambda: {"PACS": orders})
 
-    def read_rows(_: Path, *, contents: bool = True) -> Iterator[Row]:
-        return (row if contents else Row(row.domain, row.label, row.name, b"") for row in rows)
+    def read_rows(_: Path, *, contents: bool = True) -> Iterator[MirrorImage]:
+        return (row if contents else MirrorImage(row.domain, row.label, row.name, b"") for row in rows)
 
     monkeypatch.setattr(hub, "read_rows", read_rows)
     return rows
 
 
-def without_names(rows: Sequence[Row]) -> list[Row]:
-    return [Row(row.domain, row.label, "", row.content) for row in rows]
+def without_names(rows: Sequence[MirrorImage]) -> list[MirrorImage]:
+    return [MirrorImage(row.domain, row.label, "", row.content) for row in rows]
 
 
 def arranged(folder: Path, benchmark: Any = PACS, most: int = GB) -> str:
@@ -68,7 +70,7 @@ def contents(folder: Path) -> list[bytes]:
     return [(folder / file.path).read_bytes() for file in scan_folder(folder).files]
 
 
-def test_files_have_their_names_whatever_the_order_of_rows(mirror: list[Row], tmp_path: Path) -> None:
+def test_files_have_their_names_whatever_the_order_of_rows(mirror: list[MirrorImage], tmp_path: Path) -> None:
     original = [row.content for row in mirror]
     mirror.reverse()
     assert "are those of the original" in arranged(tmp_path)
@@ -76,7 +78,7 @@ def test_files_have_their_names_whatever_the_order_of_rows(mirror: list[Row], tm
     assert contents(tmp_path) == original
 
 
-def test_without_names_the_order_of_rows_counts(mirror: list[Row], tmp_path: Path) -> None:
+def test_without_names_the_order_of_rows_counts(mirror: list[MirrorImage], tmp_path: Path) -> None:
     original = [row.content for row in mirror]
     mirror[:] = without_names(mirror)
     arranged(tmp_path / "same")
@@ -86,14 +88,14 @@ def test_without_names_the_order_of_rows_counts(mirror: list[Row], tmp_path: Pat
         arranged(tmp_path / "swapped")
 
 
-def test_other_files_are_refused(mirror: list[Row], tmp_path: Path) -> None:
-    mirror[-1] = Row("sketch", "person", "pic_002.jpg", image(999))
+def test_other_files_are_refused(mirror: list[MirrorImage], tmp_path: Path) -> None:
+    mirror[-1] = MirrorImage("sketch", "person", "pic_002.jpg", image(999))
     with pytest.raises(UserError, match=r"Found other files in sketch/person: splits"):
         arranged(tmp_path)
 
 
-def test_a_benchmark_whose_order_is_not_known_needs_names(mirror: list[Row], tmp_path: Path) -> None:
-    mirror[:] = [Row(domain, "Bed", f"{i}.jpg", image(i)) for i, domain in enumerate(("Art", "Real_World"))]
+def test_a_benchmark_whose_order_is_not_known_needs_names(mirror: list[MirrorImage], tmp_path: Path) -> None:
+    mirror[:] = [MirrorImage(domain, "Bed", f"{i}.jpg", image(i)) for i, domain in enumerate(("Art", "Real_World"))]
     assert "could not be verified" in arranged(tmp_path / "named", OFFICE)
     assert (tmp_path / "named" / "Real World" / "Bed" / "1.jpg").exists()
     mirror[:] = without_names(mirror)
@@ -104,18 +106,20 @@ def test_a_benchmark_whose_order_is_not_known_needs_names(mirror: list[Row], tmp
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (Row("mars", "dog", "1.jpg", b""), "Found 'mars'"),
-        (Row("photo", "../dog", "1.jpg", b""), "Do not trust it"),
-        (Row("photo", "dog", ".bashrc", b""), "Do not trust it"),
+        (MirrorImage("mars", "dog", "1.jpg", b""), "Found 'mars'"),
+        (MirrorImage("photo", "../dog", "1.jpg", b""), "Do not trust it"),
+        (MirrorImage("photo", "dog", ".bashrc", b""), "Do not trust it"),
     ],
 )
-def test_names_of_a_mirror_are_not_trusted(mirror: list[Row], tmp_path: Path, row: Row, message: str) -> None:
+def test_names_of_a_mirror_are_not_trusted(
+    mirror: list[MirrorImage], tmp_path: Path, row: MirrorImage, message: str
+) -> None:
     mirror[0] = row
     with pytest.raises(UserError, match=message):
         arranged(tmp_path)
 
 
-def test_the_bound_holds(mirror: list[Row], tmp_path: Path) -> None:
+def test_the_bound_holds(mirror: list[MirrorImage], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Raise --max-gb"):
         arranged(tmp_path, most=sum(len(row.content) for row in mirror) - 1)
 
@@ -136,7 +140,9 @@ def test_files_are_fetched_from_the_hub_once(tmp_path: Path, monkeypatch: pytest
             fetch_mirror("somebody/else", tmp_path)
 
 
-def test_a_mirror_becomes_the_benchmark(mirror: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_becomes_the_benchmark(
+    mirror: list[MirrorImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From a parquet file on the hub to the folder that `load` finds."""
     arrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

@@ -28,7 +28,7 @@ def from_arrays(
     domains: Sequence[str] | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> DomainDataset:
-    """A dataset from arrays.
+    """Make a dataset from arrays.
 
     Args:
         x: features (n, f), or images (n, c, h, w) as floats or as uint8 (scaled to [0, 1]).
@@ -48,8 +48,8 @@ def from_arrays(
         raise bad_value("name", "a text that is not blank", name)
     x, y, domain = _array("x", x), _array("y", y), _array("domain", domain)
     _check(x, y, domain)
-    labels, class_names = _numbered("y", y, "classes", classes)
-    ids, domain_names = _numbered("domain", domain, "domains", domains)
+    labels, class_names = _number("y", y, "classes", classes)
+    ids, domain_names = _number("domain", domain, "domains", domains)
     if x.dtype != np.uint8:
         x = as_floats(x)
     check_finite(x)
@@ -72,11 +72,11 @@ def from_arrays(
 
 
 def load_npz(path: Path) -> DomainDataset:
-    """A dataset from an .npz file with arrays X (or x), y and domain, and optionally names in classes and domains."""
-    found = open_npz(path, KEYS)
-    arrays = found.arrays
+    """Load an .npz file with arrays X (or x), y and domain, and optionally names in classes and domains."""
+    content = open_npz(path, KEYS)
+    arrays = content.arrays
     if any(key not in arrays for key in ("x", "y", "domain")):
-        names = list_some(found.names) or "none"
+        names = list_some(content.names) or "none"
         raise UserError(
             f"Expected the arrays X, y and domain in {path}. Found {names}. Rename or add arrays, and save with "
             "numpy.savez."
@@ -89,8 +89,8 @@ def load_npz(path: Path) -> DomainDataset:
         classes=_names("classes", arrays.get("classes")),
         domains=_names("domains", arrays.get("domains")),
     )
-    if found.others:
-        dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {list_some(found.others)}."))
+    if content.others:
+        dataset = replace(dataset, notes=(*dataset.notes, f"Arrays that are not used: {list_some(content.others)}."))
     return dataset
 
 
@@ -101,15 +101,15 @@ def check_numbers(x: npt.NDArray[Any]) -> None:
 
 
 def as_floats(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """x in single precision; values that are too large become infinite."""
+    """Convert x to single precision; values that are too large become infinite."""
     with np.errstate(over="ignore"):
         return x.astype(np.float32)
 
 
 def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Mask (n,) of the samples without NaN and infinity."""
-    found: npt.NDArray[np.bool_] = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    return found
+    """Return the mask (n,) of the samples without NaN and infinity."""
+    mask: npt.NDArray[np.bool_] = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    return mask
 
 
 def check_finite(x: npt.NDArray[Any]) -> None:
@@ -164,7 +164,7 @@ def check_weights(sample_weight: npt.ArrayLike, n: int) -> npt.NDArray[np.float6
 
 
 def _names(what: str, values: npt.NDArray[Any] | None) -> list[str] | None:
-    """Names of classes or domains from an .npz file."""
+    """Check the names of classes or domains from an .npz file."""
     if values is None:
         return None
     if values.ndim != 1 or values.dtype.kind not in "USiu":
@@ -172,10 +172,10 @@ def _names(what: str, values: npt.NDArray[Any] | None) -> list[str] | None:
     return [str(value) for value in _texts(what, values).tolist()]
 
 
-def _numbered(
+def _number(
     what: str, values: npt.NDArray[Any], names_of: str, names: Sequence[str] | None
 ) -> tuple[Indices, list[str]]:
-    """Indices 0…m−1 and m names, from texts or from integers, with or without `names`."""
+    """Return indices 0…m−1 and m names, from texts or from integers, with or without `names`."""
     values = _texts(what, values)
     if values.dtype.kind == "f":
         _check_whole(what, values)
@@ -187,16 +187,16 @@ def _numbered(
             )
         return values.astype(np.int64), [str(name) for name in names]
     distinct, numbers = np.unique(values, return_inverse=True)
-    found = [str(value) for value in distinct.tolist()]
-    if names is not None and (unnamed := sorted(set(found) - {str(name) for name in names})):
+    present = [str(value) for value in distinct.tolist()]
+    if names is not None and (unnamed := sorted(set(present) - {str(name) for name in names})):
         raise UserError(
             f"Expected the names in {names_of} in {what}. Found {list_some(unnamed)}. Add them to {names_of}."
         )
-    return numbers.astype(np.int64), found
+    return numbers.astype(np.int64), present
 
 
 def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The values with bytes and objects converted to texts (or integers); UserError if neither texts nor numbers."""
+    """Convert bytes and objects to texts (or integers); UserError if they are neither texts nor numbers."""
     if values.dtype.kind == "O":
         odd = [(row, value) for row, value in enumerate(values.flat) if not isinstance(value, str)]
         if odd and all(isinstance(value, int | np.integer) for value in values.flat):

@@ -76,8 +76,8 @@ def differences(benchmark: Benchmark, counts: Mapping[str, int], classes: Iterab
         classes: class names found.
 
     Example:
-        >>> found = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3000}
-        >>> differences(BENCHMARKS["PACS"], found, BENCHMARKS["PACS"].classes)
+        >>> counts = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3000}
+        >>> differences(BENCHMARKS["PACS"], counts, BENCHMARKS["PACS"].classes)
         ["Domain 'sketch' of PACS: expected 3929 images, found 3000."]
     """
     name = benchmark.name
@@ -89,35 +89,35 @@ def differences(benchmark: Benchmark, counts: Mapping[str, int], classes: Iterab
         for domain in sorted({*expected, *counts})
         if (said := _expectation(benchmark, expected.get(domain, 0), domain, counts.get(domain, 0)))
     ]
-    if benchmark.total is not None and (found := sum(counts.values())) != benchmark.total:
-        notes.append(f"{name}: expected {benchmark.total} images, found {found}.")
+    if benchmark.total is not None and (n := sum(counts.values())) != benchmark.total:
+        notes.append(f"{name}: expected {benchmark.total} images, found {n}.")
     if len(benchmark.editions) > 1:
         others = " or ".join(other for other in benchmark.editions if other != edition)
         notes.append(f"{name} is {'nearest to' if notes else 'as in'} {edition}, not {others}.")
     return notes + _class_differences(benchmark, set(classes))
 
 
-def _expectation(benchmark: Benchmark, expected: int | None, domain: str, found: int) -> str:
+def _expectation(benchmark: Benchmark, expected: int | None, domain: str, count: int) -> str:
     """Say what was expected of a domain, if the number of images found differs; else return an empty text."""
     if expected is not None:
-        return f"{expected} images" if found != expected else ""
+        return f"{expected} images" if count != expected else ""
     if benchmark.whole:
         most = max(edition[domain] or 0 for edition in BENCHMARKS[benchmark.whole].editions.values())
-        return f"fewer than the {most} images of {benchmark.whole}" if found >= most else ""
-    return "images" if not found else ""
+        return f"fewer than the {most} images of {benchmark.whole}" if count >= most else ""
+    return "images" if not count else ""
 
 
-def _class_differences(benchmark: Benchmark, found: set[str]) -> list[str]:
+def _class_differences(benchmark: Benchmark, present: set[str]) -> list[str]:
     if benchmark.whole:
         whole = BENCHMARKS[benchmark.whole]
-        extra = sorted(found - set(whole.classes or found))
+        extra = sorted(present - set(whole.classes or present))
         return [f"{benchmark.name}: classes that {whole.name} does not have: {list_some(extra)}."] if extra else []
     if benchmark.classes is None:
-        if len(found) == benchmark.n_classes:
+        if len(present) == benchmark.n_classes:
             return []
-        return [f"{benchmark.name}: expected {benchmark.n_classes} classes, found {len(found)}."]
+        return [f"{benchmark.name}: expected {benchmark.n_classes} classes, found {len(present)}."]
     known = set(benchmark.classes)
-    missing, extra = sorted(known - found), sorted(found - known)
+    missing, extra = sorted(known - present), sorted(present - known)
     return [
         f"{benchmark.name}: {what} classes {list_some(names)}."
         for what, names in (("missing", missing), ("unexpected", extra))

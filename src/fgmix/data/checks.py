@@ -52,18 +52,18 @@ class FolderReport:
         return not (self.notes or self.unreadable or self.duplicates or self.tiny)
 
     def lines(self) -> list[str]:
-        """The report as lines of text."""
+        """Write the report as lines of text."""
         return [
             *self._overview(),
             *self._table(),
             *self.notes,
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
-            *("The same image in several domains: " + ", ".join(map(self._shown, group)) for group in self.duplicates),
+            *("The same image in several domains: " + ", ".join(map(self._name, group)) for group in self.duplicates),
             *(f"Few images of class {label!r} in domain {domain!r}: {n}" for domain, label, n in self.tiny),
             *(["No problems found."] if self.clean else []),
         ]
 
-    def _shown(self, path: Path) -> str:
+    def _name(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
     def _overview(self) -> list[str]:
@@ -73,7 +73,7 @@ class FolderReport:
         return [f"{self.path}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}"]
 
     def _table(self) -> list[str]:
-        """A table with a row per class and a column per domain."""
+        """Lay out a table with a row per class and a column per domain."""
         domains = list(self.counts)
         classes = list(next(iter(self.counts.values())))
         rows = [["", *domains], *([c, *(str(self.counts[d][c]) for d in domains)] for c in classes)]
@@ -136,7 +136,7 @@ class CacheReport:
     problem: str | None
 
     def line(self) -> str:
-        """The result as a sentence."""
+        """Write the result as a sentence."""
         what = f"{self.file}: {self.images} images for {self.image_size} px"
         if self.problem:
             return f"{what}. {self.problem}"
@@ -172,14 +172,14 @@ def check_caches(path: Path, *, cache: Path | None = None, progress: bool = True
 
 def _look_at(files: Sequence[ImageFile], progress: bool) -> list[_Look]:
     def look(file: ImageFile) -> _Look:
-        found = try_decode(file.path)
-        outcome = found if isinstance(found, Unreadable) else (found.image.size, found.changes)
+        picture = try_decode(file.path)
+        outcome = picture if isinstance(picture, Unreadable) else (picture.image.size, picture.changes)
         return _Look(file, inspect_file(file.path)[0], outcome)
 
     looks = []
     with quiet_decoding(), Progress("check images", len(files), show=progress) as bar:
-        for found in in_order(look, files, READERS):
-            looks.append(found)
+        for each in in_order(look, files, READERS):
+            looks.append(each)
             bar.advance()
     return looks
 

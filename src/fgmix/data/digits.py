@@ -61,27 +61,27 @@ OVERSAMPLING = 4  # glyphs are placed on a grid finer by this factor, then avera
     "digits", "embedded: 32×32 RGB digits in four domains (fonts, mnist, optdigits, photo)", depends_on_trial=False
 )
 def load_digits(options: LoadOptions) -> DomainDataset:
-    """The embedded dataset: four domains, ten classes, inputs (3, 32, 32); the same for every trial seed."""
+    """Load the embedded dataset: four domains, ten classes, inputs (3, 32, 32); the same for every trial seed."""
     check_size("digits", SIDE, options)
-    domains = cached(cache_dir() / cache_name())
+    domains = read_or_build(cache_dir() / cache_name())
     parts = tuple(Domain(name, ArrayInputs(x), y) for name, (x, y) in domains.items())
     return DomainDataset("digits", parts, CLASSES, (3, SIDE, SIDE), "small_images", _fingerprint(domains))
 
 
 def build() -> dict[str, Digits]:
-    """Images uint8 (n, 3, 32, 32) and labels (n,) of every domain, in the order of `DOMAINS`."""
+    """Generate images uint8 (n, 3, 32, 32) and labels (n,) of every domain, in the order of `DOMAINS`."""
     images, labels = bundled_mnist()
     plain, blended = mnist_parts(labels)
     return {
         "fonts": fonts_domain(),
-        "mnist": (_rgb(_framed(images[plain])), labels[plain]),
+        "mnist": (_to_rgb(_pad(images[plain])), labels[plain]),
         "optdigits": optdigits_domain(),
-        "photo": (blend(_framed(images[blended]), _photos()), labels[blended]),
+        "photo": (blend(_pad(images[blended]), _photos()), labels[blended]),
     }
 
 
 def mnist_parts(labels: Indices) -> tuple[Indices, Indices]:
-    """Indices of the digits for `mnist` and for `photo`: disjoint, each with 200 of every class, shuffled."""
+    """Choose the digits for `mnist` and for `photo`: disjoint, each with 200 of every class, shuffled."""
     rng = numpy_generator("digits", "mnist")
     order = rng.permutation(len(labels))
     by_class = [order[labels[order] == c] for c in range(len(CLASSES))]
@@ -91,7 +91,7 @@ def mnist_parts(labels: Indices) -> tuple[Indices, Indices]:
 
 
 def optdigits_domain() -> Digits:
-    """scikit-learn's digits, 8×8 pixels of 0…16, enlarged."""
+    """Enlarge scikit-learn's digits, 8×8 pixels of 0…16."""
     from PIL import Image
     from sklearn import datasets
 
@@ -99,11 +99,11 @@ def optdigits_domain() -> Digits:
     grey = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
     size = (OPTDIGITS_SIDE, OPTDIGITS_SIDE)
     enlarged = [np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC)) for image in grey]
-    return _rgb(_framed(np.stack(enlarged))), bunch.target.astype(np.int64)
+    return _to_rgb(_pad(np.stack(enlarged))), bunch.target.astype(np.int64)
 
 
 def blend(digits: Pixels, photos: list[Pixels]) -> Pixels:
-    """|d − c·p| for grey digits d (n, 32, 32), each with a random patch p of one of the photos (h, w, 3)."""
+    """Compute |d − c·p| for grey digits d (n, 32, 32), each with a random patch p of one of the photos (h, w, 3)."""
     rng = numpy_generator("digits", "photo")
 
     def patch() -> Pixels:
@@ -118,7 +118,7 @@ def blend(digits: Pixels, photos: list[Pixels]) -> Pixels:
 
 
 def _photos() -> list[Pixels]:
-    """scikit-learn's two photos at half their size, so that more patches have edges or textures."""
+    """Read scikit-learn's two photos at half their size, so that more patches have edges or textures."""
     from PIL import Image
     from sklearn import datasets
 
@@ -126,7 +126,7 @@ def _photos() -> list[Pixels]:
 
 
 def fonts_domain() -> Digits:
-    """200 images of each digit, with random font, placement and colours."""
+    """Draw 200 images of each digit, with random font, placement and colours."""
     rng = numpy_generator("digits", "fonts")
     labels = rng.permutation(np.repeat(np.arange(len(CLASSES)), PER_CLASS))
     fonts = [list(glyphs(name)) for name in FONTS]
@@ -135,7 +135,7 @@ def fonts_domain() -> Digits:
 
 
 def glyphs(font_name: str) -> Iterator[Picture]:
-    """The ten digits of a font, 0 first: white on black, cropped with a margin of one pixel."""
+    """Draw the ten digits of a font, 0 first: white on black, cropped with a margin of one pixel."""
     import matplotlib
     from PIL import Image, ImageDraw, ImageFont
 
@@ -152,7 +152,7 @@ def glyphs(font_name: str) -> Iterator[Picture]:
 
 
 def place(glyph: Picture, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """The coverage of each pixel, (32, 32) in [0, 1], by the glyph after a random scale, widening, slant and shift."""
+    """Scale, widen, slant and shift a glyph at random; return the coverage of each pixel, (32, 32) in [0, 1]."""
     from PIL import Image
 
     height = rng.uniform(17, 26) * OVERSAMPLING
@@ -170,7 +170,7 @@ def place(glyph: Picture, rng: np.random.Generator) -> npt.NDArray[np.float64]:
 
 
 def paint(ink: npt.NDArray[np.float64], rng: np.random.Generator) -> Pixels:
-    """An RGB image (3, 32, 32): a light digit on a dark background, which in half of the cases is a gradient.
+    """Paint an RGB image (3, 32, 32): a light digit on a dark background, which in half of the cases is a gradient.
 
     With arbitrary colours the accuracy of ERM was 16 %, too low to compare methods.
     """
@@ -182,14 +182,14 @@ def paint(ink: npt.NDArray[np.float64], rng: np.random.Generator) -> Pixels:
     return image
 
 
-def _framed(images: Pixels) -> Pixels:
-    """Square images (n, s, s), padded with black to 32×32."""
+def _pad(images: Pixels) -> Pixels:
+    """Pad square images (n, s, s) with black to 32×32."""
     margin = (SIDE - images.shape[1]) // 2
     return np.pad(images, ((0, 0), (margin, margin), (margin, margin)))
 
 
-def _rgb(images: Pixels) -> Pixels:
-    """Grey images (n, h, w) as (n, 3, h, w)."""
+def _to_rgb(images: Pixels) -> Pixels:
+    """Repeat grey images (n, h, w) to (n, 3, h, w)."""
     return np.repeat(images[:, None], 3, axis=1)
 
 
@@ -197,14 +197,14 @@ def _rgb(images: Pixels) -> Pixels:
 
 
 def cache_name() -> str:
-    """The file name: `VERSION`, and a digest of the versions of the packages that the arrays are generated with."""
+    """Compose the file name: `VERSION`, and a digest of the versions of the packages that generate the arrays."""
     packages = ("matplotlib", "mlxtend", "numpy", "pillow", "scikit-learn")
     versions = " ".join(importlib.metadata.version(package) for package in packages)
     return f"digits-v{VERSION}-{hashlib.blake2b(versions.encode(), digest_size=6).hexdigest()}.npz"
 
 
-def cached(file: Path) -> dict[str, Digits]:
-    """The domains in `file`; if it is missing or damaged, they are generated and, if possible, written to it."""
+def read_or_build(file: Path) -> dict[str, Digits]:
+    """Read the domains in `file`; if it is missing or damaged, generate them and, if possible, write it."""
     kept = _read(file)
     if kept is not None:
         return kept

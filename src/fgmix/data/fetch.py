@@ -179,8 +179,8 @@ def _request_file(url: str, partial: _Partial) -> HTTPResponse:
             break
         url = urljoin(response.url, form)
     title = " ".join("".join(re.findall(r"<title>(.*?)</title>", page, re.DOTALL)).split())[:100]
-    found = f"a web page titled {title!r}" if title else "a web page"
-    raise UserError(f"Expected an archive at {url}. Found {found}. {WAY_OUT}")
+    what = f"a web page titled {title!r}" if title else "a web page"
+    raise UserError(f"Expected an archive at {url}. Found {what}. {WAY_OUT}")
 
 
 def _form_address(page: str) -> str | None:
@@ -272,5 +272,7 @@ def _read_chunk(response: HTTPResponse) -> bytes:
         return response.read1(CHUNK)
 
 
-def _too_long(url: str, most: int, found: str) -> UserError:
-    return UserError(f"Expected at most {most / MB:,.0f} MB at {url}. {found}. If the size is correct, raise --max-gb.")
+def _too_long(url: str, most: int, observed: str) -> UserError:
+    return UserError(
+        f"Expected at most {most / MB:,.0f} MB at {url}. {observed}. If the size is correct, raise --max-gb."
+    )

@@ -53,7 +53,7 @@ class Scan:
     folders: tuple[tuple[Path, int], ...]
 
     def counts(self) -> dict[str, int]:
-        """Number of images of each domain."""
+        """Count the images of each domain."""
         return {domain: len(list(files)) for domain, files in groupby(self.files, lambda file: file.domain)}
 
 
@@ -72,14 +72,14 @@ def scan_folder(path: Path) -> Scan:
         if inside.identity == root.identity:
             reader.repeated.append(path / domain)
             continue
-        found = [
+        images = [
             ImageFile(domain, label, file)
             for label in inside.folders
             for file in reader.images_below(path / domain / label, {root.identity, inside.identity})
         ]
         reader.count_others(inside.files)
-        files += found
-        if found:
+        files += images
+        if images:
             class_folders |= set(inside.folders)
         else:
             notes.append(f"Folder {domain!r} holds no class/image and is left out.")
@@ -92,7 +92,7 @@ def scan_folder(path: Path) -> Scan:
 
 
 def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[str]) -> list[str]:
-    """A note on classes without any image, and one for every domain that lacks classes of other domains.
+    """Note classes without any image, and for every domain the classes of other domains that it lacks.
 
     Args:
         present: the classes of each domain.
@@ -119,7 +119,7 @@ def list_some(items: Sequence[str]) -> str:
 
 
 def require_two_domains(files: Sequence[ImageFile], where: str, remedy: str) -> None:
-    """UserError unless the images have at least two domains."""
+    """Raise a UserError unless the images have at least two domains."""
     domains = sorted({file.domain for file in files})
     if len(domains) < 2:
         classes = sorted({file.label for file in files})
@@ -171,7 +171,7 @@ class _Reader:
         return _Inside((stat.st_dev, stat.st_ino), sorted(n for n in folders if not n.startswith(".")), sorted(files))
 
     def images_below(self, folder: Path, above: set[Identity]) -> Iterator[Path]:
-        """Images of a class, including nested folders, in the order of sorted(os.walk)."""
+        """List the images of a class, including nested folders, in the order of sorted(os.walk)."""
         walked = dict(self._walk(folder, set(above)))
         for root in sorted(walked, key=str):
             names = walked[root]
@@ -185,22 +185,22 @@ class _Reader:
         )
 
     def notes(self, root: Path) -> list[str]:
-        """Notes on what was left out."""
+        """Note what was left out."""
         notes = []
         if self.others:
-            notes.append(f"Files that are no images by their ending are left out: {self.named_others()}.")
+            notes.append(f"Files that are no images by their ending are left out: {self.name_others()}.")
         if self.repeated:
             links = [str(link.relative_to(root)) for link in self.repeated]
             notes.append(f"Links to a folder that is read already are left out: {list_some(links)}.")
         return notes
 
-    def named_others(self) -> str:
-        """Extensions with their counts, most frequent first."""
+    def name_others(self) -> str:
+        """List extensions with their counts, most frequent first."""
         ordered = sorted(self.others.items(), key=lambda item: (-item[1], item[0]))
         return list_some([f"{n} {ending or 'without an ending'}" for ending, n in ordered])
 
     def _walk(self, folder: Path, seen: set[Identity]) -> Iterator[tuple[Path, list[str]]]:
-        """A folder and those below it, with their files; each once, however many links lead to it."""
+        """Walk a folder and those below it, with their files; each once, however many links lead to it."""
         waiting = [folder]
         while waiting:
             current = waiting.pop()
@@ -245,7 +245,7 @@ def _require_domains(path: Path, files: Sequence[ImageFile], direct: Sequence[st
             f"Expected images domain/class/image under {path}. Found {loose} directly in it. Sort them into such "
             "folders, or list them in a CSV manifest (path, label, domain)."
         )
-    found = f"none, but other files ({reader.named_others()})" if reader.others else "none"
+    others = f"none, but other files ({reader.name_others()})" if reader.others else "none"
     raise UserError(
-        f"Expected images domain/class/image under {path}. Found {found}. Images end in {', '.join(EXTENSIONS)}."
+        f"Expected images domain/class/image under {path}. Found {others}. Images end in {', '.join(EXTENSIONS)}."
     )

@@ -69,7 +69,7 @@ def frozen_features(
     device: torch.device = CPU,
     progress: bool = True,
 ) -> DomainDataset:
-    """The dataset with its images replaced by their codes z = g(x), for training on vectors.
+    """Replace the images of a dataset by their codes z = g(x), for training on vectors.
 
     It keeps its fingerprint, which identifies the images.
 
@@ -89,12 +89,14 @@ def frozen_features(
     backbone = backbone.to(device).eval()
     folder = cache_dir() / "features" / _key(dataset, backbone, name)
     make_folder(folder, "FGMIX_CACHE")
-    parts = {
-        (domain.name, view): _Part(domain, view, folder) for domain in dataset.domains for view in range(views + 1)
+    all_views = {
+        (domain.name, view): _DomainView(domain, view, folder)
+        for domain in dataset.domains
+        for view in range(views + 1)
     }
-    missing = sum(part.missing() for part in parts.values())
+    missing = sum(each.missing() for each in all_views.values())
     with Progress(f"features of {name}", missing, show=progress and missing > 0) as bar:
-        codes = {key: part.codes(backbone, device, bar) for key, part in parts.items()}
+        codes = {key: each.codes(backbone, device, bar) for key, each in all_views.items()}
     domains = [
         replace(d, inputs=ViewInputs(codes[d.name, CLEAN], views=tuple(codes[d.name, v + 1] for v in range(views))))
         for d in dataset.domains
@@ -104,7 +106,7 @@ def frozen_features(
 
 
 def _key(dataset: DomainDataset, backbone: nn.Module, name: str) -> str:
-    """A digest of everything that determines the code of an image in the decoded cache."""
+    """Compute a digest of everything that determines the code of an image in the decoded cache."""
     weights = (part for key, t in backbone.state_dict().items() for part in (key, t.detach().cpu().numpy()))
     inputs = _images(dataset.domains[0])
     return fingerprint_of([FORMAT, name, f"S={inputs.size} {inputs.normalisation}", *weights])
@@ -117,7 +119,7 @@ def _images(domain: Domain) -> ImageInputs:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _DomainView:
     """One domain in one view, in blocks.
 
     Args:
@@ -131,13 +133,13 @@ class _Part:
     folder: Path
 
     def missing(self) -> int:
-        """Number of samples that are neither in a file nor in memory."""
+        """Count the samples that are neither in a file nor in memory."""
         if self._name in _loaded:
             return 0
         return sum(len(indices) for indices in self._blocks() if not self._path(indices).exists())
 
     def codes(self, backbone: nn.Module, device: torch.device, bar: Progress) -> Codes:
-        """z (n, d) of all samples, from memory, from the cache, or from the backbone."""
+        """Return z (n, d) of all samples, from memory, from the cache, or from the backbone."""
         codes = _loaded.get(self._name)
         if codes is None:
             codes = np.concatenate([self._block(indices, backbone, device, bar) for indices in self._blocks()])
@@ -148,18 +150,18 @@ class _Part:
         path = self._path(indices)
         if path.exists():
             try:
-                found: Codes | None = read_arrays(path).get("z")
-                if found is None or len(found) != len(indices):
+                codes: Codes | None = read_arrays(path).get("z")
+                if codes is None or len(codes) != len(indices):
                     raise damaged(str(path))
-                return found
+                return codes
             except (Damaged, OSError) as error:
                 print(f"note: {error} The features in it are computed again.", file=sys.stderr)
-        codes = np.concatenate(list(self._computed(indices, backbone, device, bar)))
+        codes = np.concatenate(list(self._compute(indices, backbone, device, bar)))
         write_arrays(path, {"z": codes})
         return codes
 
     @torch.inference_mode()
-    def _computed(self, indices: Indices, backbone: nn.Module, device: torch.device, bar: Progress) -> Iterator[Codes]:
+    def _compute(self, indices: Indices, backbone: nn.Module, device: torch.device, bar: Progress) -> Iterator[Codes]:
         batches = [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
         for [(x, _)] in deliver(lambda batch: [self._batch(batch)], batches, device=device):
             yield backbone(x.contiguous(memory_format=torch.channels_last)).float().cpu().numpy()

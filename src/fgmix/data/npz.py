@@ -38,11 +38,11 @@ class Npz:
 
 
 def open_npz(path: Path, keys: Sequence[str]) -> Npz:
-    """The arrays of an .npz file whose names are in `keys`, in upper or lower case."""
+    """Read the arrays of an .npz file whose names are in `keys`, in upper or lower case."""
     with _faults(path), open_file(path) as file:
         _require_zip(file, path)
         with zipfile.ZipFile(file) as archive:
-            members = _named(archive, path)
+            members = _members(archive, path)
             wanted = {key: members[key] for key in members if key in keys}
             on_disk = os.fstat(file.fileno()).st_size
             for info in wanted.values():
@@ -57,8 +57,8 @@ def _name(info: zipfile.ZipInfo) -> str:
     return info.filename.removesuffix(".npy")
 
 
-def _named(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """The members of the archive by lower-case name; UserError if two differ only in case."""
+def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
+    """Find the members of the archive by lower-case name; UserError if two differ only in case."""
     members: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         key = _name(info).lower()

@@ -27,17 +27,17 @@ def share_cores(processes: int) -> None:
 
 
 def usable_cores() -> int:
-    """Number of cores that this process may use, which in a cluster job is often a part of the node's."""
+    """Count the cores that this process may use, which in a cluster job is often a part of the node's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_workers() -> int:
-    """Default number of threads that prepare batches."""
+    """Choose the number of threads that prepare batches."""
     return max(1, min(MOST_WORKERS, usable_cores() // _processes))
 
 
 def in_order(make: Callable[[S], T], items: Iterable[S], workers: int) -> Iterator[T]:
-    """make(item) for every item, in order, computed ahead by `workers` threads, at most `workers` + 1 items ahead.
+    """Yield make(item) for every item, in order; `workers` threads compute at most `workers` + 1 items ahead.
 
     An exception in `make` is raised in place of its result. Closing or deleting the iterator ends the threads.
 

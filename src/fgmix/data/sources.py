@@ -59,15 +59,15 @@ class Source:
 
 def arrange_domains(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
     """Move the domains' folders to `arranged`, from any enclosing folders of the archives."""
-    found = find_domains(unpacked, benchmark.domains)
-    missing = [domain for domain in benchmark.domains if domain not in found]
+    folders = find_domains(unpacked, benchmark.domains)
+    missing = [domain for domain in benchmark.domains if domain not in folders]
     if missing:
         tops = sorted({path.name for archive in unpacked.iterdir() for path in archive.iterdir()})
         raise UserError(
             f"Expected folders {', '.join(benchmark.domains)} in the archives of {benchmark.name}. Found no "
             f"{list_some(missing)} below {list_some(tops) or 'nothing'}. Give archives with one folder per domain."
         )
-    for domain, folder in found.items():
+    for domain, folder in folders.items():
         os.rename(folder, arranged / domain)
 
 
@@ -76,9 +76,8 @@ def arrange_domain_net(benchmark: Benchmark, unpacked: Path, arranged: Path) -> 
     lists = sorted(path for path in unpacked.glob("*/*.txt") if path.is_file())
     arrange_domains(benchmark, unpacked, arranged)
     kept = {line.rpartition(" ")[0] for path in lists for line in path.read_text("utf-8", "replace").splitlines()}
-    for domain in {name.partition("/")[0] for name in kept} & set(
-        benchmark.domains
-    ):  # a domain without a list is kept completely
+    listed = {name.partition("/")[0] for name in kept}  # a domain without a list is kept completely
+    for domain in listed & set(benchmark.domains):
         for path in _files(arranged / domain):
             if path.relative_to(arranged).as_posix() not in kept:
                 path.unlink()
@@ -93,19 +92,19 @@ def arrange_terra_incognita(benchmark: Benchmark, unpacked: Path, arranged: Path
 
 
 def find_domains(unpacked: Path, domains: Sequence[str]) -> dict[str, Path]:
-    """The outermost folder named like each domain, at most DEPTH levels below; UserError if it is ambiguous."""
-    found: dict[str, Path] = {}
+    """Find the outermost folder named like each domain, at most DEPTH levels below; UserError if it is ambiguous."""
+    outermost: dict[str, Path] = {}
     level = [unpacked]
     for _ in range(DEPTH):
         level = sorted(Path(entry) for folder in level for entry in os.scandir(folder) if entry.is_dir())
         names = [folder.name for folder in level]
-        for domain in (set(domains) - found.keys()) & set(names):
+        for domain in (set(domains) - outermost.keys()) & set(names):
             if names.count(domain) > 1:
                 raise UserError(f"Expected one folder {domain!r} in the archives. Found {names.count(domain)}.")
-            found[domain] = level[names.index(domain)]
-        if len(found) == len(domains):
+            outermost[domain] = level[names.index(domain)]
+        if len(outermost) == len(domains):
             break
-    return found
+    return outermost
 
 
 def _sort_pictures(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
@@ -127,7 +126,7 @@ def _sort_pictures(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None
 
 
 def _sightings(table: Path) -> Iterator[tuple[str, str, str]]:
-    """(file name, domain, class) of every annotation in a COCO file with locations."""
+    """List (file name, domain, class) of every annotation in a COCO file with locations."""
     try:
         content = json.loads(table.read_bytes())
         labels = {category["id"]: str(category["name"]) for category in content["categories"]}
@@ -158,7 +157,7 @@ def _copy_to(picture: Path, folders: Iterable[Path]) -> None:
 
 
 def _drive(name: str, file_id: str) -> RemoteFile:
-    """A file on Google Drive; `confirm` skips its question about the virus scan."""
+    """Describe a file on Google Drive; `confirm` skips its question about the virus scan."""
     return RemoteFile(name, f"https://drive.usercontent.google.com/download?id={file_id}&export=download&confirm=t")
 
 

@@ -20,7 +20,7 @@ class Split:
 
 
 def split_indices(n: int, holdout_fraction: float, trial_seed: int, domain_index: int) -> Split:
-    """Indices 0…n−1, shuffled by RandomState(seed_hash(trial_seed, domain_index)); the first int(n·fraction) held out.
+    """Shuffle 0…n−1 by RandomState(seed_hash(trial_seed, domain_index)); hold out the first int(n·fraction).
 
     >>> split_indices(5, 0.2, trial_seed=0, domain_index=0).holdout.tolist()
     [0]
@@ -33,11 +33,11 @@ def split_indices(n: int, holdout_fraction: float, trial_seed: int, domain_index
 
 
 def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: int) -> dict[str, Split]:
-    """The split of every domain, by name: the one given with the data, else DomainBed's."""
+    """Split every domain, by name: as given with the data, else DomainBed's."""
     if not 0 < holdout_fraction < 1:
         raise bad_value("holdout_fraction", "between 0 and 1", holdout_fraction)
     splits = {
-        domain.name: _given(domain) or split_indices(len(domain), holdout_fraction, trial_seed, index)
+        domain.name: _split_by_mask(domain) or split_indices(len(domain), holdout_fraction, trial_seed, index)
         for index, domain in enumerate(dataset.domains)
     }
     for name, split in splits.items():
@@ -54,7 +54,7 @@ def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: i
     return splits
 
 
-def _given(domain: Domain) -> Split | None:
+def _split_by_mask(domain: Domain) -> Split | None:
     if domain.holdout is None:
         return None
     return Split(np.flatnonzero(~domain.holdout), np.flatnonzero(domain.holdout))
