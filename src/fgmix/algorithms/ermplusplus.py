@@ -67,7 +67,8 @@ class ERMPlusPlus(Algorithm):
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
         if self.updates == 0:  # g and h may have changed since they were copied, by --warmup-head
-            torch._foreach_copy_(numbers(*self.trained), numbers(self.featurizer, self.classifier))
+            for w_p, theta_p in zip(numbers(*self.trained), numbers(self.featurizer, self.classifier), strict=True):
+                w_p.copy_(theta_p)
         probing = self.updates <= self.config.linear_steps
         loss = cross_entropy(self.trained[1](self.codes(x, probing)), y)
         descend(self.linear_optimizer if probing else self.optimizer, loss)
@@ -87,8 +88,8 @@ class ERMPlusPlus(Algorithm):
     def average(self) -> None:
         """θ ← w, or the running mean."""
         n = self.updates + 2 - max(self.config.average_start, 1)  # t = `updates` + 1
-        theta, w = numbers(self.featurizer, self.classifier), numbers(*self.trained)
-        torch._foreach_lerp_(theta, w, 1 / (n + 1) if n > 0 else 1.0)
+        for theta_p, w_p in zip(numbers(self.featurizer, self.classifier), numbers(*self.trained), strict=True):
+            theta_p.lerp_(w_p, 1 / (n + 1) if n > 0 else 1.0)
 
 
 def numbers(*modules: nn.Module) -> list[Tensor]:

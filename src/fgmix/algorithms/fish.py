@@ -58,7 +58,8 @@ class Fish(Algorithm):
             L_e.backward()
             self.optimizer.step()
             L.append(L_e.detach())
-        torch._foreach_lerp_(theta_inner, theta, 1 - self.config.eta)  # θ̃ + (1 − η)(θ − θ̃) = θ + η(θ̃ − θ)
+        for inner, start in zip(theta_inner, theta, strict=True):
+            inner.lerp_(start, 1 - self.config.eta)  # θ̃ + (1 − η)(θ − θ̃) = θ + η(θ̃ − θ)
         return {"loss": torch.stack(L).mean()}
 
     def weights(self) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 import torch
@@ -63,8 +63,8 @@ class MLDG(Algorithm):
             L_i, g_i = self.risk_and_gradient(theta, x_i, y_i)
             theta_i = dict(zip(theta, self.adam_step(list(theta.values()), g_i)))
             L_j, g_j = self.risk_and_gradient(theta_i, x_j, y_j)
-            torch._foreach_add_(total, g_i, alpha=1 / k)
-            torch._foreach_add_(total, g_j, alpha=beta / k)
+            for sum_p, g_i_p, g_j_p in zip(total, g_i, g_j, strict=True):
+                sum_p.add_(g_i_p, alpha=1 / k).add_(g_j_p, alpha=beta / k)
             loss += (L_i + beta * L_j) / k
         for p, g in zip(theta.values(), total):
             p.grad = g
@@ -77,12 +77,11 @@ class MLDG(Algorithm):
         return L.detach(), torch.autograd.grad(L, list(theta.values()), materialize_grads=True)
 
     @torch.no_grad()
-    def adam_step(self, theta: list[Tensor], g: tuple[Tensor, ...]) -> list[Tensor]:
+    def adam_step(self, theta: list[Tensor], g: Sequence[Tensor]) -> list[Tensor]:
         """First step of a new Adam from θ with gradient g: θ − α g / (|g| + ε), weight decay added to g first."""
-        g = torch._foreach_add(g, theta, alpha=self.config.weight_decay)
-        scale = torch._foreach_add(torch._foreach_abs(g), EPS)
-        moved = torch._foreach_addcdiv(theta, g, scale, value=-self.config.lr)
-        return [t.requires_grad_() for t in moved]
+        g = [g_p.add(p, alpha=self.config.weight_decay) for g_p, p in zip(g, theta, strict=True)]
+        moved = [p.addcdiv(g_p, g_p.abs().add_(EPS), value=-self.config.lr) for g_p, p in zip(g, theta)]
+        return [p.requires_grad_() for p in moved]
 
 
 def meta_pairs(k: int, meta_test: int) -> list[tuple[int, int]]:

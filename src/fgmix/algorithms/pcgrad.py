@@ -70,11 +70,11 @@ def weighted_sum_(g: list[list[Tensor]], w: Tensor) -> list[Tensor]:
         >>> weighted_sum_(g, torch.tensor([2.0, 3.0]))[0].tolist()
         [2.0, 7.0]
     """
-    total = g[0]
-    torch._foreach_mul_(total, w[0])
-    for g_j, w_j in zip(g[1:], w[1:]):
-        torch._foreach_addcmul_(total, g_j, [w_j] * len(g_j))
-    return total
+    for total, *others in zip(*g):
+        total.mul_(w[0])
+        for g_j, w_j in zip(others, w[1:]):
+            total.addcmul_(g_j, w_j)
+    return g[0]
 
 
 def in_memory_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from fgmix.algorithms._base import Algorithm, Batches
@@ -65,33 +66,26 @@ def soft_mask(g: list[list[Tensor]], tau: float, kappa: float) -> list[Tensor]:
         >>> soft_mask([[torch.tensor([1.0, 1.0])], [torch.tensor([1.0, -1.0])]], tau=0.5, kappa=10.0)[0].tolist()
         [1.0, 0.0]
     """
-    m = sign_agreement(g)
-    torch._foreach_sub_(m, tau)
-    torch._foreach_mul_(m, kappa)
-    torch._foreach_div_(m, variance(g))
-    torch._foreach_tanh_(m)
-    torch._foreach_clamp_min_(m, 0.0)
-    return [m_p.nan_to_num_(nan=1e-17) for m_p in m]
+    return [
+        s_p.sub_(tau).mul_(kappa).div_(variance(g_p)).tanh_().clamp_min_(0.0).nan_to_num_(nan=1e-17)
+        for s_p, g_p in zip(sign_agreement(g), zip(*g), strict=True)
+    ]
 
 
-def variance(g: list[list[Tensor]]) -> list[Tensor]:
-    """var_e g_e, unbiased, for each parameter tensor.
+def variance(g: Sequence[Tensor]) -> Tensor:
+    """Compute var_e g_e, unbiased, of one parameter tensor.
+
+    In place where possible: `torch.var` of the stacked gradients would copy them.
 
     Example:
-        >>> variance([[torch.tensor([1.0, 1.0])], [torch.tensor([1.0, -1.0])]])[0].tolist()
+        >>> variance([torch.tensor([1.0, 1.0]), torch.tensor([1.0, -1.0])]).tolist()
         [0.0, 2.0]
     """
-    mean = list(torch._foreach_add(g[0], g[1]))
+    mean = g[0] + g[1]
     for g_e in g[2:]:
-        torch._foreach_add_(mean, g_e)
-    torch._foreach_div_(mean, len(g))
-    total, *squares = (_squares_(torch._foreach_sub(g_e, mean)) for g_e in g)
-    for squares_e in squares:
-        torch._foreach_add_(total, squares_e)
-    torch._foreach_div_(total, len(g) - 1)
-    return total
-
-
-def _squares_(tensors: tuple[Tensor, ...]) -> list[Tensor]:
-    torch._foreach_mul_(tensors, tensors)
-    return list(tensors)
+        mean.add_(g_e)
+    mean.div_(len(g))
+    total, *others = (g_e.sub(mean).square_() for g_e in g)
+    for square in others:
+        total.add_(square)
+    return total.div_(len(g) - 1)

@@ -14,7 +14,7 @@ def domain_gradients(
     batches: Iterable[tuple[Tensor, Tensor]],
     parameters: Sequence[nn.Parameter],
 ) -> tuple[Tensor, list[list[Tensor]]]:
-    """Risk L_e and gradient g_e = ∂L_e/∂θ of every domain.
+    """Compute the risk L_e and the gradient g_e = ∂L_e/∂θ of every domain.
 
     One forward and one backward pass per domain: together they process every sample once, as one joint pass does, while
     each of k backward passes through a joint graph would process all samples. Batch norm in training mode therefore
@@ -49,7 +49,7 @@ def domain_gradients(
 
 
 def sign_agreement(g: list[list[Tensor]]) -> list[Tensor]:
-    """s = |mean_e sign g_e|, elementwise: 1 where the signs of all domains agree, 0 where they cancel.
+    """Compute s = |mean_e sign g_e|, elementwise: 1 where the signs of all domains agree, 0 where they cancel.
 
     Args:
         g: for each domain the gradients of all parameter tensors.
@@ -61,16 +61,15 @@ def sign_agreement(g: list[list[Tensor]]) -> list[Tensor]:
         >>> sign_agreement([[torch.tensor([1.0, 1.0, -1.0])], [torch.tensor([2.0, -3.0, 0.0])]])[0].tolist()
         [1.0, 0.0, 0.5]
     """
-    s = list(torch._foreach_sign(g[0]))
+    s = [g_p.sign() for g_p in g[0]]
     for g_e in g[1:]:
-        torch._foreach_add_(s, torch._foreach_sign(g_e))
-    torch._foreach_abs_(s)
-    torch._foreach_div_(s, len(g))
-    return s
+        for s_p, g_p in zip(s, g_e, strict=True):
+            s_p.add_(g_p.sign())
+    return [s_p.abs_().div_(len(g)) for s_p in s]
 
 
 def masked_mean_(g: list[list[Tensor]], m: list[Tensor]) -> list[Tensor]:
-    """m ⊙ mean_e g_e / (mean(m) + 1e-10): the masked average, divided by the share of elements that pass the mask.
+    """Compute m ⊙ mean_e g_e / (mean(m) + 1e-10): the masked mean, divided by the share that passes the mask.
 
     Computed in place, in the memory of g[0]: on a CPU allocating a new tensor takes longer than filling it.
 
@@ -83,17 +82,17 @@ def masked_mean_(g: list[list[Tensor]], m: list[Tensor]) -> list[Tensor]:
         >>> masked_mean_(g, [torch.tensor([1.0, 0.0])])[0].tolist()
         [4.0, 0.0]
     """
-    total = list(g[0])
-    for g_e in g[1:]:
-        torch._foreach_add_(total, g_e)
-    torch._foreach_mul_(total, m)
     passed = torch.stack([m_p.mean() for m_p in m])  # stays on the device: no synchronisation
-    torch._foreach_mul_(total, (1 / (len(g) * (passed + 1e-10))).unbind())
-    return total
+    scales = (1 / (len(g) * (passed + 1e-10))).unbind()
+    for (total, *others), m_p, scale in zip(zip(*g), m, scales, strict=True):
+        for g_p in others:
+            total.add_(g_p)
+        total.mul_(m_p).mul_(scale)
+    return g[0]
 
 
 def share_passed(m: list[Tensor]) -> Tensor:
-    """The mean over all elements of all masks.
+    """Return the mean over all elements of all masks.
 
     Example:
         >>> share_passed([torch.tensor([1.0, 0.0, 0.0]), torch.tensor(1.0)]).item()

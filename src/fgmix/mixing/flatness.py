@@ -28,6 +28,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Gamma
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy, linear
 
@@ -95,11 +96,26 @@ def draw_steps(
     squared = E.square().sum(0).sum(1)
     unseen = C * (head.in_features - r)
     if unseen > 0:
-        # χ² with f degrees of freedom is 2·Gamma(f/2). torch.distributions calls this too, but without a generator.
-        squared = squared + 2 * torch._standard_gamma(torch.full_like(squared, unseen / 2), generator=generator)
+        squared = squared + 2 * _sample_gamma(torch.full_like(squared, unseen / 2), generator)  # χ² is 2·Gamma(f/2)
     scale = gamma * squared.rsqrt()
     scale[0] = 0.0
     return E.mul_(scale.unsqueeze(1))
+
+
+def _sample_gamma(shapes: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Sample Gamma(shape, 1) with numbers of the generator, which `torch.distributions` does not accept: the default
+    generator of the device continues from its state meanwhile."""
+    gamma = Gamma(shapes, torch.ones_like(shapes), validate_args=False)  # validation would synchronise
+    if generator is None:
+        return gamma.sample()
+    is_cuda = shapes.device.type == "cuda"
+    default = torch.cuda.default_generators[shapes.device.index] if is_cuda else torch.default_generator
+    before = default.get_state()
+    default.set_state(generator.get_state())
+    sample = gamma.sample()
+    generator.set_state(default.get_state())
+    default.set_state(before)
+    return sample
 
 
 def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -> Tensor:
