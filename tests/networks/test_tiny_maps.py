@@ -47,8 +47,11 @@ def test_dense_product_is_the_depthwise_convolution(
 
 def test_weight_gradient_is_laid_out_as_the_weight() -> None:
     conv = nn.Conv2d(4, 6, 3, padding=1, bias=False).to(memory_format=torch.channels_last)
-    use_tiny_maps(conv)
-    conv(torch.randn(2, 4, 2, 2)).sum().backward()
+    net = nn.Sequential(conv)
+    use_tiny_maps(net)
+    net(torch.randn(2, 4, 2, 2)).sum().backward()
+    assert net[0] is not conv
+    assert net[0].weight is conv.weight
     assert conv.weight.grad is not None
     assert conv.weight.grad.stride() == conv.weight.stride()
 
@@ -61,10 +64,10 @@ def test_only_for_few_positions_with_gradients(
     monkeypatch.setattr(
         "fgmix.networks.tiny_maps.patch_product", lambda x, w, s: calls.append(s) or conv2d(x, w, None, s, 1)
     )
-    conv = nn.Conv2d(4, 4, 3, padding=1, bias=False)
-    use_tiny_maps(conv)
+    net = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False))
+    use_tiny_maps(net)
     with torch.set_grad_enabled(grad):
-        conv(torch.randn(1, 4, side, side))
+        net(torch.randn(1, 4, side, side))
     assert bool(calls) == product
 
 
@@ -80,9 +83,16 @@ def test_only_for_few_positions_with_gradients(
     ],
 )
 def test_other_convolutions_stay(options: dict[str, object]) -> None:
-    conv = nn.Conv2d(4, 4, 3, **{"padding": 1, "bias": False, **options})  # type: ignore[arg-type]
-    use_tiny_maps(conv)
-    assert type(conv) is nn.Conv2d
+    net = nn.Sequential(nn.Conv2d(4, 4, 3, **{"padding": 1, "bias": False, **options}))  # type: ignore[arg-type]
+    use_tiny_maps(net)
+    assert type(net[0]) is nn.Conv2d
+
+
+def test_replacing_draws_no_random_numbers() -> None:
+    net, state = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False)), torch.get_rng_state()
+    use_tiny_maps(net)
+    assert type(net[0]) is TinyMapConv2d
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(

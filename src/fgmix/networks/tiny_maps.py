@@ -17,6 +17,7 @@ channel is a small dense matrix over positions:
 
 Measured on one core, forward and backward, batch 96: 5×5 on 2×2 of 1,152 channels 76 → 7 ms; on 4×4 of 672 channels
 94 → 24 ms; a whole step of EfficientNet-Lite0 at 64 px 1.08 → 0.64 s. With 3×3 filters on 4×4 positions it is slower.
+The gain depends on the processor: on an AMD EPYC with torch 2.13 the whole step takes 0.63 s either way.
 """
 
 from __future__ import annotations
@@ -30,8 +31,18 @@ from torch.nn.functional import pad
 POSITIONS = 4  # of the output, at most
 
 
-class TinyMapConv2d(nn.Conv2d):
-    """A convolution that is computed as a matrix product where that is faster; the same results up to rounding.
+class _Replacement(nn.Conv2d):
+    """A convolution with the weights and settings of `conv`, in its place."""
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        sizes = (conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding)
+        super().__init__(*sizes, groups=conv.groups, bias=False, device="meta")  # type: ignore[arg-type] # their types are wider
+        self.weight = conv.weight
+        self.training = conv.training
+
+
+class TinyMapConv2d(_Replacement):
+    """A 3×3 convolution that is computed as a matrix product where that is faster; the same results up to rounding.
 
     Only on a CPU with gradients enabled: evaluation and export use a plain convolution.
     """
@@ -47,7 +58,7 @@ class TinyMapConv2d(nn.Conv2d):
 
 
 def patch_product(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
-    """A 3×3 convolution, padded by 1, as a product of patches and weights.
+    """Compute a 3×3 convolution, padded by 1, as a product of patches and weights.
 
     Args:
         x: (n, c, h, w).
@@ -66,7 +77,7 @@ def patch_product(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     return y.view(n, h, w, -1).permute(0, 3, 1, 2)
 
 
-class TinyMapDepthwiseConv2d(nn.Conv2d):
+class TinyMapDepthwiseConv2d(_Replacement):
     """A depthwise convolution that is computed as dense products if the map is no wider than the filter.
 
     Only on a CPU with gradients enabled, like `TinyMapConv2d`.
@@ -79,7 +90,7 @@ class TinyMapDepthwiseConv2d(nn.Conv2d):
 
 
 def dense_depthwise(x: Tensor, weight: Tensor) -> Tensor:
-    """A depthwise convolution, padded to keep the size, as dense products over positions.
+    """Compute a depthwise convolution, padded to keep the size, as dense products over positions.
 
     Args:
         x: (n, c, h, w).
@@ -105,7 +116,7 @@ def dense_depthwise(x: Tensor, weight: Tensor) -> Tensor:
 
 @lru_cache
 def _offsets(h: int, w: int, k: int) -> Tensor:
-    """Index of the filter weight (of k²) that connects positions p and q, as a matrix (p, q); k² if none does."""
+    """Return the index of the filter weight (of k²) that connects positions p and q, (p, q); k² if none does."""
     rows, columns = (torch.arange(side)[:, None] - torch.arange(side) + k // 2 for side in (h, w))
     u, v = rows[:, None, :, None], columns[None, :, None, :]  # of p = (i, j) and q = (a, b): dimensions i, j, a, b
     reached = (u >= 0) & (u < k) & (v >= 0) & (v < k)
@@ -113,15 +124,15 @@ def _offsets(h: int, w: int, k: int) -> Tensor:
 
 
 def use_tiny_maps(net: nn.Module) -> None:
-    """Turn every plain 3×3 convolution of a network into a `TinyMapConv2d`, and every plain depthwise convolution of
-    stride 1 into a `TinyMapDepthwiseConv2d`; weights and names do not change."""
-    for module in net.modules():
-        if type(module) is nn.Conv2d and _is_plain(module):
-            # The same module with another forward: it keeps its weights and hooks.
-            if module.groups == 1 and module.kernel_size == (3, 3):
-                module.__class__ = TinyMapConv2d
-            elif module.groups == module.in_channels == module.out_channels and module.stride == (1, 1):
-                module.__class__ = TinyMapDepthwiseConv2d
+    """Replace every plain 3×3 convolution in a network by a `TinyMapConv2d`, and every plain depthwise convolution of
+    stride 1 by a `TinyMapDepthwiseConv2d`; weights and names do not change."""
+    for parent in list(net.modules()):
+        for name, conv in parent.named_children():
+            if type(conv) is nn.Conv2d and _is_plain(conv):
+                if conv.groups == 1 and conv.kernel_size == (3, 3):
+                    setattr(parent, name, TinyMapConv2d(conv))
+                elif conv.groups == conv.in_channels == conv.out_channels and conv.stride == (1, 1):
+                    setattr(parent, name, TinyMapDepthwiseConv2d(conv))
 
 
 def _is_plain(conv: nn.Conv2d) -> bool:
