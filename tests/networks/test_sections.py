@@ -9,7 +9,8 @@ from torch import nn
 from fgmix.algorithms import create
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
-from fgmix.networks.sections import freeze_sections, recording, sections
+from fgmix.networks.parts import freeze_sections, record_features
+from fgmix.networks.stages import sections
 
 SIZE = (3, 32, 32)
 
@@ -24,7 +25,7 @@ SIZE = (3, 32, 32)
     ],
 )
 def test_sections_end_with_stages_or_quarters_of_blocks(backbone: str, ends: list[str]) -> None:
-    assert [section.end for section in sections(build_featurizer(backbone, SIZE))] == ends
+    assert [section.end.name for section in sections(build_featurizer(backbone, SIZE))] == ends
 
 
 def test_arrays_have_no_sections() -> None:
@@ -34,7 +35,7 @@ def test_arrays_have_no_sections() -> None:
 def test_what_is_recorded_is_the_stem_s_output_and_each_section_s() -> None:
     network = build_featurizer("vit_tiny_patch16_224", SIZE).eval()
     x = torch.rand(2, *SIZE)
-    with recording(network, sections(network)) as features, torch.no_grad():
+    with record_features(network, sections(network)) as features, torch.no_grad():
         network(x)
         tokens = network.net.norm_pre(network.net.patch_drop(network.net._pos_embed(network.net.patch_embed(x))))
         third = network.net.blocks[2](network.net.blocks[1](network.net.blocks[0](tokens)))

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from fgmix import algorithms
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer, residual_blocks, stages
-from fgmix.networks.hooks import changing_maps
 from fgmix.networks.names import load_timm
+from fgmix.networks.parts import change_maps
 from fgmix.networks.selfnorm import add_selfnorm
 from networks import families
 
@@ -36,9 +36,9 @@ def assert_stages_hold_all_that_follows(featurizer: Featurizer) -> None:
             def replace(h: Tensor, maps: list[Tensor] = maps) -> Tensor:
                 return maps[0].view_as(h)
 
-            with changing_maps(featurizer, [stage.end], record):
+            with change_maps(featurizer, [stage.end], record):
                 expected = featurizer(others)
-            with changing_maps(featurizer, [stage.end], replace):
+            with change_maps(featurizer, [stage.end], replace):
                 replaced = featurizer(ours)
             assert [h.shape[1] for h in maps] == [stage.end.channels]
             assert (replaced - expected).abs().max() < 1e-6 * (expected - z).abs().max()

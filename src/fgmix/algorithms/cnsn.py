@@ -12,7 +12,7 @@ from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
 from fgmix.functional.style import instance_statistics, restyle
-from fgmix.networks.hooks import changing_maps
+from fgmix.networks.parts import change_maps
 from fgmix.networks.selfnorm import add_selfnorm
 from fgmix.networks.stages import FeatureMap
 
@@ -72,7 +72,7 @@ class CNSN(Algorithm):
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        with changing_maps(self.featurizer, self.active_blocks(), self.crossnorm):
+        with change_maps(self.featurizer, self.active_blocks(), self.crossnorm):
             logits = self.predict(x)
         return {"loss": cross_entropy(logits, y)}
 

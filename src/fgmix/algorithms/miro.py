@@ -13,7 +13,8 @@ from torch.nn.functional import cross_entropy, softplus
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.networks.sections import Section, recording, sections
+from fgmix.networks.parts import record_features
+from fgmix.networks.stages import Stage, sections
 
 INITIAL_VARIANCE = 0.1
 LEAST_VARIANCE = 1e-5
@@ -71,7 +72,7 @@ class MIRO(Algorithm):
         return {"loss": risk + self.config.lam * gap, "risk": risk, "gap": gap}
 
 
-def features(network: nn.Module, places: tuple[Section, ...], x: Tensor) -> tuple[Tensor, list[Tensor]]:
+def features(network: nn.Module, places: tuple[Stage, ...], x: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Codes (n, d), and the outputs of the stem and of each of `places`; without places the codes alone.
 
     Args:
@@ -79,9 +80,9 @@ def features(network: nn.Module, places: tuple[Section, ...], x: Tensor) -> tupl
         places: sections of the network.
         x: inputs (n, …).
     """
-    with recording(network, places) as found:
+    with record_features(network, places) as recorded:
         z: Tensor = network(x)
-    return z, found or [z]
+    return z, recorded or [z]
 
 
 def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
@@ -104,13 +105,13 @@ def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
     return ((f.float() - f0.float()).square() / variance + variance.log()).mean() / 2
 
 
-def _axes(places: tuple[Section, ...]) -> list[int]:
+def _axes(places: tuple[Stage, ...]) -> list[int]:
     """The axis of the channels in each feature; the stem's output has the layout of the first section's."""
-    return [place.axis for place in (*places[:1], *places)] or [1]
+    return [place.end.axis for place in (*places[:1], *places)] or [1]
 
 
 @torch.no_grad()
-def _variances(network: nn.Module, places: tuple[Section, ...], code_size: int) -> list[nn.Parameter]:
+def _variances(network: nn.Module, places: tuple[Stage, ...], code_size: int) -> list[nn.Parameter]:
     """b_l (c,) of every layer, at which σ² is `INITIAL_VARIANCE`."""
     start = math.log(math.expm1(INITIAL_VARIANCE - LEAST_VARIANCE))
     like = next(network.parameters(), torch.empty(()))

@@ -14,7 +14,7 @@ from fgmix.algorithms._registry import register
 from fgmix.errors import bad_value
 from fgmix.functional.mixup import sample_beta
 from fgmix.functional.style import instance_statistics, restyle
-from fgmix.networks.hooks import changing_maps
+from fgmix.networks.parts import change_maps
 from fgmix.networks.stages import stages
 
 EPS = 1e-6  # the authors' ε
@@ -78,7 +78,7 @@ class MixStyle(Algorithm):
             pi = torch.randperm(len(h)) if self.config.mix == "random" else crossdomain_partners(sizes)
             return mix_style(h, lam, pi.to(h.device, non_blocking=True))
 
-        with changing_maps(self.featurizer, self.maps, change):
+        with change_maps(self.featurizer, self.maps, change):
             logits = self.predict(x)
         return {"loss": cross_entropy(logits, y)}
 

@@ -17,7 +17,7 @@ from fgmix.algorithms._registry import register
 from fgmix.errors import UserError, bad_value
 from fgmix.functional.precision import widened
 from fgmix.functional.style import instance_statistics, restyle
-from fgmix.networks.split import layers_before, network_from
+from fgmix.networks.parts import copy_from, layers_before
 from fgmix.networks.stages import Stage, stages
 
 CLIP = 0.1  # largest norm of the adversary's gradient on maps, the authors' constant
@@ -69,7 +69,7 @@ class SagNet(Algorithm):
             stage = get_stage(featurizer, config.stage)
             self.entry = stage.entry  # name of the module whose input is randomised
             self.adversary_optimizer = self.adam(adversary_parameters(featurizer, stage.entry))
-            self.style_network = nn.Sequential(network_from(featurizer, stage), self.style_network)
+            self.style_network = nn.Sequential(copy_from(featurizer, stage), self.style_network)
         self.style_optimizer = self.adam(self.style_network.parameters())
 
     def update(self, batches: Batches) -> dict[str, Tensor]:

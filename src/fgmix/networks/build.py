@@ -18,8 +18,8 @@ from fgmix.networks.names import OWN_BACKBONES as OWN_BACKBONES
 from fgmix.networks.names import backbones as backbones
 from fgmix.networks.names import check_pretrained
 from fgmix.networks.names import full_name as full_name
+from fgmix.networks.parts import freeze_sections
 from fgmix.networks.preprocessing import Normalisation
-from fgmix.networks.sections import freeze_sections
 from fgmix.networks.small_cnn import SmallCNN
 from fgmix.networks.tiny_maps import use_tiny_maps
 

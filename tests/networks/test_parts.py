@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer, stages
+from fgmix.networks.parts import copy_from, layers_before
 from fgmix.networks.small_cnn import ResidualBlock
-from fgmix.networks.split import layers_before, network_from
 from fgmix.networks.stages import Stage
 
 
@@ -27,14 +27,14 @@ def test_the_rest_of_a_network_gives_its_codes(name: str) -> None:
     x = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         for stage in stages(featurizer):
-            rest = network_from(featurizer, stage)
+            rest = copy_from(featurizer, stage)
             torch.testing.assert_close(rest(entering(featurizer, stage, x)), featurizer(x))
             assert not {id(p) for p in rest.parameters()} & {id(p) for p in featurizer.parameters()}
 
 
 def test_modes_and_weights_are_those_of_the_network() -> None:
     featurizer = build_featurizer("test_resnet", (3, 32, 32), freeze_bn=True).train()
-    rest = network_from(featurizer, stages(featurizer)[2])
+    rest = copy_from(featurizer, stages(featurizer)[2])
     assert rest.training
     assert not any(module.training for module in rest.modules() if isinstance(module, nn.BatchNorm2d))
     assert sum(p.numel() for p in rest.parameters()) < sum(p.numel() for p in featurizer.parameters())
@@ -62,8 +62,8 @@ class Between(nn.Module):
 def test_networks_that_cannot_be_split_are_refused() -> None:
     between = Featurizer(Between(), 16)
     with pytest.raises(UserError, match=r"that enter its module `net.layer2`. Found Between, which cannot"):
-        network_from(between, stages(between)[1])
-    network_from(between, stages(between)[0])
+        copy_from(between, stages(between)[1])
+    copy_from(between, stages(between)[0])
     last = build_featurizer("test_mambaout", (3, 64, 64))  # channels last
     with pytest.raises(UserError, match="Found MambaOut, which cannot"):
-        network_from(last, stages(last)[1])
+        copy_from(last, stages(last)[1])
