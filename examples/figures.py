@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 import fgmix
-from fgmix.analysis.arrays_file import load_arrays
-from fgmix.analysis.results import run_curves
 from fgmix.data import from_arrays
-from fgmix.plots.draw import draw
-from fgmix.plots.style import save_figure
+from fgmix.figures.arrays_file import load_arrays
+from fgmix.figures.curves import collect_curves
+from fgmix.figures.draw import draw, save_figure
+from fgmix.figures.kinds import describe
 
 rng = np.random.default_rng(0)
 y, domain = np.arange(600) % 3, np.arange(600) // 150
@@ -19,10 +19,10 @@ folder = Path(tempfile.mkdtemp())
 spec = fgmix.RunSpec(dataset="arrays", algorithm="fgmix", test_domains="3", steps=60, eval_every=10, averaging_start=20)
 record = fgmix.train(spec, folder / "runs", dataset=from_arrays(X, y, domain), progress=False)
 
-curves = run_curves(record)  # accuracy, losses and the method's metrics over the steps, as arrays
-figure = draw(curves)  # a matplotlib figure: change it, or save it
+curves = collect_curves(record)  # accuracy, losses and the method's metrics over the steps, as arrays
+figure = draw(describe(curves))  # a matplotlib figure: change it, or save it
 figure.axes[0].axvline(36, color="0.7", linewidth=0.8)  # where mixing starts: at 60 % of the steps
 files = save_figure(figure, folder / "curves", curves)
 print(*files, sep="\n")  # `fgmix plot curves RUN` writes the same without the line
 
-again = draw(load_arrays(folder / "curves.npz"))  # a figure can be redrawn from its numbers, without the run
+again = draw(describe(load_arrays(folder / "curves.npz")))  # a figure can be redrawn from its numbers, without the run

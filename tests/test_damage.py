@@ -18,11 +18,11 @@ import torch
 
 from data.pictures import two_domains
 from fgmix import load_model, read_record
-from fgmix.analysis.arrays_file import load_arrays
 from fgmix.data import LoadOptions, frozen
 from fgmix.data.image_dataset import load_images
 from fgmix.deploy.soup import soup
 from fgmix.errors import UserError
+from fgmix.figures.arrays_file import load_arrays
 from fgmix.networks import build_featurizer
 from fgmix.records.packed import pack
 from fgmix.records.status import read_status

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fgmix.analysis.arrays import Flatness, Scores, Surface, parts_of
-from fgmix.analysis.arrays_file import load_arrays
-from fgmix.analysis.claims import area_ratios, at_edge, path_ends, rho_interval
+from fgmix.figures.arrays import split_rows
+from fgmix.figures.arrays_file import load_arrays
+from fgmix.figures.flatness import Flatness, divide_areas
+from fgmix.figures.scores import Scores, bound_rho
+from fgmix.figures.surface import Surface, is_at_edge, measure_ends
 from fgmix.results.statistics import bootstrap_interval
 
 MEAN = "mean [95 % interval]"
@@ -24,7 +26,7 @@ MEAN = "mean [95 % interval]"
 def tables(folder: Path) -> list[str]:
     """Lines of a table for each kind of figure; the names of files end in the trial."""
     found = {path: load_arrays(path) for path in sorted(folder.glob("*.npz"))}
-    parts = [(path.stem.rsplit("-", 1)[1], part) for path, arrays in found.items() for part in parts_of(arrays)]
+    parts = [(path.stem.rsplit("-", 1)[1], part) for path, arrays in found.items() for part in split_rows(arrays)]
     return [*flatness(parts), "", *scores(parts), "", *surfaces(parts)]
 
 
@@ -34,7 +36,7 @@ def flatness(parts: Sequence[tuple[str, object]]) -> list[str]:
     logs = []
     for trial, part in parts:
         if isinstance(part, Flatness):
-            ratios = {ratio.method: ratio for ratio in area_ratios(part)}
+            ratios = {ratio.method: ratio for ratio in divide_areas(part)}
             both = [ratios["FGMix-A"], ratios["FGMix"]]
             cells = [f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}] {r.verdict}" for r in both]
             lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")
@@ -50,7 +52,7 @@ def scores(parts: Sequence[tuple[str, object]]) -> list[str]:
     total = np.zeros(2, int)
     for trial, part in parts:
         if isinstance(part, Scores):
-            intervals = [rho_interval(float(rho), part.score.shape[1]) for rho in part.rho]
+            intervals = [bound_rho(float(rho), part.score.shape[1]) for rho in part.rho]
             signs = np.array([sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)])
             cells = [*(f"{each:+.2f}" for each in (part.rho.min(), part.rho.mean(), part.rho.max())), *map(str, signs)]
             lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")
@@ -69,10 +71,10 @@ def surfaces(parts: Sequence[tuple[str, object]]) -> list[str]:
     ]
     for trial, part in parts:
         if isinstance(part, Surface):
-            ends = path_ends(part)
+            ends = measure_ends(part)
             assert ends.interval is not None
             low, high = ends.interval
-            result = "highest at the edge: not measured" if at_edge(part) else "a tie" if ends.is_tie else "decided"
+            result = "highest at the edge: not measured" if is_at_edge(part) else "a tie" if ends.is_tie else "decided"
             cells = [f"{ends.closer:+.1f} [{low:+.1f}, {high:+.1f}]", f"{ends.resolution:.1f}", result]
             lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")
     return lines

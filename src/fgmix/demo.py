@@ -66,11 +66,11 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
 
 def draw_figures(records: list[RunRecord], out: Path) -> None:
     """Latent codes, shift and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
-    from fgmix.analysis.embeddings import mixing_embedding
-    from fgmix.analysis.flatness import flatness
-    from fgmix.analysis.shift import shift
-    from fgmix.plots.draw import draw
-    from fgmix.plots.style import save_figure
+    from fgmix.figures.compute.embeddings import embed_mixing
+    from fgmix.figures.compute.flatness import compute_flatness
+    from fgmix.figures.compute.shift import compute_shift
+    from fgmix.figures.draw import draw, save_figure
+    from fgmix.figures.kinds import describe
     from fgmix.training.open_run import open_run
 
     folders = {r.spec.algorithm: r.folder for r in records if r.spec.test_domains == (SHOWN,) and r.folder}
@@ -78,12 +78,12 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
     erm = open_run(first)
     runs = [erm, *(open_run(folder, dataset=erm.dataset) for folder in others)]
     figures = {
-        "tsne": mixing_embedding(runs[-1]),
-        "shift": shift(runs[-1]),
-        "flatness": flatness(runs),
+        "tsne": embed_mixing(runs[-1]),
+        "shift": compute_shift(runs[-1]),
+        "flatness": compute_flatness(runs),
     }
     for name, arrays in figures.items():
-        save_figure(draw(arrays), out / f"{name}-{SHOWN}", arrays)
+        save_figure(draw(describe(arrays)), out / f"{name}-{SHOWN}", arrays)
 
 
 def report(records: list[RunRecord], command: str, warning: str = "") -> str:

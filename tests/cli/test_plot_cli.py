@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fgmix.analysis.arrays_file import load_arrays
 from fgmix.cli import main
+from fgmix.figures.arrays_file import load_arrays
 from fgmix.records.files import write_json
 from fgmix.records.plans import Plan, write_plan
 from fgmix.training.loop import train
@@ -29,7 +29,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 @pytest.fixture(autouse=True)
 def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few pixels: nobody looks at these figures."""
-    monkeypatch.setattr("fgmix.plots.style.DPI", 30)
+    monkeypatch.setattr("fgmix.figures.draw.DPI", 30)
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +97,13 @@ def test_a_command_writes_its_figure(
     arguments = [COMMANDS[name][0], *(runs.get(word, word) for word in COMMANDS[name][1:])]
     assert call(monkeypatch, *arguments, "--out", str(tmp_path)) == 0
     lines = capsys.readouterr().out.splitlines()
-    written = [Path(line) for line in lines[:3]]
-    claimed = lines[3:]
+    written = [Path(line) for line in lines[:4]]
+    claimed = lines[4:]
     assert bool(claimed) == (name.split("-")[0] in ("flatness", "surface", "scores") and "network" not in name)
     assert [line.split(" ")[0] for line in claimed] == ["Claim:", *["Test"] * (len(claimed) - 1)][: len(claimed)]
-    assert [path.suffix for path in written] == [".png", ".pdf", ".npz"]
+    assert [path.suffix for path in written] == [".png", ".pdf", ".svg", ".npz"]
     assert all(path.exists() and path.name.startswith(name) for path in written)
-    assert len(list(tmp_path.iterdir())) == 3  # nothing is left of what was kept on the way
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_another_figure_of_the_same_name_is_not_replaced_silently(
@@ -117,7 +117,7 @@ def test_another_figure_of_the_same_name_is_not_replaced_silently(
 def test_an_ablation_says_what_the_paper_lacks(
     runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fgmix.plots.style.save_figure", lambda *_: [])  # nobody looks at it
+    monkeypatch.setattr("fgmix.figures.draw.save_figure", lambda *_: [])  # nobody looks at it
     assert call(monkeypatch, "ablation", runs["folder"], "--published", "--out", str(tmp_path)) == 0
     assert "note: the paper has no numbers for scans" in capsys.readouterr().err
 
@@ -126,7 +126,7 @@ def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert call(monkeypatch, "sensitivity", "--published", "--out", str(tmp_path)) == 0
     (file,) = tmp_path.glob("*.npz")
     before = load_arrays(file)
-    for kind in ("png", "pdf"):
+    for kind in ("png", "pdf", "svg"):
         file.with_suffix(f".{kind}").unlink()
     assert call(monkeypatch, "redraw", str(file)) == 0
     assert file.with_suffix(".png").exists()

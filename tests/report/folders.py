@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fgmix.analysis.arrays_file import save_arrays
+from fgmix.figures.arrays_file import save_arrays
 from fgmix.records.digests import seal_json
 from fgmix.records.plans import Plan, write_plan
 from fgmix.records.schema import RECORD, RunRecord
-from plots import made
+from figures import made
 from results.made import finished
 
 NASTY = "<img src=x onerror=alert(1)>&\"'</script>"

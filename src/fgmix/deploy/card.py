@@ -5,22 +5,22 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from matplotlib.figure import Figure
 
 from fgmix.data.standardisation import TAIL
 from fgmix.deploy.estimate import Estimate
 from fgmix.deploy.info import ModelInfo
 from fgmix.deploy.trust import FEWEST, INFORMATIVE
+from fgmix.figures.confusion import describe_confusion
+from fgmix.figures.description import Chart
+from fgmix.figures.draw import draw, render
+from fgmix.figures.reliability import describe_reliability
 from fgmix.networks._packaged import PACKAGES
-from fgmix.plots.confusion import confusion
-from fgmix.plots.reliability import reliability
 from fgmix.records.files import write_bytes
 from fgmix.records.metrics import NAMES, unbalanced
 from fgmix.results.rounding import DASH
@@ -67,10 +67,8 @@ def model_card(info: ModelInfo) -> str:
 def write_card(folder: Path, info: ModelInfo) -> None:
     """Write the card and its figures."""
     if info.estimate:
-        for name, figure in _draw_figures(info, info.estimate).items():
-            drawn = io.BytesIO()
-            figure.savefig(drawn, format="png", dpi=DPI)
-            write_bytes(folder / name, drawn.getvalue())
+        for name, chart in _describe_figures(info, info.estimate).items():
+            write_bytes(folder / name, render(draw(chart), "png", dpi=DPI))
     write_bytes(folder / CARD, model_card(info).encode())
 
 
@@ -92,13 +90,13 @@ def _join_lines(paragraph: str) -> str:
     return paragraph if paragraph.startswith(("| ", "- ")) else " ".join(paragraph.split("\n"))
 
 
-def _draw_figures(info: ModelInfo, estimate: Estimate) -> dict[str, Figure]:
-    figures = {RELIABILITY: reliability(estimate.reliability)}
+def _describe_figures(info: ModelInfo, estimate: Estimate) -> dict[str, Chart]:
+    figures = {RELIABILITY: describe_reliability(estimate.reliability)}
     pooled = pooled_confusion(estimate.metrics)
     if pooled:
         worst = worst_domain(estimate.metrics, estimate.metric)
         matrices = {"all held-out domains": pooled, f"worst: {worst}": estimate.metrics[worst].confusion}
-        figures[CONFUSION] = confusion(info.classes, matrices)
+        figures[CONFUSION] = describe_confusion(info.classes, matrices)
     return figures
 
 

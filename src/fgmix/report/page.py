@@ -16,12 +16,16 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import fgmix
-from fgmix.analysis.results import grid_sensitivities, method_ranks, step_cost, variant_ablation, with_variants
 from fgmix.errors import UserError
+from fgmix.figures.ablation import collect_ablation, find_variants
+from fgmix.figures.cd import collect_ranks
+from fgmix.figures.cost import collect_cost
+from fgmix.figures.description import Chart, encode
+from fgmix.figures.differences import describe_differences
+from fgmix.figures.kinds import describe
+from fgmix.figures.sensitivity import collect_sensitivities
 from fgmix.records.status import ORDER, Status
-from fgmix.report.charts import Chart, as_data
 from fgmix.report.choices import Choices
-from fgmix.report.figures import chart, differences
 from fgmix.report.html import Html, data_block, element, join, packed_block
 from fgmix.report.runs import run_rows
 from fgmix.report.saved import Saved
@@ -125,7 +129,7 @@ def report_page(
         "body",
         _header(title, made, [each.html() for each in found], choices, sections),
         element("main", _status(status, live), *map(_note, results.notes), sections),
-        data_block("charts", as_data(numbered)),
+        data_block("charts", encode(numbered)),
         packed_block("run-rows", rows),
         element("script", Html(script)),
         data_live=live,
@@ -141,7 +145,7 @@ def _result_charts(
     rule = ("--selection", choices.rule)
     if selection is not None:
         drawn = {
-            dataset or OVERALL: differences("differences", comparisons, selection.labels)
+            dataset or OVERALL: replace(describe_differences(comparisons, selection.labels), id="differences")
             for dataset, comparisons in against_erm.items()
             if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
         }
@@ -153,14 +157,14 @@ def _result_charts(
         with suppress(UserError):  # too few methods or trials in common to rank
             for title, ranking in rankings(selection).items():
                 of = () if title == RANKS else ("--dataset", title.removeprefix(f"{RANKS}, "))
-                ranks = chart("ranks", method_ranks(ranking, selection.labels), sources.command("cd", *of, *rule))
+                ranks = describe(collect_ranks(ranking, selection.labels), "ranks", sources.command("cd", *of, *rule))
                 yield title, replace(ranks, title=title)
     for grid in results.grids:
-        for sensitivity in grid_sensitivities(grid, rule=choices.rule, spread=choices.spread):
+        for sensitivity in collect_sensitivities(grid, rule=choices.rule, spread=choices.spread):
             command = sources.command("sensitivity", *rule, every=False)
-            yield str(sensitivity.title), chart("sensitivity", sensitivity, command)
+            yield str(sensitivity.title), describe(sensitivity, "sensitivity", command)
     if results.costs is not None and ERM in results.costs.milliseconds:
-        yield COST, chart("cost", step_cost(results.costs), sources.command("cost", every=False))
+        yield COST, describe(collect_cost(results.costs), "cost", sources.command("cost", every=False))
 
 
 def _ablations(selection: Selection, choices: Choices, sources: Sources) -> list[Chart]:
@@ -168,21 +172,21 @@ def _ablations(selection: Selection, choices: Choices, sources: Sources) -> list
     published = ("--published",) if choices.published else ()
     command = sources.command("ablation", "--selection", choices.rule, *published)
     return [
-        chart(
+        describe(
+            collect_ablation(selection, dataset, origin=origin, spread=choices.spread, published=choices.published),
             f"ablation-{dataset}",
-            variant_ablation(selection, dataset, origin=origin, spread=choices.spread, published=choices.published),
             command,
         )
-        for dataset, origin in with_variants(selection, least=3)
+        for dataset, origin in find_variants(selection, least=3)
     ]
 
 
 def _new(saved: Sequence[Chart], shown: Iterable[Chart]) -> list[Chart]:
     """The saved charts whose content is not yet on the page, each once."""
-    known = {json.dumps(as_data(each.panels)) for each in shown}
+    known = {json.dumps(encode(each.panels)) for each in shown}
     found = []
     for each in saved:
-        content = json.dumps(as_data(each.panels))
+        content = json.dumps(encode(each.panels))
         if content not in known:
             found.append(each)
         known.add(content)

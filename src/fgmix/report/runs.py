@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fgmix.analysis.results import run_curves
 from fgmix.errors import UserError
+from fgmix.figures.curves import collect_curves, describe_curves
+from fgmix.figures.description import encode
 from fgmix.records.schema import Model, RunRecord
-from fgmix.report.charts import as_data
-from fgmix.report.figures import chart
 from fgmix.results.explain import origin
 from fgmix.results.published import order
 from fgmix.results.rounding import accuracy_text
@@ -94,7 +93,7 @@ def _curves(record: RunRecord) -> tuple[Any, list[str]]:
     if not record.evaluations:
         return None, []
     try:
-        return as_data(chart("", run_curves(record))), []
+        return encode(describe_curves(collect_curves(record))), []
     except UserError as error:
         return None, [f"No curves: {error}"]
 

@@ -7,11 +7,11 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgmix.analysis.arrays_file import load_arrays
 from fgmix.errors import UserError
+from fgmix.figures.arrays_file import load_arrays
+from fgmix.figures.description import Chart
+from fgmix.figures.kinds import describe
 from fgmix.records.schema import RECORD
-from fgmix.report.charts import Chart
-from fgmix.report.figures import chart
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def saved_figures(folder: Path) -> Saved:
     charts, notes = [], []
     for path in sorted(found):
         try:
-            charts.append(chart(path.stem, load_arrays(path), shlex.join(["fgmix", "plot", "redraw", str(path)])))
+            charts.append(describe(load_arrays(path), path.stem, shlex.join(["fgmix", "plot", "redraw", str(path)])))
         except UserError as error:
             notes.append(str(error))
     return Saved(tuple(charts), tuple(notes))

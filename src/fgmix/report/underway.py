@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from fgmix.analysis.results import run_curves
 from fgmix.errors import UserError
+from fgmix.figures.curves import collect_curves, describe_curves
+from fgmix.figures.description import Chart
 from fgmix.records.files import read_json
 from fgmix.records.schema import ResolvedSpec, RunRecord
 from fgmix.records.store import RunFolder
-from fgmix.report.charts import Chart
-from fgmix.report.figures import chart
 
 SHOWN = 6  # unfinished runs whose curves are shown
 
@@ -43,5 +42,6 @@ def measured_so_far(folder: Path) -> RunRecord | None:
 
 
 def _chart(record: RunRecord) -> Chart:
-    drawn = chart(f"underway-{record.folder.name if record.folder else ''}", run_curves(record))
-    return replace(drawn, title=f"{drawn.title}: step {record.evaluations[-1].step} of {record.spec.steps}")
+    drawn = describe_curves(collect_curves(record))
+    id = f"underway-{record.folder.name if record.folder else ''}"
+    return replace(drawn, id=id, title=f"{drawn.title}: step {record.evaluations[-1].step} of {record.spec.steps}")

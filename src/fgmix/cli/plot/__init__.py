@@ -1,4 +1,4 @@
-"""fgmix plot: figures of runs and sweeps, each as PNG, PDF and the arrays behind it."""
+"""fgmix plot: figures of runs and sweeps, each as PNG, PDF, SVG and the arrays behind it."""
 
 from __future__ import annotations
 

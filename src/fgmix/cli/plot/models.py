@@ -67,17 +67,17 @@ def tsne(
 
     Example: fgmix plot tsne runs/RUN --out figures
     """
-    from fgmix.analysis.embeddings import code_embedding, mixing_embedding
+    from fgmix.figures.compute.embeddings import embed_codes, embed_mixing
 
     taken = {**vars(Weights(**weights)), "samples": samples}
     opened = _opened([*(beside or []), *runs], opening)
     if beside:
         refuse(context, ("mixed",), "with --beside")
         name = _named("tsne-features", opened)
-        rows = [code_embedding(row, **taken) for row in _by_test_domain(opened)]
+        rows = [embed_codes(row, **taken) for row in _by_test_domain(opened)]
     else:
         name = _named("tsne", opened)
-        rows = [mixing_embedding(run, mixed=mixed, **taken) for run in opened]
+        rows = [embed_mixing(run, mixed=mixed, **taken) for run in opened]
     finish_rows(rows, out, name)
 
 
@@ -100,12 +100,12 @@ def flatness(
 
     Example: fgmix plot flatness runs/RUN1 runs/RUN2 --out figures
     """
-    from fgmix.analysis.flatness import flatness as compute
+    from fgmix.figures.compute.flatness import compute_flatness
 
     opened = _opened(runs, opening)
     name = _named(f"flatness-{scope}", opened)
     rows = [
-        compute(
+        compute_flatness(
             row,
             scope=scope,  # type: ignore[arg-type]  # checked by the library
             directions=directions,
@@ -132,7 +132,7 @@ def surface(
 
     Example: fgmix plot surface runs/ERM runs/FGMIX --out figures
     """
-    from fgmix.analysis.surface import surface as compute
+    from fgmix.figures.compute.surface import compute_surface
 
     opened = _opened(runs, opening)
     name = _named("surface", opened)
@@ -143,7 +143,7 @@ def surface(
                 f"Expected two runs for each test domain, for example of ERM and of FGMix. Found {len(pair)} for "
                 f"{' and '.join(pair[0].test_domains)}. Name one of each."
             )
-    rows = [compute(*pair, resolution=resolution, samples=samples, seed=seed) for pair in pairs]
+    rows = [compute_surface(*pair, resolution=resolution, samples=samples, seed=seed) for pair in pairs]
     finish_rows(rows, out, name)
 
 
@@ -161,10 +161,10 @@ def scores(
 
     Example: fgmix plot scores runs/RUN --out figures
     """
-    from fgmix.analysis.compatibility import compatibility
+    from fgmix.figures.compute.scores import compute_scores
 
     (opened,) = _opened([run], opening)
-    arrays = compatibility(
+    arrays = compute_scores(
         opened,
         pairs=pairs,
         same_class=not any_class,
@@ -187,11 +187,11 @@ def shift(
 
     Example: fgmix plot shift runs/RUN --out figures
     """
-    from fgmix.analysis.shift import shift as compute
+    from fgmix.figures.compute.shift import compute_shift
 
     (opened,) = _opened([run], opening)
     name = f"shift-{run.resolve().name}"
-    arrays = compute(
+    arrays = compute_shift(
         opened,
         permutations=permutations,
         samples=samples,

@@ -27,9 +27,9 @@ def weights(out: Out = FIGURES) -> None:
 
     Example: fgmix plot weights --out figures
     """
-    from fgmix.analysis.weights import weight_effect
+    from fgmix.figures.compute.weights import compute_weights
 
-    finish(weight_effect(), out, "weights")
+    finish(compute_weights(), out, "weights")
 
 
 def curves(runs: Annotated[list[Path], typer.Argument(help="folders of finished runs")], out: Out = FIGURES) -> None:
@@ -37,11 +37,11 @@ def curves(runs: Annotated[list[Path], typer.Argument(help="folders of finished 
 
     Example: fgmix plot curves runs/RUN --out figures
     """
-    from fgmix.analysis.results import run_curves
+    from fgmix.figures.curves import collect_curves
     from fgmix.records.schema import read_record
 
     for folder in runs:
-        finish(run_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")
+        finish(collect_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")
 
 
 def cd(
@@ -55,14 +55,14 @@ def cd(
 
     Example: fgmix plot cd sweep --out figures
     """
-    from fgmix.analysis.results import method_ranks
+    from fgmix.figures.cd import collect_ranks
     from fgmix.results.ranks import rank_methods
 
     name = f"cd-{slug(dataset)}" if dataset else "cd"
     found = _selected(folders, selection, from_domainbed)
     if dataset is not None and dataset not in found.domains:
         raise unknown("dataset of this sweep", dataset, found.domains)
-    finish(method_ranks(rank_methods(found, dataset=dataset), found.labels), out, name)
+    finish(collect_ranks(rank_methods(found, dataset=dataset), found.labels), out, name)
 
 
 def sensitivity(
@@ -76,7 +76,7 @@ def sensitivity(
 
     Example: fgmix plot sensitivity sweep --out figures
     """
-    from fgmix.analysis.results import grid_sensitivities, paper_sensitivity
+    from fgmix.figures.sensitivity import collect_sensitivities, read_paper_sensitivity
 
     if not folders:
         refuse(context, ("selection",), "without the folder of a sweep")
@@ -84,10 +84,10 @@ def sensitivity(
     if not found and not published:
         raise UserError("Expected a sweep over a grid of settings. Found none. Make one with `fgmix sweep --grid …`.")
     for grid in found:
-        for arrays in grid_sensitivities(grid, rule=_rule(selection)):
+        for arrays in collect_sensitivities(grid, rule=_rule(selection)):
             finish(arrays, out, f"sensitivity-{slug(arrays.title)}")
     if published:
-        finish(paper_sensitivity(), out, "sensitivity-paper")
+        finish(read_paper_sensitivity(), out, "sensitivity-paper")
 
 
 def ablation(
@@ -101,12 +101,12 @@ def ablation(
 
     Example: fgmix plot ablation sweep --out figures
     """
-    from fgmix.analysis.results import variant_ablation, with_variants
+    from fgmix.figures.ablation import collect_ablation, find_variants
 
     found = _selected(folders, selection, from_domainbed)
     nothing = [(name, "") for name in found.domains]  # without variants, the first raises an error
-    for dataset, origin in with_variants(found) or nothing:
-        arrays = variant_ablation(found, dataset, origin=origin, published=published)
+    for dataset, origin in find_variants(found) or nothing:
+        arrays = collect_ablation(found, dataset, origin=origin, published=published)
         finish(arrays, out, f"ablation-{slug(f'{dataset} {origin}')}")
         if published and not arrays.published.any():
             print(f"note: the paper has no numbers for {dataset}: only ours are drawn", file=sys.stderr)
@@ -117,7 +117,7 @@ def cost(folders: Sweeps, out: Out = FIGURES) -> None:
 
     Example: fgmix plot cost sweep --out figures
     """
-    from fgmix.analysis.results import step_cost
+    from fgmix.figures.cost import collect_cost
 
     costs = _collected(folders).costs
     if costs is None:
@@ -125,7 +125,7 @@ def cost(folders: Sweeps, out: Out = FIGURES) -> None:
         raise UserError(
             f"Expected times per step in {places}. Found none. Measure them with `fgmix sweep --preset paper-cost`."
         )
-    finish(step_cost(costs), out, "cost")
+    finish(collect_cost(costs), out, "cost")
 
 
 def _rule(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Save a figure of `fgmix plot` as PNG and PDF, with the arrays behind it."""
+"""Save a figure of `fgmix plot` as PNG, PDF and SVG, with the arrays behind it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fg
 
     Example: fgmix plot redraw figures/flatness.npz
     """
-    from fgmix.analysis.arrays_file import load_arrays
+    from fgmix.figures.arrays_file import load_arrays
 
     for file in files:
         finish(load_arrays(file), file.parent, file.stem)
@@ -27,28 +27,27 @@ def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fg
 
 def finish(arrays: Any, out: Path, name: str) -> None:
     """Draw and save a figure; print its files and its claims."""
-    from fgmix.analysis.claims import claims
-    from fgmix.plots.draw import draw
-    from fgmix.plots.style import save_figure
+    from fgmix.figures.draw import draw, save_figure
+    from fgmix.figures.kinds import describe, state_claims
 
-    drawn = draw(arrays)
+    drawn = draw(describe(arrays))
     if _replaces(out / f"{name}.npz", arrays):
         print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
-    print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *claims(arrays)]))
+    print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *state_claims(arrays)]))
 
 
 def finish_rows(rows: list[Any], out: Path, name: str) -> None:
-    from fgmix.analysis.arrays import Rows
+    from fgmix.figures.arrays import stack_rows
 
-    finish(Rows.of(rows), out, name)
+    finish(stack_rows(rows), out, name)
 
 
 def _replaces(file: Path, arrays: Any) -> bool:
     """Whether a file exists and contains other arrays."""
-    from fgmix.analysis.arrays_file import load_arrays, same_arrays
+    from fgmix.figures.arrays_file import have_equal_arrays, load_arrays
 
     try:
-        return file.exists() and not same_arrays(load_arrays(file), arrays)
+        return file.exists() and not have_equal_arrays(load_arrays(file), arrays)
     except UserError:  # damaged, or of another version
         return True
 

@@ -6,6 +6,7 @@ const HEIGHT = 300;
 // Colour maps of matplotlib, which the PDFs use, too
 const COLOURS = {
   cividis: ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"],
+  Blues: ["#f7fbff", "#e1edf8", "#ccdff1", "#abd0e6", "#82bbdb", "#58a1cf", "#3787c0", "#1b69af", "#084d96", "#08306b"],
   magma: ["#000004", "#180f3d", "#440f76", "#721f81", "#9e2f7f", "#cd4071", "#f1605d", "#fd9668", "#feca8d", "#fcfdbf"],
 };
 const SVG = "http://www.w3.org/2000/svg";
@@ -22,8 +23,7 @@ const draw = (name, attributes = {}, text = null) => {
 const shownColour = (colour) => {
   if (colour === "ink") return "var(--ink)";
   if (colour === "#ffffff") return colour;
-  const [r, g, b] = channels(colour);
-  const light = 0.3 * r + 0.6 * g + 0.1 * b;
+  const light = brightness(channels(colour));
   if (light < 110) return `color-mix(in srgb, ${colour}, var(--ink) var(--lift))`;
   return light > 185 ? `color-mix(in srgb, ${colour}, var(--ink) var(--deepen))` : colour;
 };
@@ -36,6 +36,8 @@ const painted = (node, property, colour) => {
 
 // Colours of a heat map
 
+const brightness = ([r, g, b]) => 0.3 * r + 0.6 * g + 0.1 * b;
+
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
 const heat = (share, colours) => {
@@ -43,7 +45,7 @@ const heat = (share, colours) => {
   const place = Math.min(Math.max(share, 0), 1) * (map.length - 1);
   const low = Math.min(Math.floor(place), map.length - 2);
   const [from, to] = [channels(map[low]), channels(map[low + 1])];
-  return `rgb(${from.map((value, i) => Math.round(value + (place - low) * (to[i] - value))).join(",")})`;
+  return from.map((value, i) => Math.round(value + (place - low) * (to[i] - value)));
 };
 
 const shareOf = (cells, value) => Math.max(0, (value - cells.low) / (cells.high - cells.low)) ** cells.power;
@@ -130,7 +132,8 @@ const DRAWN = {
     return [painted(node, "fill", mark.colour)];
   },
   Words(mark, x, y) {
-    return mark.text.map((text, i) => draw("text", { x: x(mark.x[i]), y: y(mark.y[i]) + 4, "text-anchor": mark.anchor, class: "words" }, text));
+    const place = (i) => ({ x: x(mark.x[i]), y: y(mark.y[i]) + 4, "text-anchor": mark.anchor, class: "words" });
+    return mark.text.map((text, i) => painted(draw("text", place(i), text), "fill", mark.colour));
   },
   Cells(mark, x, y) {
     const [width, height] = [cellSize(mark.x, x), cellSize(mark.y, y)];
@@ -138,12 +141,12 @@ const DRAWN = {
     mark.value.forEach((row, r) =>
       row.forEach((value, c) => {
         if (value === null) return;
-        const share = shareOf(mark, value);
+        const colour = heat(shareOf(mark, value), mark.colours);
         const [left, top] = [x(mark.x[c]) - width / 2, y(mark.y[r]) - height / 2];
-        const cell = draw("rect", { x: left.toFixed(2), y: top.toFixed(2), width: width + 0.4, height: height + 0.4, fill: heat(share, mark.colours) });
+        const cell = draw("rect", { x: left.toFixed(2), y: top.toFixed(2), width: width + 0.4, height: height + 0.4, fill: `rgb(${colour})` });
         cell.dataset.text = mark.text[r][c];
         nodes.push(cell);
-        if (mark.written.length) nodes.push(...writtenLines(mark.written[r][c], left + width / 2, top + height / 2, share > 0.5));
+        if (mark.written.length) nodes.push(...writtenLines(mark.written[r][c], left + width / 2, top + height / 2, brightness(colour) > 127));
       }),
     );
     return nodes;
@@ -231,7 +234,7 @@ const shorten = (text, length) => (text.length > length ? `${text.slice(0, lengt
 
 const colourBar = (cells) => {
   const svg = draw("svg", { viewBox: `0 0 ${WIDTH} 34`, class: "bar", "aria-hidden": "true" });
-  for (let i = 0; i < 60; i++) svg.append(draw("rect", { x: 60 + i * 4.5, y: 2, width: 5, height: 10, fill: heat((i / 59) ** cells.power, cells.colours) }));
+  for (let i = 0; i < 60; i++) svg.append(draw("rect", { x: 60 + i * 4.5, y: 2, width: 5, height: 10, fill: `rgb(${heat((i / 59) ** cells.power, cells.colours)})` }));
   svg.append(draw("text", { x: 54, y: 12, "text-anchor": "end" }, String(Number(cells.low.toPrecision(3)))));
   svg.append(draw("text", { x: 336, y: 12 }, String(Number(cells.high.toPrecision(3)))));
   svg.append(draw("text", { x: 195, y: 28, "text-anchor": "middle", class: "label" }, cells.label));

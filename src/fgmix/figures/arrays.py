@@ -1,0 +1,85 @@
+"""What the arrays of several kinds share. Fields are numpy arrays, or a plain number or text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fgmix.results.tables import Table
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Texts = npt.NDArray[np.str_]
+Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Figures of one kind below each other: one row for each test domain.
+
+    Args:
+        parts: the arrays of each row, all of one kind.
+    """
+
+    parts: tuple[Any, ...]
+
+
+def stack_rows(parts: Sequence[Any]) -> Any:
+    """Join rows into one figure; return a single row as it is."""
+    return parts[0] if len(parts) == 1 else Rows(tuple(parts))
+
+
+def split_rows(arrays: Any) -> tuple[Any, ...]:
+    """Return the rows of a figure, one or more."""
+    return arrays.parts if isinstance(arrays, Rows) else (arrays,)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A table of numbers.
+
+    Args:
+        title: a few words.
+        corner: what the rows are.
+        rows: labels (r,).
+        algorithms: key of the algorithm of each row (r,).
+        published: whether a row is the paper's (r,).
+        columns: labels (c,).
+        value: (r, c); NaN for none.
+        spread: the number after ± (r, c); NaN for none.
+        about: sentences for the caption: what ± is, what the paper lacks.
+    """
+
+    title: str
+    corner: str
+    rows: Texts
+    algorithms: Texts
+    published: Bools
+    columns: Texts
+    value: Floats
+    spread: Floats
+    about: str = ""
+
+    @classmethod
+    def from_table(cls, table: Table, about: str = "") -> Self:
+        """Convert a table of results."""
+        return cls(
+            title=table.title,
+            corner=table.corner,
+            rows=np.array([table.label(row) for row in table.rows], dtype=np.str_),
+            algorithms=np.array([row.method.algorithm for row in table.rows], dtype=np.str_),
+            published=np.array([bool(row.source) for row in table.rows], dtype=np.bool_),
+            columns=np.array(table.columns, dtype=np.str_),
+            value=_to_matrix([[entry.value for entry in row.entries] for row in table.rows]),
+            spread=_to_matrix([[entry.spread for entry in row.entries] for row in table.rows]),
+            about=about,
+        )
+
+
+def _to_matrix(entries: Sequence[Sequence[float | None]]) -> Floats:
+    return np.array([[np.nan if value is None else value for value in row] for row in entries], dtype=np.float64)

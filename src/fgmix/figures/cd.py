@@ -1,0 +1,92 @@
+"""Critical differences: average ranks, and the groups of algorithms without a significant difference.
+
+Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", 2006, https://jmlr.org/papers/v7/demsar06a.html.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fgmix.figures.arrays import Floats, Ints, Texts
+from fgmix.figures.description import INK, Axis, Chart, Line, Mark, Panel, Points, Words, to_ink
+from fgmix.figures.looks import GREY, assign_looks
+from fgmix.results.labels import Labels, method_label
+from fgmix.results.ranks import Ranking, not_ranked
+from fgmix.results.rounding import p_equation, rank_text
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """A critical-difference diagram.
+
+    Args:
+        methods: labels of the algorithms, best first (m,).
+        algorithms: their keys (m,).
+        ranks: average ranks (m,).
+        cliques: first and last algorithm of each group without a significant difference (b, 2).
+        critical_difference: Nemenyi's.
+        pairs: number of pairs of trial and test domain that were ranked.
+        p: p-value of Friedman's test.
+        not_ranked: which algorithms have no rank, and why, in a sentence; empty if all have one.
+    """
+
+    methods: Texts
+    algorithms: Texts
+    ranks: Floats
+    cliques: Ints
+    critical_difference: float
+    pairs: int
+    p: float
+    not_ranked: str = ""
+
+
+def collect_ranks(ranking: Ranking, labels: Labels) -> Ranks:
+    """Collect average ranks, and the groups without a significant difference."""
+    place = {method: i for i, method in enumerate(ranking.ranks)}
+    return Ranks(
+        methods=np.array([method_label(labels, *method) for method in ranking.ranks]),
+        algorithms=np.array([method.algorithm for method in ranking.ranks]),
+        ranks=np.array(list(ranking.ranks.values())),
+        cliques=np.array([(place[c[0]], place[c[-1]]) for c in ranking.cliques()], dtype=np.int64).reshape(-1, 2),
+        critical_difference=ranking.critical_difference,
+        pairs=ranking.pairs,
+        p=ranking.p,
+        not_ranked=not_ranked(ranking, labels),
+    )
+
+
+def describe_ranks(arrays: Ranks) -> Chart:
+    """Describe ranks as points, one row per algorithm; bars join those without a significant difference."""
+    labels = [str(label) for label in arrays.methods]
+    marks: list[Mark] = []
+    looks = assign_looks(arrays.algorithms.tolist())
+    for place, (label, key, rank) in enumerate(zip(labels, arrays.algorithms.tolist(), arrays.ranks)):
+        text = f"{label}: average rank {rank_text(rank)}"
+        marks.append(Points("", [rank], [place], to_ink(looks[key].colour), looks[key].marker, [text]))
+    top = -0.4
+    for b, (first, last) in enumerate(arrays.cliques):
+        top = -0.6 - 0.5 * b
+        text = f"no significant difference: {', '.join(labels[first : last + 1])}"
+        marks.append(Line("", [arrays.ranks[first], arrays.ranks[last]], [top, top], INK, width=4, text=text))
+    top -= 0.9
+    marks += _describe_ruler(arrays, top)
+    names = tuple((float(i), f"{name} ({rank_text(rank)})") for i, (name, rank) in enumerate(zip(labels, arrays.ranks)))
+    y = Axis("", names, top - 0.7, len(labels) - 0.4, flipped=True)
+    joined = "Bars join methods without a significant difference, whose ranks differ by less than"
+    alone = "Ranks that differ by less than this are not significantly different:"
+    caption = (
+        f"Average rank over {arrays.pairs} trials and test domains, the best on the left (Friedman, "
+        f"{p_equation(arrays.p)}). {joined if len(arrays.cliques) else alone} "
+        f"{rank_text(arrays.critical_difference)} (Nemenyi). {arrays.not_ranked}"
+    ).strip()
+    return Chart("Ranks", caption, [Panel("", Axis("Average rank"), y, marks)])
+
+
+def _describe_ruler(arrays: Ranks, y: float) -> list[Mark]:
+    """Describe a line of the length of the critical difference, from the best rank."""
+    start = float(arrays.ranks[0])
+    text = f"CD = {rank_text(arrays.critical_difference)}"
+    ruler = Line("", [start, start + arrays.critical_difference], [y, y], GREY, width=2, text=text)
+    return [ruler, Words([start + arrays.critical_difference / 2], [y - 0.4], [text])]

@@ -1,0 +1,1 @@
+"""The arrays of figures that need the weights of a run, or torch. One kind per file."""

@@ -1,0 +1,192 @@
+"""Flatness of the loss around a minimum: (L(φ*) − L(φ'))² at distances γ along random directions.
+
+    classifier   φ' = φ* + γ u/‖u‖,  u ~ N(0, I) in all coordinates of the classifier
+    network      θ'_f = θ*_f + γ/100 · ‖θ*_f‖ u_f/‖u_f‖ for every filter f of every layer
+
+A filter gives one output: a row of a linear layer, a kernel of a convolution. Rescaling a layer (which batch-norm
+undoes) rescales its directions, so that networks that compute the same are equally flat; γ is then a percentage. Biases
+and the scales of normalisation have no filters and are not changed.
+
+L is the training loss of the algorithm: on original codes, and on the mixed codes of its policy if it has one.
+
+Izmailov et al., 2018; Li et al., "Visualizing the Loss Landscape of Neural Nets", 2018 (filter normalisation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from fgmix.algorithms import Algorithm
+from fgmix.errors import unknown
+from fgmix.figures.arrays import Floats
+from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss, find_mixer, load_policy, mix
+from fgmix.figures.flatness import Flatness
+from fgmix.progress import track
+from fgmix.records.schema import Model, Which
+from fgmix.seeding import torch_generator
+from fgmix.training.open_run import OpenedRun, check_alike
+
+Scope = Literal["classifier", "network"]
+Tensors = dict[str, Tensor]
+GAMMAS = tuple(float(gamma) for gamma in range(1, 11))
+
+
+def compute_flatness(
+    runs: Sequence[OpenedRun],
+    *,
+    scope: Scope = "classifier",
+    which: Which = "last",
+    model: Model = "raw",
+    gammas: Sequence[float] = GAMMAS,
+    directions: int = 50,
+    samples: int = 300,
+    seed: int = 0,
+    progress: bool = True,
+) -> Flatness:
+    """Compute squared loss differences of several runs, along the same directions.
+
+    Args:
+        runs: finished runs of one trial, which see the same training samples.
+        scope: "classifier" (h_φ alone) or "network" (all weights, filter-normalised).
+        which: weights after the last step, or the best.
+        model: raw or averaged.
+        gammas: distances.
+        directions: how many.
+        samples: training samples of each source domain, at most.
+        seed: of samples, mixed codes and directions.
+        progress: show a bar for each run.
+    """
+    if scope not in ("classifier", "network"):
+        raise unknown("scope", scope, ("classifier", "network"))
+    for run in runs[1:]:
+        check_alike(runs[0], run, ("trial_seed", "holdout_fraction"), "have the same training samples")
+    problem = _move_classifier if scope == "classifier" else _move_network
+    unit = 1.0 if scope == "classifier" else 0.01
+    gaps, data = [], []
+    for run in runs:
+        algorithm = load_policy(run, which, model)
+        rows = _Rows(*problem(run, algorithm, samples, seed), [unit * gamma for gamma in gammas], seed)
+        numbers = track(range(directions), f"{run.label(model)} {scope}", show=progress)
+        gaps.append(np.stack([rows.compute(i) for i in numbers]))
+        data.append("original" if find_mixer(algorithm) is None else "original + mixed")
+    return Flatness(
+        scope=scope,
+        methods=np.array([run.label(model) for run in runs]),
+        algorithms=np.array([run.record.method for run in runs]),
+        data=np.array(data),
+        gammas=np.array(gammas, dtype=np.float64),
+        gaps=np.stack(gaps),
+        test_domains=", ".join(dict.fromkeys(" and ".join(run.test_domains) for run in runs)),
+    )
+
+
+def compute_gaps(
+    loss: Callable[[Tensors], float], minimum: Tensors, u: Tensors, steps: Sequence[float], at_minimum: float
+) -> Floats:
+    """Compute (L(w*) − L(w* + s u))² for each step s.
+
+    Args:
+        loss: L, of named tensors.
+        minimum: w*.
+        u: a direction, with the names of w*.
+        steps: s.
+        at_minimum: L(w*).
+
+    Example:
+        >>> w, u = {"w": torch.zeros(2)}, {"w": torch.tensor([0.6, 0.8])}
+        >>> compute_gaps(lambda p: float(p["w"].square().sum()), w, u, [1.0, 2.0], 0.0).round(4).tolist()
+        [1.0, 16.0]
+    """
+    moved = ({name: w + s * u[name] for name, w in minimum.items()} for s in steps)
+    return np.array([(at_minimum - loss(each)) ** 2 for each in moved])
+
+
+def draw_unit_direction(minimum: Tensors, generator: torch.Generator) -> Tensors:
+    """Draw u/‖u‖ with u Gaussian in all coordinates together."""
+    u = {name: _draw_gaussian(w, generator) for name, w in minimum.items()}
+    norm = torch.sqrt(sum((each.square().sum() for each in u.values()), torch.zeros(())))
+    return {name: each / norm for name, each in u.items()}
+
+
+def draw_filter_direction(minimum: Tensors, generator: torch.Generator) -> Tensors:
+    """Draw a Gaussian direction with the norm of the weights in each filter; zero for tensors without filters."""
+    return {name: _scale_filters(w, _draw_gaussian(w, generator)) for name, w in minimum.items()}
+
+
+def _draw_gaussian(w: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(w.shape, generator=generator).to(w)
+
+
+def _scale_filters(w: Tensor, u: Tensor) -> Tensor:
+    if w.ndim < 2:
+        return torch.zeros_like(w)
+    norm_w, norm_u = (each.flatten(1).norm(dim=1).view(-1, *[1] * (w.ndim - 1)) for each in (w, u))
+    filters: Tensor = u * norm_w / norm_u.clamp_min(torch.finfo(w.dtype).tiny)
+    return filters
+
+
+_Problem = tuple[Tensors, Callable[[Tensors], float], Callable[[Tensors, torch.Generator], Tensors]]
+
+
+class _Rows:
+    """Squared gaps by the number of a direction, which is the same in every run."""
+
+    def __init__(
+        self,
+        minimum: Tensors,
+        loss: Callable[[Tensors], float],
+        direction: Callable[[Tensors, torch.Generator], Tensors],
+        steps: Sequence[float],
+        seed: int,
+    ) -> None:
+        self.minimum, self.loss, self.direction, self.steps, self.seed = minimum, loss, direction, steps, seed
+        self.at_minimum = loss(minimum)
+
+    def compute(self, i: int) -> Floats:
+        u = self.direction(self.minimum, torch_generator("direction", self.seed, i))
+        return compute_gaps(self.loss, self.minimum, u, self.steps, self.at_minimum)
+
+
+def _move_classifier(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -> _Problem:
+    """Return φ*, L on fixed codes (original, and mixed at φ* if there is a policy), directions of norm 1."""
+    sample = run.sample(run.sources, limit=samples, seed=seed)
+    z, y, domain = sample.codes(algorithm), sample.y.to(run.device), sample.domain.to(run.device)
+    mixer = find_mixer(algorithm)
+    if mixer is not None:
+        count = max(1, round(compute_ratio(run) * len(z)))
+        mixed = mix(mixer, algorithm.classifier, z, y, domain, count, seed)
+        z, y = torch.cat([z, mixed.z]), torch.cat([y, mixed.y])
+    head = algorithm.classifier
+
+    @torch.no_grad()
+    def loss(parameters: Tensors) -> float:
+        return float(cross_entropy(functional_call(head, parameters, (z,)), y))
+
+    return {name: p.detach().clone() for name, p in head.named_parameters()}, loss, draw_unit_direction
+
+
+def _move_network(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -> _Problem:
+    """Return (θ*, φ*), L with codes and mixed codes computed at the given weights, filter-normalised directions."""
+    sample = run.sample(run.sources, limit=samples, seed=seed)
+    y, domain = sample.y.to(run.device), sample.domain.to(run.device)
+    ratio = compute_ratio(run) if find_mixer(algorithm) is not None else 0.0
+    live = {
+        f"{part}.{name}": p
+        for part in ("featurizer", "classifier")
+        for name, p in getattr(algorithm, part).named_parameters()
+    }
+
+    @torch.no_grad()
+    def loss(parameters: Tensors) -> float:
+        for name, p in live.items():
+            p.copy_(parameters[name])
+        return compute_training_loss(algorithm, sample.codes(algorithm), y, domain, ratio, seed)
+
+    return {name: p.detach().clone() for name, p in live.items()}, loss, draw_filter_direction

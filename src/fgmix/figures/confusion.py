@@ -1,0 +1,46 @@
+"""Confusion matrices, for the card of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fgmix.figures.description import Axis, Chart, Panel, list_names, map_matrix
+
+MOST_NUMBERS = 12  # classes up to which every cell shows its number
+MOST_NAMES = 40  # classes up to which axes show names
+LONGEST = 18  # characters of a name
+
+
+def describe_confusion(classes: Sequence[str], matrices: Mapping[str, Sequence[Sequence[int]]]) -> Chart:
+    """Describe a panel for each matrix: rows are true classes, shaded by their share of the row.
+
+    Args:
+        classes: names of the classes.
+        matrices: samples by true class (row) and predicted class (column), by title.
+    """
+    names = [_shorten(name, LONGEST) for name in classes]
+    panels = []
+    for title, counts in matrices.items():
+        matrix = np.asarray(counts)
+        shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+        text = [
+            [f"{count} of {true} predicted as {predicted}" for predicted, count in zip(classes, row)]
+            for true, row in zip(classes, matrix)
+        ]
+        written = [[str(count) for count in row] for row in matrix] if len(classes) <= MOST_NUMBERS else []
+        cells = map_matrix(shares, text, 0.0, 1.0, written, colours="Blues")
+        x, y = _name_classes(names, "Predicted class"), _name_classes(names, "True class", flipped=True)
+        panels.append(Panel(_shorten(title, 2 * LONGEST), x, y, [cells]))
+    return Chart("", "", panels)
+
+
+def _name_classes(names: Sequence[str], label: str, flipped: bool = False) -> Axis:
+    if len(names) <= MOST_NAMES:
+        return list_names(names, label, flipped=flipped)
+    return Axis(label, None, -0.5, len(names) - 0.5, flipped)
+
+
+def _shorten(name: str, longest: int) -> str:
+    return name if len(name) <= longest else name[: longest - 1] + "…"

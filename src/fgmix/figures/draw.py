@@ -1,0 +1,308 @@
+"""Draw a description with matplotlib, in sizes and fonts for papers: PNG, PDF and SVG.
+
+This is the only module that imports matplotlib; pyplot and its global state are not used.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from fgmix.figures.arrays_file import save_arrays
+from fgmix.figures.description import INK, Axis, Band, Cells, Chart, Line, Panel, Points, Words
+from fgmix.records.files import make_folder, write_bytes
+
+COLUMN, PAGE = 3.5, 7.16  # widths in inches, of a column and of the text, in two-column papers
+DPI = 300
+POINT = 0.6  # points on paper for a pixel of the page
+LEVELS = 14  # of contours
+MANY = 60  # points from which on markers are smaller
+TILTED = 42  # characters of the names below an axis from which on they are tilted
+
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "text.parse_math": False,  # a $ in a name is no formula
+    "pdf.fonttype": 42,  # fonts as text, which journals require
+    "svg.hashsalt": "fgmix",  # equal figures are equal files
+    "figure.constrained_layout.use": True,
+}
+
+
+def draw(chart: Chart) -> Figure:
+    """Draw a figure, without changing matplotlib's global settings."""
+    with matplotlib.rc_context(STYLE):
+        columns = chart.columns or _choose_columns(len(chart.panels))
+        rows = [chart.panels[i : i + columns] for i in range(0, len(chart.panels), columns)]
+        width = max(_measure_width(panel, columns) for panel in chart.panels)
+        heights = [max(_measure_height(panel, width) for panel in row) for row in rows]
+        figure = Figure(figsize=(columns * width, sum(heights)))
+        axes = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
+        for ax in axes.flat[len(chart.panels) :]:
+            ax.set_axis_off()
+        for r, row in enumerate(rows):
+            for c, panel in enumerate(row):
+                _draw_panel(axes[r, c], panel, width)
+                below = rows[r + 1][c : c + 1] if r + 1 < len(rows) else ()
+                _label(axes[r, c], panel, row[c - 1] if c else None, below)
+                _draw_colour_bar(figure, axes[r, c], panel, row[c + 1 : c + 2])
+        _frame(figure, chart)
+        return figure
+
+
+def save_figure(figure: Figure, stem: Path, arrays: Any) -> list[Path]:
+    """Write STEM.png, STEM.pdf, STEM.svg and the arrays behind them as STEM.npz; return the four paths."""
+    make_folder(stem.parent)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf", "svg", "npz")]
+    # Without dates: equal figures are equal files.
+    for path, metadata in zip(paths, (None, {"CreationDate": None}, {"Date": None})):
+        write_bytes(path, render(figure, path.suffix[1:], metadata=metadata))
+    save_arrays(paths[-1], arrays)
+    return paths
+
+
+def render(figure: Figure, format: str, **how: Any) -> bytes:
+    """Return the content of a figure's file."""
+    file = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(file, format=format, **{"dpi": DPI, **how})
+    return file.getvalue()
+
+
+# Sizes
+
+
+def _choose_columns(panels: int) -> int:
+    return panels if panels < 4 else 2 if panels == 4 else 3
+
+
+def _measure_width(panel: Panel, columns: int) -> float:
+    """Compute the width of a panel in inches: a column or a share of the page, more for long names or many cells."""
+    if columns == 1:
+        return min(PAGE, max(COLUMN, 2.2 + 0.055 * _measure_longest(panel.y)))
+    cells = _find_cells(panel)
+    needed = 0.28 * len(cells.x) if cells is not None and not cells.contours else 0.0
+    return max(PAGE / columns, min(needed, 2 * COLUMN))
+
+
+def _measure_height(panel: Panel, width: float) -> float:
+    if not panel.y.ticks:
+        return 0.5 + (0.62 if _find_cells(panel) is None or panel.y.ticks is None else 0.8) * width
+    rows = float(panel.y.high or 0) - float(panel.y.low or 0)
+    below = 0.05 * _measure_longest(panel.x) if _are_tilted(panel.x) else 0.0
+    return 0.75 + below + (0.32 if _find_cells(panel) else 0.24) * rows
+
+
+def _measure_longest(axis: Axis) -> int:
+    return max((len(text) for _, text in axis.ticks or ()), default=0)
+
+
+def _are_tilted(axis: Axis) -> bool:
+    return _measure_longest(axis) * len(axis.ticks or ()) > TILTED
+
+
+def _find_cells(panel: Panel) -> Cells | None:
+    return next((mark for mark in panel.marks if isinstance(mark, Cells)), None)
+
+
+# Panels
+
+
+def _draw_panel(ax: Axes, panel: Panel, width: float) -> None:
+    for mark in panel.marks:
+        _DRAW[type(mark)](ax, mark)
+    ax.set_title("\n".join(textwrap.wrap(panel.title, int(15 * width))))
+    ax.set_xlim(*_measure_extent(panel.x, [mark.x for mark in panel.marks]))
+    ax.set_ylim(*_measure_extent(panel.y, [y for mark in panel.marks for y in (mark.y, getattr(mark, "top", ()))]))
+    for axis, shown in ((panel.x, ax.xaxis), (panel.y, ax.yaxis)):
+        shown.set_inverted(axis.flipped)
+        if axis.ticks is None:
+            shown.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        else:
+            shown.set_ticks([at for at, _ in axis.ticks], [text for _, text in axis.ticks])
+            if axis.high is not None:  # names
+                shown.set_tick_params(length=0)
+    if _are_tilted(panel.x):
+        steep = len(panel.x.ticks or ()) > 8
+        ax.tick_params(axis="x", labelrotation=90 if steep else 30)
+        for label in ax.get_xticklabels():
+            label.set(ha="center" if steep else "right", rotation_mode="default" if steep else "anchor")
+    if panel.x.ticks == panel.y.ticks == ():
+        ax.spines[:].set_visible(True)
+    elif panel.y.ticks and _find_cells(panel) is None:
+        ax.grid(axis="y", color="0.92", linewidth=0.6)
+        ax.set_axisbelow(True)
+
+
+def _measure_extent(axis: Axis, values: Sequence[Any]) -> tuple[float, float]:
+    """Compute where an axis starts and ends: as described, or around all values, also where a curve has none."""
+    every = np.concatenate([np.asarray(each, dtype=np.float64) for each in values])
+    finite = every[np.isfinite(every)] if np.isfinite(every).any() else np.array([0.0, 1.0])
+    low, high = float(finite.min()), float(finite.max())
+    margin = 0.05 * (high - low) or 0.1 * abs(high) or 0.5
+    return low - margin if axis.low is None else axis.low, high + margin if axis.high is None else axis.high
+
+
+def _label(ax: Axes, panel: Panel, left: Panel | None, below: Sequence[Panel]) -> None:
+    """Label the axes; not again where the panel to the left or below has the same."""
+    if left is None or left.y != panel.y:
+        ax.set_ylabel(panel.y.label)
+    elif panel.y.high is not None:
+        ax.tick_params(axis="y", labelleft=False)
+    if not below or below[0].x != panel.x:
+        ax.set_xlabel(panel.x.label)
+    elif panel.x.high is not None:
+        ax.tick_params(axis="x", labelbottom=False)
+
+
+def _draw_colour_bar(figure: Figure, ax: Axes, panel: Panel, right: Sequence[Panel]) -> None:
+    """Draw the scale of a heat map, if it has a label, to the right of the last panel with that scale."""
+    cells = _find_cells(panel)
+    if cells is None or not cells.label:
+        return
+    other = _find_cells(right[0]) if right else None
+    if other is None or (other.label, other.low, other.high) != (cells.label, cells.low, cells.high):
+        ticks = MaxNLocator(5) if cells.power == 1 else _choose_levels(cells)[::3]
+        figure.colorbar(ax.collections[0], ax=ax, label=cells.label, format="%.3g", ticks=ticks)
+
+
+# Marks
+
+
+def _draw_points(ax: Axes, mark: Points) -> None:
+    size = 5.5 if mark.outlined else 2.2 if len(mark.x) > MANY else 3.4
+    thin = mark.marker in "x+"
+    ax.plot(
+        mark.x,
+        mark.y,
+        linestyle="none",
+        color=_to_colour(mark.colour),
+        marker=mark.marker,
+        markersize=size * (1.5 if mark.marker == "*" else 1.3 if thin else 1),
+        markeredgecolor="black" if mark.outlined else None,
+        markeredgewidth=0.8 if mark.outlined else 0.6 if thin else 0,
+        alpha=0.35 if mark.faint else None,
+        zorder=3 if mark.outlined else None,
+        clip_on=not mark.outlined,  # the highest accuracy may be at the edge of the plane
+    )
+
+
+def _draw_line(ax: Axes, mark: Line) -> None:
+    ax.plot(
+        mark.x,
+        mark.y,
+        color=_to_colour(mark.colour),
+        linestyle="--" if mark.dashed else "-",
+        linewidth=POINT * mark.width,
+        solid_capstyle="butt",
+    )
+
+
+def _draw_band(ax: Axes, mark: Band) -> None:
+    ax.fill_between(mark.x, mark.y, mark.top, color=_to_colour(mark.colour), alpha=0.2, linewidth=0)
+
+
+def _draw_words(ax: Axes, mark: Words) -> None:
+    align = {"start": "left", "middle": "center", "end": "right"}[mark.anchor]
+    for x, y, text in zip(mark.x, mark.y, mark.text):
+        ax.text(x, y, text, ha=align, va="center", fontsize=6, color=_to_colour(mark.colour), clip_on=True)
+
+
+def _draw_cells(ax: Axes, mark: Cells) -> None:
+    value = np.ma.masked_invalid(np.asarray(mark.value, dtype=np.float64))
+    norm = PowerNorm(mark.power, mark.low, mark.high)
+    if mark.contours:
+        extend = "max" if value.max() > mark.high else "neither"
+        ax.contourf(mark.x, mark.y, value, _choose_levels(mark), cmap=mark.colours, norm=norm, extend=extend)
+        return
+    ax.pcolormesh(mark.x, mark.y, value, cmap=mark.colours, norm=norm, shading="nearest", rasterized=value.size > 2000)
+    light = colormaps[mark.colours](norm(value.filled(mark.high)))[..., :3] @ (0.3, 0.6, 0.1)  # seen brightness
+    dark = ~value.mask & (light < 0.5)
+    for y, texts, on_dark in zip(mark.y, mark.written, dark):
+        for x, text, each in zip(mark.x, texts, on_dark):
+            ax.text(x, y, text, ha="center", va="center", fontsize=6, color="white" if each else "black")
+
+
+def _choose_levels(cells: Cells) -> Any:
+    """Choose the levels of contours, as close as the colours change."""
+    return cells.low + (cells.high - cells.low) * np.linspace(0, 1, LEVELS) ** (1 / cells.power)
+
+
+def _to_colour(colour: str) -> str:
+    return "black" if colour == INK else colour
+
+
+_DRAW: dict[type, Callable[[Axes, Any], None]] = {
+    Points: _draw_points,
+    Line: _draw_line,
+    Band: _draw_band,
+    Words: _draw_words,
+    Cells: _draw_cells,
+}
+
+
+# Around the panels
+
+
+def _frame(figure: Figure, chart: Chart) -> None:
+    """Add the title, the legend and the caption, and the height that they need."""
+    width, height = figure.get_size_inches()
+    title = textwrap.wrap(chart.title, int(15 * width))
+    height += 0.16 * len(title)
+    handles = _list_handles(chart)
+    if len(handles) > 1:
+        columns = max(1, min(len(handles), int(14 * width / (6 + max(map(len, handles))))))
+        height += 0.16 * -(-len(handles) // columns)
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            title="\n".join(title),
+            title_fontsize=9,
+            loc="outside upper center",
+            ncols=columns,
+            columnspacing=1.2,
+        )
+    elif title:
+        figure.suptitle("\n".join(title), fontsize=9)
+    lines = textwrap.wrap(chart.caption.partition("\n")[0], int(22 * width))
+    if lines:
+        figure.supxlabel("\n".join(lines), fontsize=6, color="0.35")
+        height += 0.1 * len(lines)
+    figure.set_size_inches(width, height)
+
+
+def _list_handles(chart: Chart) -> dict[str, Line2D]:
+    """List the signs of the legend by name: the line and the marker of the name's last marks."""
+    signs: dict[str, dict[str, Any]] = {}
+    for mark in (mark for panel in chart.panels for mark in panel.marks):
+        if isinstance(mark, Line | Points) and mark.name:
+            sign = signs.setdefault(mark.name, {"linestyle": "none"})
+            sign["color"] = _to_colour(mark.colour)
+            if isinstance(mark, Line):
+                sign |= {"linestyle": "--" if mark.dashed else "-", "linewidth": min(4.0, POINT * mark.width)}
+            else:
+                edge = "black" if mark.outlined else sign["color"]
+                sign |= {"marker": mark.marker, "markersize": 4, "markeredgecolor": edge, "markeredgewidth": 0.6}
+    return {name: Line2D([], [], **sign) for name, sign in signs.items()}

@@ -1,0 +1,65 @@
+"""Every kind: described, saved, described again, and encoded for the page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fgmix.figures
+from fgmix.figures.arrays import stack_rows
+from fgmix.figures.arrays_file import load_arrays, save_arrays
+from fgmix.figures.description import encode
+from fgmix.figures.kinds import KINDS, describe, state_claims
+from figures import made
+
+
+def test_every_kind_has_an_example_and_its_own_name() -> None:
+    assert made.every().keys() == KINDS.keys()
+    assert all(name == kind.arrays.__name__ for name, kind in KINDS.items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_figure_has_the_same_description(kind: str, tmp_path: Path) -> None:
+    arrays = made.every()[kind]
+    save_arrays(tmp_path / "figure.npz", arrays)
+    chart = describe(arrays, "x", "fgmix plot it")
+    assert all(panel.marks for panel in chart.panels)
+    text = json.dumps(encode(chart), allow_nan=False)
+    assert json.loads(text)["command"] == "fgmix plot it"
+    assert json.dumps(encode(describe(load_arrays(tmp_path / "figure.npz"), "x", "fgmix plot it"))) == text
+
+
+@pytest.mark.parametrize("kind", made.rows())
+def test_rows_stand_below_each_other(kind: str, tmp_path: Path) -> None:
+    arrays = made.rows()[kind]
+    save_arrays(tmp_path / "figure.npz", arrays)
+    alone, both = describe(arrays.parts[0]), describe(load_arrays(tmp_path / "figure.npz"))
+    assert len(both.panels) == 2 * len(alone.panels)
+    assert both.columns == len(alone.panels)
+    assert all(panel.title.startswith("sketch: ") for panel in both.panels)
+
+
+def test_figures_saved_by_earlier_versions_are_read() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "records" / "pacs-figures"
+    for name in ("curves-sketch-2", "flatness-0", "scores-sketch-0", "surface-sketch-0"):
+        assert describe(load_arrays(folder / f"{name}.npz")).panels
+
+
+def test_a_claim_is_stated_once_and_decided_for_each_row() -> None:
+    assert len(state_claims(stack_rows([made.flatness(), made.flatness()]))) == 3
+    assert state_claims(made.shift()) == []
+
+
+def test_only_compute_imports_torch_and_only_draw_matplotlib() -> None:
+    room = Path(fgmix.figures.__file__).parent
+    names = [f"fgmix.figures.{path.stem}" for path in room.glob("*.py") if path.stem not in ("__init__", "draw")]
+    code = (
+        f"import sys, {', '.join(names)}; print({{'torch', 'matplotlib'}} & set(sys.modules)); "
+        "import fgmix.figures.draw; print({'torch', 'matplotlib.pyplot'} & set(sys.modules))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["set()", "set()"]

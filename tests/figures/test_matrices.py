@@ -1,0 +1,49 @@
+"""Figures of matrices: shift and confusion; and reliability, which stands beside them on a card."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fgmix.figures.confusion import describe_confusion
+from fgmix.figures.kinds import describe
+from fgmix.figures.reliability import describe_reliability
+from figures import made
+from figures.marks import cells, lines
+
+
+def test_p_stands_with_the_statistic_it_is_of() -> None:
+    chart = describe(made.shift())
+    assert all("p " not in text for row in cells(chart, 0).text for text in row)
+    assert cells(chart, 0).written[0][1] == "0.90"
+    assert cells(chart, 1).written[0][1] == "0.400\np = 0.002"  # two lines: one would not fit into a cell
+    assert "sketch (test)" in [text for _, text in chart.panels[0].y.ticks or ()]
+
+
+def test_a_domain_is_not_compared_with_itself() -> None:
+    arrays = made.shift()
+    value = np.asarray(cells(describe(arrays)).value)
+    assert np.isnan(np.diag(value)).all()
+    np.testing.assert_array_equal(value[0, 1], arrays.accuracy[0, 1])
+
+
+def test_confusion_shows_every_count_and_name() -> None:
+    classes = ["cat", "a name that is far too long"]
+    chart = describe_confusion(classes, {"all": [[3, 1], [0, 7]], "worst: $x": [[1, 0], [0, 2]]})
+    assert cells(chart).written == [["3", "1"], ["0", "7"]]
+    assert [text for _, text in chart.panels[0].x.ticks or ()] == ["cat", "a name that is fa…"]
+    assert chart.panels[1].title == "worst: $x"
+    assert np.asarray(cells(chart).value).tolist() == [[0.75, 0.25], [0.0, 1.0]]
+
+
+def test_many_classes_have_neither_numbers_nor_names() -> None:
+    matrix = [[int(i == j) for j in range(41)] for i in range(41)]
+    chart = describe_confusion([str(i) for i in range(41)], {"all": matrix})
+    assert not cells(chart).written
+    assert chart.panels[0].x.ticks is None
+
+
+def test_reliability_shows_the_bins() -> None:
+    chart = describe_reliability([(0.3, 0.2, 0.4), (0.9, 0.95, 0.6)])
+    curve = lines(chart)[1]
+    assert (list(curve.x), list(curve.y)) == ([0.3, 0.9], [0.2, 0.95])
+    assert [bar.y[1] for bar in lines(chart, 1)] == [0.4, 0.6]

@@ -1,0 +1,154 @@
+"""Figures of tables: ablation, cost, ranks, sensitivity, differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fgmix.errors import UserError
+from fgmix.figures.ablation import collect_ablation
+from fgmix.figures.cd import collect_ranks
+from fgmix.figures.cost import collect_cost
+from fgmix.figures.differences import describe_differences
+from fgmix.figures.kinds import describe
+from fgmix.figures.sensitivity import collect_sensitivities, read_paper_sensitivity
+from fgmix.results.costs import Costs
+from fgmix.results.grids import Grid
+from fgmix.results.ranks import rank_methods
+from fgmix.results.selection import Method, select
+from fgmix.results.statistics import Comparison
+from figures import made
+from figures.marks import cells, lines, points, words
+from results.made import LABELS, sweep
+
+TRIALS = {
+    "erm": [[0.5, 0.6, 0.7], [0.52, 0.6, 0.7]],
+    "fgmix_a": [[0.6, 0.7, 0.8], [0.6, 0.7, 0.8]],
+    "fgmix": [[0.7, 0.8, 0.9], [0.7, 0.8, 0.9]],
+}
+
+
+def test_ablation_takes_the_variants_in_order() -> None:
+    ablation = collect_ablation(select(sweep({**TRIALS, "coral": TRIALS["erm"]})), "toy")
+    assert ablation.rows.tolist() == ["ERM", "FGMix-A", "FGMix"]
+    assert ablation.algorithms.tolist() == ["erm", "fgmix_a", "fgmix"]
+    assert ablation.columns.tolist() == ["a", "b", "c", "Avg"]
+    np.testing.assert_allclose(ablation.value[0], [51, 60, 70, 181 / 3])
+    np.testing.assert_allclose(ablation.spread[0, :3], [1 / np.sqrt(2), 0, 0], atol=1e-9)
+    assert np.isnan(ablation.spread[0, 3])
+    with pytest.raises(UserError, match="variants"):
+        collect_ablation(select(sweep({"coral": TRIALS["erm"]})), "toy")
+
+
+def test_rows_of_the_paper_are_flagged() -> None:
+    domains = "art_painting cartoon photo sketch"
+    records = sweep({"erm": [[0.5] * 4], "fgmix": [[0.6] * 4]}, domains=domains, dataset="PACS")
+    ablation = collect_ablation(select(records), "PACS", published=True)
+    assert ablation.rows.tolist() == ["ERM", "ERM (paper)", "FGMix", "FGMix (paper)"]
+    assert ablation.algorithms.tolist() == ["erm", "erm", "fgmix", "fgmix"]
+    assert ablation.published.tolist() == [False, True, False, True]
+
+
+def test_ablation_is_points_with_their_spread() -> None:
+    chart = describe(made.ablation())
+    art, average = chart.panels
+    assert (art.title, average.title) == ("art", "Avg")
+    assert [text for _, text in art.y.ticks or ()] == ["ERM", "FGMix", "FGMix (paper)"]
+    assert [(mark.x, mark.y) for mark in points(chart)[:1]] == [([50], [0])]
+    assert list(lines(chart)[0].x) == [49, 51]
+    assert np.isnan(points(chart)[1].x[0])
+    assert [mark.faint for mark in points(chart)] == [False, False, True]
+    spans = [(panel.x.high or 0) - (panel.x.low or 0) for panel in chart.panels]
+    assert spans[0] == pytest.approx(spans[1])  # differences can be compared
+    assert chart.caption.startswith("Lines: ± standard error, 3 trials. ")
+
+
+def test_accuracies_are_rounded_as_in_tables() -> None:
+    arrays = made.sensitivity()
+    arrays.value[0] = [6.25, 62.746]
+    mark = cells(describe(arrays))
+    assert mark.written[0] == ["6.2", "62.7"]
+    assert mark.text[0][0] == "λ₀ = 1, α = 0.03: 6.2"
+    bars = made.ablation()
+    bars.value[0], bars.spread[0] = 6.25, 0.25
+    assert points(describe(bars))[0].text[0] == "ERM, art: 6.2 ± 0.2"
+
+
+def test_cost_is_over_erm() -> None:
+    times = {Method("erm"): 20.0, Method("fgmix"): 25.0, Method("my_own"): 30.0}
+    cost = collect_cost(Costs(times, {"erm": "ERM", "fgmix": "FGMix"}))
+    assert cost.rows.tolist() == ["ERM", "FGMix", "my_own"]
+    assert cost.value[:, 0].tolist() == [1, 1.25, 1.5]
+    assert cost.value[1, 1] == pytest.approx(1.098, abs=1e-3)
+    assert np.isnan(cost.value[2, 1])
+    with pytest.raises(UserError, match="ERM"):
+        collect_cost(Costs({Method("fgmix"): 25.0}))
+
+
+def test_cost_has_each_value_beside_its_mark() -> None:
+    arrays = made.cost()
+    chart = describe(arrays)
+    assert [text for _, text in chart.panels[0].y.ticks or ()] == ["ERM", "FGMix", "Fish"]
+    assert [line.x[1] for line in lines(chart)] == [1, 1.2, 3]
+    assert words(chart) == ["1.00", "1.20", "3.00", "1.00", "1.10"]
+    assert len({line.colour for line in lines(chart)}) == 1  # "measured here", whatever the algorithm
+    arrays.value[:, 1] = np.nan
+    assert "Diamonds" not in describe(arrays).caption
+
+
+def test_ranks_and_their_groups() -> None:
+    selection = select(sweep(TRIALS))
+    ranks = collect_ranks(rank_methods(selection), selection.labels)
+    assert ranks.methods.tolist() == ["FGMix", "FGMix-A", "ERM"]
+    assert ranks.algorithms.tolist() == ["fgmix", "fgmix_a", "erm"]
+    assert ranks.ranks.tolist() == [1, 2, 3]
+    assert ranks.cliques.tolist() == [[0, 1], [1, 2]]  # CD = 1.35 over six pairs
+    assert ranks.pairs == 6
+
+
+def test_ranks_are_points_and_bars_join_groups() -> None:
+    chart = describe(made.ranks())
+    names = ["FGMix + SWA (1.20)", "FGMix (2.00)", "CORAL (3.10)", "ERM (3.70)"]
+    assert [text for _, text in chart.panels[0].y.ticks or ()] == names
+    first, second, ruler = lines(chart)
+    assert (list(first.x), list(second.x)) == ([1.2, 2.0], [2.0, 3.7])
+    assert ruler.x[1] - ruler.x[0] == pytest.approx(1.8)
+    assert words(chart) == ["CD = 1.80"]
+    assert "p < 0.001" in chart.caption
+
+
+def test_the_grid_of_a_sweep() -> None:
+    records = [
+        record
+        for lam, shift in ((1.0, 0.0), (3.0, 0.1))
+        for alpha in (0.1, 0.3)
+        for record in sweep({"fgmix": [[0.5 + shift + alpha / 10] * 3]}, settings={"lam": lam, "alpha": alpha})
+    ]
+    (sensitivity,) = collect_sensitivities(Grid({"lam": (1.0, 3.0), "alpha": (0.1, 0.3)}, tuple(records)))
+    assert (sensitivity.corner, sensitivity.rows.tolist()) == ("λ₀", ["1", "3"])
+    assert sensitivity.columns.tolist() == ["α = 0.1", "α = 0.3"]
+    np.testing.assert_allclose(sensitivity.value, [[51, 53], [61, 63]])
+
+
+def test_sensitivity_is_a_cell_for_each_combination() -> None:
+    chart = describe(made.sensitivity())
+    assert cells(chart).written == [["47.9", "48.2"], ["–", "49.2"]]
+    x, y = chart.panels[0].x, chart.panels[0].y
+    assert (x.label, y.label) == ("α", "λ₀")
+    assert [text for _, text in x.ticks or ()] == ["0.03", "0.1"]
+    paper = read_paper_sensitivity()
+    assert paper.value[paper.rows.tolist().index("3"), paper.columns.tolist().index("α = 0.1")] == 49.2
+    assert paper.value.shape == (4, 4)
+
+
+def test_what_is_not_significant_is_grey() -> None:
+    erm = Method("erm")
+    same = Comparison(Method("mixup"), erm, 9, 0.5, (-1.0, 2.0), 0.5, 0.5, 0.01)
+    better = Comparison(Method("fgmix"), erm, 9, 2.0, (1.0, 3.0), 0.001, 0.002, 0.01)
+    alone = Comparison(Method("coral"), erm, 0)
+    chart = describe_differences([same, better, alone], LABELS)
+    assert [mark.colour for mark in points(chart)] == ["#999999", "#D55E00"]
+    assert points(chart)[0].text[0] == "Mixup: +0.5 [-1.0, +2.0] points, 9 pairs; not significant"
+    assert points(chart)[1].text[0].endswith("9 pairs; significant difference")
+    assert list(lines(chart)[2].x) == [1.0, 3.0]
+    assert chart.panels[0].y.ticks == ((0.0, "Mixup"), (1.0, "FGMix"))
