@@ -137,7 +137,7 @@ def test_values_and_what_a_run_is_reach_the_target(spec: RunSpec, tmp_path: Path
 
 def test_the_metric_that_a_run_selects_by_is_logged_beside_accuracy(spec: RunSpec, tmp_path: Path) -> None:
     record = run(RunSpec(**{**spec.as_dict(), "metric": "macro_f1"}), tmp_path)
-    tags = logs.points(record.spec, record.evaluations[0])
+    tags = logs.flatten(record.spec, record.evaluations[0])
     assert {"raw/accuracy/us/holdout", "raw/macro_f1/us/holdout", "raw/loss/us/holdout"} <= tags.keys()
 
 

@@ -36,7 +36,7 @@ class Target(Protocol):
 
 
 def check(names: Sequence[str]) -> tuple[str, ...]:
-    """The names without duplicates; UserError for an unknown one, or if its library is not installed."""
+    """Check the names and drop duplicates; UserError for an unknown one, or if its library is not installed."""
     for name in names:
         if name not in NAMES:
             raise unknown("target of --log", name, NAMES)
@@ -71,7 +71,7 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         for name, target in list(self.open.items()):
-            with self._sparing_the_run(name):
+            with self._continue_on_error(name):
                 target.close()
 
     def __call__(self, spec: ResolvedSpec, evaluation: Evaluation) -> None:
@@ -85,11 +85,11 @@ class Log:
     def _write(self, spec: ResolvedSpec, evaluations: Sequence[Evaluation]) -> None:
         while self.waiting:
             name = self.waiting.pop()
-            with self._sparing_the_run(name):
-                self.open[name] = _target(name, self.out, spec)
+            with self._continue_on_error(name):
+                self.open[name] = _open_target(name, self.out, spec)
                 self._add(name, spec, RunFolder(self.out / spec.name).evaluations())
         for name in list(self.open):
-            with self._sparing_the_run(name):
+            with self._continue_on_error(name):
                 self._add(name, spec, evaluations)
 
     def _add(self, name: str, spec: ResolvedSpec, evaluations: Sequence[Evaluation]) -> None:
@@ -98,14 +98,14 @@ class Log:
         for evaluation in evaluations:
             step = evaluation.step
             if (name, step) not in self.done:
-                found = points(spec, evaluation)
-                if missing := {tag: value for tag, value in found.items() if not target.has(tag, step)}:
+                points = flatten(spec, evaluation)
+                if missing := {tag: value for tag, value in points.items() if not target.has(tag, step)}:
                     target.write(step, missing)
                 self.done.add((name, step))
 
     @contextmanager
-    def _sparing_the_run(self, name: str) -> Iterator[None]:
-        """An error of a target's library ends its log, not the run."""
+    def _continue_on_error(self, name: str) -> Iterator[None]:
+        """Let an error of a target's library end its log, not the run."""
         try:
             yield
         except Exception as error:
@@ -114,11 +114,11 @@ class Log:
             print(f"note: --log {name} failed ({reason}). The run continues without it.", file=sys.stderr)
 
 
-def _target(name: str, out: Path, spec: ResolvedSpec) -> Target:
+def _open_target(name: str, out: Path, spec: ResolvedSpec) -> Target:
     if name == "tensorboard":
         from fgmix.logs.tensorboard import TensorBoard
 
-        return TensorBoard(out / name / spec.name)
+        return TensorBoard(out, spec)
     if name == "wandb":
         from fgmix.logs.wandb import WandB
 
@@ -128,15 +128,15 @@ def _target(name: str, out: Path, spec: ResolvedSpec) -> Target:
     return MLflow(out, spec)
 
 
-def points(spec: ResolvedSpec, evaluation: Evaluation) -> dict[str, float]:
-    """The numbers of an evaluation by tag.
+def flatten(spec: ResolvedSpec, evaluation: Evaluation) -> dict[str, float]:
+    """List the numbers of an evaluation by tag.
 
     `raw/accuracy/photo/holdout` is model, metric, domain and part; `train/loss` a mean over training steps.
     """
-    found = {f"train/{name}": value for name, value in evaluation.metrics.items()}
+    points = {f"train/{name}": value for name, value in evaluation.metrics.items()}
     kinds = {"accuracy": evaluation.accuracy, "loss": evaluation.loss, spec.metric: evaluation.scores}
     for kind, by_model in kinds.items():
         for model, scores in by_model.items():
             for domain, parts in scores.items():
-                found |= {f"{model}/{kind}/{domain}/{part}": value for part, value in parts.items()}
-    return found
+                points |= {f"{model}/{kind}/{domain}/{part}": value for part, value in parts.items()}
+    return points

@@ -29,48 +29,43 @@ class MLflow:
     """
 
     def __init__(self, out: Path, spec: ResolvedSpec) -> None:
-        self.client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or _files(out))
-        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "fgmix"))
-        found = self.client.search_runs([experiment], f"tags.`{TAG}` = '{spec.name}'", max_results=1)
-        self.id = (found[0] if found else self._start(experiment, spec)).info.run_id
+        self.client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or _use_files(out))
+        experiment = self._find_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "fgmix"))
+        earlier = self.client.search_runs([experiment], f"tags.`{TAG}` = '{spec.name}'", max_results=1)
+        run = earlier[0] if earlier else self._start(experiment, spec)
+        self.id = run.info.run_id
         self.before = {
-            (key, each.step) for key in self._keys() for each in self.client.get_metric_history(self.id, key)
+            (key, each.step) for key in run.data.metrics for each in self.client.get_metric_history(self.id, key)
         }
 
-    def _experiment(self, name: str) -> str:
-        found = self.client.get_experiment_by_name(name)
-        return str(found.experiment_id if found else self.client.create_experiment(name))
+    def _find_experiment(self, name: str) -> str:
+        experiment = self.client.get_experiment_by_name(name)
+        return str(experiment.experiment_id if experiment else self.client.create_experiment(name))
 
     def _start(self, experiment: str, spec: ResolvedSpec) -> Run:
         run = self.client.create_run(experiment, tags={TAG: spec.name}, run_name=spec.name)
-        said = {name: getattr(spec, name) for name in PARAMETERS} | {"test_domains": "+".join(spec.test_domains)}
-        parameters = [Param(_key(name), str(value)) for name, value in {**said, **spec.settings}.items()]
+        fields = {name: getattr(spec, name) for name in PARAMETERS} | {"test_domains": "+".join(spec.test_domains)}
+        parameters = [Param(_clean(name), str(value)) for name, value in {**fields, **spec.settings}.items()]
         self.client.log_batch(run.info.run_id, params=parameters)
         return run
 
-    def _keys(self) -> list[str]:
-        return list(self.client.get_run(self.id).data.metrics)
-
-    def _history(self, key: str) -> list[Metric]:
-        return list(self.client.get_metric_history(self.id, key))
-
     def has(self, tag: str, step: int) -> bool:
-        return (_key(tag), step) in self.before
+        return (_clean(tag), step) in self.before
 
     def write(self, step: int, points: dict[str, float]) -> None:
         now = int(1000 * time.time())
-        self.client.log_batch(self.id, [Metric(_key(tag), value, now, step) for tag, value in points.items()])
+        self.client.log_batch(self.id, [Metric(_clean(tag), value, now, step) for tag, value in points.items()])
 
     def close(self) -> None:
         self.client.set_terminated(self.id)
 
 
-def _files(out: Path) -> str:
-    """Address of a file store, in which the processes of a sweep do not block each other."""
+def _use_files(out: Path) -> str:
+    """Allow a file store, in which the processes of a sweep do not block each other; return its address."""
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 requires it for file stores
     return (out / "mlruns").absolute().as_uri()
 
 
-def _key(tag: str) -> str:
-    """A tag without the characters that MLflow rejects, such as the % in `-90%`."""
+def _clean(tag: str) -> str:
+    """Replace the characters of a tag that MLflow rejects, such as the % in `-90%`."""
     return re.sub(r"[^\w./: -]", "_", tag)

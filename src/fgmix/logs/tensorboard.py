@@ -7,15 +7,19 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
+from fgmix.records.schema import ResolvedSpec
+
 
 class TensorBoard:
     """The event files of one run.
 
     Args:
-        folder: of the run's event files.
+        out: the folder of runs, in which event files are in the folder `tensorboard`.
+        spec: of the run.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, out: Path, spec: ResolvedSpec) -> None:
+        folder = out / "tensorboard" / spec.name
         before = EventAccumulator(str(folder), size_guidance={SCALARS: 0})  # 0: all of them
         if folder.exists():
             before.Reload()

@@ -30,7 +30,7 @@ from sweeps.toys import Here, make_data, records, sessions, tables, toy_sweep
 pytest.importorskip("submitit")
 
 from fgmix.sweeps.launchers import slurm
-from fgmix.sweeps.launchers.slurm import Job, Share, _Array, run_slurm
+from fgmix.sweeps.launchers.slurm import Job, _Array, run_slurm
 
 # submitit leaves the processes of its local jobs to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -113,8 +113,8 @@ def planned(names: str, **fields: Any) -> list[PlannedRun]:
     return [PlannedRun(name, RunSpec(dataset="digits", algorithm="erm", **fields)) for name in names.split()]
 
 
-def share_of(names: str, out: Path, places: str = "cpu") -> Share:
-    return Share(planned(names), Job(str(out), tuple(places.split()), 1, 240), out / "notes.jsonl")
+def job_of(names: str, out: Path, places: str = "cpu") -> Job:
+    return Job(planned(names), out, places.split(), 1, 240, out / "notes.jsonl")
 
 
 def test_a_job_runs_as_many_runs_side_by_side_as_its_gpus_hold(tmp_path: Path, crew: type[Crew]) -> None:
@@ -122,7 +122,7 @@ def test_a_job_runs_as_many_runs_side_by_side_as_its_gpus_hold(tmp_path: Path, c
     for name, file in (("done", "record.json"), ("bad", "error.json")):
         (tmp_path / name).mkdir()
         write_json(tmp_path / name / file, {"error": "no"})
-    share_of("done a b bad c", tmp_path, "cuda:0 cuda:1")()
+    job_of("done a b bad c", tmp_path, "cuda:0 cuda:1")()
     assert crew.given == [("a", "cuda:0"), ("b", "cuda:1"), ("c", "cuda:0")]
     array = _Array([], [tmp_path / "notes.jsonl", tmp_path / "of a job that has not started"], "slurm")
     noted = array.read_outcomes()
@@ -145,22 +145,22 @@ def test_a_job_ends_when_its_machine_fails_two_runs_in_a_row(
     tmp_path: Path, crew: type[Crew], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crew, "status", "waiting")
-    share_of("a b c", tmp_path)()
+    job_of("a b c", tmp_path)()
     assert [name for name, _ in crew.given] == ["a", "b"]
 
 
-def signalled(share: Share, monkeypatch: pytest.MonkeyPatch) -> list[PlannedRun]:
+def signalled(job: Job, monkeypatch: pytest.MonkeyPatch) -> list[PlannedRun]:
     """The runs that a job is queued again with, if Slurm's signal comes while it waits for its first runs."""
     queued: list[PlannedRun] = []
 
     def receive(self: Crew, slots: Any) -> Any:  # noqa: ARG001
-        queued.extend(share.checkpoint().function.runs)
+        queued.extend(job.checkpoint().function.runs)
         sys.exit()
 
     monkeypatch.setattr(Crew, "receive", receive)
     with pytest.raises(SystemExit):
-        share()
-    assert share.pool is None, "processes cannot be pickled"
+        job()
+    assert job.pool is None, "processes cannot be pickled"
     return queued
 
 
@@ -168,7 +168,7 @@ def signalled(share: Share, monkeypatch: pytest.MonkeyPatch) -> list[PlannedRun]
 def test_what_is_queued_again_begins_with_the_runs_that_were_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = signalled(share_of("a b c d", tmp_path, "cpu cpu"), monkeypatch)
+    left = signalled(job_of("a b c d", tmp_path, "cpu cpu"), monkeypatch)
     assert [run.name for run in left] == ["a", "b", "c", "d"]
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_gets_nowhere_in_a_whole_job_is_refused(
     line = {"pid": 7, "host": platform.node(), "started": 1.0, **session}
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "sessions.jsonl").write_text(json.dumps(line) + "\n")
-    signalled(share_of("a b", tmp_path), monkeypatch)
+    signalled(job_of("a b", tmp_path), monkeypatch)
     assert state_of(tmp_path / "a") == state
     if state == "failed":
         assert "In a job of 240 minutes it ended no step. Raise --slurm timeout_min" in read_error(tmp_path / "a")
@@ -198,14 +198,14 @@ def test_a_run_that_gets_nowhere_in_a_whole_job_is_refused(
 @pytest.fixture
 def submitted(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What a sweep asks Slurm for; its jobs note at once that all of their runs are done, and end."""
-    asked = SimpleNamespace(resources={}, shares=[])
+    asked = SimpleNamespace(resources={}, jobs=[])
 
-    def submit(_: object, shares: list[Share]) -> list[Any]:
-        asked.shares += shares
-        for share in shares:
-            for run in share.runs:
-                share._write(Outcome(run.name, "done"))
-        return [SimpleNamespace(done=lambda: True, cancel=lambda check: None) for _ in shares]  # noqa: ARG005
+    def submit(_: object, jobs: list[Job]) -> list[Any]:
+        asked.jobs += jobs
+        for job in jobs:
+            for run in job.runs:
+                job._write(Outcome(run.name, "done"))
+        return [SimpleNamespace(done=lambda: True, cancel=lambda check: None) for _ in jobs]  # noqa: ARG005
 
     executor = SimpleNamespace(update_parameters=asked.resources.update)
     monkeypatch.setattr(slurm, "_create_executor", lambda *_: executor)
@@ -232,6 +232,7 @@ def test_a_look_reads_one_file_per_job_and_no_run(tmp_path: Path) -> None:
         ({"gpus": 1, "runs_per_gpu": 2}, {"cpus_per_task": 2, "gpus_per_node": 1}, "cuda:0 cuda:0"),
         ({"gpus": 2, "device": "cpu"}, {"cpus_per_task": 2, "gpus_per_node": 2}, "cpu cpu"),
         ({"options": {"timeout_min": "60"}}, {"timeout_min": 60}, "auto"),
+        ({"options": {"setup": "module load cuda"}}, {"slurm_setup": ["module load cuda"]}, "auto"),
     ],
 )
 def test_what_a_job_asks_for_is_what_its_runs_use(
@@ -240,7 +241,7 @@ def test_what_a_job_asks_for_is_what_its_runs_use(
     run_slurm(planned("a b"), tmp_path, cluster="local", **given)
     usual = {"name": "fgmix", "timeout_min": 240, "slurm_signal_delay_s": 90, "cpus_per_task": 1}
     assert submitted.resources == usual | resources
-    assert [share.job.places for share in submitted.shares] == [tuple(places.split())]
+    assert [job.places for job in submitted.jobs] == [places.split()]
 
 
 @pytest.mark.parametrize(

@@ -42,39 +42,29 @@ SHARED_NAMES = ("timeout_min", "mem_gb", "nodes", "name")  # options with the sa
 DEFAULTS = {"timeout_min": "240", "signal_delay_s": f"{GRACE + 30:.0f}"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
-    """Settings that the jobs of an array share.
+    """One job of the array, which works on its share of the runs first and then on the others.
 
     Args:
+        runs: what to execute, in this order.
         out: the sweep's folder.
         places: the device of each of its workers.
         threads: of torch, in each worker.
         minutes: its time limit.
+        file: to which it writes the outcomes.
     """
 
-    out: str
-    places: tuple[str, ...]
+    runs: Sequence[PlannedRun]
+    out: Path
+    places: Sequence[str]
     threads: int
     minutes: float
-
-
-class Share:
-    """The work of one job of the array.
-
-    Args:
-        runs: what to execute, in this order.
-        job: the shared settings.
-        file: to which the job writes the outcomes.
-    """
-
-    def __init__(self, runs: Sequence[PlannedRun], job: Job, file: Path) -> None:
-        self.runs, self.job, self.file = runs, job, file
-        self.pool: LocalPool | None = None
+    file: Path
+    pool: LocalPool | None = None
 
     def __call__(self) -> None:
-        out, places, threads = Path(self.job.out), self.job.places, self.job.threads
-        self.pool = LocalPool(self.runs, out, self._write, places, threads)
+        self.pool = LocalPool(self.runs, self.out, self._write, self.places, self.threads)
         self.pool.run_all()
 
     def checkpoint(self) -> DelayedSubmission:
@@ -97,18 +87,17 @@ class Share:
         """Fail a run that finished no step in more than half of the time limit: it would be queued again forever."""
         assert slot.run is not None
         assert slot.worker is not None
-        out = Path(self.job.out)
-        folders = [out / slot.run.name, *(out / "trunks").glob("*")]
+        folders = [self.out / slot.run.name, *(self.out / "trunks").glob("*")]
         sessions = [line for folder in folders for line in read_lines(RunFolder(folder).sessions)]
         worker = (platform.node(), slot.worker.process.pid)
         own = [line for line in sessions if (line.get("host"), line.get("pid")) == worker]
         last = max(own, key=lambda line: line["started"], default=None)
-        if last and last["seconds"] > 60 * self.job.minutes / 2 and last["first_step"] == last["last_step"]:
+        if last and last["seconds"] > 60 * self.minutes / 2 and last["first_step"] == last["last_step"]:
             reason = (
                 "Expected a time limit in which a run gets from one checkpoint to the next. In a job of "
-                f"{self.job.minutes:g} minutes it ended no step. Raise --slurm timeout_min and add --retry-failed."
+                f"{self.minutes:g} minutes it ended no step. Raise --slurm timeout_min and add --retry-failed."
             )
-            self._write(failed(out / slot.run.name, reason))
+            self._write(failed(self.out / slot.run.name, reason))
 
 
 def run_slurm(
@@ -141,12 +130,15 @@ def run_slurm(
     given = {**DEFAULTS, **(options or {})}
     minutes = _check_time_limit(given, runs)
     devices = [f"cuda:{i}" for i in range(gpus)] if device == "auto" and gpus else [device] * max(1, gpus)
-    places = tuple(devices * runs_per_gpu)
+    places = devices * runs_per_gpu
     executor = _create_executor(out / "slurm", cluster)
     _set_options(executor, cpus * len(places), gpus, given)
-    job = Job(str(out.resolve()), places, cpus, minutes)
-    shares = _divide(runs, job, min(jobs, len(runs)), make_folder(out / "slurm").resolve())
-    array = _Array(_submit(executor, shares), [share.file for share in shares], cluster)
+    count, files = min(jobs, len(runs)), make_folder(out / "slurm").resolve() / secrets.token_hex(4)
+    work = []
+    for i in range(count):
+        share = [*runs[i::count], *(run for j, run in enumerate(runs) if j % count != i)]
+        work.append(Job(share, out.resolve(), places, cpus, minutes, Path(f"{files}_{i}_outcomes.jsonl")))
+    array = _Array(_submit(executor, work), [job.file for job in work], cluster)
     outcomes, settled = dict[str, Outcome](), set[str]()
     try:
         while True:
@@ -163,18 +155,6 @@ def run_slurm(
     finally:
         array.cancel()
     return list(outcomes.values())
-
-
-def _divide(runs: Sequence[PlannedRun], job: Job, count: int, folder: Path) -> list[Share]:
-    array = secrets.token_hex(4)
-    return [
-        Share(
-            [*runs[i::count], *(run for j, run in enumerate(runs) if j % count != i)],
-            job,
-            folder / f"{array}_{i}_outcomes.jsonl",
-        )
-        for i in range(count)
-    ]
 
 
 class _Array:
@@ -241,10 +221,10 @@ def _create_executor(folder: Path, cluster: str) -> submitit.AutoExecutor:
         ) from error
 
 
-def _submit(executor: submitit.AutoExecutor, shares: Sequence[Share]) -> list[submitit.Job[None]]:
+def _submit(executor: submitit.AutoExecutor, jobs: Sequence[Job]) -> list[submitit.Job[None]]:
     try:
         with executor.batch():
-            return [executor.submit(share) for share in shares]
+            return [executor.submit(job) for job in jobs]
     except FailedJobError as error:  # raised at the end of the block, where the array is submitted
         reason = " ".join(str(error).split())  # sbatch's own lines, as one sentence
         raise UserError(
