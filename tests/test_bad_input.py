@@ -41,7 +41,7 @@ WITHOUT_INPUT = {"__version__", "UserError"}  # public names that nothing can be
 TRAIN = "--dataset {arrays} --algorithm erm --test-domain us --steps 2 --device cpu --quiet --out {new}"
 FIT = "{arrays} --algorithm erm --steps 2 --no-estimate --device cpu --quiet --out {new}"
 SWEEP = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --out {new}"
-PLAN = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --with steps=2"
+PLAN = "--datasets {arrays} --algorithms erm --trials 1 --hparams 1 --steps 2"
 MANY = ",".join(map(str, range(1, 1002)))
 
 # Arguments of commands, and a name or value that the error must contain. {name} is a place on the workbench, among
@@ -113,7 +113,15 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{TRAIN} --algorithm Erm": "'erm'",
         f"{TRAIN} --task domain_adaptation": "--task",
         f"{TRAIN} --hparams_seed 3": "--hparams_seed",
-        f"{TRAIN} --hparams {{{{lr": "--hparams",
+        f"{TRAIN} --hparams {{{{lr": "--set",
+        f"{TRAIN} --test_envs 0": "--test-domain",
+        f"{TRAIN} --algorithm irm --set irm_lambda=3": "lam",
+        f"{TRAIN} --bf16": "--precision bf16",
+        "nowhere.toml": "nowhere.toml",
+        "{odd}/pipe.npz": "pipe.npz",
+        "{odd}/blank.csv": "blank.csv",
+        "{odd}/empty": "spec.json",
+        "{odd}/endless": "endless",
         f"{TRAIN} --set resnet_dropout=0.1": "--dropout",
         f"{TRAIN} --algorithm l2a_ot": "small_cnn",
         f"{TRAIN} --dataset RotateMNIST": "'rotated_mnist'",
@@ -170,7 +178,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "nowhere/at/all --out {new}": "nowhere/at/all",
     },
     "soup": {
-        "": "'runs'",
+        "": "'RUNS'",
         "{erm}": "--out",
         "{erm} --out {new}": "runs",
         "{erm} {fgmix} --out {new} --how hot": "'hot'",
@@ -186,7 +194,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{images} --out {new}": "images",
     },
     "predict": {
-        "": "'model'",
+        "": "'MODEL'",
         "{odd}/empty {arrays}": "empty",
         "{erm} {arrays}": "model.json",
         "{odd}/cut_model {arrays}": "cut_model",
@@ -214,7 +222,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{image_model} {odd}/empty": "empty",
     },
     "export": {
-        "": "'model'",
+        "": "'MODEL'",
         "{odd}/empty": "empty",
         "{odd}/cut_model": "cut_model",
         "{model} --format tflite": "'tflite'",
@@ -279,7 +287,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "--from-domainbed {odd}/domainbed/pipe": "domainbed/pipe",
     },
     "status": {
-        "": "'out'",
+        "": "'FOLDER'",
         "{odd}/nowhere": "nowhere",
         "{odd}/plans": "plans",
         "{odd}/escape": "escape",
@@ -290,11 +298,11 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "plan": {
         "": "--datasets",
-        f"{PLAN} --workers 0": "--workers",
-        f"{PLAN} --workers 100000000": "--workers",
+        f"{PLAN} --workers 0": "`workers`",
+        f"{PLAN} --workers 100000000": "`workers`",
         f"{PLAN} --trials 0": "`trials`",
         f"{PLAN} --hparams 10000000000": "`hparams`",
-        f"{PLAN} --with steps=3": "--with",
+        f"{PLAN} --with steps=3": "`--steps 3`",
         f"{PLAN} --grid lr=1,nan": "`lr`",
         f"{PLAN} --grid lr={MANY} --grid weight_decay={MANY}": "1,002,001",
         f"{PLAN} --datasets {{odd}}/pipe.npz": "pipe.npz",
@@ -304,6 +312,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "--preset nothing": "'nothing'",
     },
     "sweep": {
+        "nowhere.toml --out {new}": "nowhere.toml",
+        "{odd}/blank.csv --out {new}": "blank.csv",
         "": "--out",
         "--out {new}": "--datasets",
         f"{SWEEP} --out /proc/s": "--out",
@@ -323,22 +333,23 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{SWEEP} --launcher ray --gpus nan": "`gpus`",
         f"{SWEEP} --test-domains mars": "ct, mr, us",
         f"{SWEEP} --space moon": "'moon'",
-        f"{SWEEP} --with steps=0": "`steps`",
-        f"{SWEEP} --with dataset=x": "'dataset'",
-        f"{SWEEP} --with weights=nowhere": "nowhere",
+        f"{SWEEP} --steps 0": "`steps`",
+        f"{SWEEP} --dataset x": "--dataset",
+        f"{SWEEP} --algorithms ERM CORAL": "--algorithms ERM,CORAL",
+        f"{SWEEP} --weights nowhere": "nowhere",
         f"{SWEEP} --set gama=3": "'gama'",
         f"{SWEEP} --set lr=nan": "`lr`",
         f"{SWEEP} --grid lr=": "--grid",
         f"{SWEEP} --grid lr=1,,2": "--grid",
         f"{SWEEP} --grid lr=1 --set lr=2": "--set",
-        f"{SWEEP} --with steps=1e3": "'1e3'",
+        f"{SWEEP} --steps 1e3": "--steps",
         f"{SWEEP} --log paper": "'paper'",
         f"{SWEEP} --preset paper-cost": "--preset",
         "--preset paper-cost --scale huge --out {new}": "'huge'",
         "--preset paper-cost --trials 3 --out {new}": "--trials",
     },
     "list": {
-        "": "'kind'",
+        "": "'KIND'",
         "wishes": "'wishes'",
         "algorithms ERM": "'erm'",
         "algorithms --family mixups": "'mixup'",
@@ -356,7 +367,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "--out {arrays}": "--out",
     },
     "data check": {
-        "": "'images'",
+        "": "'IMAGES'",
         "{odd}/nowhere": "nowhere",
         "{arrays}": "scans.npz",
     },
@@ -398,13 +409,17 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{sweep} --dataset mars": "'mars'",
         "{sweep} --selection luck": "'luck'",
     },
-    "plot sensitivity": {
-        "": "--grid",
+    "plot results": {
+        "": "--from-domainbed",
         "{sweep}": "--grid",
-        "--published --selection luck": "--selection",
+        "{odd}/nowhere": "nowhere",
+        "{sweep} --selection luck": "'luck'",
+        "{odd}/nowhere.npz": "nowhere.npz",
+        "{odd}/pipe.npz": "pipe.npz",
+        "{odd}/endless.npz": "endless.npz",
+        "{odd}/announced.npz": "announced.npz",
+        "{arrays}": "scans.npz",
     },
-    "plot ablation": {"{odd}/nowhere": "nowhere", "{sweep} --selection luck": "'luck'"},
-    "plot cost": {"{sweep}": "paper-cost"},
     "plot tsne": {
         "{odd}/nowhere": "nowhere",
         "{sweep}": "sweep",
@@ -427,13 +442,13 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{fgmix} --beside {erm} --mixed 3": "--mixed",
     },
     "plot flatness": {
-        "": "'runs'",
+        "": "'RUNS'",
         "{odd}/nowhere": "nowhere",
         "{erm} --scope moon": "'moon'",
         "{erm} --directions 0": "--directions",
     },
     "plot surface": {
-        "": "'runs'",
+        "": "'RUNS'",
         "{erm}": "us",
         "{erm} {erm} --resolution 2 --samples 3": "runs",
         f"{{erm}} {{fgmix}} --seed {10**25}": "--seed",
@@ -449,16 +464,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/nowhere": "nowhere",
         "{erm} --permutations -2": "--permutations",
         "{erm} --samples 1": "--samples",
-    },
-    "plot redraw": {
-        "": "'files'",
-        "{odd}/nowhere.npz": "nowhere.npz",
-        "{odd}/pipe.npz": "pipe.npz",
-        "{odd}/endless.npz": "endless.npz",
-        "{odd}/empty": "empty",
-        "{odd}/announced.npz": "announced.npz",
-        "{arrays}": "scans.npz",
-        "{odd}/mine.html": "mine.html",
     },
 }
 

@@ -26,8 +26,8 @@ TRAIN = (
     "--averaging none --device cpu --quiet --keep best --out {new}"
 )
 SWEEP = (
-    "sweep --datasets {arrays} --algorithms erm --trials 1 --hparams 1 --with steps=4 --with averaging=none "
-    "--with keep=best --device cpu --out {new}"
+    "sweep --datasets {arrays} --algorithms erm --trials 1 --hparams 1 --steps 4 --averaging none "
+    "--keep best --device cpu --out {new}"
 )
 COMMANDS = {
     "train": TRAIN,
@@ -122,8 +122,8 @@ def test_images_on_a_small_disk(
         for domain in ("art_painting", "cartoon", "photo", "sketch"):
             pictures.writestr(f"{domain}/dog/1.png", bytes(100_000))
     monkeypatch.setenv("FGMIX_CACHE", str(small_disk / "cache"))
-    options = "--algorithms erm --trials 1 --hparams 1 --with steps=2 --device cpu --out {new}"
-    small = "--with backbone=small_cnn --with image_size=8"
+    options = "--algorithms erm --trials 1 --hparams 1 --steps 2 --device cpu --out {new}"
+    small = "--backbone small_cnn --image-size 8"
     commands = {
         "data prepare {images} --image-size 8 --quiet": r"kB for decoded images under .*cache.*Set FGMIX_CACHE",
         f"plan --datasets {{images}} {small} {options}": r"kB for decoded images under .*cache.*Set FGMIX_CACHE",

@@ -21,7 +21,7 @@ from PIL import Image
 HERE = Path(__file__).resolve().parent
 FGMIX = str(Path(sys.executable).with_name("fgmix"))
 PLAN = ("--datasets", "digits", "--algorithms", "erm,fgmix_a,fgmix", "--trials", "2", "--hparams", "1")
-OPTIONS = ("steps=200", "eval_every=20", "keep=all", "snapshots=10")
+OPTIONS = ("--steps", "200", "--eval-every", "20", "--keep", "all", "--snapshots", "10")
 ROOT = HERE.parent.parent
 RECORDS = "docs/records/pacs.records.xz"  # relative to the root: the report prints it
 TITLE = "FGMix on PACS: 11 arms, 3 trials"
@@ -39,7 +39,7 @@ def main(sweep: Path | None) -> None:
     """Train what is missing, draw the figures, photograph the report."""
     if sweep:
         if not (sweep / "sweeps").is_dir():
-            fgmix("sweep", *PLAN, *(word for option in OPTIONS for word in ("--with", option)), "--out", str(sweep))
+            fgmix("sweep", *PLAN, *OPTIONS, "--out", str(sweep))
         draw_figures(first_trial(sweep), sweep)
     with tempfile.TemporaryDirectory() as place:
         report = Path(place, "report.html")
@@ -78,8 +78,8 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
         "scores": ["scores", fgmix_runs[-1]],
         "shift": ["shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
         "cd": ["cd", str(sweep)],
-        "ablation": ["ablation", str(sweep)],
-        "sensitivity": ["sensitivity", "--published"],
+        "ablation": ["results", str(sweep)],
+        "sensitivity": ["results", "--published"],
     }
     for name, words in commands.items():
         written = fgmix("plot", *words, "--out", str(sweep / "figures")).splitlines()

@@ -17,7 +17,7 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*(?:;.*extra == ["']([\w-]+)["'])?"""
 _DEVELOPMENT = "dev"  # the extra that users do not need
 
 
-def diagnosis() -> list[str]:
+def diagnose() -> list[str]:
     """Lines about versions, devices, folders and extras, with how to get what is missing."""
     return [*_versions(), "", *_devices(), "", *_folders(), "", *_extras()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -177,15 +178,16 @@ def test_every_option_of_a_run_is_a_flag_of_train_and_most_of_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fgmix.cli.fit import OMITTED
-    from fgmix.records.schema import flag_of, options
+    from fgmix.cli.options import WITHOUT_FLAG
+    from fgmix.cli.sweep_options import SWEPT
+    from fgmix.records.schema import options
 
-    monkeypatch.setenv("COLUMNS", "200")
-    for command, omitted in (("train", ()), ("fit", OMITTED)):
-        assert call(monkeypatch, command, "--help") == 0
-        shown = capsys.readouterr().out
-        for name, field in options(omit=omitted).items():
-            assert flag_of(name) in shown
-            assert field.help.split("`")[0].split(";")[0][:30] in shown
+    for command, omitted in (("train", ()), ("fit", OMITTED), ("sweep", SWEPT), ("plan", SWEPT)):
+        assert call(monkeypatch, command, "--help-all") == 0
+        shown = re.sub(r"\s+", " ", capsys.readouterr().out)
+        for name, field in options(omit=(*omitted, *WITHOUT_FLAG)).items():
+            assert name.replace("_", "-") in shown
+            assert field.help.split("-")[0].split(";")[0][:20] in shown
 
 
 def test_a_shell_completes_commands_and_options(
@@ -193,7 +195,7 @@ def test_a_shell_completes_commands_and_options(
 ) -> None:
     """As the script of `fgmix --install-completion` asks for it."""
     monkeypatch.setenv("_FGMIX_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "fgmix train --algorithm ERM --test-domain photo --test-d")
+    monkeypatch.setenv("COMP_WORDS", "fgmix train --algorithm erm --test-domain photo --test-d")
     monkeypatch.setenv("COMP_CWORD", "6")
     assert call(monkeypatch) == 0
     assert capsys.readouterr().out.split() == ["--test-domain"]

@@ -11,23 +11,18 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from fgmix.cli import app
+from workbench import fgmix
 
-VERBS = {
-    *(
-        "Average",
-        "Combine",
-        "Compare",
-        "Count",
-        "Decode",
-        "Download",
-        "Draw",
-        "Export",
-        "Hold",
-        "List",
-        "Measure",
-        "Plot",
-    ),
-    *("Predict", "Print", "Report", "Train", "Write"),
+VERBS = (  # noqa: SIM905
+    "Combine Compare Count Decode Download Estimate Export List Plot Predict Print Report Train"
+).split()
+
+
+FIRST = {
+    "train": ["dataset", "algorithm", "test-domain", "out"],
+    "fit": ["out"],
+    "sweep": ["datasets", "algorithms", "out"],
+    "plan": ["datasets", "algorithms"],
 }
 
 
@@ -60,3 +55,26 @@ def test_help_of_an_option_is_one_short_phrase(name: str) -> None:
         text = getattr(option, "help", "") or ""
         assert text, f"{name} {option.name}: no help"
         assert len(text) <= 100, f"{name} {option.name}: {len(text)} characters"
+
+
+def test_there_are_few_commands_and_everyday_options() -> None:
+    shown = [option for command in ALL.values() for option in command.params if not getattr(option, "hidden", False)]
+    assert len(ALL) <= 24
+    assert sum(option.param_type_name == "option" for option in shown) <= 180
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(100, 60), (80, 80)])
+@pytest.mark.parametrize("name", ["train", "fit", "sweep", "plan"])
+def test_help_is_short_and_without_types(
+    name: str, columns: int, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert fgmix(name, "--help") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("\n") <= lines
+    assert max(map(len, shown.splitlines())) <= columns
+    assert not re.search(r"<\w+|\[\w+ \w+\]<|…$", shown)
+    required = re.findall(r"^  --([\w-]+)", shown.split("Required")[1], re.MULTILINE)
+    assert required[: len(FIRST[name])] == FIRST[name]
+    assert fgmix(name, "--help-all") == 0
+    assert capsys.readouterr().out.count("\n") > lines

@@ -79,10 +79,10 @@ COMMANDS = {
     "scores": ["scores", "fgmix", "--pairs", "5"],
     "shift": ["shift", "erm", "--permutations", "5"],
     "cd": ["cd", "folder"],
-    "ablation": ["ablation", "folder"],
-    "cost": ["cost", "times"],
-    "sensitivity": ["sensitivity", "grid"],
-    "sensitivity-paper": ["sensitivity", "--published"],
+    "ablation": ["results", "folder"],
+    "cost": ["results", "times"],
+    "sensitivity": ["results", "grid"],
+    "sensitivity-paper": ["results", "--published"],
 }
 
 
@@ -118,17 +118,17 @@ def test_an_ablation_says_what_the_paper_lacks(
     runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("fgmix.figures.draw.save_figure", lambda *_: [])  # nobody looks at it
-    assert call(monkeypatch, "ablation", runs["folder"], "--published", "--out", str(tmp_path)) == 0
+    assert call(monkeypatch, "results", runs["folder"], "--published", "--out", str(tmp_path)) == 0
     assert "note: the paper has no numbers for scans" in capsys.readouterr().err
 
 
 def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call(monkeypatch, "sensitivity", "--published", "--out", str(tmp_path)) == 0
+    assert call(monkeypatch, "results", "--published", "--out", str(tmp_path)) == 0
     (file,) = tmp_path.glob("*.npz")
     before = load_arrays(file)
     for kind in ("png", "pdf", "svg"):
         file.with_suffix(f".{kind}").unlink()
-    assert call(monkeypatch, "redraw", str(file)) == 0
+    assert call(monkeypatch, "results", str(file)) == 0
     assert file.with_suffix(".png").exists()
     assert file.with_suffix(".pdf").exists()
     np.testing.assert_array_equal(load_arrays(file).value, before.value)
@@ -144,8 +144,7 @@ def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["shift", "erm", "--model", "swad"], "Expected the weights last_swad"),
         (["surface", "erm", "fgmix", "erm 1"], "Expected the same methods for every test domain"),
         (["surface", "erm"], "Expected two runs for each test domain"),
-        (["cost", "folder"], "paper-cost"),
-        (["sensitivity", "folder"], "--grid"),
+        (["results", "erm"], "--grid"),
         (["cd", "folder", "--selection", "luck"], "Unknown selection rule"),
     ],
 )

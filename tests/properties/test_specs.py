@@ -60,7 +60,7 @@ def test_a_spec_survives_being_written(spec: RunSpec) -> None:
 @quickly
 @given(some_specs())
 def test_an_option_survives_being_typed(spec: RunSpec) -> None:
-    """As `--with name=value`; a text around which blanks are cut, and the word none, cannot be typed so."""
+    """A text around which blanks are cut, and the word none, cannot be typed so."""
     for name in options(omit=("dataset", "algorithm")):
         value = getattr(spec, name)
         if isinstance(value, str) and (value != value.strip() or value.lower() == "none"):

@@ -140,7 +140,7 @@ def test_figures_are_taken_from_folders_called_figures(tmp_path: Path) -> None:
     assert len(saved_figures(tmp_path).charts) == 11
     text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
     assert text.count('<figure id="figure-') == 13
-    assert f"fgmix plot redraw {tmp_path / 'figures' / 'Shift.npz'}" in text
+    assert f"fgmix plot results {tmp_path / 'figures' / 'Shift.npz'}" in text
 
 
 def test_unfinished_and_broken_figures_do_not_stop_the_page(tmp_path: Path) -> None:

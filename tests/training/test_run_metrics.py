@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn import metrics as theirs
 
-from fgmix.cli.train import summary
+from fgmix.cli.train import summarize
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.records.schema import RunSpec, read_record, selected_weights
 from fgmix.training import evaluate
@@ -54,7 +54,7 @@ def test_the_selected_weights_have_these_metrics(tmp_path: Path, averaging: str)
         best = record.selected(model)
         assert best.headline[model]["north"]["train"] == pytest.approx(found.balanced_accuracy)
         assert best.accuracy[model]["north"]["train"] == pytest.approx(found.accuracy)
-    shown = "\n".join(summary(record))
+    shown = "\n".join(summarize(record))
     assert "raw: best validation balanced accuracy" in shown
     assert "| Recall of class | north |" in shown
 
@@ -71,7 +71,7 @@ def test_accuracy_as_metric_writes_it_once(tmp_path: Path) -> None:
     record = train(replace(SPEC, metric="accuracy"), tmp_path, dataset=rare(), device="cpu", progress=False)
     assert all(e.headline == {} and "headline" not in e.as_dict() for e in record.evaluations)
     assert set(record.unseen) == {"raw", "swa"}
-    assert "consider --metric balanced_accuracy" in "\n".join(summary(record))
+    assert "consider --metric balanced_accuracy" in "\n".join(summarize(record))
 
 
 def test_records_from_before_are_read(tmp_path: Path) -> None:

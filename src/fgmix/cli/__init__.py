@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 
 import typer
 
 from fgmix.cli import data, demo, doctor, export, fit, plan, plot, predict, report, soup, status, sweep, train
 from fgmix.cli import list as list_
-from fgmix.cli.domainbed import FromDomainBed
+from fgmix.cli.domainbed import advise
+from fgmix.cli.help import Command
 from fgmix.errors import UserError, as_sentence
 from fgmix.training.signals import Stopped
 
@@ -23,21 +25,27 @@ app = typer.Typer(
     help="Domain generalization: train on several domains, predict on domains not seen in training.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 100},
 )
 app.add_typer(data.app, name="data")
 app.add_typer(plot.app, name="plot")
-app.command("demo")(demo.demo)
-app.command("list")(list_.list_)
-app.command("train", cls=FromDomainBed)(train.train)
-app.command("sweep", cls=FromDomainBed)(sweep.sweep)
-app.command("plan", cls=FromDomainBed)(plan.plan)
-app.command("status")(status.status)
-app.command("report")(report.report)
-app.command("fit", cls=FromDomainBed)(fit.fit)
-app.command("soup")(soup.soup)
-app.command("predict")(predict.predict)
-app.command("export")(export.export)
-app.command("doctor")(doctor.doctor)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo.demo,
+    "list": list_.list_,
+    "train": train.train,
+    "sweep": sweep.sweep,
+    "plan": plan.plan,
+    "status": status.status,
+    "report": report.report,
+    "fit": fit.fit,
+    "soup": soup.soup,
+    "predict": predict.predict,
+    "export": export.export,
+    "doctor": doctor.doctor,
+}
+for name, command in COMMANDS.items():
+    app.command(name, cls=Command)(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -50,15 +58,15 @@ def version(show: bool = typer.Option(False, "--version", help="Print the versio
 
 
 def main() -> None:
-    """Entry point: expected errors are printed as one sentence, without a traceback, with exit code 2."""
+    """Run the command line; expected errors are printed as one sentence, without a traceback, with exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a terminal lacks a character
-    warnings.formatwarning = _one_line
+    warnings.formatwarning = _format_warning
     # Huge pages for tensors on CPUs, here and in workers: the kernel clears every page of a new large tensor. With the
     # 200,000 ordinary pages for 256 images of 64 px, EfficientNet-Lite0 takes 4.2 instead of 2.8 ms per image.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        code = _exit_code()
+        code = _run_command()
         sys.stdout.flush()  # raises an error if the disk is full
     except Stopped as stopped:
         print(f"fgmix: {stopped}", file=sys.stderr)
@@ -69,14 +77,15 @@ def main() -> None:
             raise
         print(f"fgmix: {sentence}", file=sys.stderr)
         code = MISTAKE
-    _forget_output()
+    _drop_output()
     sys.exit(code)
 
 
-def _exit_code() -> int:
+def _run_command() -> int:
     """Run the command and return its exit code."""
     try:
-        _refuse_empty(sys.argv[1:])
+        forbid_empty(sys.argv[1:])
+        advise(sys.argv[1:])
         app(prog_name="fgmix")  # the name for shell completion
     except SystemExit as stop:  # typer raises it at the end of every command
         if stop.code == INTERRUPTED:
@@ -87,7 +96,7 @@ def _exit_code() -> int:
     return 0
 
 
-def _refuse_empty(words: list[str]) -> None:
+def forbid_empty(words: list[str]) -> None:
     """Raise an error for an empty value, such as of an unset variable, which would otherwise be ignored."""
     for before, word in zip(["fgmix", *words], words):
         if not word or (word.startswith("--") and word.endswith("=")):
@@ -95,12 +104,12 @@ def _refuse_empty(words: list[str]) -> None:
             raise UserError(f"Expected a value after {place}. Found an empty one. Check the variable it comes from.")
 
 
-def _one_line(message: Warning | str, *_: object, **__: object) -> str:
-    """A warning in the format of notes, without its line of code."""
+def _format_warning(message: Warning | str, *_: object, **__: object) -> str:
+    """Write a warning like a note, without its line of code."""
     return f"note: {' '.join(str(message).split())}\n"
 
 
-def _forget_output() -> None:
+def _drop_output() -> None:
     """Drop output that cannot be written: Python would try again at exit, and print a traceback."""
     try:
         sys.stdout.flush()

@@ -7,32 +7,34 @@ from typing import Annotated
 
 import typer
 
+from fgmix.cli.help import Command
+from fgmix.cli.options import Quiet
 from fgmix.errors import UserError
 
 PROBLEMS = 1  # exit code of a check that found unreadable images
 
 app = typer.Typer(help="Download, check and prepare datasets.", no_args_is_help=True)
-Images = Annotated[str, typer.Argument(help="folder, CSV manifest, or a benchmark under --data-root")]
-DataRoot = Annotated[Path | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
+Images = Annotated[str, typer.Argument(metavar="IMAGES", help="folder, CSV manifest, or a benchmark under --data-root")]
+DataRoot = Annotated[Path | None, typer.Option(metavar="FOLDER", envvar="FGMIX_DATA", help="folder of the datasets")]
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
     images: Images,
     data_root: DataRoot = None,
     cache: Annotated[bool, typer.Option("--cache", help="verify the decoded images, not the files")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Count images by domain and class; find unreadable files, duplicates and missing classes.
+    """Count images by domain and class, and find unreadable files.
 
-    Exits with 1 if a file cannot be decoded, or if decoded images were damaged.
+    Duplicates and missing classes are reported, too. Exits with 1 if a file cannot be decoded, or if decoded
+    images were damaged.
 
     Example: fgmix data check scans
     """
     from fgmix.data.checks import check_caches, check_images
 
-    path = _located(images, data_root)
+    path = _locate(images, data_root)
     if cache:
         caches = check_caches(path, progress=not quiet)
         print("\n".join(each.line() for each in caches) or f"No decoded images of {path} in the cache.")
@@ -45,17 +47,23 @@ def check(
         raise typer.Exit(PROBLEMS)
 
 
-@app.command()
+@app.command(cls=Command)
 def prepare(
     images: Images,
     data_root: DataRoot = None,
-    image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
-    cache: Annotated[Path | None, typer.Option(help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")] = None,
-    background: Annotated[str, typer.Option(help="colour under transparent pixels")] = "white",
+    image_size: Annotated[
+        int | None, typer.Option(metavar="N", help="side of the square that the network sees")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")
+    ] = None,
+    background: Annotated[str, typer.Option(metavar="COLOUR", help="colour under transparent pixels")] = "white",
     skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="leave undecodable images out")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Decode all images into the cache, so that runs start without looking at each file.
+    """Decode all images into the cache.
+
+    Runs then start without looking at each file.
 
     Example: fgmix data prepare scans --image-size 224 --cache /local/fgmix
     """
@@ -69,23 +77,33 @@ def prepare(
         background=background,
         cache=cache and cache.expanduser(),
     )
-    print("\n".join(prepare_images(_located(images, data_root), options).lines()))
+    print("\n".join(prepare_images(_locate(images, data_root), options).lines()))
     if cache:
         print(f"Runs find it with FGMIX_CACHE={cache}.")
 
 
-@app.command()
+@app.command(cls=Command)
 def download(
     name: Annotated[str, typer.Argument(help="PACS, VLCS, OfficeHome, TerraIncognita, DomainNet or SVIRO")],
     data_root: DataRoot = None,
-    url: Annotated[list[str] | None, typer.Option(help="address to download from instead; may be repeated")] = None,
-    archive: Annotated[list[Path] | None, typer.Option(help="local archive to use instead; may be repeated")] = None,
-    sha256: Annotated[list[str] | None, typer.Option(help="expected SHA-256 of each file, in the same order")] = None,
-    max_gb: Annotated[float | None, typer.Option(help="refuse larger files, and archives that unpack to more")] = None,
+    url: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="address to download from instead; may be repeated")
+    ] = None,
+    archive: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="local archive to use instead; may be repeated")
+    ] = None,
+    sha256: Annotated[
+        list[str] | None, typer.Option(metavar="DIGEST", help="expected SHA-256 of each file, in the same order")
+    ] = None,
+    max_gb: Annotated[
+        float | None, typer.Option(metavar="GB", help="refuse larger files, and archives that unpack to more")
+    ] = None,
     hub: Annotated[bool, typer.Option("--hub", help="from a mirror on the Hugging Face hub")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download a benchmark to the data root. Rerun the same command to resume an interrupted download.
+    """Download a benchmark to the data root.
+
+    Rerun the same command to resume an interrupted download.
 
     Example: fgmix data download PACS --data-root ~/data
     """
@@ -106,8 +124,8 @@ def download(
     print("\n".join(done.lines()))
 
 
-def _located(images: str, data_root: Path | None) -> Path:
-    """The images of a benchmark given by name, or the given path."""
+def _locate(images: str, data_root: Path | None) -> Path:
+    """Find the images of a benchmark by its name, or return the given path."""
     from fgmix.data.benchmarks import find_images
     from fgmix.data.registry import as_path
     from fgmix.records.benchmarks import BENCHMARKS

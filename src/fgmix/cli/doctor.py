@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def doctor() -> None:
-    """Print versions, devices, folders and extras, and how to get what is missing.
+    """Print versions, devices and folders, and what is missing.
 
     Example: fgmix doctor
     """
-    from fgmix.doctor import diagnosis
+    from fgmix.doctor import diagnose
 
-    print("\n".join(diagnosis()))
+    print("\n".join(diagnose()))

@@ -9,11 +9,13 @@ import typer
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` or `fgmix soup` wrote")],
-    format: Annotated[str, typer.Option(help="onnx, or pt2 (torch.export)")] = "onnx",
-    out: Annotated[Path | None, typer.Option(help="the file; by default model.<format> in the model's folder")] = None,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="folder that `fgmix fit` or `fgmix soup` wrote")],
+    format: Annotated[str, typer.Option(metavar="FORMAT", help="onnx, or pt2 (torch.export)")] = "onnx",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="the file; by default model.<format> in the model's folder")
+    ] = None,
 ) -> None:
-    """Export a model to one file, and check that both give the same predictions.
+    """Export a model to one file, and check its predictions.
 
     Example: fgmix export model
     """

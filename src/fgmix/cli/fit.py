@@ -7,37 +7,45 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Quiet, Set, flags, refuse, settings_of
+from fgmix.cli.options import Device, Flags, Quiet, Set, flags, forbid, parse_settings
 from fgmix.deploy.terms import Terms
 from fgmix.records.schema import RunSpec
 
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model
+SHOWN = (
+    *("image_size", "class_weight", "backbone", "pretrained", "weights", "frozen"),
+    *("views", "steps", "batch_size", "seed", "metric"),
+)
+TRUST = ("min_confidence", "target_accuracy")
 
 
-@flags(Terms, "terms")
-@flags(RunSpec, "options", omit=OMITTED)
+@flags(options=Flags(RunSpec, omit=OMITTED, everyday=SHOWN), terms=Flags(Terms, everyday=TRUST))
 def fit(
     context: typer.Context,
     options: dict[str, Any],
     terms: dict[str, Any],
     data: Annotated[str, typer.Argument(help="folder domain/class/image, CSV manifest, .npz file with X, y, domain")],
-    out: Annotated[Path, typer.Option(help="folder of the model")],
-    algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`", rich_help_panel="Method")] = "fgmix",
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="folder of the model", rich_help_panel="Required")],
+    algorithm: Annotated[
+        str, typer.Option(metavar="NAME", help="see `fgmix list algorithms`", rich_help_panel="Method")
+    ] = "fgmix",
     set_: Set = None,
     estimate: Annotated[bool, typer.Option(help="hold out every domain once to estimate unseen accuracy")] = True,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on all domains and estimate its accuracy on an unseen one.
+    """Train a model, and estimate its accuracy on an unseen domain.
+
+    It is trained on all domains; for the estimate, every domain is held out once.
 
     Example: fgmix fit scans --out model --frozen --views 4
     """
     from fgmix.deploy.card import CARD
     from fgmix.deploy.fit import fit as fit_model
 
-    if options["averaging"] != "swa":
-        refuse(context, ("averaging_start",), f"with --averaging {options['averaging']}")
-    settings = settings_of(algorithm, set_)
+    if (averaging := options.get("averaging", "swa")) != "swa":
+        forbid(context, ("averaging_start",), f"with --averaging {averaging}")
+    settings = parse_settings(algorithm, set_)
     how: dict[str, Any] = {
         "estimated": estimate,
         "terms": Terms(**terms),

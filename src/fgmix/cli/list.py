@@ -15,11 +15,15 @@ KINDS = ("algorithms", "datasets", "backbones")
 
 
 def list_(
-    kind: Annotated[str, typer.Argument(help="algorithms, datasets or backbones")],
-    pattern: Annotated[str, typer.Argument(help="only names that match, such as '*resnet*'")] = "*",
-    family: Annotated[str | None, typer.Option(help="only algorithms of this family, such as mixup")] = None,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="algorithms, datasets or backbones")],
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="only names that match, such as '*resnet*'")] = "*",
+    family: Annotated[
+        str | None, typer.Option(metavar="NAME", help="only algorithms of this family, such as mixup")
+    ] = None,
 ) -> None:
-    """List algorithms (with their settings when one is named), datasets or backbones (the recommended ones first).
+    """List algorithms, datasets or backbones.
+
+    An algorithm that is named is listed with its settings. Recommended backbones come first.
 
     Example: fgmix list algorithms --family mixup
     """

@@ -1,110 +1,165 @@
-"""Flags from declarations: a command gets a flag for each declared field of a dataclass."""
+"""Flags from declarations: a command gets a flag for each declared option of a class. Shared flags are declared here.
+
+The only module of the command line that reads declarations.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import MISSING
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, dataclass
 from functools import wraps
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from fgmix.cli.domainbed import advise_setting
+from fgmix.cli.help import REQUIRED, HelpAll
 from fgmix.errors import UserError
 from fgmix.fields import Field, fields_of
-from fgmix.records.schema import flag_of
+from fgmix.fields import check_fields as check_fields  # for the options of commands, declared likewise
+from fgmix.fields import declare as declare
+from fgmix.records.schema import RunSpec, flag_of
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="name=value of a setting of the method; may be repeated", rich_help_panel="Method"),
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="setting of the method; may be repeated", rich_help_panel="Method"
+    ),
 ]
-TestDomains = Annotated[
-    list[str],
-    typer.Option("--test-domain", help="domain to hold out; repeat for several", rich_help_panel="Data"),
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps")]
 Targets = Annotated[
     list[str] | None,
-    typer.Option("--log", help="also log evaluations to tensorboard, wandb or mlflow; may be repeated"),
+    typer.Option("--log", metavar="NAME", help="also log to tensorboard, wandb or mlflow; may be repeated"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
+
 Command = Callable[..., None]
+# Options of a run that `--help` shows; `--help-all` shows the others, too.
+EVERYDAY = (
+    *("data_root", "image_size", "trial_seed"),
+    *("backbone", "pretrained", "weights", "frozen"),
+    *("steps", "batch_size", "seed", "precision", "keep"),
+    *("protocol", "eval_every", "averaging", "metric"),
+)
+WITHOUT_FLAG = ("bf16",)  # `--precision bf16` says the same
+_METAVARS = {
+    "address": "ADDRESS",
+    "arm": "TEXT",
+    "data_root": "FOLDER",
+    "dataset": "DATA",
+    "device": "DEVICE",
+    "intended_use": "TEXT",
+    "licence": "TEXT",
+    "weights": "FILE",
+}
 
 
-def flags(cls: type, parameter: str, omit: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Decorator: adds a flag for each declared field of `cls`; the command gets their values as a dictionary.
+@dataclass(frozen=True)
+class Flags:
+    """Which declared options of a class become flags.
 
     Args:
-        cls: a dataclass with declared fields.
-        parameter: the command's parameter for the dictionary.
-        omit: fields without a flag.
+        cls: the class.
+        omit: options without a flag.
+        everyday: options that `--help` shows; None for all.
+        required: options that are listed first, as required.
+        section: of the help, for all of them; None for each option's own group.
+        defaults: whether the help shows default values.
     """
-    declared = {name: field for name, field in fields_of(cls).items() if name not in omit}
+
+    cls: type
+    omit: Collection[str] = ()
+    everyday: Collection[str] | None = None
+    required: Collection[str] = ()
+    section: str | None = None
+    defaults: bool = True
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The options that become flags, by name."""
+        return {name: field for name, field in fields_of(self.cls).items() if name not in {*self.omit, *WITHOUT_FLAG}}
+
+    def parameter(self, field: Field) -> inspect.Parameter:
+        """Build a flag for typer; bounds and choices are checked by the declaration, when the values are used."""
+        info = typer.Option(
+            help=f"{field.help} ({', '.join(field.choices)})" if field.choices else field.help,
+            metavar=_METAVARS.get(field.name)
+            or ("N" if int in field.types else "X" if float in field.types else "NAME"),
+            rich_help_panel=REQUIRED if field.name in self.required else self.section or field.metadata.get("group"),
+            envvar=field.metadata.get("envvar"),
+            show_default=self.defaults,
+            hidden=self.everyday is not None and field.name not in {*self.everyday, *self.required},
+        )
+        is_required = field.default is MISSING
+        kind = str if field.choices else field.kind
+        return inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if is_required else field.default,
+            annotation=Annotated[kind | None if is_required else kind, info],
+        )
+
+
+def flags(**groups: Flags) -> Callable[[Command], Command]:
+    """Add a flag for each declared option of the groups, and `--help-all`.
+
+    Args:
+        groups: by the command's parameter, which gets a dictionary of the values that the user has given.
+    """
 
     def expand(command: Command) -> Command:
         @wraps(command)
-        def run(**given: Any) -> None:
-            values = {name: given.pop(name) for name in declared}
-            command(**given, **{parameter: values})
+        def run(context: typer.Context, **values: Any) -> None:
+            del values["help_all"]  # its callback has printed
+            given: dict[str, Any] = {"context": context} if "context" in own else {}
+            for parameter, group in groups.items():
+                found = {name: values.pop(name) for name in group.fields}
+                given[parameter] = {name: value for name, value in found.items() if is_given(context, name)}
+            command(**given, **values)
 
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        added = [_parameter(field) for field in declared.values()]
-        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != parameter]
-        run.__signature__ = inspect.Signature([*added, *parameters])  # type: ignore[attr-defined]  # what typer reads
-        run.__annotations__ = {p.name: p.annotation for p in (*added, *parameters)}
+        own = inspect.signature(command, eval_str=True).parameters
+        first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        added = [group.parameter(field) for group in groups.values() for field in group.fields.values()]
+        kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own.values() if p.name not in {*groups, "context"}]
+        last = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll)
+        parameters = [first, *added, *kept, last]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
         return run
 
     return expand
 
 
-def _parameter(field: Field) -> inspect.Parameter:
-    """A flag for typer; bounds and choices are checked by the field, when the values are used."""
-    shown = f"{field.help} ({', '.join(field.choices)})" if field.choices else field.help
-    kind = str if field.choices else field.kind
-    info = typer.Option(
-        help=shown,
-        rich_help_panel=field.metadata.get("group"),
-        envvar=field.metadata.get("envvar"),
-        show_default=field.default not in (None, "", MISSING),
-    )
-    default = inspect.Parameter.empty if field.default is MISSING else field.default
-    return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-    )
+def option_names(cls: type) -> list[str]:
+    """List the names of a class's declared options."""
+    return list(fields_of(cls))
 
 
-class JoinsLists(TyperCommand):
-    """A command whose options of comma-separated names may be repeated; all names are used."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # click's context, which typer keeps to itself
-        lists = {o for p in self.params for o in p.opts if "comma-separated" in (getattr(p, "help", None) or "")}
-        return super().parse_args(ctx, joined(args, lists))
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check options of a run, and return them in their declared types."""
+    return {name: fields_of(RunSpec)[name].checked(value) for name, value in options.items()}
 
 
-def joined(words: list[str], lists: Collection[str]) -> list[str]:
-    """The words of a command, with repeated options of `lists` joined into one.
-
-    >>> joined(["--algorithms", "erm", "--trials", "1", "--algorithms=coral,sd"], ["--algorithms"])
-    ['--algorithms', 'erm,coral,sd', '--trials', '1']
-    """
-    found: list[str] = []
-    places: dict[str, int] = {}
-    rest = iter(words)
-    for word in rest:
-        option, equals, value = word.partition("=")
-        names = value if equals else next(rest, None) if option in lists else None
-        if option not in lists or names is None:
-            found.append(word)
-        elif option in places:
-            found[places[option]] += f",{names}"
-        else:
-            found += [option, names]
-            places[option] = len(found) - 1
-    return found
+def check_setting(config: type, name: str, value: Any) -> Any:
+    """Check a setting of a method, a text by parsing it, and return it in its declared type."""
+    declared = fields_of(config)[name]
+    return declared.parsed(value) if isinstance(value, str) else declared.checked(value)
 
 
-def refuse(context: typer.Context, names: Iterable[str], where: str) -> None:
+def is_given(context: typer.Context, name: str, sources: Collection[str] = ("COMMANDLINE", "ENVIRONMENT")) -> bool:
+    """Tell whether a parameter was given, on the command line or by an environment variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in sources
+
+
+def override(context: typer.Context, file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge the values of a file with those given: the command line overrides the file, it the environment."""
+    typed = {name: value for name, value in given.items() if is_given(context, name, ("COMMANDLINE",))}
+    return {**given, **file, **typed}
+
+
+def forbid(context: typer.Context, names: Iterable[str], where: str) -> None:
     """Raise an error for flags that were given but have no effect.
 
     Args:
@@ -113,23 +168,24 @@ def refuse(context: typer.Context, names: Iterable[str], where: str) -> None:
         where: when these have no effect, such as "without --serve".
     """
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if is_given(context, name, ("COMMANDLINE",)):
             raise UserError(f"Option {flag_of(name.rstrip('_'))} has no effect {where}. Drop it.")
 
 
-def settings_of(algorithm: str, texts: list[str] | None) -> dict[str, Any]:
-    """The settings of a method from the texts of `--set name=value`."""
+def parse_settings(algorithm: str, texts: Iterable[str] | None) -> dict[str, Any]:
+    """Parse the settings of a method from the texts of `--set name=value`."""
     from fgmix.algorithms import get
 
-    pairs = pairs_of(texts or [])
+    pairs = parse_pairs(texts or [])
     if "steps" in pairs:
         raise UserError("The number of steps is given with --steps, not with --set.")
+    for name in pairs:
+        advise_setting(algorithm, name)
     return get(algorithm).Config.parse(pairs)
 
 
-def pairs_of(texts: list[str], option: str = "--set") -> dict[str, str]:
-    """["gamma=10"] → {"gamma": "10"}; `option` is the flag, for error messages."""
+def parse_pairs(texts: Iterable[str], option: str = "--set") -> dict[str, str]:
+    """Parse ["gamma=10"] into {"gamma": "10"}; `option` is the flag, for error messages."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -141,6 +197,11 @@ def pairs_of(texts: list[str], option: str = "--set") -> dict[str, str]:
     return pairs
 
 
-def listed(text: str | None) -> tuple[str, ...]:
-    """ "a, b" → ("a", "b"); None and "" → ()."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+def split_names(texts: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Split comma-separated names, of one text or several.
+
+    >>> split_names(["erm", "coral, sd"]), split_names(None)
+    (('erm', 'coral', 'sd'), ())
+    """
+    texts = [texts] if isinstance(texts, str) else texts or []
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())

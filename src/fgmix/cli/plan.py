@@ -8,23 +8,48 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, flags
-from fgmix.cli.wanted import Grid, Set, Wanted, With, wanted_sweeps
+from fgmix.cli.files import SweepFile
+from fgmix.cli.launching import Launching
+from fgmix.cli.options import Flags, flags, option_names, override, split_names
+from fgmix.cli.sweep_options import (
+    RUN_FLAGS,
+    SWEEP_FLAGS,
+    Algorithms,
+    Datasets,
+    Grid,
+    Set,
+    TestDomains,
+    design_sweeps,
+    merge_options,
+    read_sweep,
+)
 from fgmix.errors import UserError
 
+OF_LAUNCHERS = ("launcher", "runs_per_gpu", "address", "cpus", "gpus")  # without effect on the estimate
 
-@flags(Wanted, "wanted")
+
+@flags(sweep_options=SWEEP_FLAGS, options=RUN_FLAGS, launching=Flags(Launching, omit=OF_LAUNCHERS))
 def plan(
-    wanted: dict[str, Any],
+    context: typer.Context,
+    sweep_options: dict[str, Any],
+    options: dict[str, Any],
+    launching: dict[str, Any],
+    file: SweepFile = None,
+    datasets: Datasets = None,
+    algorithms: Algorithms = None,
+    test_domains: TestDomains = None,
     set_: Set = None,
     grid: Grid = None,
-    with_: With = None,
-    device: Device = "auto",
-    workers: Annotated[int | None, typer.Option(help="processes; one per GPU by default", min=1, max=1024)] = None,
-    budget: Annotated[str | None, typer.Option(help="also show what fits into this time, such as 8h")] = None,
-    out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="also show what fits into this time, such as 8h")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="count only what is missing in this folder")
+    ] = None,
 ) -> None:
-    """Print the number of runs, the time and the disk space of a sweep, from a calibration of a few steps.
+    """Estimate the number of runs, the time and the space of a sweep.
+
+    It is measured by a calibration of a few steps. FILE is a file for `fgmix sweep`.
 
     Example: fgmix plan --datasets digits --algorithms erm,fgmix --workers 2
     """
@@ -34,15 +59,22 @@ def plan(
     from fgmix.sweeps.plan import estimate_costs, summarise
 
     seconds = parse_duration(budget) if budget else None
-    chosen = wanted_sweeps(Wanted(**wanted), set_ or [], grid or [], with_ or [])
+    values = read_sweep(file, (*option_names(Launching), "slurm", "out", "log", "records"))
+    lists = {"datasets": datasets, "algorithms": algorithms, "test_domains": test_domains}
+    what = merge_options(context, values, sweep_options, options, lists, set_, grid)
+    chosen = design_sweeps(what)
     if chosen.bench:
         methods, rounds = len(chosen.bench["algorithms"]), chosen.bench["rounds"]
-        print(f"{wanted['preset']} has no runs: it measures a step of {methods} methods, {rounds} times each.")
+        print(f"{what.preset} has no runs: it measures a step of {methods} methods, {rounds} times each.")
     if not chosen.sweeps:
         return
     if out is not None and os.path.lexists(out) and not os.path.isdir(out):
         raise UserError(f"Expected the folder of a sweep at {out}. Found a file. Choose another --out.")
-    workers = len(assign_devices([device], workers))
-    costs = estimate_costs(chosen.sweeps, device=device, workers=workers)
+    how = Launching(
+        **override(context, {name: values[name] for name in ("device", "workers") if name in values}, launching)
+    )
+    devices = split_names(how.device) or ("auto",)
+    workers = len(assign_devices(devices, how.workers))
+    costs = estimate_costs(chosen.sweeps, device=devices[0], workers=workers)
     missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
     print("\n".join(summarise(missing, workers, seconds, costs.impossible)))

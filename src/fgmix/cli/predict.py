@@ -17,20 +17,28 @@ NOTHING_PREDICTED = 1  # exit code
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="folder that `fgmix fit` or `fgmix soup` wrote")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="folder that `fgmix fit` or `fgmix soup` wrote")],
     images: Annotated[
-        list[Path], typer.Argument(help="images, folders of images, a CSV manifest, or an .npz file with X")
+        list[Path],
+        typer.Argument(metavar="IMAGES", help="images, folders of images, a CSV manifest, or an .npz file with X"),
     ],
-    out: Annotated[Path | None, typer.Option(help="file to write (.csv or .jsonl); by default printed")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="file to write (.csv or .jsonl); by default printed")
+    ] = None,
     format: Annotated[
-        str | None, typer.Option(help="csv, or jsonl (a JSON object per line); by default as --out ends, else csv")
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="csv, or jsonl (a JSON object per line); by default as --out ends, else csv"
+        ),
     ] = None,
     probabilities: Annotated[bool, typer.Option(help="also the probability of every class")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Predict images or arrays; one row per sample with label, calibrated confidence, novelty (above 1: unlike the
-    training data) and whether to trust it, or with an error. Exits with 1 if nothing can be predicted.
+    """Predict images or arrays.
+
+    Prints a row per sample with label, calibrated confidence, novelty (above 1: unlike the training data) and whether
+    to trust it, or with an error. Exits with 1 if nothing can be predicted.
 
     Example: fgmix predict model scans --out predictions.csv
     """

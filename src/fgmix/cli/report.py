@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fgmix.cli.options import refuse
+from fgmix.cli.options import forbid
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -23,30 +23,41 @@ K = TypeVar("K", bound=str)
 def report(
     context: typer.Context,
     folders: Annotated[
-        list[Path] | None, typer.Argument(help="folders of runs; several are put into one table, marked by folder")
+        list[Path] | None,
+        typer.Argument(metavar="FOLDERS", help="folders of runs; several are put into one table, marked by folder"),
     ] = None,
     selection: Annotated[
-        str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")
+        str, typer.Option(metavar="RULE", help="training_domain, last_evaluations, leave_one_out or oracle")
     ] = "training_domain",
-    format: Annotated[str, typer.Option(help="md, latex, csv or html")] = "md",
-    out: Annotated[Path | None, typer.Option(help="the HTML file; by default report.html in the first folder")] = None,
-    title: Annotated[str, typer.Option(help="heading of the HTML report; by default the names of the folders")] = "",
+    format: Annotated[str, typer.Option(metavar="FORMAT", help="md, latex, csv or html")] = "md",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="the HTML file; by default report.html in the first folder")
+    ] = None,
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="heading of the HTML report; by default the names of the folders")
+    ] = "",
     serve: Annotated[bool, typer.Option("--serve", help="serve the report, updated while a sweep runs")] = False,
-    port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port", min=0, max=65535)] = 8321,
-    spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
+    port: Annotated[
+        int, typer.Option(metavar="N", help="port of --serve; 0 for any free port", min=0, max=65535)
+    ] = 8321,
+    spread: Annotated[str, typer.Option(metavar="NAME", help="what ± is: stderr or std")] = "stderr",
     published: Annotated[bool, typer.Option(help="add the numbers of the FGMix paper")] = False,
     from_domainbed: Annotated[
-        list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")
+        list[Path] | None, typer.Option(metavar="FOLDER", help="folder of a DomainBed sweep; repeat for several")
     ] = None,
-    to_domainbed: Annotated[Path | None, typer.Option(help="also write the records as a DomainBed sweep")] = None,
+    to_domainbed: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="also write the records as a DomainBed sweep")
+    ] = None,
     pack: Annotated[
-        Path | None, typer.Option(help="also write all records to one small file, which `fgmix report` reads")
+        Path | None,
+        typer.Option(metavar="FILE", help="also write all records to one small file, which `fgmix report` reads"),
     ] = None,
     explain: Annotated[
-        tuple[str, str, str] | None, typer.Option(help="DATASET ALGORITHM DOMAIN: list the runs behind a number")
+        tuple[str, str, str] | None,
+        typer.Option(metavar="DATASET ALGORITHM DOMAIN", help="list the runs behind a number"),
     ] = None,
 ) -> None:
-    """Report accuracies per dataset and overall, and significance tests against ERM.
+    """Report accuracies, and significance tests against ERM.
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
@@ -100,11 +111,11 @@ def _check(context: typer.Context) -> None:
     if given["title"] and format != "html" and not given["serve"]:
         raise UserError(f"Expected --title with --format html or --serve. Found --format {format}. Leave it out.")
     if given["serve"]:
-        refuse(context, ("format", "out", "from_domainbed", "to_domainbed", "pack", "explain"), "with --serve")
+        forbid(context, ("format", "out", "from_domainbed", "to_domainbed", "pack", "explain"), "with --serve")
     else:
-        refuse(context, ("port",), "without --serve")
+        forbid(context, ("port",), "without --serve")
     if given["explain"] is not None:
-        refuse(context, ("format", "out", "spread", "published"), "with --explain")
+        forbid(context, ("format", "out", "spread", "published"), "with --explain")
 
 
 def _to_domainbed(results: Results, folder: Path) -> None:
@@ -122,7 +133,7 @@ def _pack(results: Results, file: Path) -> None:
     if results.grids:
         raise UserError(
             "Expected runs without a grid to pack. Found runs of a grid, which records alone do not tell apart. "
-            "Pack folders without a grid, or run each setting as an arm: `fgmix sweep --set lam=3 --with arm=LABEL`."
+            "Pack folders without a grid, or run each setting as an arm: `fgmix sweep --set lam=3 --arm LABEL`."
         )
     pack(results.records, file)
 

@@ -7,31 +7,40 @@ from typing import Annotated
 
 import typer
 
-from fgmix.cli.options import Device, Quiet
+from fgmix.cli.options import Device, Quiet, flags
 
 
+@flags()
 def soup(
-    runs: Annotated[list[Path], typer.Argument(help="folders of finished runs, or folders that contain them")],
-    out: Annotated[Path, typer.Option(help="folder of the model")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs, or folders that contain them")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="folder of the model")],
     how: Annotated[
-        str, typer.Option(help="uniform or greedy (mean of weights), or ensemble (mean of logits)")
+        str, typer.Option(metavar="NAME", help="uniform or greedy (mean of weights), or ensemble (mean of logits)")
     ] = "uniform",
     weights: Annotated[
-        str | None, typer.Option(help="raw, swa or swad; by default the average where all runs have one")
+        str | None,
+        typer.Option(metavar="NAME", help="raw, swa or swad; by default the average where all runs have one"),
     ] = None,
-    algorithm: Annotated[str | None, typer.Option(help="only runs of this method")] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="only runs of this method")] = None,
     test_domain: Annotated[
-        list[str] | None, typer.Option(help="only runs that hold out this domain; repeat for several")
+        list[str] | None, typer.Option(metavar="NAME", help="only runs that hold out this domain; repeat for several")
     ] = None,
-    trial_seed: Annotated[int | None, typer.Option(help="only runs of this trial")] = None,
+    trial_seed: Annotated[int | None, typer.Option(metavar="N", help="only runs of this trial")] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="where the dataset is now; by default where the runs had it")
+        str | None,
+        typer.Option(metavar="PATH", help="where the dataset is now; by default where the runs had it", hidden=True),
     ] = None,
-    data_root: Annotated[str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")] = None,
+    data_root: Annotated[
+        str | None, typer.Option(metavar="FOLDER", envvar="FGMIX_DATA", help="folder of the datasets", hidden=True)
+    ] = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Combine finished runs into one model, and evaluate it on the domain that they held out.
+    """Combine finished runs into one model.
+
+    It is evaluated on the domain that they held out.
 
     Example: fgmix soup sweep --algorithm erm --test-domain sketch --trial-seed 0 --out soup --how greedy
     """

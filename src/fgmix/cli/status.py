@@ -8,18 +8,20 @@ from typing import Annotated
 
 import typer
 
-from fgmix.cli.options import refuse
+from fgmix.cli.options import forbid
 
 
 def status(
     context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="folder of a sweep or of a run")],
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="folder of a sweep or of a run")],
     watch: Annotated[bool, typer.Option("--watch", help="update until nothing is left to run")] = False,
-    every: Annotated[float, typer.Option(help="seconds between updates of --watch", min=0, max=86400)] = 5.0,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="seconds between updates of --watch", min=0, max=86400)
+    ] = 5.0,
 ) -> None:
-    """Count the runs of a sweep that are done, running, failed and waiting, and estimate the time left.
+    """Count the runs of a sweep by state, and estimate the time left.
 
-    A run of `fgmix train` is accepted, too.
+    A run is done, running, failed or waiting. The folder of a run of `fgmix train` is accepted, too.
 
     Example: fgmix status sweep --watch
     """
@@ -28,13 +30,13 @@ def status(
     from fgmix.records.status import read_status
 
     if not watch:
-        refuse(context, ("every",), "without --watch")
-    found = read_status(out)
+        forbid(context, ("every",), "without --watch")
+    state = read_status(out)
     while True:
         if watch:
             Console().clear()  # does nothing without a terminal
-        print("\n".join(found.lines()), flush=True)
-        if not watch or not found.left:
+        print("\n".join(state.lines()), flush=True)
+        if not watch or not state.left:
             break
         time.sleep(every)
-        found = read_status(out, found)
+        state = read_status(out, state)

@@ -9,16 +9,37 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Quiet, Set, Targets, TestDomains, flags, settings_of
+from fgmix.cli.files import RunFile, read_run, take_names, take_path, take_table
+from fgmix.cli.help import REQUIRED
+from fgmix.cli.options import (
+    EVERYDAY,
+    Device,
+    Flags,
+    Quiet,
+    Set,
+    Targets,
+    flags,
+    option_names,
+    override,
+    parse_settings,
+)
+from fgmix.errors import UserError
 from fgmix.records.metrics import NAMES, unbalanced
-from fgmix.records.schema import RunRecord, RunSpec
+from fgmix.records.schema import RunRecord, RunSpec, flag_of
 
 
-@flags(RunSpec, "options")
+@flags(options=Flags(RunSpec, everyday=EVERYDAY, required=("dataset", "algorithm")))
 def train(
+    context: typer.Context,
     options: dict[str, Any],
-    test_domain: TestDomains,
-    out: Annotated[Path, typer.Option(help="folder in which the run's folder is created")],
+    file: RunFile = None,
+    test_domain: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="domain to hold out; repeat for several", rich_help_panel=REQUIRED),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="where the run gets a folder", rich_help_panel=REQUIRED)
+    ] = None,
     set_: Set = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the resolved run as JSON and train nothing")
@@ -27,7 +48,12 @@ def train(
     quiet: Quiet = False,
     log: Targets = None,
 ) -> None:
-    """Train one run; rerun the same command to resume it, or to read its record once it is finished.
+    """Train one run.
+
+    Rerun the same command to resume it, or to read its record once it is finished.
+
+    FILE has a line `name = value` for each option (`batch_size = 32`, `test_domains = ["photo"]`), and the method's
+    settings below `[settings]`. Paths in it are relative to the current folder.
 
     Example: fgmix train --dataset digits --algorithm fgmix --test-domain photo --out runs
     """
@@ -36,8 +62,7 @@ def train(
     from fgmix.training.prepare import rehearse
     from fgmix.training.resolve import notes_of
 
-    settings = settings_of(options["algorithm"], set_)
-    spec = RunSpec(**options, test_domains=tuple(test_domain), settings=settings)
+    spec, out = describe_run(context, file, options, test_domain, set_, out)
     if dry_run:
         resolved = rehearse(spec, progress=not quiet)
         for note in notes_of(spec, resolved):
@@ -47,11 +72,42 @@ def train(
     with Log(check(log or []), out) as follow:
         record = train_run(spec, out, device=device, progress=not quiet, on_evaluation=follow)
         follow.complete(record)
-    print("\n".join(summary(record)))
+    print("\n".join(summarize(record)))
 
 
-def summary(record: RunRecord) -> list[str]:
-    """Summary of a finished run: scores of the selected models, and its folder."""
+def describe_run(
+    context: typer.Context,
+    file: Path | None,
+    options: dict[str, Any],
+    test_domains: list[str] | None,
+    texts: list[str] | None,
+    out: Path | None,
+) -> tuple[RunSpec, Path]:
+    """Merge a file with the flags; return the run and the folder to put it in.
+
+    Args:
+        context: of the command.
+        file: a run file, or None.
+        options: given as flags.
+        test_domains: given as `--test-domain`.
+        texts: of `--set name=value`.
+        out: given as `--out`.
+    """
+    values = read_run(file, {*option_names(RunSpec), "test_domains", "settings", "out"})
+    settings, named = take_table(values, "settings"), take_names(values, "test_domains")
+    folder = take_path(values, "out")
+    folder = out or folder
+    values = override(context, values, options)
+    required = {name: values.get(name) for name in ("dataset", "algorithm")}
+    for name, value in {**required, "test_domain": test_domains or named, "out": folder}.items():
+        if not value:
+            raise UserError(f"Missing option '{flag_of(name)}'. Pass it, or name a file that has it.")
+    settings |= parse_settings(values["algorithm"], texts)
+    return RunSpec(**values, test_domains=tuple(test_domains or named), settings=settings), Path(folder or "")
+
+
+def summarize(record: RunRecord) -> list[str]:
+    """Summarize a finished run: scores of the selected models, and its folder."""
     if record.status == "diverged":
         return [f"The loss was not finite at step {record.diverged_at}: the run diverged.", f"Run: {record.folder}"]
     lines = []
@@ -64,20 +120,20 @@ def summary(record: RunRecord) -> list[str]:
             scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in parts.items())
             lines.append(f"  {name} ({role}): {scores}")
     longer = ["Still improving at the last step: raise --steps."] if record.still_improving else []
-    return [*lines, *_unseen(record), *longer, f"Run: {record.folder}"]
+    return [*lines, *_describe_unseen(record), *longer, f"Run: {record.folder}"]
 
 
-def _unseen(record: RunRecord) -> list[str]:
-    """All metrics of the run's final model (averaged if there is one) on the test domains."""
+def _describe_unseen(record: RunRecord) -> list[str]:
+    """List all metrics of the run's final model (averaged if there is one) on the test domains."""
     from fgmix.results.unseen import confusion_table, metrics_table, pooled_confusion, recall_table
 
     model = record.models[-1]
-    found = record.metrics_of(model)
-    if not found:
+    metrics = record.metrics_of(model)
+    if not metrics:
         return []
-    confusion = confusion_table(record.classes, pooled_confusion(found))
-    tables = [metrics_table(found), recall_table(record.classes, found), *([confusion] if confusion else [])]
-    rows = [sum(row) for row in pooled_confusion(found)]
+    confusion = confusion_table(record.classes, pooled_confusion(metrics))
+    tables = [metrics_table(metrics), recall_table(record.classes, metrics), *([confusion] if confusion else [])]
+    rows = [sum(row) for row in pooled_confusion(metrics)]
     suggestion = "The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy."
     advised = rows and unbalanced(rows) and record.spec.metric == "accuracy"
     return [f"{model} on the test domains (the part that tables report):", *tables, *([suggestion] if advised else [])]

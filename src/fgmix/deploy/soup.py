@@ -46,7 +46,7 @@ OWN = (INFO, CARD, RECORD, WEIGHTS, ".lock", ".*.tmp*")  # patterns of the files
 _SPLIT = "Use runs on the same data and split: samples that one is trained on must not judge another"
 _NETWORK = "Use runs with one backbone and head"
 _METRIC = "Use runs that are selected by one metric"
-_START = "Train them from the same initial weights (one --seed; in sweeps --with seed=0), or use --how ensemble"
+_START = "Train them from the same initial weights (one --seed), or use --how ensemble"
 _EQUAL = {
     **dict.fromkeys(("test_domains", "trial_seed", "holdout_fraction", "data", "standardize", "tail"), _SPLIT),
     **dict.fromkeys(("mean", "std", "interpolation", "views"), _SPLIT),

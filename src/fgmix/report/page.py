@@ -161,16 +161,16 @@ def _result_charts(
                 yield title, replace(ranks, title=title)
     for grid in results.grids:
         for sensitivity in collect_sensitivities(grid, rule=choices.rule, spread=choices.spread):
-            command = sources.command("sensitivity", *rule, every=False)
+            command = sources.command("results", *rule, every=False)
             yield str(sensitivity.title), describe(sensitivity, "sensitivity", command)
     if results.costs is not None and ERM in results.costs.milliseconds:
-        yield COST, describe(collect_cost(results.costs), "cost", sources.command("cost", every=False))
+        yield COST, describe(collect_cost(results.costs), "cost", sources.command("results", every=False))
 
 
 def _ablations(selection: Selection, choices: Choices, sources: Sources) -> list[Chart]:
     """A figure of the variants of FGMix for each dataset and folder that has some."""
     published = ("--published",) if choices.published else ()
-    command = sources.command("ablation", "--selection", choices.rule, *published)
+    command = sources.command("results", "--selection", choices.rule, *published)
     return [
         describe(
             collect_ablation(selection, dataset, origin=origin, spread=choices.spread, published=choices.published),

@@ -39,7 +39,7 @@ def saved_figures(folder: Path) -> Saved:
     charts, notes = [], []
     for path in sorted(found):
         try:
-            charts.append(describe(load_arrays(path), path.stem, shlex.join(["fgmix", "plot", "redraw", str(path)])))
+            charts.append(describe(load_arrays(path), path.stem, shlex.join(["fgmix", "plot", "results", str(path)])))
         except UserError as error:
             notes.append(str(error))
     return Saved(tuple(charts), tuple(notes))

@@ -111,7 +111,7 @@ class OpenedRun:
             kept = ", ".join(sorted(file.stem for file in self.folder.glob("*.pt"))) or "none"
             raise UserError(
                 f"Expected the weights {path.stem} in {self.folder}. It keeps {kept}. Train the run in another folder "
-                "with --keep all (sweeps: --with keep=all)."
+                "with --keep all."
             )
         run = self.prepared
         # Pre-trained weights are not loaded: every weight comes from the file.

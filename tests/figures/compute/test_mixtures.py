@@ -96,9 +96,9 @@ def test_a_policy_whose_weights_were_not_kept_is_not_drawn(tmp_path: Path, mixin
     assert folder is not None
     of_a_sweep = open_run(folder, dataset=toy_data())
     for draw in (embed_mixing, compute_scores, lambda run, which: compute_flatness([run], which=which)):
-        with pytest.raises(UserError, match=r"with those of its policy\. .*--with keep=all"):
+        with pytest.raises(UserError, match=r"with those of its policy\. .*--keep all"):
             draw(of_a_sweep, which="best")
-    with pytest.raises(UserError, match=r"weights last in .* It keeps best.*--with keep=all"):
+    with pytest.raises(UserError, match=r"weights last in .* It keeps best.*--keep all"):
         embed_mixing(of_a_sweep)
     assert find_mixer(load_policy(mixing, "best", "raw")) is not None
     assert find_mixer(load_policy(erm, "best", "raw")) is None

@@ -186,8 +186,8 @@ def test_a_gpu_is_counted_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
 def command(data: str, out: Path) -> list[str]:
     """Six runs of a second or so each on two workers, with many checkpoints."""
     what = ["--datasets", data, "--algorithms", "erm,coral", "--trials", "1", "--hparams", "1", "--workers", "2"]
-    options = [f"--with={option}" for option in ("steps=400", "eval_every=50", "checkpoint_every=10")]
-    return [str(FGMIX), "sweep", *what, *options, "--with=averaging_start=20", "--device", "cpu", "--out", str(out)]
+    options = ["--steps=400", "--eval-every=50", "--checkpoint-every=10"]
+    return [str(FGMIX), "sweep", *what, *options, "--averaging-start=20", "--device", "cpu", "--out", str(out)]
 
 
 @pytest.fixture(scope="module")

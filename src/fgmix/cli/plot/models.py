@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.options import flags, refuse
-from fgmix.cli.plot.saving import FIGURES, Out, finish, finish_rows, slug
+from fgmix.cli.options import Flags, check_fields, declare, flags, forbid
+from fgmix.cli.plot.saving import FIGURES, Out, make_slug, save, save_rows
 from fgmix.errors import UserError
-from fgmix.fields import check_fields, declare
 
 if TYPE_CHECKING:
     from fgmix.training.open_run import OpenedRun
 
-Run = Annotated[Path, typer.Argument(help="folder of a finished run")]
-Runs = Annotated[list[Path], typer.Argument(help="folders of finished runs")]
-Samples = Annotated[int, typer.Option(help="samples of each domain, at most", min=2, max=100_000)]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs")]
+Samples = Annotated[
+    int, typer.Option(metavar="N", help="samples of each domain, at most", min=2, max=100_000, hidden=True)
+]
 LARGEST_SEED = 2**32 - 1  # of scikit-learn
 
 
@@ -49,19 +50,28 @@ class Weights:
         check_fields(self)
 
 
-@flags(Opening, "opening")
-@flags(Weights, "weights")
+OPENING = Flags(Opening, everyday=("device",))
+WEIGHTS = Flags(Weights, everyday=("model",))
+
+
+@flags(opening=OPENING, weights=WEIGHTS)
 def tsne(
     context: typer.Context,
     opening: dict[str, Any],
     weights: dict[str, Any],
     runs: Runs,
-    beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside these runs'")] = None,
+    beside: Annotated[
+        list[Path] | None, typer.Option(metavar="RUN", help="runs whose codes to show beside these runs'")
+    ] = None,
     samples: Samples = 150,
-    mixed: Annotated[int, typer.Option(help="mixed codes of each kind", min=1, max=100_000)] = 300,
+    mixed: Annotated[
+        int, typer.Option(metavar="N", help="mixed codes of each kind", min=1, max=100_000, hidden=True)
+    ] = 300,
     out: Out = FIGURES,
 ) -> None:
-    """Plot latent codes: original, random interpolation, FGMix; with --beside the codes of several methods.
+    """Plot latent codes: original, random interpolation, FGMix.
+
+    With --beside, the codes of several methods are plotted instead.
 
     Several runs give one row per test domain.
 
@@ -70,31 +80,32 @@ def tsne(
     from fgmix.figures.compute.embeddings import embed_codes, embed_mixing
 
     taken = {**vars(Weights(**weights)), "samples": samples}
-    opened = _opened([*(beside or []), *runs], opening)
+    opened = _open([*(beside or []), *runs], opening)
     if beside:
-        refuse(context, ("mixed",), "with --beside")
-        name = _named("tsne-features", opened)
-        rows = [embed_codes(row, **taken) for row in _by_test_domain(opened)]
+        forbid(context, ("mixed",), "with --beside")
+        name = _name_figure("tsne-features", opened)
+        rows = [embed_codes(row, **taken) for row in _group_by_domain(opened)]
     else:
-        name = _named("tsne", opened)
+        name = _name_figure("tsne", opened)
         rows = [embed_mixing(run, mixed=mixed, **taken) for run in opened]
-    finish_rows(rows, out, name)
+    save_rows(rows, out, name)
 
 
-@flags(Opening, "opening")
-@flags(Weights, "weights")
+@flags(opening=OPENING, weights=WEIGHTS)
 def flatness(
     opening: dict[str, Any],
     weights: dict[str, Any],
     runs: Runs,
     scope: Annotated[
-        str, typer.Option(help="what is moved: classifier, or network (filter-normalised)")
+        str, typer.Option(metavar="SCOPE", help="what is moved: classifier, or network (filter-normalised)")
     ] = "classifier",
-    directions: Annotated[int, typer.Option(help="random directions", min=1, max=100_000)] = 50,
+    directions: Annotated[int, typer.Option(metavar="N", help="random directions", min=1, max=100_000)] = 50,
     samples: Samples = 300,
     out: Out = FIGURES,
 ) -> None:
-    """Plot the squared loss difference at distance γ = 1 … 10 from each run's minimum.
+    """Plot how flat the minima of runs are.
+
+    That is the squared loss difference at distance γ = 1 … 10 from the minimum.
 
     Runs on several test domains give one row per domain.
 
@@ -102,8 +113,8 @@ def flatness(
     """
     from fgmix.figures.compute.flatness import compute_flatness
 
-    opened = _opened(runs, opening)
-    name = _named(f"flatness-{scope}", opened)
+    opened = _open(runs, opening)
+    name = _name_figure(f"flatness-{scope}", opened)
     rows = [
         compute_flatness(
             row,
@@ -112,21 +123,25 @@ def flatness(
             samples=samples,
             **vars(Weights(**weights)),
         )
-        for row in _by_test_domain(opened)
+        for row in _group_by_domain(opened)
     ]
-    finish_rows(rows, out, name)
+    save_rows(rows, out, name)
 
 
-@flags(Opening, "opening")
+@flags(opening=OPENING)
 def surface(
     opening: dict[str, Any],
     runs: Annotated[list[Path], typer.Argument(help="a run of ERM and one of FGMix for each test domain")],
-    resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
+    resolution: Annotated[int, typer.Option(metavar="N", help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
-    seed: Annotated[int, typer.Option(help="seed of every random draw", min=0, max=LARGEST_SEED)] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="seed of every random draw", min=0, max=LARGEST_SEED, hidden=True)
+    ] = 0,
     out: Out = FIGURES,
 ) -> None:
-    """Plot train losses and test accuracy on the plane through three models, with the paths of both runs.
+    """Plot losses and accuracy on the plane through three models.
+
+    The paths of both runs are drawn on it.
 
     Runs on several test domains give one row per domain.
 
@@ -134,9 +149,9 @@ def surface(
     """
     from fgmix.figures.compute.surface import compute_surface
 
-    opened = _opened(runs, opening)
-    name = _named("surface", opened)
-    pairs = _by_test_domain(opened)
+    opened = _open(runs, opening)
+    name = _name_figure("surface", opened)
+    pairs = _group_by_domain(opened)
     for pair in pairs:
         if len(pair) != 2:
             raise UserError(
@@ -144,52 +159,58 @@ def surface(
                 f"{' and '.join(pair[0].test_domains)}. Name one of each."
             )
     rows = [compute_surface(*pair, resolution=resolution, samples=samples, seed=seed) for pair in pairs]
-    finish_rows(rows, out, name)
+    save_rows(rows, out, name)
 
 
-@flags(Opening, "opening")
-@flags(Weights, "weights")
+@flags(opening=OPENING, weights=WEIGHTS)
 def scores(
     opening: dict[str, Any],
     weights: dict[str, Any],
     run: Run,
-    pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains", min=1, max=100_000)] = 200,
+    pairs: Annotated[
+        int, typer.Option(metavar="N", help="pairs of samples for each pair of domains", min=1, max=100_000)
+    ] = 200,
     any_class: Annotated[bool, typer.Option("--any-class", help="pairs need not share their class")] = False,
     out: Out = FIGURES,
 ) -> None:
-    """Plot the learned compatibility A_ω against the cosine, by pair of source domains.
+    """Plot the learned compatibility A_ω against the cosine.
+
+    One panel for each pair of source domains.
 
     Example: fgmix plot scores runs/RUN --out figures
     """
     from fgmix.figures.compute.scores import compute_scores
 
-    (opened,) = _opened([run], opening)
+    (opened,) = _open([run], opening)
     arrays = compute_scores(
         opened,
         pairs=pairs,
         same_class=not any_class,
         **vars(Weights(**weights)),
     )
-    finish(arrays, out, f"scores-{run.resolve().name}")
+    save(arrays, out, f"scores-{run.resolve().name}")
 
 
-@flags(Opening, "opening")
-@flags(Weights, "weights")
+@flags(opening=OPENING, weights=WEIGHTS)
 def shift(
     opening: dict[str, Any],
     weights: dict[str, Any],
     run: Run,
-    permutations: Annotated[int, typer.Option(help="permutations behind a p value", min=1, max=100_000)] = 500,
+    permutations: Annotated[
+        int, typer.Option(metavar="N", help="permutations behind a p value", min=1, max=100_000, hidden=True)
+    ] = 500,
     samples: Samples = 200,
     out: Out = FIGURES,
 ) -> None:
-    """Plot how far apart the domains are: accuracy of a domain classifier and a kernel two-sample test on latent codes.
+    """Plot how far apart the domains are.
+
+    Measured by a domain classifier and a kernel two-sample test on latent codes.
 
     Example: fgmix plot shift runs/RUN --out figures
     """
     from fgmix.figures.compute.shift import compute_shift
 
-    (opened,) = _opened([run], opening)
+    (opened,) = _open([run], opening)
     name = f"shift-{run.resolve().name}"
     arrays = compute_shift(
         opened,
@@ -197,11 +218,11 @@ def shift(
         samples=samples,
         **vars(Weights(**weights)),
     )
-    finish(arrays, out, name)
+    save(arrays, out, name)
 
 
-def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
-    """The opened runs; their common dataset is loaded once."""
+def _open(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
+    """Open runs; their common dataset is loaded once."""
     from fgmix.training.open_run import open_run
 
     how = Opening(**opening)
@@ -209,8 +230,8 @@ def _opened(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
     return [first, *(open_run(folder, dataset=first.dataset, device=how.device) for folder in folders[1:])]
 
 
-def _by_test_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
-    """The runs of each row of a figure: the same methods for every test domain, in the order given."""
+def _group_by_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
+    """Group runs by the rows of a figure: the same methods for every test domain, in the order given."""
     rows: dict[tuple[str, ...], list[OpenedRun]] = {}
     for run in runs:
         rows.setdefault(run.test_domains, []).append(run)
@@ -221,18 +242,18 @@ def _by_test_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
     return list(rows.values())
 
 
-def _named(kind: str, runs: list[OpenedRun]) -> str:
-    """The name of a figure: that of a single run, or dataset, test domains, methods and trials of several."""
+def _name_figure(kind: str, runs: list[OpenedRun]) -> str:
+    """Name a figure: that of a single run, or dataset, test domains, methods and trials of several."""
     if len(runs) == 1:
         return f"{kind}-{runs[0].folder.resolve().name}"
     domains = dict.fromkeys(name for run in runs for name in run.test_domains)
     methods = dict.fromkeys(run.record.method for run in runs)
     trials = dict.fromkeys(str(run.record.spec.trial_seed) for run in runs)
-    words = (runs[0].prepared.dataset.name, _few(domains), _few(methods), f"trial {_few(trials)}")
-    return "-".join([kind, *map(slug, words)])
+    words = (runs[0].prepared.dataset.name, _shorten(domains), _shorten(methods), f"trial {_shorten(trials)}")
+    return "-".join([kind, *map(make_slug, words)])
 
 
-def _few(names: Iterable[str]) -> str:
-    """All names, or of more than six the first, the last and their number, to keep file names short."""
-    found = list(names)
-    return " ".join(found) if len(found) <= 6 else f"{found[0]} to {found[-1]}, {len(found)}"
+def _shorten(names: Iterable[str]) -> str:
+    """Join all names, or of more than six the first, the last and their number, to keep file names short."""
+    every = list(names)
+    return " ".join(every) if len(every) <= 6 else f"{every[0]} to {every[-1]}, {len(every)}"

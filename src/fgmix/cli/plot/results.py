@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fgmix.cli.options import refuse
-from fgmix.cli.plot.saving import FIGURES, Out, finish, slug
+from fgmix.cli.plot.saving import FIGURES, Out, make_slug, redraw, save
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from fgmix.results.collect import Results
-    from fgmix.results.selection import Selection
 
-Sweeps = Annotated[list[Path], typer.Argument(help="folders of sweeps")]
-SomeSweeps = Annotated[list[Path] | None, typer.Argument(help="folders of sweeps")]
-FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
-Rule = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
+Sweeps = Annotated[list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps")]
+FromDomainbed = Annotated[
+    list[Path] | None, typer.Option(metavar="FOLDER", help="folder of a DomainBed sweep; repeat for several")
+]
+Rule = Annotated[str, typer.Option(metavar="RULE", help="training_domain, last_evaluations, leave_one_out or oracle")]
 
 
 def weights(out: Out = FIGURES) -> None:
@@ -29,11 +29,15 @@ def weights(out: Out = FIGURES) -> None:
     """
     from fgmix.figures.compute.weights import compute_weights
 
-    finish(compute_weights(), out, "weights")
+    save(compute_weights(), out, "weights")
 
 
-def curves(runs: Annotated[list[Path], typer.Argument(help="folders of finished runs")], out: Out = FIGURES) -> None:
-    """Plot accuracy, losses, λ and extrapolated share over the steps of each run.
+def curves(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs")], out: Out = FIGURES
+) -> None:
+    """Plot accuracy and losses of runs over their steps.
+
+    For FGMix, λ and the extrapolated share are plotted, too.
 
     Example: fgmix plot curves runs/RUN --out figures
     """
@@ -41,94 +45,94 @@ def curves(runs: Annotated[list[Path], typer.Argument(help="folders of finished 
     from fgmix.records.schema import read_record
 
     for folder in runs:
-        finish(collect_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")
+        save(collect_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")
 
 
 def cd(
-    folders: SomeSweeps = None,
-    dataset: Annotated[str | None, typer.Option(help="one dataset; all by default")] = None,
+    folders: Sweeps = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="one dataset; all by default")] = None,
     selection: Rule = "training_domain",
     from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
-    """Plot the critical-difference diagram of the methods of one sweep or several.
+    """Plot the critical-difference diagram of the methods of sweeps.
 
     Example: fgmix plot cd sweep --out figures
     """
     from fgmix.figures.cd import collect_ranks
     from fgmix.results.ranks import rank_methods
+    from fgmix.results.selection import select
 
-    name = f"cd-{slug(dataset)}" if dataset else "cd"
-    found = _selected(folders, selection, from_domainbed)
-    if dataset is not None and dataset not in found.domains:
-        raise unknown("dataset of this sweep", dataset, found.domains)
-    finish(collect_ranks(rank_methods(found, dataset=dataset), found.labels), out, name)
-
-
-def sensitivity(
-    context: typer.Context,
-    folders: Annotated[list[Path] | None, typer.Argument(help="folders of sweeps over a grid")] = None,
-    published: Annotated[bool, typer.Option(help="also draw the paper's own")] = False,
-    selection: Rule = "training_domain",
-    out: Out = FIGURES,
-) -> None:
-    """Plot a heat map of accuracy by two settings, such as α and λ₀.
-
-    Example: fgmix plot sensitivity sweep --out figures
-    """
-    from fgmix.figures.sensitivity import collect_sensitivities, read_paper_sensitivity
-
-    if not folders:
-        refuse(context, ("selection",), "without the folder of a sweep")
-    found = _collected(folders).grids if folders else []
-    if not found and not published:
-        raise UserError("Expected a sweep over a grid of settings. Found none. Make one with `fgmix sweep --grid …`.")
-    for grid in found:
-        for arrays in collect_sensitivities(grid, rule=_rule(selection)):
-            finish(arrays, out, f"sensitivity-{slug(arrays.title)}")
-    if published:
-        finish(read_paper_sensitivity(), out, "sensitivity-paper")
+    name = f"cd-{make_slug(dataset)}" if dataset else "cd"
+    selected = select(_collect(folders, from_domainbed).records, _check_rule(selection))
+    if dataset is not None and dataset not in selected.domains:
+        raise unknown("dataset of this sweep", dataset, selected.domains)
+    save(collect_ranks(rank_methods(selected, dataset=dataset), selected.labels), out, name)
 
 
-def ablation(
-    folders: SomeSweeps = None,
-    published: Annotated[bool, typer.Option(help="put the paper's numbers beside ours")] = False,
+def results(
+    places: Annotated[
+        list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps, or .npz files of figures")
+    ] = None,
+    published: Annotated[bool, typer.Option("--published", help="also draw the paper's numbers")] = False,
     selection: Rule = "training_domain",
     from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
-    """Plot the accuracy of ERM, variants A to F and FGMix, one figure per dataset and folder.
+    """Plot the ablation, the sensitivity and the cost of sweeps.
 
-    Example: fgmix plot ablation sweep --out figures
+    ablation: accuracy of ERM, variants A to F and FGMix, for each dataset and folder that has variants.
+    sensitivity: heat map of accuracy by two settings such as α and λ₀, for each grid (`fgmix sweep --grid …`).
+    cost: time of a step relative to ERM's.
+
+    A figure whose .npz file is named is drawn again beside it, without computing anything.
+
+    Example: fgmix plot results sweep --out figures
     """
-    from fgmix.figures.ablation import collect_ablation, find_variants
+    rule = _check_rule(selection)
+    files = [path for path in places or () if path.suffix == ".npz"]
+    for file in files:
+        redraw(file)
+    folders = [path for path in places or () if path not in files]
+    if files and not folders:
+        return
+    paper_alone = published and not folders and not from_domainbed
+    collected = None if paper_alone else _collect(folders, from_domainbed)
+    figures = dict(_compute_results(collected, rule, published)) if collected else {}
+    if paper_alone or (published and collected and collected.grids):
+        from fgmix.figures.sensitivity import read_paper_sensitivity
 
-    found = _selected(folders, selection, from_domainbed)
-    nothing = [(name, "") for name in found.domains]  # without variants, the first raises an error
-    for dataset, origin in find_variants(found) or nothing:
-        arrays = collect_ablation(found, dataset, origin=origin, published=published)
-        finish(arrays, out, f"ablation-{slug(f'{dataset} {origin}')}")
+        figures["sensitivity-paper"] = read_paper_sensitivity()
+    if not figures:
+        raise UserError(
+            "Expected a sweep over variants of FGMix or over a grid (--grid), or times per step. Found none of them. "
+            "Compare other methods with `fgmix plot cd`."
+        )
+    for name, arrays in figures.items():
+        save(arrays, out, name)
+
+
+def _compute_results(collected: Results, rule: Any, published: bool) -> Iterator[tuple[str, Any]]:
+    """Compute the figures that results allow, each with its name."""
+    from fgmix.figures.ablation import collect_ablation, find_variants
+    from fgmix.figures.cost import collect_cost
+    from fgmix.figures.sensitivity import collect_sensitivities
+    from fgmix.results.selection import select
+
+    selected = select(collected.records, rule)
+    for dataset, origin in find_variants(selected, least=2):
+        arrays = collect_ablation(selected, dataset, origin=origin, published=published)
+        yield f"ablation-{make_slug(f'{dataset} {origin}')}", arrays
         if published and not arrays.published.any():
             print(f"note: the paper has no numbers for {dataset}: only ours are drawn", file=sys.stderr)
+    for grid in collected.grids:
+        for sensitivity in collect_sensitivities(grid, rule=rule):
+            yield f"sensitivity-{make_slug(sensitivity.title)}", sensitivity
+    if collected.costs is not None:
+        yield "cost", collect_cost(collected.costs)
 
 
-def cost(folders: Sweeps, out: Out = FIGURES) -> None:
-    """Plot the time of a step relative to ERM's, ours and the paper's.
-
-    Example: fgmix plot cost sweep --out figures
-    """
-    from fgmix.figures.cost import collect_cost
-
-    costs = _collected(folders).costs
-    if costs is None:
-        places = ", ".join(map(str, folders))
-        raise UserError(
-            f"Expected times per step in {places}. Found none. Measure them with `fgmix sweep --preset paper-cost`."
-        )
-    finish(collect_cost(costs), out, "cost")
-
-
-def _rule(name: str) -> Any:
+def _check_rule(name: str) -> Any:
     from fgmix.results.selection import RULES
 
     if name not in RULES:
@@ -136,17 +140,11 @@ def _rule(name: str) -> Any:
     return name
 
 
-def _collected(folders: list[Path] | None, from_domainbed: list[Path] | None = None) -> Results:
-    """The results in one folder or several; notes on skipped runs are printed."""
+def _collect(folders: list[Path] | None, from_domainbed: list[Path] | None = None) -> Results:
+    """Read the results in one folder or several; notes on skipped runs are printed."""
     from fgmix.results.origins import collect_all
 
-    results = collect_all(folders or (), from_domainbed or ())
-    for note in results.notes:
+    collected = collect_all(folders or (), from_domainbed or ())
+    for note in collected.notes:
         print(f"note: {note}", file=sys.stderr)
-    return results
-
-
-def _selected(folders: list[Path] | None, rule: str, from_domainbed: list[Path] | None = None) -> Selection:
-    from fgmix.results.selection import select
-
-    return select(_collected(folders, from_domainbed).records, _rule(rule))
+    return collected

@@ -10,22 +10,18 @@ import typer
 
 from fgmix.errors import UserError
 
-Out = Annotated[Path, typer.Option(help="folder for the figure")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="folder for the figure")]
 FIGURES = Path("figures")
 
 
-def redraw(files: Annotated[list[Path], typer.Argument(help=".npz files that `fgmix plot` wrote")]) -> None:
-    """Draw figures again from their arrays, without computing anything.
-
-    Example: fgmix plot redraw figures/flatness.npz
-    """
+def redraw(file: Path) -> None:
+    """Draw a figure again from its arrays."""
     from fgmix.figures.arrays_file import load_arrays
 
-    for file in files:
-        finish(load_arrays(file), file.parent, file.stem)
+    save(load_arrays(file), file.parent, file.stem)
 
 
-def finish(arrays: Any, out: Path, name: str) -> None:
+def save(arrays: Any, out: Path, name: str) -> None:
     """Draw and save a figure; print its files and its claims."""
     from fgmix.figures.draw import draw, save_figure
     from fgmix.figures.kinds import describe, state_claims
@@ -36,14 +32,15 @@ def finish(arrays: Any, out: Path, name: str) -> None:
     print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *state_claims(arrays)]))
 
 
-def finish_rows(rows: list[Any], out: Path, name: str) -> None:
+def save_rows(rows: list[Any], out: Path, name: str) -> None:
+    """Draw and save a figure of several rows."""
     from fgmix.figures.arrays import stack_rows
 
-    finish(stack_rows(rows), out, name)
+    save(stack_rows(rows), out, name)
 
 
 def _replaces(file: Path, arrays: Any) -> bool:
-    """Whether a file exists and contains other arrays."""
+    """Tell whether a file exists and contains other arrays."""
     from fgmix.figures.arrays_file import have_equal_arrays, load_arrays
 
     try:
@@ -52,6 +49,6 @@ def _replaces(file: Path, arrays: Any) -> bool:
         return True
 
 
-def slug(text: str) -> str:
-    """A title as part of a file name."""
+def make_slug(text: str) -> str:
+    """Make a part of a file name from a title."""
     return "-".join("".join(c if c.isalnum() else " " for c in text).split())

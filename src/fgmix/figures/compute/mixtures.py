@@ -37,7 +37,7 @@ def load_policy(run: OpenedRun, which: Which, model: Model) -> Algorithm:
     if run.record.spec.keep == "best" and mixer is not None and mixer.state_dict():
         raise UserError(
             f"Expected all weights of {run.folder.name}, with those of its policy. Found featurizer and classifier "
-            "alone, which a sweep keeps. Train the run in another folder with --keep all (sweeps: --with keep=all)."
+            "alone, which a sweep keeps. Train the run in another folder with --keep all."
         )
     return algorithm
 

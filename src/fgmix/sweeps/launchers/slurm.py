@@ -206,7 +206,7 @@ def _check_time_limit(options: Mapping[str, str], runs: Sequence[PlannedRun]) ->
         raise UserError(
             f"Expected a time limit of more than {segment + seconds / 60:g} minutes: runs write a checkpoint every "
             f"{segment:g} minutes, and Slurm's signal comes {seconds} seconds before the end. Found timeout_min="
-            f"{minutes}. Raise --slurm timeout_min, or lower --with checkpoint_minutes."
+            f"{minutes}. Raise --slurm timeout_min, or lower --checkpoint-minutes."
         )
     return minutes
 

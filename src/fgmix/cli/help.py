@@ -1,0 +1,69 @@
+"""Help of a command: everyday options by group, one or two lines each; `--help-all` lists all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+ALL = "fgmix.all"  # key in `context.meta` while `--help-all` prints
+WIDEST = 28  # characters of the column of names
+ARGUMENTS = "Arguments"
+REQUIRED = "Required, here or in FILE"
+OTHERS = "Other options"
+
+
+def print_all(context: typer.Context, asked: bool) -> None:
+    """Print the help with every option, and stop."""
+    if asked:
+        context.meta[ALL] = True
+        print(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool, typer.Option("--help-all", is_eager=True, callback=print_all, help="Show all options and exit.")
+]
+
+
+class Command(TyperCommand):
+    """A command whose help has a section for each group of options, without the names of Python types."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # click's, which typer keeps to itself
+        """Write the sections: what is required first, options without a group last."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if not getattr(parameter, "hidden", False) or ctx.meta.get(ALL):
+                is_argument = parameter.param_type_name == "argument"
+                section = ARGUMENTS if is_argument else getattr(parameter, "rich_help_panel", None) or OTHERS
+                sections.setdefault(section, []).append((_write_name(parameter), _write_help(parameter)))
+        for section in sorted(
+            sections, key=lambda name: (name != ARGUMENTS, not name.startswith("Required"), name == OTHERS)
+        ):
+            with formatter.section("Options" if section == OTHERS and len(sections) <= 2 else section):
+                formatter.write_dl(sections[section], col_max=WIDEST)
+
+
+def _write_name(parameter: Any) -> str:
+    """Write `FILE`, `--steps N` or `--[no-]frozen`."""
+    if parameter.param_type_name == "argument":
+        name = parameter.metavar or parameter.name.upper()
+        return name if parameter.required else f"[{name}]"
+    name = max(parameter.opts, key=len)
+    if parameter.secondary_opts:
+        return f"--[no-]{name.removeprefix('--')}"
+    return name if parameter.is_flag else f"{name} {parameter.metavar or 'VALUE'}"
+
+
+def _write_help(parameter: Any) -> str:
+    """Write the help with the default value and the environment variable, if there are any."""
+    shows_default = getattr(parameter, "show_default", False) and not isinstance(parameter.default, bool)
+    notes = [f"default: {parameter.default}"] if shows_default and not _is_empty(parameter.default) else []
+    notes += [f"or ${parameter.envvar}"] if parameter.envvar else []
+    return " ".join([parameter.help or "", *(f"[{note}]" for note in notes)])
+
+
+def _is_empty(default: Any) -> bool:
+    return default is None or default == "" or (isinstance(default, Iterable) and not list(default))
