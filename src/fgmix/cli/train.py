@@ -117,7 +117,7 @@ def summarize(record: RunRecord) -> list[str]:
         lines.append(f"{model}: best validation {NAMES[record.spec.metric]} {validation:.1f} % at step {best.step}")
         for name, parts in best.accuracy[model].items():
             role = "source" if name in record.sources else "test"
-            scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in parts.items())
+            scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in sorted(parts.items()))
             lines.append(f"  {name} ({role}): {scores}")
     longer = ["Still improving at the last step: raise --steps."] if record.still_improving else []
     return [*lines, *_describe_unseen(record), *longer, f"Run: {record.folder}"]

@@ -131,7 +131,9 @@ def flatness(
 @flags(opening=OPENING)
 def surface(
     opening: dict[str, Any],
-    runs: Annotated[list[Path], typer.Argument(help="a run of ERM and one of FGMix for each test domain")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUNS", help="a run of ERM and one of FGMix for each test domain")
+    ],
     resolution: Annotated[int, typer.Option(metavar="N", help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
     seed: Annotated[
