@@ -12,8 +12,9 @@ import pytest
 from deploy.made import QUICK, vectors
 from fgmix import fit
 from fgmix.data import from_arrays
-from fgmix.deploy.announcement import advice
+from fgmix.deploy.announcement import advise
 from fgmix.records.schema import RunSpec
+from fgmix.training.resolve import resolve
 
 SHOWN = {**QUICK, "progress": True}
 
@@ -42,18 +43,18 @@ def test_what_is_left_is_announced_and_counted_by_one_bar(tmp_path: Path, capsys
 
 
 def test_without_a_gpu_images_are_offered_a_frozen_backbone() -> None:
-    spec = RunSpec(dataset="arrays", algorithm="erm")
     images = replace(vectors(), kind="images")
-    assert "No GPU is used: --frozen " in advice(spec, images, "cpu")[0]
-    assert advice(replace(spec, frozen=True), images, "cpu") == []
-    assert advice(replace(spec, backbone="small_cnn"), images, "cpu") == []  # it has no weights that could be frozen
-    assert advice(spec, vectors(), "cpu") == []
+    spec = resolve(RunSpec(dataset="arrays", algorithm="erm"), images)
+    assert "--frozen" in advise(spec, images, "cpu")[0]
+    assert advise(replace(spec, frozen=True), images, "cpu") == []
+    assert advise(replace(spec, pretrained=False), images, "cpu") == []  # no weights that could be frozen
+    assert advise(spec, vectors(), "cpu") == []
 
 
 def test_unbalanced_classes_are_named_before_hours_of_training() -> None:
     y = np.repeat([0, 0, 0, 1], 30)
     data = from_arrays(np.zeros((120, 2)), y, np.arange(120) % 3)
-    spec = RunSpec(dataset="arrays", algorithm="erm")
-    (note,) = advice(spec, data, "cpu")
+    spec = resolve(RunSpec(dataset="arrays", algorithm="erm"), data)
+    (note,) = advise(spec, data, "cpu")
     assert "from 30 to 90 samples): consider --metric balanced_accuracy" in note
-    assert advice(replace(spec, metric="macro_f1"), data, "cpu") == []
+    assert advise(replace(spec, metric="macro_f1"), data, "cpu") == []

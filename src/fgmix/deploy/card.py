@@ -109,7 +109,7 @@ def _values(info: ModelInfo) -> dict[str, Any]:
         "estimate": info.estimate,
         "inputs": INPUTS[info.kind],
         "methods": f"methods {', '.join(several)}" if len(several) > 1 else f"method {spec.algorithm}",
-        "settings": ", ".join(f"{name} {value}" for name, value in spec.settings.items()),
+        "settings": ", ".join(f"{name} {value}" for name, value in sorted(spec.settings.items())),
         "selected_by": NAMES[spec.metric],
         "packages": PACKAGES,
         "file": Path(spec.weights).name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,9 +45,9 @@ from fgmix.deploy.unseen_domains import UnseenDomains
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.schema import RunSpec
 from fgmix.training.devices import pick_device
-from fgmix.training.loop import train
-from fgmix.training.open_run import OpenedRun, open_run
-from fgmix.training.resolve import resolve
+from fgmix.training.open_run import OpenedRun, train_and_open
+from fgmix.training.prepare import prepare
+from fgmix.training.resolve import notes_of
 
 Array = npt.NDArray[Any]
 ARRAYS = {"dtype": "numeric", "allow_nd": True}  # scikit-learn checks for finite numbers; images have four axes
@@ -259,13 +260,16 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         # Training seeds torch's generators: the caller's state is restored.
         gpus = range(torch.cuda.device_count())
         with TemporaryDirectory(prefix="fgmix-") as folder, torch.random.fork_rng(gpus):
-            record = train(spec, folder, dataset=dataset, device=self.device, progress=self.verbose)
-            if record.status == "diverged":
+            prepared = prepare(spec, dataset, device=self.device, progress=self.verbose)
+            for note in notes_of(spec, prepared.spec) if self.verbose else ():
+                print(f"note: {note}", file=sys.stderr)
+            run = train_and_open(prepared, Path(folder), dataset, device=self.device, progress=self.verbose)
+            if run.record.status == "diverged":
                 raise UserError(
-                    f"Training diverged at step {record.diverged_at}: its loss was not finite. Lower the learning "
+                    f"Training diverged at step {run.record.diverged_at}: its loss was not finite. Lower the learning "
                     'rate: settings={"lr": …}.'
                 )
-            yield open_run(Path(folder) / resolve(spec, dataset).name, dataset=dataset, device=self.device)
+            yield run
 
     def _logits(self, X: npt.ArrayLike) -> torch.Tensor:
         """h(g(x)) of all samples (n, C), on the CPU."""

@@ -32,10 +32,9 @@ from fgmix.errors import UserError, bad_value
 from fgmix.fields import fields_of
 from fgmix.progress import Progress
 from fgmix.records.files import checked_path, exclusive, make_folder, remove_temporaries
-from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec
-from fgmix.training.loop import train
-from fgmix.training.open_run import OpenedRun, open_run
-from fgmix.training.prepare import frozen_backbone, load_dataset, new_algorithm, prepare
+from fgmix.records.schema import ResolvedSpec, RunSpec
+from fgmix.training.open_run import OpenedRun, train_and_open
+from fgmix.training.prepare import PreparedRun, frozen_backbone, load_dataset, new_algorithm, prepare_data
 from fgmix.training.resolve import notes_of, resolve
 
 RUNS = "runs"
@@ -108,36 +107,36 @@ def fit(
             write_card(out, model.info)
             return model
         notes = [*note_of(said, spec), *notes_of(spec, resolved)]
-        model = _made(spec, dataset, out / RUNS, estimated, terms, notes, device, progress)
+        held_out = [(name,) for name in dataset.domain_names] if estimated else []
+        specs = [resolve(replace(spec, test_domains=names), dataset) for names in held_out]
+        model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, device, progress)
         model.write(out)
         write_card(out, model.info)
-    return load_model(out, device)
+    return model
 
 
-def _made(
-    spec: RunSpec,
+def _train(
+    specs: Sequence[ResolvedSpec],
     dataset: DomainDataset,
     folder: Path,
-    estimated: bool,
     terms: Terms,
     notes: Sequence[str],
     device: str,
     progress: bool,
 ) -> Model:
-    """The model, from the runs in `folder`: finished ones are read, others trained."""
-    # Kept until the end: it computes the features of a frozen backbone, which the runs share.
-    prepared = prepare(spec, dataset, device=device, progress=progress)
-    held_out = [(name,) for name in dataset.domain_names] if estimated else []
-    specs = [replace(spec, test_domains=names) for names in (*held_out, ())]
+    """Make the model from the runs in `folder`, of which the last gives it: finished ones are read, others trained."""
+    # All are prepared before the first one trains: they share the features of a frozen backbone.
+    prepared = [prepare_data(spec, dataset, device=device, progress=progress) for spec in specs]
     if progress:
         announce(specs, dataset, folder, device, notes)
-    with Progress("fit", len(specs) * prepared.spec.steps, show=progress) as bar:
-        *runs, run = [_run(each, folder, dataset, device, bar) for each in specs]
+    spec = specs[-1]
+    with Progress("fit", len(specs) * spec.steps, show=progress) as bar:
+        *runs, run = [_train_run(each, folder, dataset, device, bar) for each in prepared]
         bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
-        noise = noise_features(prepared.spec, NOISE, run.device) if runs and spec.frozen else None
-        held = [hold_out(each, noise) for each in runs]
-        found = estimate(held, metric=prepared.spec.metric, terms=terms) if held else None
-        return _make_model(run, dataset, found, terms, [*notes, *_improving([*runs, run])])
+        noise = noise_features(spec, NOISE, run.device) if runs and spec.frozen else None
+        held_out = [hold_out(each, noise) for each in runs]
+        unseen = estimate(held_out, metric=spec.metric, terms=terms) if held_out else None
+        return _make_model(run, dataset, unseen, terms, [*notes, *_note_improving([*runs, run])])
 
 
 def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> None:
@@ -176,28 +175,22 @@ def _check_same(out: Path, spec: ResolvedSpec, estimated: bool, terms: Terms) ->
         )
 
 
-def _run(spec: RunSpec, folder: Path, dataset: DomainDataset, device: str, bar: Progress) -> OpenedRun:
-    """A run, trained or read; the bar counts its steps in both cases."""
+def _train_run(run: PreparedRun, folder: Path, dataset: DomainDataset, device: str, bar: Progress) -> OpenedRun:
+    """Train or read a run; the bar counts its steps in both cases."""
     before = bar.done
-    record = train(spec, folder, dataset=dataset, device=device, progress=bar)
-    _check_finished(record)
-    bar.skip(before + record.spec.steps - bar.done)
-    if record.folder is None:
-        raise AssertionError("a run that `fit` returns has a folder")
-    return open_run(record.folder, dataset=dataset, device=device, progress=False)
-
-
-def _improving(runs: Sequence[OpenedRun]) -> list[str]:
-    count = sum(run.record.still_improving for run in runs)
-    return [f"Still improving at the last step ({count} of {len(runs)} runs): raise --steps."] if count else []
-
-
-def _check_finished(record: RunRecord) -> None:
-    if record.status == "diverged":
+    opened = train_and_open(run, folder, dataset, device=device, progress=bar)
+    if opened.record.status == "diverged":
         raise UserError(
-            f"The run {record.folder} diverged at step {record.diverged_at}: its loss was not finite. "
+            f"The run {opened.folder} diverged at step {opened.record.diverged_at}: its loss was not finite. "
             "Lower the learning rate: --set lr=…"
         )
+    bar.skip(before + run.spec.steps - bar.done)
+    return opened
+
+
+def _note_improving(runs: Sequence[OpenedRun]) -> list[str]:
+    count = sum(run.record.still_improving for run in runs)
+    return [f"Still improving at the last step ({count} of {len(runs)} runs): raise --steps."] if count else []
 
 
 def _make_model(

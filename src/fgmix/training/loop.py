@@ -101,10 +101,23 @@ def train(
         raise bad_value("on_evaluation", "a function of a spec and an evaluation", on_evaluation)
     runs = checked_path("out", out)
     run = prepare(spec, dataset, device=device, progress=bool(progress))
-    check_trunk(run.spec, trunk)
     for note in notes_of(spec, run.spec) if progress is True else ():
         print(f"note: {note}", file=sys.stderr)
-    folder = RunFolder(runs / run.spec.name)
+    return train_prepared(run, runs, device=device, progress=progress, trunk=trunk, on_evaluation=on_evaluation)
+
+
+def train_prepared(
+    run: PreparedRun,
+    out: Path,
+    *,
+    device: str = "auto",
+    progress: bool | Progress = True,
+    trunk: int = 0,
+    on_evaluation: OnEvaluation | None = None,
+) -> RunRecord:
+    """Train a run whose data are prepared; the arguments are those of `train`."""
+    check_trunk(run.spec, trunk)
+    folder = RunFolder(out / run.spec.name)
     with folder.opened(run.spec) as opened:
         run = replace(run, spec=opened)
         if record := folder.finished():

@@ -14,12 +14,14 @@ from fgmix.algorithms import Algorithm
 from fgmix.data import Domain, DomainDataset
 from fgmix.data.dataset import Indices
 from fgmix.errors import UserError, bad_value
+from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
 from fgmix.records.files import checked_path
 from fgmix.records.schema import Model, RunRecord, Which, printed, read_record
 from fgmix.records.store import RunFolder
 from fgmix.seeding import numpy_generator
 from fgmix.training.devices import pick_device
+from fgmix.training.loop import train_prepared
 from fgmix.training.prepare import PreparedRun, load_dataset, new_algorithm, prepare_data
 from fgmix.training.weights import load_weights
 
@@ -192,6 +194,23 @@ def open_run(
         )
     prepared = prepare_data(spec, dataset, device=device, progress=progress)
     return OpenedRun(record, prepared, dataset, folder, pick_device(device))
+
+
+def train_and_open(
+    run: PreparedRun, out: Path, dataset: DomainDataset, *, device: str, progress: bool | Progress
+) -> OpenedRun:
+    """Train a run, or read it if it is finished, and open it with the data that were prepared for training.
+
+    Args:
+        run: the run.
+        out: the folder in which the run's own folder is made.
+        dataset: as loaded.
+        device: of training and of the opened run.
+        progress: as in `train`.
+    """
+    record = train_prepared(run, out, device=device, progress=progress)
+    folder = out / run.spec.name
+    return OpenedRun(record, replace(run, spec=record.spec), dataset, folder, pick_device(device))
 
 
 def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:
