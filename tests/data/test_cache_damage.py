@@ -19,7 +19,7 @@ from fgmix.data.image_dataset import load_images, prepare_images
 from fgmix.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("image_cache")
-CHANGES = 300
+FLIPS, CUTS, GROWTHS = 60, 12, 4
 OPTIONS = LoadOptions(image_size=8, progress=False)
 
 
@@ -69,7 +69,7 @@ def test_any_change_is_harmless_or_reported(
     files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file() and path.stat().st_size)
     assert [path.parts[0] for path in files] == ["contents", "decoded", "decoded", "prepared"]
     rng = np.random.default_rng(0)
-    for change in [flip] * (CHANGES // 2) + [cut] * 20 + [grow] * 5:
+    for change in [flip] * FLIPS + [cut] * CUTS + [grow] * GROWTHS:
         file = files[rng.integers(len(files))]
         data = bytearray((whole / file).read_bytes())
         change(data, rng)

@@ -50,7 +50,8 @@ def test_a_draw_depends_on_seed_domain_and_step_alone() -> None:
 
 def test_partners_are_uniform_over_the_others_of_the_class() -> None:
     """The three samples of class 2, of six: each is the partner of another with probability ½; within 5 deviations."""
-    pairs = [(i, j) for step in range(3000) for i, j in [paired(2).draw(step)[2]] if LABELS[2][i] == 2]
+    sampler = paired(2)
+    pairs = [(i, j) for step in range(1000) for i, j in [sampler.draw(step)[2]] if LABELS[2][i] == 2]
     counts = {pair: pairs.count(pair) for pair in set(pairs)}
     assert set(counts) == {(i, j) for i in (3, 4, 5) for j in (3, 4, 5) if i != j}
     expected = len(pairs) / 6

@@ -22,7 +22,7 @@ from fgmix.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("image_cache")
 QUIET = LoadOptions(image_size=8, progress=False)
-DOMAINS, CLASSES, EACH = 4, 5, 30
+DOMAINS, CLASSES, EACH = 4, 5, 8
 FOLDERS = 1 + DOMAINS + DOMAINS * CLASSES
 
 

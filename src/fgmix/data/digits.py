@@ -13,12 +13,10 @@ clearly lower than in-domain but far above chance (accuracies are in docs/data/d
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.metadata
-import os
-import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data.files import read_arrays, write_arrays
 from fgmix.data.image_cache import cache_dir
 from fgmix.data.mnist import Digits, Pixels, bundled_mnist, check_size
 from fgmix.data.registry import LoadOptions, register_dataset
-from fgmix.errors import UserError
+from fgmix.errors import MachineError, UserError
+from fgmix.records.digests import Damaged
 from fgmix.seeding import numpy_generator
 
 if TYPE_CHECKING:
@@ -205,34 +205,16 @@ def cache_name() -> str:
 
 def read_or_build(file: Path) -> dict[str, Digits]:
     """Read the domains in `file`; if it is missing or damaged, generate them and, if possible, write it."""
-    kept = _read(file)
-    if kept is not None:
-        return kept
+    with suppress(OSError, Damaged, KeyError):  # KeyError: written by another version
+        arrays = read_arrays(file)
+        return {name: (arrays[f"{name}_x"], arrays[f"{name}_y"]) for name in DOMAINS}
     domains = build()
-    with contextlib.suppress(OSError):  # with a read-only home or a full disk every run generates them, in seconds
-        _write(file, domains)
+    with suppress(OSError, MachineError):  # with a read-only home or a full disk every run generates them, in seconds
+        file.parent.mkdir(parents=True, exist_ok=True)
+        images = {f"{name}_x": x for name, (x, _) in domains.items()}
+        labels = {f"{name}_y": y for name, (_, y) in domains.items()}
+        write_arrays(file, {**images, **labels})
     return domains
-
-
-def _read(file: Path) -> dict[str, Digits] | None:
-    try:
-        # opened here, because numpy leaves a truncated file open
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            domains = {name: (arrays[f"{name}_x"], arrays[f"{name}_y"]) for name in DOMAINS}
-            return domains if arrays["fingerprint"] == _fingerprint(domains) else None
-    except Exception:  # numpy and zipfile raise many kinds of errors; in any case the arrays are generated again
-        return None
-
-
-def _write(file: Path, domains: dict[str, Digits]) -> None:
-    """Write atomically: several runs may write at once, and any may be killed."""
-    x = {f"{name}_x": images for name, (images, _) in domains.items()}
-    y = {f"{name}_y": labels for name, (_, labels) in domains.items()}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".digits-") as folder:
-        draft = Path(folder) / file.name
-        np.savez(draft, fingerprint=np.array(_fingerprint(domains)), allow_pickle=False, **x, **y)
-        os.replace(draft, file)
 
 
 def _fingerprint(domains: dict[str, Digits]) -> str:
