@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import workbench
+from fgmix.data import digits
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +32,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> workbench.Workbench:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FGMIX_CACHE", str(root / "cache"))
         return workbench.make(root)
+
+
+@pytest.fixture
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load every tenth sample of `digits`: enough for an example that has to run, and evaluated in no time."""
+    load_all = digits.cached
+    monkeypatch.setattr(
+        digits, "cached", lambda file: {name: (x[::10], y[::10]) for name, (x, y) in load_all(file).items()}
+    )
 
 
 @pytest.fixture(scope="session")

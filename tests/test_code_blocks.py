@@ -77,6 +77,7 @@ def test_commands_within_a_sentence_exist_with_their_flags(page: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.name != "CONTRIBUTING.md" and blocks(page, "python")], ids=page_id
 )
+@pytest.mark.usefixtures("few_digits")
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the page, in one namespace, with what the page assumes to exist."""
     folder = tmp_path / "project"
