@@ -23,7 +23,7 @@ from benchmarks.turns import Turns, by_turns
 from fgmix.data import load
 from fgmix.errors import UserError, bad_value
 from fgmix.records.plans import has_failed, read_error
-from fgmix.records.schema import RunSpec
+from fgmix.records.schema import RunSpec, to_plain, to_spec
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun, Sweep, plan
 from fgmix.sweeps.execute import execute
@@ -111,7 +111,7 @@ def one_process_each(runs: Sequence[PlannedRun], out: Path, *, workers: int, thr
     """Execute every run in its own process, `workers` of them at a time."""
 
     def start(run: PlannedRun) -> None:
-        _process("run_alone", run.name, json.dumps(run.spec.as_dict()), str(out), str(threads))
+        _process("run_alone", run.name, json.dumps(to_plain(run.spec)), str(out), str(threads))
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(start, runs))
@@ -132,7 +132,7 @@ def get_ready(dataset: str) -> None:
 def run_alone(name: str, spec: str, out: str, threads: str) -> None:
     """Run in the processes of `one_process_each`."""
     torch.set_num_threads(int(threads))
-    execute(PlannedRun(name, RunSpec.from_dict(json.loads(spec))), out, "cpu")
+    execute(PlannedRun(name, to_spec(json.loads(spec), RunSpec)), out, "cpu")
 
 
 def require_done(runs: Sequence[PlannedRun], out: Path) -> None:

@@ -16,7 +16,7 @@ import signal
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ import torch
 from torch import nn
 
 import fgmix as package
+from copying import replace
 from fgmix.cli import app
 from fgmix.data import LoadOptions, from_arrays, load
 from fgmix.deploy.terms import Terms
 from fgmix.networks import build_featurizer
 from fgmix.records.digests import digest_of, seal_line, seal_zip
 from fgmix.records.files import read_json, write_json
+from fgmix.records.schema import to_spec
 from fgmix.training.resolve import resolve
 from workbench import Workbench, fgmix, save_npz, words_of
 
@@ -512,9 +514,9 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: spec(test_domains=[b"2"]), "`test_domains`"),
         (lambda _: spec(holdout_fraction="x"), "`holdout_fraction`"),
         (lambda _: spec(weights=b"x"), "`weights`"),
-        (lambda _: package.RunSpec.from_dict(None), "`values`"),  # type: ignore[arg-type]
-        (lambda _: package.RunSpec.from_dict({"dataset": "x"}), "algorithm"),
-        (lambda _: package.RunSpec.from_dict({"nothing": 1}), "'nothing'"),
+        (lambda _: to_spec(None, package.RunSpec), "`values`"),  # type: ignore[arg-type]
+        (lambda _: to_spec({"dataset": "x"}, package.RunSpec), "algorithm"),
+        (lambda _: to_spec({"nothing": 1}, package.RunSpec), "'nothing'"),
     ],
     "train": [
         (lambda _: package.train(None), "`spec`"),  # type: ignore[arg-type]

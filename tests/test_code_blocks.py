@@ -10,7 +10,6 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from copying import replace
 from fgmix import RunRecord, RunSpec, train
 from fgmix.cli import app
 from fgmix.deploy import estimator

@@ -25,6 +25,7 @@ from fgmix.errors import UserError
 from fgmix.figures.arrays_file import load_arrays
 from fgmix.networks import build_featurizer
 from fgmix.records.packed import pack
+from fgmix.records.schema import to_plain
 from fgmix.records.status import read_status
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
@@ -88,7 +89,7 @@ def test_a_soup(kind: Any, bench: Workbench, tmp_path: Path, capsys: pytest.Capt
 
     def look() -> object:
         model = load_model(out)
-        return model.predict(x).probabilities.tobytes(), str(model.info), read_record(out).as_dict()
+        return model.predict(x).probabilities.tobytes(), str(model.info), to_plain(read_record(out))
 
     altered(out, look, capsys)
 

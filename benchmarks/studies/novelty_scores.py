@@ -23,7 +23,7 @@ from fgmix.deploy.hold_out import selected
 from fgmix.deploy.noise import noise_features, noise_for
 from fgmix.deploy.novelty import fit_familiar, squared_distances
 from fgmix.records.metrics import auroc
-from fgmix.records.schema import read_record
+from fgmix.records.store import read_record
 from fgmix.training.open_run import OpenedRun, Sample, open_run
 from fgmix.training.prepare import load_dataset
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fgmix.records.evaluations import Evaluation
 from fgmix.records.metrics import Floats
 from fgmix.records.packed import unpack
-from fgmix.records.schema import Evaluation, RunRecord
+from fgmix.records.schema import RunRecord
 from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
 from fgmix.results.report import compared

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from fgmix.mixing.fgmix import FGMix as FGMix
     from fgmix.records.schema import RunRecord as RunRecord
     from fgmix.records.schema import RunSpec as RunSpec
-    from fgmix.records.schema import read_record as read_record
+    from fgmix.records.store import read_record as read_record
     from fgmix.training.loop import train as train
+    from fgmix.training.open_run import load_algorithm as load_algorithm
 
 _HOME = {
     "Algorithm": "fgmix.algorithms",
@@ -39,8 +40,9 @@ _HOME = {
     "RunSpec": "fgmix.records.schema",
     "UserError": "fgmix.errors",
     "fit": "fgmix.deploy.fit",
+    "load_algorithm": "fgmix.training.open_run",
     "load_model": "fgmix.deploy.model",
-    "read_record": "fgmix.records.schema",
+    "read_record": "fgmix.records.store",
     "train": "fgmix.training.loop",
     "algorithms": "",
     "data": "",

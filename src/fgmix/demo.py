@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fgmix.errors import MachineError, UserError
 from fgmix.records.files import write_bytes
-from fgmix.records.schema import RunRecord, read_record
+from fgmix.records.schema import RunRecord
+from fgmix.records.store import read_record
 from fgmix.report.choices import Choices
 from fgmix.report.write import write_report
 from fgmix.results.collect import collect

@@ -13,7 +13,8 @@ import pytest
 
 import fgmix
 from fgmix.cli import main
-from fgmix.records.schema import read_record
+from fgmix.records.schema import to_plain
+from fgmix.records.store import read_record
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_a_dry_run_prints_the_resolved_run_and_trains_nothing(
     assert call(monkeypatch, *train(arrays, tmp_path / "runs")) == 0
     (folder,) = (tmp_path / "runs").iterdir()
     assert shown.pop("name") == folder.name
-    assert shown == read_record(folder).spec.as_dict()
+    assert shown == to_plain(read_record(folder).spec)
     assert None not in shown.values()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fgmix.records.schema import read_record
+from fgmix.records.store import read_record
 from workbench import Workbench, fgmix
 
 RUN = """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.cli import main
 from fgmix.figures.arrays_file import load_arrays
 from fgmix.records.files import write_json

@@ -6,12 +6,12 @@ import builtins
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from copying import replace
 from data.pictures import make_folder, picture, truncate, two_domains
 from fgmix.data import DomainDataset, LoadOptions, image_cache
 from fgmix.data.catalogue import SavedCatalogue

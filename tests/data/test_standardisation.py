@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
+from copying import replace
 from fgmix import RunSpec
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.data.standardisation import Standardisation, fit_standardisation
 from fgmix.deploy.network import Standardise
+from fgmix.records.schema import to_plain
 from fgmix.training.prepare import prepare_data
 from fgmix.training.resolve import resolve
 
@@ -62,7 +62,6 @@ def test_runs_from_before_are_other_runs_and_damp_nothing() -> None:
     far = standard.mean + 1000 * standard.scale
     np.testing.assert_allclose(standard(far[None]), 1000, rtol=1e-5)
     np.testing.assert_allclose(Standardise(standard)(torch.from_numpy(far)), 1000, rtol=1e-5)
-    assert (
-        "tail"
-        not in resolve(RunSpec(dataset="arrays", algorithm="erm", test_domains=(), standardize=False), data).as_dict()
+    assert "tail" not in to_plain(
+        resolve(RunSpec(dataset="arrays", algorithm="erm", test_domains=(), standardize=False), data)
     )

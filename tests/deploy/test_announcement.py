@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from copying import replace
 from deploy.made import QUICK, vectors
 from fgmix import fit
 from fgmix.data import from_arrays

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from copying import replace
 from deploy.made import QUICK, small_image_model, small_images, vector_model, vectors
 from fgmix import DomainGeneralizer, Model, fit, load_model
 from fgmix.algorithms import names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from copying import replace
 from deploy.made import vectors
 from fgmix import fit, load_model
 from fgmix.algorithms import names

@@ -6,13 +6,13 @@ import errno
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from copying import replace
 from deploy.made import vectors
 from fgmix import fit, load_model
 from fgmix.data import from_arrays
@@ -21,7 +21,8 @@ from fgmix.deploy.model import Model
 from fgmix.deploy.soup import find_runs, soup
 from fgmix.errors import UserError
 from fgmix.records.files import exclusive
-from fgmix.records.schema import RunRecord, RunSpec, read_record
+from fgmix.records.schema import RunRecord, RunSpec
+from fgmix.records.store import read_record
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from fgmix.training.loop import train

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.deploy.steps import note_of, with_steps
 from fgmix.records.schema import RunSpec

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.figures.curves import collect_curves
 from fgmix.figures.kinds import describe
 from fgmix.training.open_run import OpenedRun

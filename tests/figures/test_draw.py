@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -12,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from copying import replace
 from fgmix.figures.arrays_file import load_arrays
 from fgmix.figures.description import Axis, Band, Cells, Chart, Line, Panel, Points, Words, list_names
 from fgmix.figures.draw import draw, render, save_figure

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.integrate import trapezoid
 
+from copying import replace
 from fgmix.figures.description import Band
 from fgmix.figures.flatness import divide_areas
 from fgmix.figures.kinds import describe, state_claims

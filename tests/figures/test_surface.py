@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.figures.description import encode
 from fgmix.figures.kinds import describe, state_claims
 from fgmix.figures.surface import find_optima, find_optimum, measure_ends

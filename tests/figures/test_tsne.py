@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
+from copying import replace
 from fgmix.figures.kinds import describe
 from fgmix.figures.tsne import PICTURES_PER_ROW, join_pictures, keep_nearest, outline, outline_classes, place_names
 from figures import made

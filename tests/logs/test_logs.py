@@ -12,7 +12,8 @@ import pytest
 
 from fgmix import logs, train
 from fgmix.errors import UserError
-from fgmix.records.schema import Evaluation, ResolvedSpec, RunRecord, RunSpec
+from fgmix.records.evaluations import Evaluation
+from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, to_plain
 from fgmix.sweeps.execute import run_sweeps
 from logs.wandb_stand_in import StandIn, steps_of
 from sweeps.toys import QUICK, Here, make_data, records, toy_sweep
@@ -136,7 +137,7 @@ def test_values_and_what_a_run_is_reach_the_target(spec: RunSpec, tmp_path: Path
 
 
 def test_the_metric_that_a_run_selects_by_is_logged_beside_accuracy(spec: RunSpec, tmp_path: Path) -> None:
-    record = run(RunSpec(**{**spec.as_dict(), "metric": "macro_f1"}), tmp_path)
+    record = run(RunSpec(**{**to_plain(spec), "metric": "macro_f1"}), tmp_path)
     tags = logs.flatten(record.spec, record.evaluations[0])
     assert {"raw/accuracy/us/holdout", "raw/macro_f1/us/holdout", "raw/loss/us/holdout"} <= tags.keys()
 

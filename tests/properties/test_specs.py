@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fgmix.algorithms import get, names
 from fgmix.errors import UserError
-from fgmix.fields import Field
-from fgmix.records.schema import RunSpec, command, options, parse_options
+from fgmix.records.options import Option
+from fgmix.records.schema import RunSpec, command, options, parse_options, to_plain, to_spec
 from properties.quickly import quickly
 
 TEXTS = st.text(max_size=20) | st.sampled_from(
@@ -21,7 +21,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 LABELS = NAMES.filter(lambda text: text.isprintable() and text == text.strip())
 
 
-def values_of(field: Field) -> st.SearchStrategy[Any]:
+def values_of(field: Option) -> st.SearchStrategy[Any]:
     """Values that a field allows."""
     if field.choices:
         return st.sampled_from(field.choices)
@@ -35,9 +35,9 @@ def values_of(field: Field) -> st.SearchStrategy[Any]:
     return st.one_of([by_type[kind] for kind in field.types]).filter(lambda value: is_allowed(field, value))
 
 
-def is_allowed(field: Field, value: Any) -> bool:
+def is_allowed(field: Option, value: Any) -> bool:
     try:
-        field.checked(value)
+        field.check(value)
     except UserError:
         return False
     return True
@@ -54,7 +54,7 @@ def some_specs(draw: st.DrawFn) -> RunSpec:
 @quickly
 @given(some_specs())
 def test_a_spec_survives_being_written(spec: RunSpec) -> None:
-    assert RunSpec.from_dict(spec.as_dict()) == spec
+    assert to_spec(to_plain(spec), RunSpec) == spec
 
 
 @quickly

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 from sklearn import metrics as theirs
 
 from fgmix.records.metrics import Counts, Metrics, auroc, metrics, unbalanced
+from fgmix.records.schema import to_plain
 
 
 def predictions(n: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +62,7 @@ def test_many_classes_have_no_matrix_and_few_scores_suffice() -> None:
 def test_survives_json() -> None:
     y, scores = predictions(30, 3, seed=1)
     found = metrics(y, scores.argmax(1), scores)
-    assert Metrics.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+    assert msgspec.convert(json.loads(json.dumps(to_plain(found))), Metrics) == found
 
 
 def test_auroc_by_counting_pairs() -> None:

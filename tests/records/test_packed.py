@@ -9,6 +9,7 @@ import pytest
 
 from fgmix.errors import UserError
 from fgmix.records.packed import pack, unpack
+from fgmix.records.store import write_record
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from results.made import sweep
@@ -19,7 +20,7 @@ RECORDS = sweep({"erm": [[0.5, 0.6, 0.7], [0.4, 0.6, 0.8]], "fgmix": [[0.6, 0.6,
 def test_a_packed_file_gives_the_same_report_as_the_folders(tmp_path: Path) -> None:
     for number, record in enumerate(RECORDS):
         (tmp_path / "runs" / str(number)).mkdir(parents=True)
-        record.write(tmp_path / "runs" / str(number) / "record.json")
+        write_record(record, tmp_path / "runs" / str(number) / "record.json")
     pack(RECORDS, tmp_path / "a.records.xz")
     assert report_text(collect(tmp_path / "a.records.xz")) == report_text(collect(tmp_path / "runs"))
     assert unpack(tmp_path / "a.records.xz")[0].folder is None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.data import ArrayInputs, DomainDataset, from_arrays
 from fgmix.errors import UserError
 from fgmix.records.protocols import PROTOCOLS
-from fgmix.records.schema import ResolvedSpec, RunSpec
+from fgmix.records.schema import ResolvedSpec, RunSpec, to_plain, to_spec
 from fgmix.training.resolve import notes_of, resolve
 
 
@@ -81,7 +81,7 @@ def test_weights_have_their_tag_and_their_normalisation(
     spec = resolved(backbone=backbone, pretrained=True)
     assert (spec.backbone, spec.mean[0], spec.interpolation) == (tag, mean, interpolation)
     assert resolve(spec, images()) == spec
-    assert ResolvedSpec.from_dict(json.loads(json.dumps(spec.as_dict()))) == spec
+    assert to_spec(json.loads(json.dumps(to_plain(spec))), ResolvedSpec) == spec
 
 
 @pytest.mark.parametrize("backbone", ["vit_tiny_patch16_224", "vit_tiny_patch16_224.augreg_in21k_ft_in1k"])

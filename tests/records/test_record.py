@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from copying import replace
 from fgmix.errors import UserError
+from fgmix.records.evaluations import Model
 from fgmix.records.files import read_json, write_json
-from fgmix.records.schema import RECORD, Model, RunRecord, read_record, selected_weights
-from fgmix.records.store import RunFolder
+from fgmix.records.schema import RunRecord, selected_weights
+from fgmix.records.store import RECORD, RunFolder, read_record, write_record
 from fgmix.training.loop import train
-from fgmix.training.open_run import open_run
+from fgmix.training.open_run import load_algorithm, open_run
 from results.made import run
 from training.killed_run import toy_data, toy_spec
 
@@ -61,7 +62,7 @@ def test_what_is_not_there_is_an_error_that_says_so() -> None:
     with pytest.raises(UserError, match="trained on all domains"):
         run("", {10: {"a": (None, 0.5)}}).test_accuracy()
     with pytest.raises(UserError, match="without a folder"):
-        run("a", FOUND).open()
+        load_algorithm(run("a", FOUND))
 
 
 def test_a_method_without_a_label_is_printed_by_its_key() -> None:
@@ -77,22 +78,22 @@ def test_a_record_carries_how_its_method_is_printed_and_opens_it(tmp_path: Path)
     assert (again.label, again.domainbed_name) == ("AND-Mask", "ANDMask")
     sample = open_run(record.folder, dataset=data).sample(["2"])
     for model in again.models:
-        algorithm = again.open(model, dataset=data)
+        algorithm = load_algorithm(again, model, dataset=data)
         assert not algorithm.training
         correct = algorithm.predict(torch.cat(list(sample.inputs()))).argmax(1) == sample.y
         assert float(correct.float().mean()) == pytest.approx(again.test_accuracy(model))
     RunFolder(record.folder).weights("best").unlink()
     with pytest.raises(UserError, match=r"Expected weights at .*best\.pt. Found none: they were not kept"):
-        again.open(dataset=data)
+        load_algorithm(again, dataset=data)
 
 
 def test_an_incomplete_record_says_how_to_go_on(tmp_path: Path) -> None:
     record = run("a", FOUND)
-    record.write(tmp_path / RECORD)
+    write_record(record, tmp_path / RECORD)
     content = read_json(tmp_path / RECORD)
-    del content["label"]
+    del content["domains"]
     write_json(tmp_path / RECORD, content)
-    with pytest.raises(UserError, match=r"Found one that is not whole \(KeyError: 'label'\).*train the run again"):
+    with pytest.raises(UserError, match="`domains`"):
         read_record(tmp_path)
 
 

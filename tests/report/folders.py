@@ -7,7 +7,8 @@ from pathlib import Path
 from fgmix.figures.arrays_file import save_arrays
 from fgmix.records.digests import seal_json
 from fgmix.records.plans import Plan, write_plan
-from fgmix.records.schema import RECORD, RunRecord
+from fgmix.records.schema import RunRecord, to_plain
+from fgmix.records.store import RECORD
 from figures import made
 from results.made import finished
 
@@ -40,7 +41,7 @@ def write(folder: Path, found: list[RunRecord], *, waiting: int = 0) -> Path:
 def finish(folder: Path, record: RunRecord) -> None:
     """A run's folder, as it is when the run has finished."""
     folder.mkdir(parents=True)
-    (folder / RECORD).write_bytes(seal_json(record.as_dict()))
+    (folder / RECORD).write_bytes(seal_json(to_plain(record)))
 
 
 def add_figures(folder: Path) -> None:

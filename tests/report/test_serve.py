@@ -14,7 +14,7 @@ import pytest
 from fgmix.errors import UserError
 from fgmix.records.digests import seal_json
 from fgmix.records.files import write_json
-from fgmix.records.schema import RunRecord
+from fgmix.records.schema import RunRecord, to_plain
 from fgmix.records.status import read_status
 from fgmix.records.store import RunFolder
 from fgmix.report.serve import Followed, make_server
@@ -64,14 +64,14 @@ def test_the_page_grows_with_the_sweep(tmp_path: Path) -> None:
 def test_a_finished_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     followed = Followed(folders.write(tmp_path / "runs", folders.records(1)))
     first = followed.page()
-    read = collect.read_lean_record
+    read = collect.read_record
     paths: list[Path] = []
 
     def noted(path: Path) -> RunRecord:
         paths.append(path)
         return read(path)
 
-    monkeypatch.setattr(collect, "read_lean_record", noted)
+    monkeypatch.setattr(collect, "read_record", noted)
     assert followed.page() == first
     assert paths == []
     folders.finish(tmp_path / "runs" / "new", folders.records(2)[-1])
@@ -106,7 +106,7 @@ def test_a_single_run_is_followed_while_it_is_trained(tmp_path: Path) -> None:
     record = folders.records()[0]
     run = RunFolder(tmp_path / "runs" / "one")
     run.path.mkdir(parents=True)
-    write_json(run.spec, {"fgmix": "0", "spec": record.spec.as_dict()})
+    write_json(run.spec, {"fgmix": "0", "spec": to_plain(record.spec)})
     for folder in (run.path, run.path.parent):
         assert read_status(folder).states == {"one": "waiting"}
     followed = Followed(run.path, title="My run")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from copying import replace
 from fgmix.records.schema import RunRecord
 from fgmix.report.summary import headlines
 from fgmix.results.report import all_compared

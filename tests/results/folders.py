@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fgmix.records.digests import seal_json
-from fgmix.records.schema import RECORD, RunRecord
+from fgmix.records.schema import RunRecord, to_plain
+from fgmix.records.store import RECORD
 
 
 def write(out: Path, records: list[RunRecord]) -> None:
@@ -13,4 +14,4 @@ def write(out: Path, records: list[RunRecord]) -> None:
     for number, record in enumerate(records):
         folder = out / f"run{number}"
         folder.mkdir(parents=True)
-        (folder / RECORD).write_bytes(seal_json(record.as_dict()))
+        (folder / RECORD).write_bytes(seal_json(to_plain(record)))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord
+from copying import replace
+from fgmix.records.evaluations import Evaluation, Model
+from fgmix.records.schema import ResolvedSpec, RunRecord
 
 DECIDED: dict[str, Any] = {  # what tables do not look at
     "backbone": "mlp",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from copying import replace
 from fgmix import algorithms
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import BENCHMARKS, known_domains
 from fgmix.records.plans import Plan, write_plan
+from fgmix.records.store import write_record
 from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, to_domainbed
 from fgmix.results.explain import explained
@@ -200,7 +201,7 @@ def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for name, lam, accuracy in (("first", 1.0, 0.4), ("second", 3.0, 0.6)):
         (ours / name).mkdir(parents=True)
-        finished("a", accuracy, algorithm="fgmix", settings={"lam": lam}).write(ours / name / "record.json")
+        write_record(finished("a", accuracy, algorithm="fgmix", settings={"lam": lam}), ours / name / "record.json")
     write_plan(ours, Plan(("first", "second"), {"lam": (1.0, 3.0)}), {})
     app(["report", str(ours), "--to-domainbed", str(theirs)], standalone_mode=False)
     found = select(from_domainbed(theirs).records).accuracies()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from copying import replace
 from fgmix.cli import app
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec, command

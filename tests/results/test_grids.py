@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from copying import replace
 from fgmix.records.plans import Plan, read_plans, write_plan
 from fgmix.results.collect import Results, collect
 from fgmix.results.grids import Grid, grid_tables, split_grids

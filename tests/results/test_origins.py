@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord
 from fgmix.results.collect import Results

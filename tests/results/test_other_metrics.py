@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.records.metrics import metrics
 from fgmix.results.formats import markdown
 from fgmix.results.other_metrics import metrics_tables
@@ -19,8 +18,8 @@ ALWAYS, ALL = (metrics(Y, guesses, np.eye(2)[guesses]) for guesses in (np.zeros(
 
 def test_a_row_for_each_method_and_model_that_kept_them() -> None:
     records = [
-        replace(finished("a", 0.75, domains="a b"), unseen={"raw": {"a": ALWAYS.as_dict()}}),
-        replace(finished("b", 1.0, domains="a b"), unseen={"raw": {"b": ALL.as_dict()}}),
+        replace(finished("a", 0.75, domains="a b"), unseen={"raw": {"a": ALWAYS}}),
+        replace(finished("b", 1.0, domains="a b"), unseen={"raw": {"b": ALL}}),
         finished("a", 0.5, domains="a b", algorithm="coral"),  # made by an older version
     ]
     (table,) = metrics_tables(select(records))
@@ -34,13 +33,13 @@ def test_a_row_for_each_method_and_model_that_kept_them() -> None:
 def test_recalls_of_few_classes() -> None:
     """In a every sample is taken for x: recalls 1 and 0; in b all are right, and a class that nobody has is blank."""
     records = [
-        replace(finished("a", 0.75, domains="a b"), unseen={"raw": {"a": ALWAYS.as_dict()}}, classes=("x", "y")),
-        replace(finished("b", 1.0, domains="a b"), unseen={"raw": {"b": ALL.as_dict()}}, classes=("x", "y")),
+        replace(finished("a", 0.75, domains="a b"), unseen={"raw": {"a": ALWAYS}}, classes=("x", "y")),
+        replace(finished("b", 1.0, domains="a b"), unseen={"raw": {"b": ALL}}, classes=("x", "y")),
     ]
     _, table = metrics_tables(select(records))
     assert (table.title, table.columns) == ("toy: recall by class", ("x", "y"))
     assert [entry.value for entry in table.rows[0].entries] == [100, 50]
-    lacking = replace(ALL, recall=(1.0, None)).as_dict()
+    lacking = replace(ALL, recall=(1.0, None))
     (_, table) = metrics_tables(select([replace(records[1], unseen={"raw": {"b": lacking}})]))
     assert table.rows[0].entries[1].value is None
     many = tuple(map(str, range(21)))
@@ -53,7 +52,7 @@ def test_the_worst_domain_is_that_of_the_runs_metric() -> None:
     seventy = metrics(y, guesses, np.eye(2)[guesses])
     for metric, shown in (("accuracy", "b 70.0"), ("balanced_accuracy", "a 50.0")):
         records = [
-            replace(finished(name, 0.7, domains="a b"), unseen={"raw": {name: found.as_dict()}})
+            replace(finished(name, 0.7, domains="a b"), unseen={"raw": {name: found}})
             for name, found in (("a", ALWAYS), ("b", seventy))
         ]
         chosen = [replace(record, spec=replace(record.spec, metric=metric)) for record in records]
@@ -63,6 +62,6 @@ def test_the_worst_domain_is_that_of_the_runs_metric() -> None:
 
 
 def test_other_rules_report_other_weights() -> None:
-    record = replace(finished("a", 0.75), unseen={"raw": {"a": ALWAYS.as_dict()}})
+    record = replace(finished("a", 0.75), unseen={"raw": {"a": ALWAYS}})
     assert metrics_tables(select([record], "oracle")) == []
     assert metrics_tables(select([finished("a", 0.75)])) == []

@@ -6,7 +6,7 @@ import pytest
 
 from fgmix import algorithms
 from fgmix.records.benchmarks import known_domains, paper_domain
-from fgmix.records.schema import printed
+from fgmix.records.rows import printed
 from fgmix.results import published
 from fgmix.results.selection import Method
 

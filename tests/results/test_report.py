@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from copying import replace
 from fgmix.results.collect import Results
 from fgmix.results.report import report_text
 from results.made import finished

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.records.schema import RunRecord, RunSpec, read_record
+from fgmix.records.schema import RunRecord, RunSpec
+from fgmix.records.store import read_record
 from fgmix.results.selection import LAST, RULES, Cell, Missing, Rule, Selected, Selection, select
 from fgmix.results.tables import dataset_table
 from fgmix.training.loop import train

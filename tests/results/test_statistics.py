@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,8 +10,10 @@ import pytest
 from scipy import stats
 from scipy.stats import norm
 
+from copying import replace
 from fgmix.errors import UserError
-from fgmix.records.schema import Evaluation, RunRecord
+from fgmix.records.evaluations import Evaluation
+from fgmix.records.schema import RunRecord
 from fgmix.results.differences import comparison_table, marked
 from fgmix.results.formats import latex, markdown
 from fgmix.results.paper_rows import beside

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.results.formats import comma_separated, latex, markdown, render
 from fgmix.results.selection import Method, select

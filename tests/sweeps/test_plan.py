@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from copying import replace
 from fgmix.durations import parse_duration, readable_duration
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from algorithms.toys import linear_algorithm, toy_batches
+from copying import replace
 from fgmix import algorithms
 from fgmix.data import from_arrays
 from fgmix.errors import UserError

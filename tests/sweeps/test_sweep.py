@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.records.files import exclusive, write_json
 from fgmix.records.packed import pack, unpack
 from fgmix.records.plans import Outcome, Plan, is_locked, read_plans, state_of, write_plan
-from fgmix.records.schema import RunSpec, read_record
+from fgmix.records.schema import RunSpec
 from fgmix.records.status import read_status
-from fgmix.records.store import RunBusy
+from fgmix.records.store import RunBusy, read_record
 from fgmix.results.collect import collect
 from fgmix.sweeps.design import Sweep, plan, plan_all
 from fgmix.sweeps.execute import execute, run_sweeps

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from copying import replace
 from fgmix.training.loop import train
 from fgmix.training.open_run import OpenedRun, open_run
 from training.killed_run import toy_data, toy_spec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from torch import nn
 
 from algorithms.test_synchronisation import NoWaiting, meta, on_meta
 from algorithms.toys import toy_algorithm, toy_batches
+from copying import replace
 from fgmix.algorithms import Algorithm, create
 from fgmix.training.averaging import RunningMean, WeightAverage, predictor_tensors
 from fgmix.training.loop import train

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from copying import replace
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.data.sampling import PairedSampler, UniformSampler
 from fgmix.errors import UserError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from copying import replace
 from fgmix.data import load
 from fgmix.records.schema import RunSpec
 from fgmix.training.calibrate import Calibration, Estimate, calibrate, checkpoint_bytes, estimate

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.training import devices
 from fgmix.training.devices import describe_gpu, deterministic_operations

@@ -10,7 +10,7 @@ import torch
 
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.records.schema import Model
+from fgmix.records.evaluations import Model
 from fgmix.training.evaluate import evaluation_mode, score_subset
 from fgmix.training.open_run import OpenedRun, open_run
 from fgmix.training.prepare import build_algorithm

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from copying import replace
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
-from fgmix.records.schema import RunSpec, read_record
+from fgmix.records.schema import RunSpec
+from fgmix.records.store import read_record
 from fgmix.training import loop, resolve
 from fgmix.training.loop import train
 from fgmix.training.prepare import build_algorithm, prepare, rehearse

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,11 @@ import pytest
 import torch
 from sklearn import metrics as theirs
 
+from copying import replace
 from fgmix.cli.train import summarize
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.records.schema import RunSpec, read_record, selected_weights
+from fgmix.records.schema import RunSpec, selected_weights, to_plain
+from fgmix.records.store import read_record
 from fgmix.training import evaluate
 from fgmix.training.evaluate import Subset, score_subsets
 from fgmix.training.loop import train
@@ -69,7 +70,7 @@ def test_selection_goes_by_the_metric(tmp_path: Path) -> None:
 
 def test_accuracy_as_metric_writes_it_once(tmp_path: Path) -> None:
     record = train(replace(SPEC, metric="accuracy"), tmp_path, dataset=rare(), device="cpu", progress=False)
-    assert all(e.headline == {} and "headline" not in e.as_dict() for e in record.evaluations)
+    assert all(e.headline == {} and "headline" not in to_plain(e) for e in record.evaluations)
     assert set(record.unseen) == {"raw", "swa"}
     assert "consider --metric balanced_accuracy" in "\n".join(summarize(record))
 

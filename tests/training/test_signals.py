@@ -7,12 +7,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from copying import replace
 from fgmix import cli
 from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.training import evaluate, loop

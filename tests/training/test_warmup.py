@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.seeding import seed_hash
 from fgmix.training.loop import train

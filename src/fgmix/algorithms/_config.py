@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, dataclass_transform
 import numpy as np
 
 from fgmix.errors import unknown
-from fgmix.fields import Field, check_fields, declare, fields_of
+from fgmix.records.options import Option, check_options, declare, options_of
 from fgmix.records.protocols import DEFAULTS, PROTOCOLS
 
 
@@ -162,7 +162,7 @@ class BaseConfig:
         dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
@@ -174,19 +174,19 @@ class BaseConfig:
     @classmethod
     def parse(cls, texts: dict[str, str]) -> dict[str, Any]:
         """Values of `--set name=text` in the types of the fields."""
-        return {name: cls._field(name).parsed(text) for name, text in texts.items()}
+        return {name: cls._field(name).parse(text) for name, text in texts.items()}
 
     @classmethod
-    def _field(cls, name: str) -> Field:
+    def _field(cls, name: str) -> Option:
         if name not in cls.fields():
             raise unknown("setting", name, cls.fields())
         return cls.fields()[name]
 
     @classmethod
-    def fields(cls) -> dict[str, Field]:
+    def fields(cls) -> dict[str, Option]:
         """The declared fields by name."""
         own: type = cls  # mypy considers type[Self] unhashable
-        return fields_of(own)
+        return options_of(own)
 
     @classmethod
     def names(cls) -> list[str]:
@@ -195,13 +195,13 @@ class BaseConfig:
     @classmethod
     def spaces(cls, space: str) -> dict[str, Distribution]:
         """Search distributions by field name; `space` is "domainbed" or "paper"."""
-        found = {name: field.metadata.get("spaces", {}).get(space) for name, field in cls.fields().items()}
+        found = {name: field.extra.get("spaces", {}).get(space) for name, field in cls.fields().items()}
         return {name: distribution for name, distribution in found.items() if distribution is not None}
 
     @classmethod
     def domainbed_names(cls) -> dict[str, str]:
         """DomainBed's name for each field."""
-        return {name: field.metadata.get("domainbed") or name for name, field in cls.fields().items()}
+        return {name: field.extra.get("domainbed") or name for name, field in cls.fields().items()}
 
     @classmethod
     def help(cls) -> dict[str, tuple[Any, str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from fgmix.cli.options import Flags, check_fields, declare, forbid, split_names
+from fgmix.cli.options import Flags, check_options, declare, forbid, split_names
 from fgmix.errors import UserError, bad_value
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Launching:
     )
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
 
 
 LAUNCH_FLAGS = Flags(Launching, everyday=("launcher", "workers", "device", "gpus"))

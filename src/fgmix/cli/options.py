@@ -16,9 +16,9 @@ import typer
 from fgmix.cli.domainbed import advise_setting
 from fgmix.cli.help import REQUIRED, HelpAll
 from fgmix.errors import UserError
-from fgmix.fields import Field, fields_of
-from fgmix.fields import check_fields as check_fields  # for the options of commands, declared likewise
-from fgmix.fields import declare as declare
+from fgmix.records.options import Option, options_of
+from fgmix.records.options import check_options as check_options  # for the options of commands, declared likewise
+from fgmix.records.options import declare as declare
 from fgmix.records.schema import RunSpec, flag_of
 
 Set = Annotated[
@@ -76,23 +76,23 @@ class Flags:
     defaults: bool = True
 
     @property
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> dict[str, Option]:
         """The options that become flags, by name."""
-        return {name: field for name, field in fields_of(self.cls).items() if name not in {*self.omit, *WITHOUT_FLAG}}
+        return {name: field for name, field in options_of(self.cls).items() if name not in {*self.omit, *WITHOUT_FLAG}}
 
-    def parameter(self, field: Field) -> inspect.Parameter:
+    def parameter(self, field: Option) -> inspect.Parameter:
         """Build a flag for typer; bounds and choices are checked by the declaration, when the values are used."""
         info = typer.Option(
             help=f"{field.help} ({', '.join(field.choices)})" if field.choices else field.help,
             metavar=_METAVARS.get(field.name)
             or ("N" if int in field.types else "X" if float in field.types else "NAME"),
-            rich_help_panel=REQUIRED if field.name in self.required else self.section or field.metadata.get("group"),
-            envvar=field.metadata.get("envvar"),
+            rich_help_panel=REQUIRED if field.name in self.required else self.section or field.about.group or None,
+            envvar=field.about.envvar,
             show_default=self.defaults,
             hidden=self.everyday is not None and field.name not in {*self.everyday, *self.required},
         )
         is_required = field.default is MISSING
-        kind = str if field.choices else field.kind
+        kind = field.plain_type
         return inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -133,18 +133,18 @@ def flags(**groups: Flags) -> Callable[[Command], Command]:
 
 def option_names(cls: type) -> list[str]:
     """List the names of a class's declared options."""
-    return list(fields_of(cls))
+    return list(options_of(cls))
 
 
-def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def check_run_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Check options of a run, and return them in their declared types."""
-    return {name: fields_of(RunSpec)[name].checked(value) for name, value in options.items()}
+    return {name: options_of(RunSpec)[name].check(value) for name, value in options.items()}
 
 
 def check_setting(config: type, name: str, value: Any) -> Any:
     """Check a setting of a method, a text by parsing it, and return it in its declared type."""
-    declared = fields_of(config)[name]
-    return declared.parsed(value) if isinstance(value, str) else declared.checked(value)
+    declared = options_of(config)[name]
+    return declared.parse(value) if isinstance(value, str) else declared.check(value)
 
 
 def is_given(context: typer.Context, name: str, sources: Collection[str] = ("COMMANDLINE", "ENVIRONMENT")) -> bool:

@@ -13,8 +13,8 @@ from fgmix.cli.files import read_toml, take_names, take_table
 from fgmix.cli.help import REQUIRED
 from fgmix.cli.options import (
     Flags,
-    check_fields,
     check_options,
+    check_run_options,
     check_setting,
     declare,
     option_names,
@@ -91,7 +91,7 @@ class SweepOptions:
     data_root: str = declare("", help="folder of the datasets", group=_GROUP, envvar="FGMIX_DATA")
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
 
 
 # Options of a run that the sweep sets itself.
@@ -156,7 +156,7 @@ def design_sweeps(options: SweepOptions) -> Preset:
     algorithms = {name for sweep in base.sweeps for name in sweep.algorithms}
     if twice := sorted(options.settings.keys() & options.grid.keys()):
         raise UserError(f"Expected {twice[0]} in --set or in --grid. Found it in both. Remove one of them.")
-    common = check_options(options.common) | ({"data_root": options.data_root} if options.data_root else {})
+    common = check_run_options(options.common) | ({"data_root": options.data_root} if options.data_root else {})
     if common.get("backbone"):
         _check_backbone(common["backbone"])
     changes = {

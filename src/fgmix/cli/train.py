@@ -25,7 +25,7 @@ from fgmix.cli.options import (
 )
 from fgmix.errors import UserError
 from fgmix.records.metrics import NAMES, unbalanced
-from fgmix.records.schema import RunRecord, RunSpec, flag_of
+from fgmix.records.schema import RunRecord, RunSpec, flag_of, to_plain
 
 
 @flags(options=Flags(RunSpec, everyday=EVERYDAY, required=("dataset", "algorithm")))
@@ -67,7 +67,7 @@ def train(
         resolved = rehearse(spec, progress=not quiet)
         for note in notes_of(spec, resolved):
             print(f"note: {note}", file=sys.stderr)
-        print(json.dumps({"name": resolved.name, **resolved.as_dict()}, indent=1, ensure_ascii=False))
+        print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return
     with Log(check(log or []), out) as follow:
         record = train_run(spec, out, device=device, progress=not quiet, on_evaluation=follow)
@@ -128,7 +128,7 @@ def _describe_unseen(record: RunRecord) -> list[str]:
     from fgmix.results.unseen import confusion_table, metrics_table, pooled_confusion, recall_table
 
     model = record.models[-1]
-    metrics = record.metrics_of(model)
+    metrics = record.unseen.get(model, {})
     if not metrics:
         return []
     confusion = confusion_table(record.classes, pooled_confusion(metrics))

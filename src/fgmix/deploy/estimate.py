@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -59,10 +58,6 @@ class UnseenDomain:
     def accuracy(self) -> float:
         """Accuracy on all samples."""
         return self.metrics.accuracy
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> UnseenDomain:
-        return cls(**{**content, "metrics": Metrics.from_dict(content["metrics"])})
 
 
 @dataclass(frozen=True)
@@ -139,27 +134,6 @@ class Estimate:
     def metrics(self) -> dict[str, Metrics]:
         """By domain."""
         return {domain.domain: domain.metrics for domain in self.domains}
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Estimate:
-        """The inverse of `as_dict`, also through JSON."""
-        interval = content["interval"]
-        rule: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content["trust"].items()}
-        return cls(
-            domains=tuple(UnseenDomain.from_dict(domain) for domain in content["domains"]),
-            accuracy=content["accuracy"],
-            metric=content["metric"],
-            value=content["value"],
-            interval=None if interval is None else (interval[0], interval[1]),
-            temperature=content["temperature"],
-            trust=TrustRule(**rule),
-            levels=tuple(TrustLevel(**level) for level in content["levels"]),
-            reliability=tuple(Bin(*found) for found in content["reliability"]),
-            predicted=tuple(PredictedClass(**found) for found in content["predicted"]),
-        )
 
 
 def estimate(

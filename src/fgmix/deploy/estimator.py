@@ -12,7 +12,6 @@ import sys
 import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -20,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
+from msgspec import structs
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, check_X_y
@@ -152,7 +152,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         spec = self._spec() if domains is not None else _for_one_domain(self._spec())
         with self._trained(spec, data) as run:
             self.algorithm_ = run.algorithm(*selected(run.record))
-            self.record_ = replace(run.record, folder=None)  # the folder is gone when this returns
+            self.record_ = structs.replace(run.record, folder=None)  # the folder is gone when this returns
             self._standard = run.prepared.standard
         self.classes_, self.domains_, self._offset = data.classes, data.domains, data.offset(spec)
         self.scaler_ = None if self._standard is None else _scaler(self._standard, self._offset)
@@ -193,7 +193,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         _check_enough(spec, data)
         held_out: list[HeldOut] = []
         for name in data.names:
-            with self._trained(replace(spec, test_domains=(name,)), data) as run:
+            with self._trained(structs.replace(spec, test_domains=(name,)), data) as run:
                 held_out.append(hold_out(run))
         found = estimate(held_out, metric=spec.metric)
         accuracies = [domain.accuracy for domain in found.domains]
@@ -330,7 +330,7 @@ def _for_one_domain(spec: RunSpec) -> RunSpec:
         stacklevel=3,
     )
     known = get("erm").Config.names()
-    return replace(spec, algorithm="erm", settings={k: v for k, v in spec.settings.items() if k in known})
+    return structs.replace(spec, algorithm="erm", settings={k: v for k, v in spec.settings.items() if k in known})
 
 
 def _check_enough(spec: RunSpec, data: Samples) -> None:

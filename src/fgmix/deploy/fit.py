@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 import fgmix
 from fgmix.algorithms import Algorithm, check_domains
@@ -29,10 +30,10 @@ from fgmix.deploy.noise import noise_features
 from fgmix.deploy.steps import note_of, with_steps
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
-from fgmix.fields import fields_of
 from fgmix.progress import Progress
 from fgmix.records.files import checked_path, exclusive, make_folder, remove_temporaries
-from fgmix.records.schema import ResolvedSpec, RunSpec
+from fgmix.records.options import options_of
+from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 from fgmix.training.open_run import OpenedRun, train_and_open
 from fgmix.training.prepare import PreparedRun, frozen_backbone, load_dataset, new_algorithm, prepare_data
 from fgmix.training.resolve import notes_of, resolve
@@ -86,12 +87,12 @@ def fit(
     out = checked_path("out", out)
     if not isinstance(terms, Terms | None):
         raise bad_value("terms", "a Terms or None", terms)
-    own = {name: options.pop(name) for name in fields_of(Terms) if name in options}
+    own = {name: options.pop(name) for name in options_of(Terms) if name in options}
     if own and terms is not None:
         raise UserError(f"Expected `terms`, or its fields by name. Found both ({', '.join(own)}). Drop one.")
     terms = terms or Terms(**own)
     name = data.name if isinstance(data, DomainDataset) else data
-    said = RunSpec.from_dict({**options, "dataset": name, "algorithm": algorithm})
+    said = to_spec({**options, "dataset": name, "algorithm": algorithm}, RunSpec)
     dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
     spec = with_steps(said, dataset)
     resolved = resolve(spec, dataset)
@@ -108,7 +109,7 @@ def fit(
             return model
         notes = [*note_of(said, spec), *notes_of(spec, resolved)]
         held_out = [(name,) for name in dataset.domain_names] if estimated else []
-        specs = [resolve(replace(spec, test_domains=names), dataset) for names in held_out]
+        specs = [resolve(structs.replace(spec, test_domains=names), dataset) for names in held_out]
         model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, device, progress)
         model.write(out)
         write_card(out, model.info)

@@ -13,8 +13,9 @@ from fgmix.algorithms import Algorithm
 from fgmix.data.dataset import Indices
 from fgmix.deploy.noise import noise_for
 from fgmix.deploy.novelty import Familiar, fit_familiar
+from fgmix.records.evaluations import Model
 from fgmix.records.metrics import Floats
-from fgmix.records.schema import Model, RunRecord, Which, selected_weights
+from fgmix.records.schema import RunRecord, Which, selected_weights
 from fgmix.training.open_run import OpenedRun, Sample
 
 CODES = 2000  # codes of each domain that `Familiar` is fitted to: more hardly change it and need memory

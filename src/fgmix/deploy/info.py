@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from fgmix.data.dataset import Kind
 from fgmix.deploy.composition import Composition
 from fgmix.deploy.estimate import Estimate
@@ -14,7 +16,7 @@ from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
 from fgmix.records.digests import Damaged
 from fgmix.records.files import may_exist, read_json
-from fgmix.records.schema import ResolvedSpec
+from fgmix.records.schema import ResolvedSpec, to_plain, to_spec
 
 Dtype = Literal["uint8", "float32"]
 
@@ -73,8 +75,8 @@ class ModelInfo:
 
     def as_dict(self) -> dict[str, Any]:
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name in ("spec", "estimate", "composition"):
-            plain[name] = plain[name].as_dict() if plain[name] else None
+        plain |= {"spec": to_plain(self.spec), "estimate": msgspec.to_builtins(self.estimate)}
+        plain["composition"] = self.composition.as_dict() if self.composition else None
         return {**plain, "terms": vars(self.terms), "schema": SCHEMA}
 
     @classmethod
@@ -90,8 +92,8 @@ class ModelInfo:
         if len(least) != len(values["classes"]):
             raise bad_value("min_confidence", "a confidence or none for every class", least)
         values["min_confidence"] = tuple(None if each is None else float(each) for each in least)
-        values["spec"] = ResolvedSpec.from_dict(values["spec"])
-        values["estimate"] = Estimate.from_dict(values["estimate"]) if values["estimate"] else None
+        values["spec"] = to_spec(values["spec"], ResolvedSpec)
+        values["estimate"] = msgspec.convert(values["estimate"], Estimate | None)
         made_of = values.get("composition")
         values["composition"] = Composition.from_dict(made_of) if made_of else None
         return cls(**values)

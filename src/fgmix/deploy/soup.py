@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import get_args
 
 import torch
+from msgspec import structs
 
 import fgmix
 from fgmix.algorithms import Algorithm
@@ -33,9 +34,12 @@ from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Ensemble
 from fgmix.errors import UserError, unknown
 from fgmix.progress import Progress
-from fgmix.records import schema
+from fgmix.records import evaluations
+from fgmix.records.evaluations import Evaluation
 from fgmix.records.files import checked_path, exclusive, make_folder, remove_temporaries
-from fgmix.records.schema import RECORD, Evaluation, RunRecord, printed, read_record, selected_weights
+from fgmix.records.rows import printed
+from fgmix.records.schema import RunRecord, selected_weights
+from fgmix.records.store import RECORD, read_record, write_record
 from fgmix.training.averaging import Mean, predictor_tensors
 from fgmix.training.evaluate import Predict, Score, Subset, bind_weights, score_subsets
 from fgmix.training.open_run import OpenedRun, open_run
@@ -61,7 +65,7 @@ def soup(
     out: str | Path,
     *,
     kind: Kind = "uniform",
-    weights: schema.Model | None = None,
+    weights: evaluations.Model | None = None,
     algorithm: str | None = None,
     test_domains: Sequence[str] = (),
     trial_seed: int | None = None,
@@ -102,7 +106,7 @@ def soup(
         model, record = _make_ensemble(combined, progress) if kind == "ensemble" else _average(combined, kind, progress)
         model.write(out)
         write_card(out, model.info)
-        record.write(out / RECORD)  # last: its presence means complete
+        write_record(record, out / RECORD)  # last: its presence means complete
     return load_model(out, device)
 
 
@@ -145,7 +149,7 @@ class _Runs:
         weights: which weights of each run.
     """
 
-    def __init__(self, first: OpenedRun, records: Mapping[str, RunRecord], weights: schema.Model) -> None:
+    def __init__(self, first: OpenedRun, records: Mapping[str, RunRecord], weights: evaluations.Model) -> None:
         self.first, self.records, self.weights = first, records, weights
         self.metric = first.record.spec.metric  # what all runs are selected by
         self.methods = tuple(sorted({record.label for record in records.values()}))
@@ -246,7 +250,7 @@ def _describe(
         metric=runs.metric,
     )
     # Hyper-parameter sample 0 of an arm named after the composition.
-    spec = replace(runs.records[used[0]].spec, arm=composition.title, hparams_seed=0)
+    spec = structs.replace(runs.records[used[0]].spec, arm=composition.title, hparams_seed=0)
     sources = tuple(domain for domain in run.dataset.domains if domain.name in run.sources)
     info = describe(
         run,
@@ -269,14 +273,14 @@ def _describe(
     for (name, part), score in scores.items():
         accuracy[name][part], loss[name][part] = score.accuracy, score.loss
     record = RunRecord(
-        spec=replace(first.spec, arm=composition.title, hparams_seed=0),
+        spec=structs.replace(first.spec, arm=composition.title, hparams_seed=0),
         status="done",
         fgmix_version=fgmix.__version__,
         label=printed(runs.methods[0] if len(runs.methods) == 1 else "Several methods", runs.weights),
         domains=run.record.domains,
         classes=run.dataset.classes,
         notes=(*run.record.notes, *composition.sentences()),
-        evaluations=(Evaluation(first.spec.steps, {"raw": accuracy}, {"raw": loss}, {}),),
+        evaluations=(Evaluation(step=first.spec.steps, accuracy={"raw": accuracy}, loss={"raw": loss}, metrics={}),),
     )
     return model, record
 
@@ -296,13 +300,13 @@ def _check_out(out: Path) -> None:
         raise UserError(f"Expected a new or an empty folder at {out}. Found a model. Choose another --out.")
 
 
-def _choose_weights(records: Sequence[RunRecord], weights: schema.Model | None) -> schema.Model:
+def _choose_weights(records: Sequence[RunRecord], weights: evaluations.Model | None) -> evaluations.Model:
     """Return the given weights; for None, the average that all runs have, or else the raw weights."""
     if weights is not None:
         for record in records:
             record.candidates(weights)  # raises an error if the run lacks them
         return weights
-    common: list[schema.Model] = [m for m in get_args(schema.Model) if all(m in r.models for r in records)]
+    common: list[evaluations.Model] = [m for m in get_args(evaluations.Model) if all(m in r.models for r in records)]
     return common[-1]
 
 

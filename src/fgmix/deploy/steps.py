@@ -14,7 +14,8 @@ better on unseen domains than a late one.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec import structs
 
 from fgmix.data import DomainDataset
 from fgmix.records.schema import RunSpec
@@ -45,12 +46,12 @@ def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
     """
     if spec.steps is not None or spec.protocol != "clean":
         return spec
-    default = resolve(replace(spec, test_domains=()), dataset)
+    default = resolve(structs.replace(spec, test_domains=()), dataset)
     needed = min(PASSES * max(map(len, dataset.domains)) / default.batch_size, MOST * default.steps)
     if needed <= default.steps:
         return spec
     steps = 100 * math.ceil(needed / 100)
-    return replace(
+    return structs.replace(
         spec,
         steps=steps,
         eval_every=spec.eval_every or max(default.eval_every, steps // EVALUATIONS),

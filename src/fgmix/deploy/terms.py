@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fgmix.fields import check_fields, declare
+from fgmix.records.options import check_options, declare
 
 TARGET = 0.9  # accuracy of trusted predictions
 _GROUP = "Model"
@@ -33,4 +33,4 @@ class Terms:
     intended_use: str = declare("", help="intended use of the model, for its card", group=_GROUP)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)

@@ -11,7 +11,8 @@ from fgmix.errors import UserError
 from fgmix.figures.arrays import Bools, Floats, Ints, Texts
 from fgmix.figures.description import INK, Axis, Chart, Mark, Panel, connect_points, to_ink
 from fgmix.figures.looks import assign_domain_looks
-from fgmix.records.schema import RunRecord, Scores
+from fgmix.records.evaluations import Model, Scores
+from fgmix.records.schema import RunRecord
 
 # Names by key; a key that is not listed is printed as words: "critic_class" as "Critic class".
 _NAMES = {
@@ -101,7 +102,7 @@ def collect_curves(record: RunRecord) -> Curves:
         # Steps without mixing are recorded as 0, except for λ.
         return value if i != begun or name == "lam" else value * max(counts) / counts[i]
 
-    def read_holdout(by_model: Mapping[str, Scores]) -> list[list[float]]:
+    def read_holdout(by_model: Mapping[Model, Scores]) -> list[list[float]]:
         """Scores on holdout parts; NaN for missing ones: records of DomainBed have no losses."""
         scores = [by_model.get(model, {}) for model in record.models]
         return [[of.get(name, {}).get("holdout", np.nan) for name in record.domains] for of in scores]

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from fgmix.errors import UserError, unknown
-from fgmix.records.schema import Evaluation, ResolvedSpec, RunRecord
+from fgmix.records.evaluations import Evaluation
+from fgmix.records.schema import ResolvedSpec, RunRecord
 from fgmix.records.store import RunFolder
 
 NAMES = ("mlflow", "tensorboard", "wandb")  # each is a module here, a library, and an extra

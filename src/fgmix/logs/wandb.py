@@ -10,7 +10,7 @@ from pathlib import Path
 
 import wandb
 
-from fgmix.records.schema import ResolvedSpec
+from fgmix.records.schema import ResolvedSpec, to_plain
 
 
 class WandB:
@@ -27,7 +27,7 @@ class WandB:
             id=spec.name.rpartition("-")[2],  # the digest: an id may not contain all characters of a domain's name
             name=spec.name,
             group=spec.dataset_name,
-            config=spec.as_dict(),
+            config=to_plain(spec),
             dir=str(out),
             resume="allow",
         )

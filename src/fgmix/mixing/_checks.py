@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fgmix.errors import UserError, bad_value
-from fgmix.fields import Bounds, Field
 from fgmix.mixing._heads import block_sizes, linear_head, logits_of
+from fgmix.records.options import check_value
 
 MOST_CLASSES = 1_000_000
 
@@ -20,7 +20,7 @@ def checked(name: str, kind: Any, value: Any, **bounds: float) -> Any:
     >>> checked("alpha", float, 1, ge=0, le=1)
     1.0
     """
-    return Field(name, kind, value, "", Bounds(**bounds), {}).checked(value)
+    return check_value(name, kind, value, **bounds)
 
 
 def check_head(classifier: object) -> None:

@@ -62,6 +62,12 @@ def check_json(data: bytes, name: str) -> None:
         raise damaged(name)
 
 
+def strip_digest(data: bytes, name: str) -> bytes:
+    """Return a sealed JSON text without its digest, which is checked."""
+    check_json(data, name)
+    return b"{" + data[data.index(b"\n") :]
+
+
 def open_entry(data: bytes, name: str, key: str) -> Any:
     """One entry of a sealed JSON text, a string or a number, without parsing the others; None if there is none."""
     check_json(data, name)
@@ -97,15 +103,20 @@ def seal_line(content: dict[str, Any]) -> bytes:
 
 
 def open_line(line: bytes, name: str) -> dict[str, Any]:
-    """The content of a sealed line."""
-    match = _LINE.fullmatch(line)
-    if match is None or digest_of(match[1]) != match[2].decode():
-        raise damaged(name)
+    """Return the content of a sealed line."""
     try:
-        content: dict[str, Any] = json.loads(match[1] + b"}")
+        content: dict[str, Any] = json.loads(strip_line(line, name))
     except (ValueError, RecursionError) as error:
         raise damaged(name) from error
     return content
+
+
+def strip_line(line: bytes, name: str) -> bytes:
+    """Return a sealed line without its digest, which is checked."""
+    match = _LINE.fullmatch(line)
+    if match is None or digest_of(match[1]) != match[2].decode():
+        raise damaged(name)
+    return match[1] + b"}"
 
 
 def seal_zip(data: bytes) -> bytes:

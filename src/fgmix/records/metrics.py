@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 Metric = Literal["accuracy", "balanced_accuracy", "macro_f1"]
 NAMES: dict[Metric, str] = {
@@ -90,8 +91,7 @@ class Counts:
         return found
 
 
-@dataclass(frozen=True)
-class Metrics:
+class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Metrics of a classifier on a domain, as `metrics` computes them.
 
     Args:
@@ -113,16 +113,6 @@ class Metrics:
     auroc: float | None
     recall: tuple[float | None, ...]
     confusion: tuple[tuple[int, ...], ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, equal to what JSON reads back."""
-        return {**vars(self), "recall": list(self.recall), "confusion": [list(row) for row in self.confusion]}
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Metrics:
-        """The inverse of `as_dict`."""
-        confusion = tuple(tuple(row) for row in content["confusion"])
-        return cls(**{**content, "recall": tuple(content["recall"]), "confusion": confusion})
 
     def value(self, metric: Metric) -> float:
         """The metric of that name."""

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fgmix.errors import UserError
-from fgmix.records.digests import Damaged, damaged, open_line, seal_line
+from fgmix.records.digests import Damaged, damaged, seal_line, strip_line
 from fgmix.records.files import new_file, read_bytes, write_bytes
-from fgmix.records.schema import RunRecord, as_record
+from fgmix.records.schema import RunRecord, to_plain
+from fgmix.records.store import parse_record
 
 SUFFIX = ".records.xz"
 _PIECE = 2**24  # bytes that are decompressed at a time
@@ -28,7 +29,7 @@ def pack(records: Sequence[RunRecord], path: Path) -> None:
     """
     if not path.name.endswith(SUFFIX):
         raise UserError(f"Expected a file name that ends in {SUFFIX}. Found {path.name}. Choose another name.")
-    lines = sorted(seal_line(record.as_dict()) for record in records)
+    lines = sorted(seal_line(to_plain(record)) for record in records)
     write_bytes(new_file(path, "--pack"), lzma.compress(b"".join(lines), preset=9))
 
 
@@ -36,7 +37,7 @@ def unpack(path: Path) -> list[RunRecord]:
     """The records of a file that `pack` wrote; they have no folder."""
     try:
         numbered = enumerate(_lines(path), start=1)
-        found = [as_record(open_line(line, str(path)), f"line {number} of {path}") for number, line in numbered]
+        found = [parse_record(strip_line(line, str(path)), f"line {number} of {path}") for number, line in numbered]
     except lzma.LZMAError as error:
         raise UserError(
             f"Expected a folder of runs, or a file of `fgmix report --pack`, at {path}. Found another file or a "

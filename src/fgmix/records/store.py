@@ -9,18 +9,32 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 import fgmix
 from fgmix.errors import UserError, machine_error
-from fgmix.records.digests import Damaged, damaged, open_line, seal_line
-from fgmix.records.files import at_once, exclusive, make_folder, read_bytes, read_json, remove_temporaries, write_json
+from fgmix.records.digests import Damaged, damaged, open_line, seal_line, strip_digest
+from fgmix.records.evaluations import Evaluation, Model
+from fgmix.records.files import (
+    at_once,
+    checked_path,
+    exclusive,
+    make_folder,
+    may_exist,
+    read_bytes,
+    read_json,
+    remove_temporaries,
+    write_json,
+)
 from fgmix.records.locks import Claim, claimed
-from fgmix.records.schema import RECORD, Evaluation, Model, ResolvedSpec, RunRecord, Which, read_record
+from fgmix.records.schema import ResolvedSpec, RunRecord, Which, check_record, to_plain
 
 SPEC = "spec.json"
+RECORD = "record.json"
 SNAPSHOTS = "snapshots"
 KEPT = ("none", "best", "all")  # from the fewest weights to the most
 
@@ -143,7 +157,7 @@ class RunFolder:
     def _checked_spec(self, spec: ResolvedSpec) -> ResolvedSpec:
         if not self.spec.exists():
             made_by = {"fgmix": fgmix.__version__, "environment": environment()}
-            write_json(self.spec, {**made_by, "identity": spec.identity, "spec": spec.as_dict()})
+            write_json(self.spec, {**made_by, "identity": spec.identity, "spec": to_plain(spec)})
             return spec
         try:
             made = read_json(self.spec)
@@ -175,7 +189,7 @@ class RunFolder:
         """Add a line to metrics.jsonl; returns the file's length, which the checkpoint stores."""
         if self._held:
             self._held.check()  # otherwise two machines could write to the same file
-        line = seal_line(evaluation.as_dict())
+        line = seal_line(to_plain(evaluation))
         try:
             with open(self.metrics, "ab", opener=at_once) as file:
                 file.write(line)
@@ -197,7 +211,10 @@ class RunFolder:
         name = str(self.metrics)
         if length is not None and len(data) < length:
             raise damaged(name)
-        return tuple(Evaluation(**open_line(line, name)) for line in data[:length].splitlines())
+        try:
+            return tuple(msgspec.convert(open_line(line, name), Evaluation) for line in data[:length].splitlines())
+        except msgspec.ValidationError as error:
+            raise damaged(name) from error
 
     @contextmanager
     def session(self, first_step: int) -> Iterator[dict[str, Any]]:
@@ -212,6 +229,62 @@ class RunFolder:
             # A full disk has already been reported.
             with suppress(OSError), open(self.sessions, "a", encoding="utf-8", opener=at_once) as file:
                 file.write(json.dumps(line) + "\n")
+
+
+def write_record(record: RunRecord, path: Path) -> None:
+    """Write a record atomically; equal records give equal bytes."""
+    write_json(path, to_plain(record))
+
+
+def read_record(path: str | Path) -> RunRecord:
+    """Read the record in a run's folder (or at a record.json)."""
+    path = checked_path("path", path)
+    file = path / RECORD if os.path.isdir(path) else path
+    if not may_exist(file):
+        raise UserError(f"Expected a finished run at {path}. Found no {RECORD}. Name a run's own folder.")
+    try:
+        content = strip_digest(read_bytes(file), str(file))
+    except Damaged as error:
+        if file.name != RECORD:
+            raise UserError(f"Expected a finished run at {path}. Found another file. Name a run's folder.") from error
+        raise Damaged(f"{error} Delete it and train the run again.") from error
+    return parse_record(content, str(file), file.parent)
+
+
+def parse_record(data: bytes, place: str, folder: Path | None = None) -> RunRecord:
+    """Parse the JSON text of a record, checked against the schema.
+
+    Args:
+        data: the text, without its digest.
+        place: where it was read, for errors.
+        folder: the run's; None for a record without one.
+    """
+    try:
+        record = check_record(_decode(data))
+    except (ValueError, RecursionError) as error:  # the first is that of msgspec, too
+        if "`$.schema`" in str(error):
+            raise UserError(
+                f"Expected a record of schema 2 at {place}. Found another one. Read it with the fgmix version "
+                "that made it."
+            ) from error
+        raise UserError(
+            f"Expected a run's record at {place}. Found one that is not whole ({error}). Delete it and train the run "
+            "again."
+        ) from error
+    return replace(record, folder=folder, origin="")
+
+
+_decoder = msgspec.json.Decoder(RunRecord)
+
+
+def _decode(data: bytes) -> RunRecord:
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # A metric may be NaN and a path may contain bytes that are not text, which Python's own reader accepts.
+        return msgspec.convert(json.loads(data), RunRecord)
 
 
 def _suffix(model: Model) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 from fgmix.errors import UserError
 from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import encode
-from fgmix.records.schema import Model, RunRecord
+from fgmix.records.evaluations import Model
+from fgmix.records.metrics import Metrics
+from fgmix.records.schema import RunRecord, to_plain
 from fgmix.results.explain import origin
 from fgmix.results.published import order
 from fgmix.results.rounding import accuracy_text
@@ -79,7 +81,7 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
         "shown": {model: accuracy_text(value) for model, value in accuracy.items()},
         "reported": [model.upper() if model != "raw" else model for model in selected],
         "groups": sorted({label for label, _ in reported}),
-        "spec": {name: value for name, value in spec.as_dict().items() if value is not None},
+        "spec": {name: value for name, value in to_plain(spec).items() if value is not None},
         "version": record.fgmix_version,
         "data": record.data_fingerprint,
         "command": origin(record),
@@ -102,7 +104,7 @@ def _unseen(record: RunRecord) -> list[str]:
     """The metrics of the selected weights on the test domains, in sentences for each model and domain."""
     return [
         f"{domain}, {model if model == 'raw' else model.upper()} weights: {', '.join(_shown(metrics))}."
-        f"{_confusion(record.classes, metrics.get('confusion', []))}"
+        f"{_confusion(record.classes, metrics.confusion)}"
         for model, by_domain in record.unseen.items()
         for domain, metrics in by_domain.items()
     ]
@@ -117,10 +119,10 @@ def _confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
     return f" Samples by true and predicted class: {'; '.join(found)}." if found else ""
 
 
-def _shown(metrics: Mapping[str, Any]) -> list[str]:
+def _shown(metrics: Metrics) -> list[str]:
     """The scalar metrics, in percent."""
     return [
-        f"{name} {accuracy_text(100 * metrics[key])} %"
+        f"{name} {accuracy_text(100 * value)} %"
         for key, name in UNSEEN.items()
-        if isinstance(metrics.get(key), int | float)
+        if (value := getattr(metrics, key)) is not None
     ]

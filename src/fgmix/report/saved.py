@@ -11,7 +11,7 @@ from fgmix.errors import UserError
 from fgmix.figures.arrays_file import load_arrays
 from fgmix.figures.description import Chart
 from fgmix.figures.kinds import describe
-from fgmix.records.schema import RECORD
+from fgmix.records.store import RECORD
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from fgmix.errors import UserError
 from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import Chart
 from fgmix.records.files import read_json
-from fgmix.records.schema import ResolvedSpec, RunRecord
+from fgmix.records.schema import ResolvedSpec, RunRecord, to_spec
 from fgmix.records.store import RunFolder
 
 SHOWN = 6  # unfinished runs whose curves are shown
@@ -35,8 +35,14 @@ def measured_so_far(folder: Path) -> RunRecord | None:
             return None
         made = read_json(files.spec)
         domains = tuple(evaluations[0].accuracy["raw"])
-        spec = ResolvedSpec.from_dict(made["spec"])
-        return RunRecord(spec, "done", str(made["fgmix"]), domains, evaluations, folder=folder)
+        return RunRecord(
+            spec=to_spec(made["spec"], ResolvedSpec),
+            status="done",
+            fgmix_version=str(made["fgmix"]),
+            domains=domains,
+            evaluations=evaluations,
+            folder=folder,
+        )
     except (UserError, KeyError, TypeError, ValueError):  # a line is being written: it is complete at the next request
         return None
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.errors import UserError, reason_of
-from fgmix.records.lean import read_lean_record
 from fgmix.records.packed import unpack
 from fgmix.records.plans import Plan, read_plans
-from fgmix.records.schema import RECORD, RunRecord
+from fgmix.records.schema import RunRecord
+from fgmix.records.store import RECORD, read_record
 from fgmix.results.costs import Costs, read_costs
 from fgmix.results.domainbed import from_domainbed as read_domainbed
 from fgmix.results.grids import Grid, split_grids
@@ -86,7 +86,7 @@ def _read_once(path: Path, known: dict[Path, RunRecord], notes: list[str]) -> Ru
     record = known.get(path)
     if record is None:
         try:
-            known[path] = record = read_lean_record(path)
+            known[path] = record = read_record(path)
         except UserError as error:
             notes.append(f"Skipped a record. {error}")
     return record

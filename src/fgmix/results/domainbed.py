@@ -20,8 +20,10 @@ from typing import Any
 
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import from_domainbed_dataset, known_domains, to_domainbed_dataset
+from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import make_folder, read_bytes, write_bytes
-from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord, RunSpec, check_record, printed
+from fgmix.records.rows import printed
+from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, check_record, to_spec
 from fgmix.results.labels import from_domainbed_method
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
@@ -137,31 +139,37 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
     dataset = from_domainbed_dataset(args["dataset"])
     names = _domain_names(dataset, len(lines[0].accuracy))
     test_domains = tuple(names[env] for env in args["test_envs"])
-    spec = ResolvedSpec(
-        dataset=dataset,
-        dataset_name=dataset,
-        data=_MAKER,
-        algorithm=from_domainbed_method(args["algorithm"]),
-        test_domains=test_domains,
-        batch_size=hparams.pop("batch_size", 32),
-        dropout=float(hparams.pop("resnet_dropout", 0.0)),
-        settings=hparams,  # under DomainBed's names
-        steps=args.get("steps") or _STEPS,
-        eval_every=args.get("checkpoint_freq") or _EVAL_EVERY,
-        holdout_fraction=args.get("holdout_fraction", 0.2),
-        seed=args.get("seed", 0),
-        trial_seed=args["trial_seed"],
-        hparams_seed=args["hparams_seed"],
-        protocol="domainbed-2020",
-        averaging="none",
-        backbone=_MAKER,
-        pretrained=True,
-        freeze_bn=True,
-        channels_last=False,
-        input_shape=(),
-    )
+    values = {
+        "dataset": dataset,
+        "dataset_name": dataset,
+        "data": _MAKER,
+        "algorithm": from_domainbed_method(args["algorithm"]),
+        "test_domains": test_domains,
+        "batch_size": hparams.pop("batch_size", 32),
+        "dropout": float(hparams.pop("resnet_dropout", 0.0)),
+        "settings": hparams,  # under DomainBed's names
+        "steps": args.get("steps") or _STEPS,
+        "eval_every": args.get("checkpoint_freq") or _EVAL_EVERY,
+        "holdout_fraction": args.get("holdout_fraction", 0.2),
+        "seed": args.get("seed", 0),
+        "trial_seed": args["trial_seed"],
+        "hparams_seed": args["hparams_seed"],
+        "protocol": "domainbed-2020",
+        "averaging": "none",
+        "backbone": _MAKER,
+        "pretrained": True,
+        "freeze_bn": True,
+        "channels_last": False,
+        "input_shape": (),
+    }
+    spec = to_spec(values, ResolvedSpec)
     evaluations = [
-        Evaluation(line.step, {"raw": {names[env]: parts for env, parts in line.accuracy.items()}}, {}, line.metrics)
+        Evaluation(
+            step=line.step,
+            accuracy={"raw": {names[env]: parts for env, parts in line.accuracy.items()}},
+            loss={},
+            metrics=line.metrics,
+        )
         for line in lines
     ]
     return RunRecord(

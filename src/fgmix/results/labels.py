@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from fgmix.records.schema import Model, RunRecord, printed
+from fgmix.records.evaluations import Model
+from fgmix.records.rows import printed
+from fgmix.records.schema import RunRecord
 
 Labels = Mapping[str, str]  # a method's key → its label
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord
 from fgmix.results.collect import Results, collect
@@ -46,7 +48,7 @@ def origin_names(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -
 
 def _marked(results: Results, origin: str) -> Results:
     """The results with every run and note marked with the origin."""
-    marked = {id(record): replace(record, origin=origin) for record in results.all_records()}
+    marked = {id(record): structs.replace(record, origin=origin) for record in results.all_records()}
 
     def mark(records: Sequence[RunRecord]) -> tuple[RunRecord, ...]:
         return tuple(marked[id(record)] for record in records)

@@ -36,7 +36,7 @@ def metrics_tables(selection: Selection) -> list[Table]:
     by_dataset: dict[str, dict[Method, dict[str, list[Metrics]]]] = defaultdict(dict)
     chosen: dict[str, RunRecord] = {}
     for cell, found in selection.cells.items():
-        if isinstance(found, Selected) and (metrics := found.record.metrics_of(cell.model).get(cell.test_domain)):
+        if isinstance(found, Selected) and (metrics := found.record.unseen.get(cell.model, {}).get(cell.test_domain)):
             _domains(by_dataset[cell.dataset], cell).append(metrics)
             chosen[cell.dataset] = found.record  # runs that are selected together have the same metric
     tables = []

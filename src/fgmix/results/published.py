@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, get_args
 
-from fgmix.records.schema import Model
+from fgmix.records.evaluations import Model
 from fgmix.results.selection import Method
 
 AVERAGE = "Avg"  # the column of averages, in our tables too

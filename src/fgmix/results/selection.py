@@ -20,14 +20,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
 from fgmix.errors import unknown
+from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.metrics import NAMES
-from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord, options
+from fgmix.records.schema import ResolvedSpec, RunRecord, options
 from fgmix.results.labels import labels_of, method_label, split_origin
 
 LAST = 5  # evaluations that `last_evaluations` averages; fixed in advance, not tuned
@@ -250,9 +251,9 @@ _VARIES = {
     *("dataset", "algorithm", "test_domains", "trial_seed", "hparams_seed", "seed"),
     *("settings", "batch_size", "dropout"),
     *("channels_last", "evaluate_train", "snapshots", "skip_unreadable", "data"),
-    *(name for name, field in options().items() if field.metadata["place"]),
+    *(name for name, field in options().items() if field.about.place),
 }
-_FIXED = tuple(field.name for field in fields(ResolvedSpec) if field.name not in _VARIES)
+_FIXED = tuple(name for name in ResolvedSpec.__struct_fields__ if name not in _VARIES)
 
 
 def _difference(records: list[RunRecord]) -> str:
@@ -295,8 +296,9 @@ def _outcome(rule: Rule, runs: _Runs, domain: str, model: Model) -> Selected | M
 def _training_domain(runs: _Runs, domain: str, model: Model) -> list[Selected]:
     candidates = []
     for record in runs.evaluated(domain, model).values():
-        best, value = record.best(model)
-        candidates.append(Selected(record, best.step, value, _reported(best, domain, model)))
+        place, value = record.best(model)
+        step = record.evaluations[place].step
+        candidates.append(Selected(record, step, value, record.score(place, model, domain, "train")))
     return candidates
 
 

@@ -7,10 +7,12 @@ run has an error.json. Start a sweep twice, kill it, add an algorithm: only what
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from math import prod
 from typing import Any
+
+from msgspec import structs
 
 from fgmix.algorithms import get
 from fgmix.data import DomainDataset, depends_on_trial
@@ -78,7 +80,7 @@ class Sweep:
                     range(self.hparams), self._list_test_domains(data), self.algorithms, self.list_points()
                 ):
                     spec = self._build_spec(data, algorithm, test_domains, hparams_seed, trial_seed, point)
-                    yield replace(spec, dataset=dataset, **self.common), data
+                    yield structs.replace(spec, dataset=dataset, **self.common), data
         for name in self.test_domains or ():
             if name not in seen:
                 raise unknown("test domain", name, seen)

@@ -31,7 +31,7 @@ from fgmix.records.plans import (
     write_plan,
 )
 from fgmix.records.schema import RunRecord
-from fgmix.records.store import RunBusy, RunFolder
+from fgmix.records.store import RunBusy, RunFolder, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
 from fgmix.sweeps.machine_errors import allow_retry, postpone
 from fgmix.training.devices import pick_device
@@ -125,7 +125,7 @@ def _write_records(finished: Iterable[RunRecord], runs: Sequence[PlannedRun], ou
         folder = RunFolder(out / record.spec.name)
         if record.spec.name in names and not folder.is_settled:
             make_folder(folder.path)
-            record.write(folder.record)
+            write_record(record, folder.record)
 
 
 def _select_missing(out: Path, runs: Sequence[PlannedRun]) -> list[PlannedRun]:

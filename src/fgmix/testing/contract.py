@@ -61,7 +61,7 @@ def declared_settings(name: str, _: Settings) -> None:
         text = declared[field.name].help
         _require(bool(text) and "\n" not in text, f"`{field.name}` should have one line of help. Found {text!r}.")
         _require(
-            any(domainbed_names) or declared[field.name].metadata.get("domainbed") is None,
+            any(domainbed_names) or declared[field.name].extra.get("domainbed") is None,
             f"`{field.name}` has a name of DomainBed's: declare `domainbed_name`, that of the method, too.",
         )
     _require(config.of(**config().as_dict()) == config(), "Its defaults do not make an equal Config again.")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,9 +24,9 @@ from fgmix.algorithms import Algorithm
 from fgmix.data import Domain
 from fgmix.data.dataset import Indices
 from fgmix.data.loading import HostBatch, deliver
+from fgmix.records.evaluations import Evaluation, Model, Scores
 from fgmix.records.metrics import Counts, Floats, Metric, Metrics, metrics
 from fgmix.records.protocols import PROTOCOLS
-from fgmix.records.schema import Evaluation, Model, Scores
 from fgmix.seeding import torch_generator
 from fgmix.training.devices import autocast
 from fgmix.training.prepare import PreparedRun
@@ -164,7 +165,7 @@ def compute_unseen_metrics(run: PreparedRun, scores: DomainScores) -> dict[str, 
     for name, split in run.splits.items():
         if name not in run.sources and (outputs := scores[name]["train"].outputs):
             subset = Subset(run.dataset.domains[run.dataset.index(name)], split.train)
-            unseen[name] = subset.metrics(outputs).as_dict()
+            unseen[name] = msgspec.to_builtins(subset.metrics(outputs))
     return unseen
 
 

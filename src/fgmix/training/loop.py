@@ -16,7 +16,9 @@ from statistics import fmean
 from time import monotonic
 from typing import NoReturn
 
+import msgspec
 import torch
+from msgspec import structs
 from torch import Tensor
 
 import fgmix
@@ -25,10 +27,11 @@ from fgmix.data import DomainDataset
 from fgmix.errors import bad_value
 from fgmix.progress import Part as PartOfBar
 from fgmix.progress import Progress, bar_for
+from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import checked_path
 from fgmix.records.protocols import PROTOCOLS
-from fgmix.records.schema import Evaluation, Model, ResolvedSpec, RunRecord, RunSpec, selected_weights
-from fgmix.records.store import RunFolder
+from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, selected_weights
+from fgmix.records.store import RunFolder, write_record
 from fgmix.seeding import seed_torch
 from fgmix.training.devices import autocast, describe_gpu, deterministic_operations, pick_device
 from fgmix.training.evaluate import (
@@ -163,7 +166,7 @@ class _Loop:
         with folder.opened(trunk_of(self.spec)):
             algorithm = compile_featurizer(build_trunk(build_algorithm(self.run), self.spec).to(self.device), self.spec)
             algorithm = warm_up(algorithm, self.run, progress=self.show is True)
-            run = replace(self.run, spec=replace(self.spec, keep="all"))
+            run = replace(self.run, spec=structs.replace(self.spec, keep="all"))
             trunk = _Loop(run, folder, algorithm, self.show, self.stop)
             if trunk.run_until(steps) is not None:
                 return  # it diverged: the run finds out by itself
@@ -316,6 +319,7 @@ class _Loop:
         if diverged_at is None:
             for model in self.models:
                 self.weights.save("last", model)
+        unseen = {model: self.state.unseen[model] for model in self.models if model in self.state.unseen}
         record = RunRecord(
             spec=self.spec,
             status="done" if diverged_at is None else "diverged",
@@ -327,12 +331,12 @@ class _Loop:
             weights_matched=getattr(self.algorithm.featurizer, "weights_matched", None),
             gpu=describe_gpu(self.device),
             classes=self.run.dataset.classes,
-            unseen={model: self.state.unseen[model] for model in self.models if model in self.state.unseen},
+            unseen=msgspec.convert(unseen, Unseen),
             evaluations=tuple(self.evaluations),
             diverged_at=diverged_at,
             folder=self.folder.path,
         )
-        record.write(self.folder.record)
+        write_record(record, self.folder.record)
         for path in self.folder.checkpoints:
             path.unlink(missing_ok=True)
         return record

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
@@ -16,9 +17,11 @@ from fgmix.data.dataset import Indices
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
+from fgmix.records.evaluations import Model
 from fgmix.records.files import checked_path
-from fgmix.records.schema import Model, RunRecord, Which, printed, read_record
-from fgmix.records.store import RunFolder
+from fgmix.records.rows import printed
+from fgmix.records.schema import RunRecord, Which, selected_weights
+from fgmix.records.store import RunFolder, read_record
 from fgmix.seeding import numpy_generator
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train_prepared
@@ -162,6 +165,32 @@ class OpenedRun:
         return Sample(tuple(dataset.domains[i] for i in ids), ids, tuple(indices))
 
 
+def load_algorithm(
+    record: RunRecord, model: Model = "raw", *, dataset: DomainDataset | str | None = None, device: str = "cpu"
+) -> Algorithm:
+    """Load the trained algorithm of a run in evaluation mode, with the weights that validation selects.
+
+    Args:
+        record: the run's, as `train` and `read_record` return it.
+        model: "raw", or the averaged "swa" or "swad".
+        dataset: the dataset, or its new location; None for its location during the run.
+        device: as in `train`.
+    """
+    if record.folder is None:
+        raise UserError(
+            "Expected a record of a run's folder, which holds the weights. Found one without a folder. Read it with "
+            "`read_record(folder)`."
+        )
+    record.require(model)
+    weights = RunFolder(record.folder).weights(selected_weights(model), model)
+    if not weights.exists():
+        raise UserError(
+            f"Expected weights at {weights}. Found none: they were not kept. Delete {record.folder} and train the run "
+            "again with --keep all."
+        )
+    return open_run(record.folder, dataset=dataset, device=device, progress=False).at(weights)
+
+
 def open_run(
     folder: str | Path,
     *,
@@ -185,7 +214,7 @@ def open_run(
     if not isinstance(dataset, DomainDataset | str | Path | None):
         raise bad_value("dataset", "a DomainDataset, a name or a path", type(dataset).__name__)
     if not isinstance(dataset, DomainDataset):
-        moved = replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
+        moved = structs.replace(spec, dataset=dataset or spec.dataset, data_root=data_root or spec.data_root)
         dataset = load_dataset(moved, progress=progress)
     if dataset.fingerprint != record.data_fingerprint:
         raise UserError(

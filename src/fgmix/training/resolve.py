@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fgmix.errors import UserError, bad_value
 from fgmix.records.files import read_bytes
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
-from fgmix.records.schema import ResolvedSpec, RunSpec
+from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 
 if TYPE_CHECKING:
     from fgmix.data import DomainDataset
@@ -41,7 +41,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     batch_size = spec.batch_size or base.batch_size
     algorithm.check_batch(config, batch_size, dataset.input_shape)
     network = _network(spec, dataset, rules, base)
-    given = {name: value for name, value in vars(spec).items() if name in RunSpec.__dataclass_fields__}
+    given = {name: getattr(spec, name) for name in RunSpec.__struct_fields__}
     decided = {
         "settings": {name: value for name, value in config.as_dict().items() if name != "steps"},
         "image_size": dataset.input_shape[-1] if len(dataset.input_shape) == 3 else 0,
@@ -55,12 +55,8 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         **_averaging(spec, steps, algorithm.first_base_step(config)),
         **network,
     }
-    return ResolvedSpec(
-        **{**given, **decided},
-        dataset_name=dataset.name,
-        data=dataset.fingerprint,
-        input_shape=dataset.input_shape,
-    )
+    known = {"dataset_name": dataset.name, "data": dataset.fingerprint, "input_shape": dataset.input_shape}
+    return to_spec({**given, **decided, **known}, ResolvedSpec)
 
 
 def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:

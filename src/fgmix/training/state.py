@@ -16,8 +16,9 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
 from fgmix.records.digests import Damaged, damaged
+from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import write_bytes
-from fgmix.records.schema import Evaluation, Model, ResolvedSpec, keeps
+from fgmix.records.schema import ResolvedSpec, keeps
 from fgmix.records.store import RunFolder
 from fgmix.training.averaging import WeightAverage
 from fgmix.training.weights import check_weights, pack, unpack

@@ -11,11 +11,11 @@ import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -24,7 +24,8 @@ from fgmix.algorithms._base import batch_of, part_of
 from fgmix.errors import bad_value
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.prior import Prior
-from fgmix.records.schema import Evaluation, ResolvedSpec, keeps
+from fgmix.records.evaluations import Evaluation
+from fgmix.records.schema import ResolvedSpec, keeps
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.training.averaging import WeightAverage
 from fgmix.training.state import TrainingState, read_checkpoint
@@ -69,7 +70,7 @@ def check_trunk(spec: ResolvedSpec, steps: int) -> None:
 def trunk_of(spec: ResolvedSpec) -> ResolvedSpec:
     """Return the spec of a run's trunk: equal for runs that may share it."""
     settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
-    return replace(spec, algorithm="erm", settings=settings, arm="", hparams_seed=0, checkpoint_every=0)
+    return structs.replace(spec, algorithm="erm", settings=settings, arm="", hparams_seed=0, checkpoint_every=0)
 
 
 def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
@@ -176,7 +177,7 @@ def _add_metrics(evaluations: Iterable[Evaluation], idle: dict[str, Tensor]) -> 
     for evaluation in evaluations:
         steps = evaluation.step - before
         means = {name: float(value) / steps for name, value in _sum_up(idle, steps).items()}
-        added.append(replace(evaluation, metrics={**evaluation.metrics, **means}))
+        added.append(structs.replace(evaluation, metrics={**evaluation.metrics, **means}))
         before = evaluation.step
     return added
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from msgspec import structs
 from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm
@@ -34,7 +35,7 @@ def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) ->
     if not steps:
         return algorithm
     device = next(algorithm.parameters()).device
-    source = batch_source(replace(run, spec=replace(run.spec, seed=seed_hash("warm-up", run.spec.seed))))
+    source = batch_source(replace(run, spec=structs.replace(run.spec, seed=seed_hash("warm-up", run.spec.seed))))
     optimizer = torch.optim.Adam(h.parameters(), lr=LR)
     algorithm.featurizer.eval()  # codes as in evaluation: no dropout, and batch-norm statistics do not change
     h.train()

@@ -14,8 +14,9 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError, as_sentence
 from fgmix.records.digests import Damaged, check_zip, damaged, seal_zip
+from fgmix.records.evaluations import Model
 from fgmix.records.files import read_bytes, write_bytes
-from fgmix.records.schema import Model, ResolvedSpec, Which, keeps
+from fgmix.records.schema import ResolvedSpec, Which, keeps
 from fgmix.records.store import RunFolder
 from fgmix.training.averaging import WeightAverage
 

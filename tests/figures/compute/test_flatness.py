@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.figures.compute.flatness import (
     compute_flatness,

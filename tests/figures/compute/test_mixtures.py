@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.figures.compute.embeddings import embed_mixing
 from fgmix.figures.compute.flatness import compute_flatness

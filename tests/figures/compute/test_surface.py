@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.figures.compute.surface import Plane, combine, compute_surface, flatten, span_grid
 from fgmix.training.averaging import predictor_tensors

@@ -6,13 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.plans import is_locked
 from fgmix.records.status import read_status

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.options import Flags, check_fields, declare, flags, forbid
+from fgmix.cli.options import Flags, check_options, declare, flags, forbid
 from fgmix.cli.plot.saving import FIGURES, Out, make_slug, save, save_rows
 from fgmix.errors import UserError
 
@@ -33,7 +33,7 @@ class Opening:
     device: str = declare("auto", help="auto, cpu, cuda, cuda:1 or mps", group="Data")
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Weights:
     seed: int = declare(0, help="seed of every random draw", group="Weights", ge=0, le=LARGEST_SEED)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_options(self)
 
 
 OPENING = Flags(Opening, everyday=("device",))

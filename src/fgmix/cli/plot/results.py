@@ -42,7 +42,7 @@ def curves(
     Example: fgmix plot curves runs/RUN --out figures
     """
     from fgmix.figures.curves import collect_curves
-    from fgmix.records.schema import read_record
+    from fgmix.records.store import read_record
 
     for folder in runs:
         save(collect_curves(read_record(folder)), out, f"curves-{folder.resolve().name}")

@@ -19,7 +19,8 @@ from fgmix.figures.compute.mixtures import Mixture, build_random_mixer, find_mix
 from fgmix.figures.curves import collect_curves, name_metric
 from fgmix.figures.tsne import Embedding
 from fgmix.progress import track
-from fgmix.records.schema import Model, Which
+from fgmix.records.evaluations import Model
+from fgmix.records.schema import Which
 from fgmix.training.open_run import OpenedRun, Sample, check_alike
 
 THUMBNAIL = 40  # pixels: enough to see what is in a picture

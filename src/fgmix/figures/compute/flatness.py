@@ -29,7 +29,8 @@ from fgmix.figures.arrays import Floats
 from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss, find_mixer, load_policy, mix
 from fgmix.figures.flatness import Flatness
 from fgmix.progress import track
-from fgmix.records.schema import Model, Which
+from fgmix.records.evaluations import Model
+from fgmix.records.schema import Which
 from fgmix.seeding import torch_generator
 from fgmix.training.open_run import OpenedRun, check_alike
 

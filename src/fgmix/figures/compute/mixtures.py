@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
 from fgmix.mixing.fgmix import FGMix
-from fgmix.records.schema import Model, Which
+from fgmix.records.evaluations import Model
+from fgmix.records.schema import Which
 from fgmix.training.open_run import OpenedRun
 
 

@@ -16,7 +16,8 @@ from fgmix.figures.scores import Scores
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients
 from fgmix.progress import track
-from fgmix.records.schema import Model, Which
+from fgmix.records.evaluations import Model
+from fgmix.records.schema import Which
 from fgmix.seeding import numpy_generator
 from fgmix.training.open_run import OpenedRun
 

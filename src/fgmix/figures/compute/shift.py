@@ -22,7 +22,8 @@ from fgmix.figures.arrays import Floats
 from fgmix.figures.shift import Shift
 from fgmix.functional.kernels import rbf_kernel
 from fgmix.progress import track
-from fgmix.records.schema import Model, Which
+from fgmix.records.evaluations import Model
+from fgmix.records.schema import Which
 from fgmix.seeding import numpy_generator
 from fgmix.training.open_run import OpenedRun
 

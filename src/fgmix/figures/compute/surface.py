@@ -28,7 +28,7 @@ from fgmix.figures.arrays import Floats
 from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss, find_mixer, load_policy
 from fgmix.figures.surface import Surface
 from fgmix.progress import Progress, track
-from fgmix.records.schema import Model
+from fgmix.records.evaluations import Model
 from fgmix.training.averaging import predictor_tensors
 from fgmix.training.open_run import OpenedRun, Sample, check_alike
 

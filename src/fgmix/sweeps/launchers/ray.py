@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from msgspec import structs
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -262,4 +263,4 @@ def _make_paths_absolute(spec: RunSpec) -> RunSpec:
     if spec.dataset not in dataset_names():
         places["dataset"] = spec.dataset
     absolute: dict[str, Any] = {name: str(Path(place).resolve()) for name, place in places.items() if place}
-    return replace(spec, **absolute)
+    return structs.replace(spec, **absolute)

@@ -1,0 +1,199 @@
+"""Evaluations of a run: what was measured after a step, and all of a run in one array.
+
+A report reads the evaluations of 20,000 runs. As dictionaries they would take 40 kB a run; here a run is one array of
+numbers with a layout (which number is what) that runs share, and an `Evaluation` is built on access.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Annotated, Literal, NamedTuple, get_args, overload
+
+from msgspec import Meta, Struct
+
+from fgmix.errors import bad_value
+
+LAST_STEP = 1_000_000_000  # the highest that a record may contain
+Model = Literal["raw", "swa", "swad"]
+MODELS: tuple[Model, ...] = get_args(Model)
+Share = Annotated[float, Meta(ge=0, le=1)]
+Shares = dict[str, dict[str, Share]]  # domain → split ("train", "holdout") → share of correct predictions
+Scores = dict[str, dict[str, float]]  # domain → split → value
+
+
+class Evaluation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One evaluation: accuracies and losses by domain and split, of the raw and of the averaged model.
+
+    Args:
+        step: optimisation steps done.
+        accuracy: by model, domain and split.
+        loss: cross-entropy, likewise.
+        metrics: means of the algorithm's metrics over the steps since the previous evaluation.
+        headline: values of the metric that the run selects by, by model, domain and split; empty if that is accuracy.
+    """
+
+    step: Annotated[int, Meta(ge=0, le=LAST_STEP)]
+    accuracy: dict[Model, Shares]
+    loss: dict[Model, Scores]
+    metrics: dict[str, float]
+    headline: dict[Model, Shares] = {}
+
+    @property
+    def scores(self) -> dict[Model, Shares]:
+        """The values that selection uses: accuracy, or the run's other metric."""
+        return self.headline or self.accuracy
+
+    def has(self, model: Model) -> bool:
+        """Say whether a model was evaluated."""
+        return model in self.accuracy
+
+    def score(self, model: Model, domain: str, split: str) -> float:
+        """Return one of `scores`."""
+        return self.scores[model][domain][split]
+
+    def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
+        """Return the mean holdout accuracy (or other metric of the run) of the source domains."""
+        return sum(self.score(model, name, "holdout") for name in sources) / len(sources)
+
+
+class Key(NamedTuple):
+    """What a number of an evaluation is; an algorithm's metric has its name in place of the model."""
+
+    table: Literal["accuracy", "loss", "headline", "metrics"]
+    model: str
+    domain: str = ""
+    split: str = ""
+
+
+class Layout:
+    """Which number of an evaluation is what; the same for most evaluations of a sweep.
+
+    Args:
+        keys: of the numbers, in their order.
+    """
+
+    def __init__(self, keys: tuple[Key, ...]) -> None:
+        self.keys = keys
+        self.places = {key: place for place, key in enumerate(keys)}
+        self.raw_losses = [place for place, key in enumerate(keys) if (key.table, key.model) == ("loss", "raw")]
+        self.models = tuple(model for model in MODELS if any(k.table == "accuracy" and k.model == model for k in keys))
+        self.selects_by: Literal["accuracy", "headline"] = (
+            "headline" if any(key.table == "headline" for key in keys) else "accuracy"
+        )
+
+    def place(self, model: Model, domain: str, split: str) -> int:
+        """Return the place of a score that selection uses."""
+        return self.places[Key(self.selects_by, model, domain, split)]
+
+    def build(self, step: int, numbers: Sequence[float]) -> Evaluation:
+        """Build the evaluation of some numbers."""
+        tables: dict[str, dict[str, Scores]] = {"accuracy": {}, "loss": {}, "headline": {}}
+        metrics = {}
+        for (table, model, domain, split), number in zip(self.keys, numbers, strict=True):
+            if table == "metrics":
+                metrics[model] = number
+            else:
+                tables[table].setdefault(model, {}).setdefault(domain, {})[split] = number
+        return Evaluation(step=step, metrics=metrics, **tables)  # type: ignore[arg-type]  # names of models
+
+
+_share_layout = lru_cache(maxsize=500)(Layout)
+
+
+class Evaluations(Sequence[Evaluation]):
+    """The evaluations of a run in one array.
+
+    Args:
+        evaluations: in order of steps.
+    """
+
+    __slots__ = ("_ends", "_layouts", "_numbers", "steps")
+
+    def __init__(self, evaluations: Iterable[Evaluation] = ()) -> None:
+        self._numbers, self._layouts, steps = array("d"), [], []
+        for evaluation in evaluations:
+            keys, numbers = _flatten(evaluation)
+            self._layouts.append(_share_layout(keys))
+            self._numbers.extend(numbers)
+            steps.append(evaluation.step)
+        self._ends = [0, *accumulate(len(layout.keys) for layout in self._layouts)]
+        self.steps = tuple(steps)
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """The models of the last evaluation."""
+        return self._layouts[-1].models if self._layouts else ()
+
+    def validations(self, sources: tuple[str, ...], model: Model) -> dict[int, float]:
+        """Return the training-domain validation of the evaluations that have the model, by their place."""
+        return {i: self.validation(i, sources, model) for i, each in enumerate(self._layouts) if model in each.models}
+
+    def validation(self, number: int, sources: tuple[str, ...], model: Model) -> float:
+        """Return `Evaluation.validation` of one of them."""
+        return sum(self.score(number, model, name, "holdout") for name in sources) / len(sources)
+
+    def score(self, number: int, model: Model, domain: str, split: str) -> float:
+        """Return `Evaluation.score` of one of them."""
+        return self._numbers[self._ends[number] + self._layouts[number].place(model, domain, split)]
+
+    def check(self, domains: tuple[str, ...], tests: tuple[str, ...]) -> None:
+        """Raise an error for scores that no run with these domains and test domains has."""
+        needed = [(name, split) for name in domains for split in ("holdout", *(["train"] if name in tests else []))]
+        for layout in dict.fromkeys(self._layouts):
+            for model in layout.models:
+                for table in dict.fromkeys(("accuracy", layout.selects_by)):
+                    for name, split in needed:
+                        if Key(table, model, name, split) not in layout.places:
+                            raise bad_value(f"{table} of {model}", f"known on the {split} part of {name}", "none")
+            if strange := {key.domain for key in layout.keys if key.table != "metrics"} - {*domains}:
+                raise bad_value("accuracy", "that of the run's domains", sorted(strange))
+        losses = (self._losses(number) for number in range(len(self)))
+        if not all(0 <= loss < math.inf for numbers in losses for loss in numbers):
+            raise bad_value("loss", "finite", "others")
+
+    def _losses(self, number: int) -> list[float]:
+        """The losses of the raw model."""
+        places = self._layouts[number].raw_losses
+        return [self._numbers[self._ends[number] + place] for place in places]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @overload
+    def __getitem__(self, number: int) -> Evaluation: ...
+    @overload
+    def __getitem__(self, number: slice) -> tuple[Evaluation, ...]: ...
+    def __getitem__(self, number: int | slice) -> Evaluation | tuple[Evaluation, ...]:
+        place = range(len(self))[number]
+        return self._build(place) if isinstance(place, int) else tuple(map(self._build, place))
+
+    def __iter__(self) -> Iterator[Evaluation]:
+        return map(self._build, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it contains an array
+
+    def _build(self, number: int) -> Evaluation:
+        numbers = self._numbers[self._ends[number] : self._ends[number + 1]]
+        return self._layouts[number].build(self.steps[number], numbers)
+
+
+def _flatten(evaluation: Evaluation) -> tuple[tuple[Key, ...], list[float]]:
+    """The numbers of an evaluation, and what each is."""
+    keys, numbers = [], []
+    for table in ("accuracy", "loss", "headline"):
+        for model, scores in getattr(evaluation, table).items():
+            for domain, parts in scores.items():
+                for split, number in parts.items():
+                    keys.append(Key(table, model, domain, split))
+                    numbers.append(number)
+    for name, number in evaluation.metrics.items():
+        keys.append(Key("metrics", name))
+        numbers.append(number)
+    return tuple(keys), numbers

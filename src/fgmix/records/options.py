@@ -1,0 +1,317 @@
+"""Options: one declaration gives a value's type, default, bounds and help, and how it is parsed from text.
+
+Options of a run are annotated fields of `RunSpec`; settings of an algorithm (`algorithms.setting`, `search`) are fields
+of a dataclass. Flags, checks and records follow from the declaration alone. Types and bounds are checked by msgspec;
+this module puts its findings into words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from functools import cache, cached_property
+from numbers import Integral, Real
+from os import PathLike
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from fgmix.errors import UserError, bad_value, unknown
+
+_NO_BOUNDS = Meta()
+_TEXTS = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
+_NAMED_BOUNDS: dict[tuple[type, float | None, float | None], str] = {  # by ge and gt
+    (int, 1, None): "a positive integer",
+    (int, 0, None): "zero or a positive integer",
+    (float, None, 0): "a positive number",
+    (float, 0, None): "zero or a positive number",
+}
+
+
+@dataclass(frozen=True)
+class About:
+    """What an annotated field of a Struct says about itself, besides its type and bounds.
+
+    Args:
+        help: one line.
+        group: heading under which help texts list it.
+        place: whether it is a path, or says what is saved and how often, which does not change the result: such an
+            option is not part of the run's identity.
+        envvar: environment variable that gives the flag's default.
+    """
+
+    help: str
+    group: str = ""
+    place: bool = False
+    envvar: str | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """A declared value.
+
+    Args:
+        name: of the attribute.
+        kind: its type, with bounds: int, float, bool, str or a Literal of strings, optionally with None.
+        default: `dataclasses.MISSING` if there is none.
+        about: its help, and how it is used.
+        extra: whatever else the declaration stores.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    about: About
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def help(self) -> str:
+        return self.about.help
+
+    @cached_property
+    def parts(self) -> dict[Any, Meta]:
+        """The types that a value may have, each with its bounds: int | None → int, NoneType."""
+        return dict(map(_split_bounds, _split_union(self.kind)))
+
+    @cached_property
+    def types(self) -> tuple[type, ...]:
+        """The Python types that a value may have."""
+        return tuple(str if typing.get_origin(part) is typing.Literal else part for part in self.parts)
+
+    @cached_property
+    def plain_type(self) -> Any:
+        """The type without bounds, as the command line shows it: `int | None`."""
+        kind: Any = self.types[0]
+        for other in self.types[1:]:
+            kind |= other
+        return kind
+
+    @property
+    def optional(self) -> bool:
+        return type(None) in self.parts
+
+    @cached_property
+    def choices(self) -> tuple[str, ...]:
+        """The strings that a Literal allows; empty for other types."""
+        literals = [part for part in self.parts if typing.get_origin(part) is typing.Literal]
+        return tuple(choice for literal in literals for choice in typing.get_args(literal))
+
+    @property
+    def expected(self) -> str:
+        """Say what a value should be."""
+        if self.choices:
+            words = "one of " + ", ".join(self.choices)
+        else:
+            kind, bounds = next(iter(self.parts.items()))
+            words = _name_bounds(kind, bounds) or f"{_TEXTS[kind]} {describe_bounds(bounds)}".strip()
+        return f"{words} or none" if self.optional else words
+
+    def check(self, value: Any) -> Any:
+        """Return the value in its declared type, so that 1 and 1.0 give the same spec; raise an error if it is bad."""
+        try:
+            checked = msgspec.convert(_to_builtin(value, self.types), self.kind)
+        except msgspec.ValidationError as error:
+            if self.choices and isinstance(value, str):
+                raise unknown(f"`{self.name}`", value, self.choices) from error
+            expected = "finite" if isinstance(value, float) and not math.isfinite(value) else self.expected
+            raise bad_value(self.name, expected, value) from error
+        if isinstance(checked, float) and not math.isfinite(checked):
+            raise bad_value(self.name, "finite", value)
+        return checked
+
+    def parse(self, text: str) -> Any:
+        """Return the value of a text such as "10", "true" or "none"."""
+        lowered = text.strip().lower()
+        if self.optional and lowered in ("none", ""):
+            return None
+        if bool in self.types and lowered in ("true", "false"):
+            return lowered == "true"
+        for number in (int, float):
+            if number in self.types:
+                try:
+                    value = number(text)
+                except (ValueError, OverflowError):
+                    continue
+                return self.check(value)
+        if str in self.types:
+            return self.check(text)
+        raise bad_value(self.name, self.expected, text)
+
+
+def describe_bounds(bounds: Meta) -> str:
+    """Put bounds into words.
+
+    >>> describe_bounds(Meta(ge=0, lt=1)), describe_bounds(Meta(ge=1, le=4096))
+    ('at least 0 and below 1', 'between 1 and 4,096')
+    """
+    if bounds.ge is not None and bounds.le is not None:
+        return f"between {_format_limit(bounds.ge)} and {_format_limit(bounds.le)}"
+    limits = {"greater than": bounds.gt, "at least": bounds.ge, "below": bounds.lt, "at most": bounds.le}
+    return " and ".join(f"{word} {_format_limit(limit)}" for word, limit in limits.items() if limit is not None)
+
+
+def declare(
+    default: Any = MISSING,
+    *,
+    help: str,
+    gt: float | None = None,
+    ge: float | None = None,
+    lt: float | None = None,
+    le: float | None = None,
+    group: str = "",
+    **extra: Any,
+) -> Any:
+    """Declare a field of a dataclass with help and bounds.
+
+    Args:
+        default: its default; without one the field is required.
+        help: one line, for help texts and docs.
+        gt: the value should be greater.
+        ge: … greater or equal.
+        lt: … less.
+        le: … less or equal.
+        group: heading under which help texts list it.
+        extra: anything else to store with the field.
+    """
+    bounds = _limit(gt=gt, ge=ge, lt=lt, le=le)
+    return dataclasses.field(default=default, metadata={"about": About(help, group), "bounds": bounds, "extra": extra})
+
+
+@cache  # a report reads thousands of specs
+def options_of(cls: type) -> dict[str, Option]:
+    """Return the declared options of a Struct or a dataclass by name, inherited ones included."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    if not dataclasses.is_dataclass(cls):
+        fields = msgspec.structs.fields(cls)
+        defaults = {f.name: MISSING if f.default is msgspec.NODEFAULT else f.default for f in fields}
+        declared = {name: _find_about(hints[name]) for name in defaults}
+        return {
+            name: Option(name, _drop_about(hints[name]), defaults[name], about)
+            for name, about in declared.items()
+            if about
+        }
+    return {
+        f.name: Option(
+            f.name, bound(hints[f.name], f.metadata["bounds"]), f.default, f.metadata["about"], f.metadata["extra"]
+        )
+        for f in dataclasses.fields(cls)
+        if "about" in f.metadata
+    }
+
+
+def check_options(instance: Any, cls: type | None = None) -> None:
+    """Check the declared options of a frozen object and store each in its declared type; call in `__post_init__`.
+
+    Args:
+        instance: what is checked.
+        cls: the class whose declarations apply; the instance's own by default.
+    """
+    store = msgspec.structs.force_setattr if isinstance(instance, msgspec.Struct) else object.__setattr__
+    for name, option in options_of(cls or type(instance)).items():
+        value = getattr(instance, name)
+        checked = option.check(value)
+        if checked is not value:
+            store(instance, name, checked)
+
+
+def check_value(name: str, kind: Any, value: Any, **limits: float) -> Any:
+    """Return an argument in its type, checked like a declared option.
+
+    >>> check_value("alpha", float, 1, ge=0, le=1)
+    1.0
+    """
+    return Option(name, bound(kind, _limit(**limits)), value, About("")).check(value)
+
+
+def bound(kind: Any, bounds: Meta) -> Any:
+    """Return a type whose numbers have bounds.
+
+    >>> bound(int | None, Meta(ge=1)) == Annotated[int, Meta(ge=1)] | None
+    True
+    """
+    result: Any = None
+    for part in _split_union(kind):
+        part = Annotated[part, bounds] if part in (int, float) and bounds != _NO_BOUNDS else part
+        result = part if result is None else result | part
+    return result
+
+
+def explain(error: msgspec.ValidationError, values: Any, cls: type, what: str) -> UserError:
+    """Put msgspec's finding about plain values of a Struct into our words.
+
+    Args:
+        error: the finding.
+        values: what was converted.
+        cls: the Struct.
+        what: its fields are, for the error, such as "option of a run".
+    """
+    if not isinstance(values, Mapping):
+        return bad_value("values", f"a dictionary: {what}s by name", values)
+    known = {field.encode_name: field.required for field in msgspec.structs.fields(cls)}
+    for name in values:
+        if name not in known:
+            return unknown(what, name, known)
+    required = [name for name, needed in known.items() if needed]
+    if lacking := [name for name in required if name not in values]:
+        return UserError(
+            f"Expected the {what}s {', '.join(required)}. Found no {', '.join(lacking)}. Add what is missing."
+        )
+    for name, option in options_of(cls).items():
+        if name in values:
+            try:
+                option.check(values[name])
+            except UserError as reason:
+                return reason
+    return UserError(f"Expected {what}s that fit. {str(error).replace('`$.', '`')}.")
+
+
+def _find_about(hint: Any) -> About | None:
+    """The `About` of an annotation."""
+    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, About)), None)
+
+
+def _drop_about(hint: Any) -> Any:
+    """Annotated[int, Meta(ge=1), About(…)] → Annotated[int, Meta(ge=1)]."""
+    others = [each for each in hint.__metadata__ if not isinstance(each, About)]
+    return Annotated[hint.__origin__, *others] if others else hint.__origin__
+
+
+def _split_union(kind: Any) -> tuple[Any, ...]:
+    """int | None → (int, NoneType); int → (int,)."""
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def _split_bounds(part: Any) -> tuple[Any, Meta]:
+    """Annotated[int, Meta(ge=1)] → int, Meta(ge=1)."""
+    if typing.get_origin(part) is not Annotated:
+        return part, _NO_BOUNDS
+    return part.__origin__, next((each for each in part.__metadata__ if isinstance(each, Meta)), _NO_BOUNDS)
+
+
+def _to_builtin(value: Any, kinds: tuple[type, ...]) -> Any:
+    """NumPy's numbers as Python's, a path as a string, where these are declared."""
+    if type(value) in kinds or isinstance(value, bool):
+        return value
+    if str in kinds and isinstance(value, PathLike):
+        return str(value)
+    if int in kinds and isinstance(value, Integral):
+        return int(value)
+    return float(value) if float in kinds and isinstance(value, Real) else value
+
+
+def _name_bounds(kind: type, bounds: Meta) -> str | None:
+    """The name of bounds that have one."""
+    return None if bounds.lt is not None or bounds.le is not None else _NAMED_BOUNDS.get((kind, bounds.ge, bounds.gt))
+
+
+def _limit(**limits: Any) -> Meta:
+    return Meta(**limits)
+
+
+def _format_limit(limit: float) -> str:
+    return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
