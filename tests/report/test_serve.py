@@ -92,7 +92,7 @@ def test_a_record_that_cannot_be_read_is_said_not_hidden(tmp_path: Path) -> None
         code, text = get(port)
     assert code == 200
     assert "Skipped a record." in Seen(text).text
-    assert "Found schema 99" in Seen(text).text
+    assert "of schema 2" in Seen(text).text
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

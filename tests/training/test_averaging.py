@@ -103,7 +103,7 @@ def test_swad_stands_beside_the_raw_model_in_a_run(tmp_path: Path) -> None:
     spec = replace(toy_spec(), averaging="swad", eval_every=2)
     record = train(spec, tmp_path, dataset=toy_data(), device="cpu", progress=False)
     assert record.models == ("raw", "swad")
-    assert record.selected("swad") is record.evaluations[-1]
+    assert record.selected("swad") == record.evaluations[-1]
     assert record.folder is not None
     assert (record.folder / "last_swad.pt").exists()
 

@@ -25,7 +25,7 @@ from fgmix.records.store import read_record
 from fgmix.training import evaluate, loop
 from fgmix.training.evaluate import evaluation_mode, score_subset
 from fgmix.training.loop import train
-from fgmix.training.open_run import open_run
+from fgmix.training.open_run import load_algorithm, open_run
 from fgmix.training.prepare import PreparedRun, build_algorithm, prepare
 from fgmix.training.weights import load_weights, read_weights
 from training.killed_run import toy_data, toy_spec
@@ -223,7 +223,7 @@ def test_weights_that_are_kept(keep: str, averaging: str, files: set[str], tmp_p
     if keep == "best":
         names = [tensor for name in files for tensor in read_weights(record.folder / name)]
         assert all(name.startswith(("featurizer.", "classifier.")) for name in names), "not the policy"
-        assert record.open(dataset=toy_data()).predict(torch.zeros(1, 6)).shape == (1, 3)
+        assert load_algorithm(record, dataset=toy_data()).predict(torch.zeros(1, 6)).shape == (1, 3)
 
 
 def test_bytes_of_a_run(tmp_path: Path) -> None:

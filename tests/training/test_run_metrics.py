@@ -48,7 +48,7 @@ def test_the_selected_weights_have_these_metrics(tmp_path: Path, averaging: str)
         with torch.no_grad():
             p = run.algorithm(selected_weights(model), model).predict(torch.cat(list(sample.inputs()))).softmax(1)
         y, guesses = sample.y.numpy(), p.argmax(1).numpy()
-        found = record.metrics_of(model)["north"]
+        found = record.unseen.get(model, {})["north"]
         assert found.balanced_accuracy == pytest.approx(theirs.balanced_accuracy_score(y, guesses))
         assert found.auroc == pytest.approx(theirs.roc_auc_score(np.eye(3)[y], p.numpy()), abs=1e-6)
         assert np.array_equal(found.confusion, theirs.confusion_matrix(y, guesses, labels=range(3)))
@@ -85,7 +85,7 @@ def test_records_from_before_are_read(tmp_path: Path) -> None:
         del content["spec"][name]
     write_json(path, content)
     old = read_record(path)
-    assert old.metrics_of() == {}
+    assert old.unseen == {}
     assert old.evaluations == record.evaluations
     assert not old.spec.standardize
     assert not old.spec.tail

@@ -216,7 +216,7 @@ class _Loop:
         """Call the caller's function, if there is a new evaluation; the files are whole, whatever it does."""
         evaluation, self.new_evaluation = self.new_evaluation, None
         if self.on_evaluation and evaluation:
-            self.on_evaluation(self.spec, evaluation)
+            self.on_evaluation(self.spec, deepcopy(evaluation))
 
     def _save_and_stop(self) -> NoReturn:
         self._save()
