@@ -73,10 +73,9 @@ def stages(featurizer: nn.Module) -> list[Stage]:
         """List the bottlenecks of one size around a block, the outermost last; none without a map around it."""
         # A block may output tokens inside a module that outputs a map, as in PVT: the innermost map around it counts.
         around = [call for call in block.upwards() if call in maps]
-        for size in dict.fromkeys(maps[call].size for call in around):
-            calls = [call for call in around if maps[call].size == size]
-            # From the outermost, which blocks share: most are never tested.
-            while calls and not is_bottleneck(calls[-1]):
+        for _, group in groupby(around, key=lambda call: maps[call].size):
+            calls = list(group)
+            while calls and not is_bottleneck(calls[-1]):  # the outermost first, which blocks share: fewer tests
                 calls.pop()
             if calls:
                 return calls
