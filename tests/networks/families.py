@@ -16,6 +16,7 @@ import torch
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer, residual_blocks, stages
 from fgmix.networks.names import load_timm
+from fgmix.networks.stages import FeatureMap, Stage
 
 LARGEST = 150_000_000  # parameters; families without a smaller model are left out
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "backbones.md"
@@ -37,10 +38,24 @@ def rows() -> Iterator[Row]:
             yield Row(cells[0].strip("`"), cells[1].strip("`"), *cells[2:])
 
 
-def found(family: str, model: str, px: int) -> Row:
-    """The row of a model, as it comes out here."""
-    featurizer = build(model, px)
-    return Row(family, model, str(px), _said(_stages, featurizer), _said(_blocks, featurizer))
+class Parts(NamedTuple):
+    """The stages and residual blocks of a network, or the error that it has none."""
+
+    stages: list[Stage] | UserError
+    blocks: list[FeatureMap] | UserError
+
+
+def find_parts(featurizer: Featurizer) -> Parts:
+    return Parts(_attempt(stages, featurizer), _attempt(residual_blocks, featurizer))
+
+
+def describe(family: str, model: str, px: int, parts: Parts) -> Row:
+    """Write the row of a model."""
+    ends = (
+        _explain(parts.stages) if isinstance(parts.stages, UserError) else ", ".join(map(_describe_end, parts.stages))
+    )
+    blocks = _explain(parts.blocks) if isinstance(parts.blocks, UserError) else str(len(parts.blocks))
+    return Row(family, model, str(px), ends, blocks)
 
 
 def build(model: str, px: int) -> Featurizer:
@@ -49,25 +64,21 @@ def build(model: str, px: int) -> Featurizer:
         return build_featurizer(model, (3, px, px)).eval()
 
 
-def _stages(featurizer: Featurizer) -> str:
-    return ", ".join(f"{_bare(s.end.name)} {s.end.size[0]}{'*' * s.end.channels_last}" for s in stages(featurizer))
+def _describe_end(stage: Stage) -> str:
+    return f"`{stage.end.name.removeprefix('net.')}` {stage.end.size[0]}{'*' * stage.end.channels_last}"
 
 
-def _blocks(featurizer: Featurizer) -> str:
-    return str(len(residual_blocks(featurizer)))
-
-
-def _bare(name: str) -> str:
-    return f"`{name.removeprefix('net.')}`"
-
-
-def _said(what: Callable[[Featurizer], str], featurizer: Featurizer) -> str:
-    """The answer, or what the refusal says was found."""
+def _attempt(find: Callable[[Featurizer], list[Any]], featurizer: Featurizer) -> list[Any] | UserError:
     try:
-        return what(featurizer)
+        return find(featurizer)
     except UserError as error:
-        reason = re.search(r"Found \w+, (?:which has|whose blocks put out) (.+?)(?: instead of .+)?\. Use", str(error))
-        return f"– ({reason[1] if reason else 'does not run'})"
+        return error
+
+
+def _explain(error: UserError) -> str:
+    """Shorten a refusal to what it says was found."""
+    reason = re.search(r"Found \w+, (?:which has|whose blocks put out) (.+?)(?: instead of .+)?\. Use", str(error))
+    return f"– ({reason[1] if reason else 'does not run'})"
 
 
 def _smallest(family: str, timm: Any) -> str | None:
@@ -103,7 +114,7 @@ def main() -> None:
         if model is None:
             continue
         px = _runs(model, (64, timm.get_pretrained_cfg(model).input_size[-1]))
-        _, _, *cells = found(family, model, px)
+        _, _, *cells = describe(family, model, px, find_parts(build(model, px)))
         print(f"| `{family}` | `{model}` | {' | '.join(cells)} |", flush=True)
 
 

@@ -14,16 +14,16 @@ from fgmix.testing import contract
 
 @dataclass(frozen=True)
 class Check:
-    """One property of one method; call it to check it.
+    """One property of one algorithm; call it to check it.
 
     Args:
-        method: registered name.
+        algorithm: registered name.
         holds: function of `fgmix.testing.contract` that raises an error if the property does not hold.
-        settings: of the method.
+        settings: of the algorithm.
         case: name of these settings; empty for the defaults.
     """
 
-    method: str
+    algorithm: str
     holds: Callable[[str, Mapping[str, Any]], None]
     settings: Mapping[str, Any]
     case: str = ""
@@ -31,27 +31,27 @@ class Check:
     def __call__(self) -> None:
         try:
             with torch.random.fork_rng(devices=[]):  # the caller's random state is restored
-                self.holds(self.method, self.settings)
+                self.holds(self.algorithm, self.settings)
         except Exception as error:
             reason = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
             raise AssertionError(f"{self} fails. {(self.holds.__doc__ or '').strip()} {reason}") from error
 
     def __str__(self) -> str:
-        return f"{self.method}-{self.holds.__name__}" + (f"-{self.case}" if self.case else "")
+        return f"{self.algorithm}-{self.holds.__name__}" + (f"-{self.case}" if self.case else "")
 
 
 def checks(name: str) -> list[Check]:
-    """All checks of one method, to run them separately: with pytest, `parametrize("check", checks("mine"), ids=str)`.
+    """List the checks of one method; with pytest, each is a test: `parametrize("check", checks("mine"), ids=str)`.
 
     >>> [str(check) for check in checks("irm")][-2:]
     ['irm-bfloat16', 'irm-bfloat16-at_work']
     """
-    method = get(name)
+    algorithm = get(name)
     # Methods with a warm-up get enough steps to complete it; with `at_work` there is none.
-    cases: dict[str, Mapping[str, Any]] = {"": {"steps": 10 if method.at_work else 5}}
-    if method.at_work:
-        cases["at_work"] = {"steps": 5, **method.at_work}
-    cases.update({form: {"steps": 5, **method.at_work, **settings} for form, settings in method.forms.items()})
+    cases: dict[str, Mapping[str, Any]] = {"": {"steps": 10 if algorithm.at_work else 5}}
+    if algorithm.at_work:
+        cases["at_work"] = {"steps": 5, **algorithm.at_work}
+    cases.update({form: {"steps": 5, **algorithm.at_work, **settings} for form, settings in algorithm.forms.items()})
     of_declarations = [Check(name, holds, cases[""]) for holds in contract.OF_DECLARATIONS]
     of_training = [Check(name, holds, cases[case], case) for holds in contract.OF_TRAINING for case in cases]
     return of_declarations + of_training

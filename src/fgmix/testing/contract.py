@@ -9,7 +9,8 @@ import dataclasses
 import io
 import pickle
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from fgmix.errors import UserError
 from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 
 Settings = Mapping[str, Any]  # always with `steps`, the length of the run
+FEW = 3  # steps where the length does not matter: with `at_work` every part acts in the first
 
 
 # Checks of declarations
@@ -30,32 +32,36 @@ Settings = Mapping[str, Any]  # always with `steps`, the length of the run
 
 def declarations(name: str, _: Settings) -> None:
     """The class declares what tables, docs and timing need to know of it."""
-    method = get(name)
-    doc = (method.__doc__ or "").strip()
+    algorithm = get(name)
+    doc = (algorithm.__doc__ or "").strip()
     _require(
         doc.split("\n")[0].endswith("."), "Its docstring should start with one sentence, which `fgmix list` shows."
     )
-    _require(bool(method.label), "`label` should be the name that tables print.")
+    _require(bool(algorithm.label), "`label` should be the name that tables print.")
     _require(
-        method.family is None or method.family in FAMILIES,
-        f"`family` should be one of {', '.join(FAMILIES)}. Found {method.family!r}.",
+        algorithm.family is None or algorithm.family in FAMILIES,
+        f"`family` should be one of {', '.join(FAMILIES)}. Found {algorithm.family!r}.",
     )
-    _require(method.min_domains >= 1, f"`min_domains` should be a positive integer. Found {method.min_domains!r}.")
-    if method.paper is not None:
-        _require(method.paper.startswith("https://"), f"`paper` should be a link, https://…. Found {method.paper!r}.")
+    _require(
+        algorithm.min_domains >= 1, f"`min_domains` should be a positive integer. Found {algorithm.min_domains!r}."
+    )
+    if algorithm.paper is not None:
+        _require(
+            algorithm.paper.startswith("https://"), f"`paper` should be a link, https://…. Found {algorithm.paper!r}."
+        )
     for fact in ("paper", "year"):
-        value = vars(method).get(fact)  # an inherited one is cited in the base class
+        value = vars(algorithm).get(fact)  # an inherited one is cited in the base class
         _require(value is None or str(value) in doc, f"Its docstring should give the {fact}, {value}: `help` shows it.")
-    for settings in (method.at_work, *method.forms.values()):
-        method.Config.of(**settings)
+    for settings in (algorithm.at_work, *algorithm.forms.values()):
+        algorithm.Config.of(**settings)
 
 
 def declared_settings(name: str, _: Settings) -> None:
     """Every setting has one line of help, and its default is valid."""
-    method, config = get(name), get(name).Config
+    algorithm, config = get(name), get(name).Config
     declared = config.fields()
     # Of the method, or of the one it wraps, whose settings keep their names.
-    domainbed_names = [getattr(cls, "domainbed_name", None) for cls in method.__mro__]
+    domainbed_names = [getattr(cls, "domainbed_name", None) for cls in algorithm.__mro__]
     for field in dataclasses.fields(config):  # type: ignore[arg-type]  # a dataclass by its __init_subclass__
         _require(field.name in declared, f"Declare `{field.name}` by `setting(…)` or `search(…)`.")
         text = declared[field.name].help
@@ -69,10 +75,10 @@ def declared_settings(name: str, _: Settings) -> None:
 
 def search_space(name: str, _: Settings) -> None:
     """Whatever its search space draws is a valid setting of a plain type."""
-    method, config = get(name), get(name).Config
+    algorithm, config = get(name), get(name).Config
     spaces = [config.spaces(space) for space in ("domainbed", "paper")]
     for kind in ("images", "small_images", "features"):
-        searched = method.domainbed_space("PACS", kind)
+        searched = algorithm.domainbed_space("PACS", kind)
         spaces.append({field: each.distribution for field, each in searched.items() if each.distribution is not None})
         config.of(**{field: each.default for field, each in searched.items() if field in config.names()})
     for space in spaces:
@@ -89,7 +95,7 @@ def search_space(name: str, _: Settings) -> None:
 
 def number_of_batches(name: str, _: Settings) -> None:
     """A step with too few batches is refused by a UserError."""
-    _refused(lambda: toy_algorithm(name).step(toy_batches(2)), "Override `update` or `objective`, not `step`.")
+    _require_refusal(lambda: toy_algorithm(name).step(toy_batches(2)), "Override `update` or `objective`, not `step`.")
 
 
 # Checks of training, with the default settings, with `at_work` and with each of `forms`
@@ -97,14 +103,12 @@ def number_of_batches(name: str, _: Settings) -> None:
 
 def training(name: str, settings: Settings) -> None:
     """Steps give finite, detached scalars, "loss" among them, and move the featurizer or the classifier."""
-    algorithm = toy_algorithm(name, **settings)
-    before = _tensors(algorithm)
-    metrics = run_steps(algorithm, toy_batches(), 0, settings["steps"])
+    run = _train(get(name), name, **settings)
+    metrics, before, after = run.metrics, run.before, run.after
     _require("loss" in metrics, f'`objective` or `update` should return "loss". Found {sorted(metrics)}.')
     for key, value in metrics.items():
         _require(value.ndim == 0 and not value.requires_grad, f"Metric {key!r} should be a detached scalar.")
-    _finite(metrics)
-    after = _tensors(algorithm)
+    _require_finite(metrics)
     model = [key for key in before if key.startswith(("featurizer.", "classifier."))]
     _require(any(not torch.equal(before[key], after[key]) for key in model), "No weight of the model has moved.")
     _require(all(value.isfinite().all() for value in after.values()), "A weight or buffer is not finite.")
@@ -112,11 +116,7 @@ def training(name: str, settings: Settings) -> None:
 
 def state(name: str, settings: Settings) -> None:
     """What changes in training is in `state_dict()`: parameters, buffers, optimisers and `updates`."""
-    algorithm = toy_algorithm(name, **settings)
-    before = _plain_attributes(algorithm)
-    run_steps(algorithm, toy_batches(), 0, settings["steps"])
-    after = _plain_attributes(algorithm)
-    changed = sorted(key for key in after if after[key] != before.get(key))
+    changed = _train(get(name), name, **settings).changed
     _require(
         not changed,
         f"A checkpoint would lose {', '.join(f'`{key}`' for key in changed)}. "
@@ -127,17 +127,14 @@ def state(name: str, settings: Settings) -> None:
 def resume(name: str, settings: Settings) -> None:
     """Training from a saved state ends with the same bits as training without interruption."""
     batches, steps = toy_batches(), settings["steps"]
-    whole, interrupted = toy_algorithm(name, **settings), toy_algorithm(name, **settings)
-    run_steps(whole, batches, 0, steps)
-    done = 0
-    for cut in (1, steps - 3):
-        run_steps(interrupted, batches, done, cut)
+    algorithm = toy_algorithm(name, **settings)
+    for start, stop in pairwise((0, 1, steps - 3, steps)):
+        run_steps(algorithm, batches, start, stop)
         resumed = toy_algorithm(name, **settings)
-        resumed.load_state_dict(through_bytes(interrupted.state_dict()))
-        _require(resumed.updates == cut, f"`updates` should be {cut} after as many steps. Found {resumed.updates}.")
-        run_steps(resumed, batches, cut, steps)
-        assert_same_state(whole, resumed)
-        done = cut
+        resumed.load_state_dict(copy_through_file(algorithm.state_dict()))
+        _require(resumed.updates == stop, f"`updates` should be {stop} after as many steps. Found {resumed.updates}.")
+        algorithm = resumed
+    require_same_tensors(_train(get(name), name, **settings).after, get_tensors(algorithm))
 
 
 def prediction(name: str, settings: Settings) -> None:
@@ -159,7 +156,7 @@ def order_of_domains(name: str, settings: Settings) -> None:
     straight = run_steps(toy_algorithm(name, **settings), toy_batches(), 0, 2)
     turned = run_steps(toy_algorithm(name, **settings), toy_batches()[::-1], 0, 2)
     _require(straight.keys() == turned.keys(), f"Found {sorted(straight)} and {sorted(turned)}.")
-    _finite(turned)
+    _require_finite(turned)
 
 
 def missing_class(name: str, settings: Settings) -> None:
@@ -167,31 +164,31 @@ def missing_class(name: str, settings: Settings) -> None:
     batches = toy_batches()
     x, y = batches[0]
     batches[0] = (x, torch.where(y == CLASSES - 1, 0, y))
-    _finite(run_steps(toy_algorithm(name, **settings), batches, 0, settings["steps"]))
+    _require_finite(run_steps(toy_algorithm(name, **settings), batches, 0, FEW))
 
 
 def number_of_domains(name: str, settings: Settings) -> None:
-    """One, two and six source domains train, or are refused where `min_domains` says so."""
-    for k in (1, 2, 6):
+    """One, two and four source domains train, or are refused where `min_domains` says so."""
+    for k in (1, 2, 4):
         if k < get(name).min_domains:
-            _refused(partial(toy_algorithm, name, n_domains=k, **settings), f"There are {k} domains.")
+            _require_refusal(partial(toy_algorithm, name, n_domains=k, **settings), f"There are {k} domains.")
         else:
-            _finite(run_steps(toy_algorithm(name, n_domains=k, **settings), toy_batches(k, b=2), 0, settings["steps"]))
+            _require_finite(run_steps(toy_algorithm(name, n_domains=k, **settings), toy_batches(k, b=2), 0, FEW))
 
 
 def arrays(name: str, settings: Settings) -> None:
     """Arrays train, or are refused where `needs_stages` says so."""
     if get(name).needs_stages:
         hint = "Call `networks.stages.stages(featurizer)` in `__init__`, or leave `needs_stages` out."
-        _refused(lambda: toy_algorithm(name, shape=(6,), **settings), hint)
+        _require_refusal(lambda: toy_algorithm(name, shape=(6,), **settings), hint)
     else:
-        _finite(run_steps(toy_algorithm(name, shape=(6,), **settings), toy_batches(shape=(6,)), 0, settings["steps"]))
+        _require_finite(run_steps(toy_algorithm(name, shape=(6,), **settings), toy_batches(shape=(6,)), 0, FEW))
 
 
 def bfloat16(name: str, settings: Settings) -> None:
     """Steps under bfloat16 autocast give finite metrics."""
     with torch.autocast("cpu", torch.bfloat16):
-        _finite(run_steps(toy_algorithm(name, **settings), toy_batches(b=2), 0, settings["steps"]))
+        _require_finite(run_steps(toy_algorithm(name, **settings), toy_batches(b=2), 0, FEW))
 
 
 OF_DECLARATIONS = (declarations, declared_settings, search_space, number_of_batches)
@@ -211,9 +208,28 @@ OF_TRAINING = (
 # Helpers
 
 
-def assert_same_state(a: Algorithm, b: Algorithm) -> None:
-    """Require that all tensors of the two states are bit-identical."""
-    left, right = _tensors(a), _tensors(b)
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Training of a toy without interruption: tensors before and after it, last metrics, changed plain attributes."""
+
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+    metrics: dict[str, Tensor]
+    changed: list[str]
+
+
+@lru_cache(maxsize=4)
+def _train(_: type[Algorithm], name: str, **settings: Any) -> _Run:
+    """Train a toy; several checks look at the same run. The class is part of the key: a name can be registered anew."""
+    algorithm = toy_algorithm(name, **settings)
+    before, attributes = get_tensors(algorithm), _get_plain_attributes(algorithm)
+    metrics = run_steps(algorithm, toy_batches(), 0, settings["steps"])
+    changed = sorted(key for key, v in _get_plain_attributes(algorithm).items() if v != attributes.get(key))
+    return _Run(before, get_tensors(algorithm), metrics, changed)
+
+
+def require_same_tensors(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> None:
+    """Require that the tensors of two states are bit-identical."""
     _require(left.keys() == right.keys(), f"Only one of two states has {sorted(left.keys() ^ right.keys())}.")
     different = [key for key in left if not torch.equal(left[key], right[key])]
     _require(
@@ -223,8 +239,8 @@ def assert_same_state(a: Algorithm, b: Algorithm) -> None:
     )
 
 
-def through_bytes(state: dict[str, Any]) -> dict[str, Any]:
-    """The state saved and loaded as in a checkpoint: only tensors and plain values are allowed."""
+def copy_through_file(state: dict[str, Any]) -> dict[str, Any]:
+    """Save and load a state as in a checkpoint: only tensors and plain values are allowed."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     buffer.seek(0)
@@ -232,17 +248,22 @@ def through_bytes(state: dict[str, Any]) -> dict[str, Any]:
     return loaded
 
 
+def get_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
+    """Copy the tensors of the state."""
+    return {key: value.clone() for key, value in algorithm.state_dict().items() if isinstance(value, Tensor)}
+
+
 def _require(holds: bool | Tensor, sentence: str) -> None:
     if not holds:
         raise AssertionError(sentence)
 
 
-def _finite(metrics: Mapping[str, Tensor]) -> None:
-    found = {key: value.item() for key, value in metrics.items() if not value.isfinite()}
-    _require(not found, f"Metrics should be finite. Found {found}.")
+def _require_finite(metrics: Mapping[str, Tensor]) -> None:
+    broken = {key: value.item() for key, value in metrics.items() if not value.isfinite()}
+    _require(not broken, f"Metrics should be finite. Found {broken}.")
 
 
-def _refused(call: Callable[[], object], hint: str) -> None:
+def _require_refusal(call: Callable[[], object], hint: str) -> None:
     try:
         call()
     except UserError:
@@ -250,24 +271,20 @@ def _refused(call: Callable[[], object], hint: str) -> None:
     raise AssertionError(f"Expected a UserError. Found none. {hint}")
 
 
-def _tensors(algorithm: Algorithm) -> dict[str, Tensor]:
-    return {key: value.clone() for key, value in algorithm.state_dict().items() if isinstance(value, Tensor)}
-
-
-def _plain_attributes(algorithm: Algorithm) -> dict[str, object]:
-    """Fingerprints of all attributes of all modules that are not in `state_dict()`."""
+def _get_plain_attributes(algorithm: Algorithm) -> dict[str, object]:
+    """Take fingerprints of all attributes of all modules that are not in `state_dict()`."""
     internal = vars(nn.Module()).keys()
-    found: Iterable[tuple[str, object]] = (
+    attributes: Iterable[tuple[str, object]] = (
         (f"{path}.{key}" if path else key, value)
         for path, module in algorithm.named_modules()
         for key, value in vars(module).items()
         if key not in internal and not isinstance(value, Optimizer) and (path, key) != ("", "updates")
     )
-    return {key: _fingerprint(value) for key, value in found}
+    return {key: _fingerprint(value) for key, value in attributes}
 
 
 def _fingerprint(value: object) -> object:
-    """A value that is equal if `value` has not changed: its pickle, or its id if it cannot be pickled."""
+    """Return what is equal if `value` has not changed: its pickle, or its id if it cannot be pickled."""
     try:
         return pickle.dumps(value)
     except Exception:  # lambdas, locks, classes defined in a function
