@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -103,7 +103,7 @@ def number_of_batches(name: str, _: Settings) -> None:
 
 def training(name: str, settings: Settings) -> None:
     """Steps give finite, detached scalars, "loss" among them, and move the featurizer or the classifier."""
-    run = _train(get(name), name, **settings)
+    run = _train(name, settings)
     metrics, before, after = run.metrics, run.before, run.after
     _require("loss" in metrics, f'`objective` or `update` should return "loss". Found {sorted(metrics)}.')
     for key, value in metrics.items():
@@ -116,7 +116,7 @@ def training(name: str, settings: Settings) -> None:
 
 def state(name: str, settings: Settings) -> None:
     """What changes in training is in `state_dict()`: parameters, buffers, optimisers and `updates`."""
-    changed = _train(get(name), name, **settings).changed
+    changed = _train(name, settings).changed
     _require(
         not changed,
         f"A checkpoint would lose {', '.join(f'`{key}`' for key in changed)}. "
@@ -134,7 +134,7 @@ def resume(name: str, settings: Settings) -> None:
         resumed.load_state_dict(copy_through_file(algorithm.state_dict()))
         _require(resumed.updates == stop, f"`updates` should be {stop} after as many steps. Found {resumed.updates}.")
         algorithm = resumed
-    require_same_tensors(_train(get(name), name, **settings).after, get_tensors(algorithm))
+    require_same_tensors(_train(name, settings).after, get_tensors(algorithm))
 
 
 def prediction(name: str, settings: Settings) -> None:
@@ -218,9 +218,14 @@ class _Run:
     changed: list[str]
 
 
+def _train(name: str, settings: Settings) -> _Run:
+    """Train a toy; several checks look at the same run."""
+    return _train_once(cast("Hashable", get(name)), name, **settings)  # mypy takes no class for hashable
+
+
 @lru_cache(maxsize=4)
-def _train(_: type[Algorithm], name: str, **settings: Any) -> _Run:
-    """Train a toy; several checks look at the same run. The class is part of the key: a name can be registered anew."""
+def _train_once(_: Hashable, name: str, **settings: Any) -> _Run:
+    """Train a toy; the class is the first argument because a name can be registered anew."""
     algorithm = toy_algorithm(name, **settings)
     before, attributes = get_tensors(algorithm), _get_plain_attributes(algorithm)
     metrics = run_steps(algorithm, toy_batches(), 0, settings["steps"])
