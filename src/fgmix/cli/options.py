@@ -9,13 +9,13 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from fgmix.cli.domainbed import advise_setting
 from fgmix.cli.help import REQUIRED, HelpAll
-from fgmix.errors import UserError
+from fgmix.errors import UserError, unknown
 from fgmix.records.options import Option, options_of
 from fgmix.records.options import check_options as check_options  # for the options of commands, declared likewise
 from fgmix.records.options import declare as declare
@@ -34,6 +34,7 @@ Targets = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
 
+K = TypeVar("K", bound=str)
 Command = Callable[..., None]
 # Options of a run that `--help` shows; `--help-all` shows the others, too.
 EVERYDAY = (
@@ -170,6 +171,14 @@ def forbid(context: typer.Context, names: Iterable[str], where: str) -> None:
     for name in names:
         if is_given(context, name, ("COMMANDLINE",)):
             raise UserError(f"Option {flag_of(name.rstrip('_'))} has no effect {where}. Drop it.")
+
+
+def check_choice(kind: str, value: str, known: Collection[K]) -> K:
+    """Return `value` if it is one of `known`; otherwise raise an error that names the closest one."""
+    for each in known:
+        if each == value:
+            return each
+    raise unknown(kind, value, known)
 
 
 def parse_settings(algorithm: str, texts: Iterable[str] | None) -> dict[str, Any]:

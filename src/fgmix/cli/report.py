@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fgmix.cli.options import forbid
-from fgmix.errors import UserError, unknown
+from fgmix.cli.options import check_choice, forbid
+from fgmix.errors import UserError
 
 if TYPE_CHECKING:
     from fgmix.report.choices import Choices
     from fgmix.results.collect import Results
-
-K = TypeVar("K", bound=str)
 
 
 def report(
@@ -70,10 +67,10 @@ def report(
     from fgmix.results.selection import RULES
     from fgmix.results.tables import SPREADS
 
-    rule = _known("selection rule", selection, RULES)
-    choices = Choices(rule, _known("spread", spread, SPREADS), published)
-    format = _known("format", format, (*FORMATS, "html"))
-    _check(context)
+    rule = check_choice("selection rule", selection, RULES)
+    choices = Choices(rule, check_choice("spread", spread, SPREADS), published)
+    format = check_choice("format", format, (*FORMATS, "html"))
+    _forbid_others(context, "--serve" if serve else "--explain" if explain is not None else f"--format {format}")
     if serve:
         _serve(folders or [], choices, port, title)
         return
@@ -82,9 +79,9 @@ def report(
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)
     if to_domainbed is not None:
-        _to_domainbed(results, to_domainbed)
+        _write_domainbed(results, to_domainbed)
     if pack is not None:
-        _pack(results, pack)
+        _write_packed(results, pack)
     if explain is not None:
         print("\n".join(explained(results, *explain, rule=rule)))
     elif format == "html":
@@ -95,30 +92,18 @@ def report(
         print(report_text(results, rule=rule, format=format, spread=choices.spread, published=published), end="")
 
 
-def _known(kind: str, value: str, known: Collection[K]) -> K:
-    """The value, if it is known; else an error."""
-    for each in known:
-        if each == value:
-            return each
-    raise unknown(kind, value, known)
+def _forbid_others(context: typer.Context, mode: str) -> None:
+    """Raise an error for options that have no effect in a mode: --serve, --explain, or a format."""
+    page = ("out", "title")
+    no_effect = {
+        "--serve": ("format", "out", "from_domainbed", "to_domainbed", "pack", "explain"),
+        "--explain": ("format", "spread", "published", "port", *page),
+        "--format html": ("port",),
+    }
+    forbid(context, no_effect.get(mode, ("port", *page)), f"with {mode}")
 
 
-def _check(context: typer.Context) -> None:
-    """Raise an error for options that cannot be combined."""
-    given, format = context.params, context.params["format"]
-    if given["out"] is not None and format != "html":
-        raise UserError(f"Expected --out with --format html. Found --format {format}. Redirect its output with >.")
-    if given["title"] and format != "html" and not given["serve"]:
-        raise UserError(f"Expected --title with --format html or --serve. Found --format {format}. Leave it out.")
-    if given["serve"]:
-        forbid(context, ("format", "out", "from_domainbed", "to_domainbed", "pack", "explain"), "with --serve")
-    else:
-        forbid(context, ("port",), "without --serve")
-    if given["explain"] is not None:
-        forbid(context, ("format", "out", "spread", "published"), "with --explain")
-
-
-def _to_domainbed(results: Results, folder: Path) -> None:
+def _write_domainbed(results: Results, folder: Path) -> None:
     """Write all records as DomainBed sweeps."""
     from fgmix.results.domainbed import to_domainbed
 
@@ -126,7 +111,7 @@ def _to_domainbed(results: Results, folder: Path) -> None:
         to_domainbed(records, folder, apart)
 
 
-def _pack(results: Results, file: Path) -> None:
+def _write_packed(results: Results, file: Path) -> None:
     """Write all records to one file."""
     from fgmix.records.packed import pack
 

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fgmix.cli.options import check_choice
 from fgmix.cli.plot.saving import FIGURES, Out, make_slug, redraw, save
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from fgmix.results.collect import Results
+    from fgmix.results.selection import Rule
 
 Sweeps = Annotated[list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps")]
 FromDomainbed = Annotated[
     list[Path] | None, typer.Option(metavar="FOLDER", help="folder of a DomainBed sweep; repeat for several")
 ]
-Rule = Annotated[str, typer.Option(metavar="RULE", help="training_domain, last_evaluations, leave_one_out or oracle")]
+SelectionRule = Annotated[
+    str, typer.Option(metavar="RULE", help="training_domain, last_evaluations, leave_one_out or oracle")
+]
 
 
 def weights(out: Out = FIGURES) -> None:
@@ -51,7 +55,7 @@ def curves(
 def cd(
     folders: Sweeps = None,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="one dataset; all by default")] = None,
-    selection: Rule = "training_domain",
+    selection: SelectionRule = "training_domain",
     from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
@@ -75,7 +79,7 @@ def results(
         list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps, or .npz files of figures")
     ] = None,
     published: Annotated[bool, typer.Option("--published", help="also draw the paper's numbers")] = False,
-    selection: Rule = "training_domain",
+    selection: SelectionRule = "training_domain",
     from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
@@ -112,7 +116,7 @@ def results(
         save(arrays, out, name)
 
 
-def _compute_results(collected: Results, rule: Any, published: bool) -> Iterator[tuple[str, Any]]:
+def _compute_results(collected: Results, rule: Rule, published: bool) -> Iterator[tuple[str, Any]]:
     """Compute the figures that results allow, each with its name."""
     from fgmix.figures.ablation import collect_ablation, find_variants
     from fgmix.figures.cost import collect_cost
@@ -132,12 +136,11 @@ def _compute_results(collected: Results, rule: Any, published: bool) -> Iterator
         yield "cost", collect_cost(collected.costs)
 
 
-def _check_rule(name: str) -> Any:
+def _check_rule(name: str) -> Rule:
+    """Return the selection rule of this name."""
     from fgmix.results.selection import RULES
 
-    if name not in RULES:
-        raise unknown("selection rule", name, RULES)
-    return name
+    return check_choice("selection rule", name, RULES)
 
 
 def _collect(folders: list[Path] | None, from_domainbed: list[Path] | None = None) -> Results:
