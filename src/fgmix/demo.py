@@ -55,7 +55,7 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
         )
     records = [read_record(out / "runs" / name) for name in result.done]
     options = " --fast" if fast else "" if steps is None else f" --steps {steps}"
-    text = report(records, f"fgmix demo{options}", TRY_OUT if fast else "")
+    text = write_table(records, f"fgmix demo{options}", TRY_OUT if fast else "")
     write_bytes(out / "report.md", text.encode())
     print(text)
     draw_figures(records, out / "figures")
@@ -66,7 +66,7 @@ def run_demo(out: Path, *, steps: int | None = None, fast: bool = False) -> Path
 
 
 def draw_figures(records: list[RunRecord], out: Path) -> None:
-    """Latent codes, shift and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
+    """Draw latent codes, shift and flatness of the runs that hold out `SHOWN`, as `fgmix plot` draws them."""
     from fgmix.figures.compute.embeddings import embed_mixing
     from fgmix.figures.compute.flatness import compute_flatness
     from fgmix.figures.compute.shift import compute_shift
@@ -87,8 +87,8 @@ def draw_figures(records: list[RunRecord], out: Path) -> None:
         save_figure(draw(describe(arrays)), out / f"{name}-{SHOWN}", arrays)
 
 
-def report(records: list[RunRecord], command: str, warning: str = "") -> str:
-    """The report as Markdown: the warning, if any, the table, what was run, and the command."""
+def write_table(records: list[RunRecord], command: str, warning: str = "") -> str:
+    """Write the report in Markdown: the warning, if any, the table, what was run, and the command."""
     table = dataset_table(select(records), "digits", algorithms=ALGORITHMS)
     spec = records[0].spec
     return "\n".join(

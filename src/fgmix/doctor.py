@@ -18,30 +18,30 @@ _DEVELOPMENT = "dev"  # the extra that users do not need
 
 
 def diagnose() -> list[str]:
-    """Lines about versions, devices, folders and extras, with how to get what is missing."""
-    return [*_versions(), "", *_devices(), "", *_folders(), "", *_extras()]
+    """List versions, devices, folders and extras, with how to get what is missing."""
+    return [*_list_versions(), "", *_list_devices(), "", *_list_folders(), "", *_list_extras()]
 
 
-def _versions() -> Iterator[str]:
+def _list_versions() -> Iterator[str]:
     import fgmix
     from fgmix.networks._torchvision import declare_missing_operators
 
     yield f"fgmix {fgmix.__version__} at {Path(__file__).parent}"
     yield f"Python {platform.python_version()} at {sys.executable}, {platform.platform()}"
-    for name in _required().get("", []):
-        yield _line(name, "a dependency of fgmix: install fgmix again")
+    for name in _read_requirements().get("", []):
+        yield _describe_package(name, "a dependency of fgmix: install fgmix again")
     if declare_missing_operators():
         yield "torchvision: its compiled operators do not load with this torch; fgmix declares the two that it imports"
 
 
-def _devices() -> Iterator[str]:
+def _list_devices() -> Iterator[str]:
     import torch
 
     yield f"CPU: {os.cpu_count()} cores, {torch.get_num_threads()} threads used by torch"
     count = torch.cuda.device_count()
     for number in range(count):
-        found = torch.cuda.get_device_properties(number)
-        yield f"GPU cuda:{number}: {found.name}, {found.total_memory / 1e9:.0f} GB"
+        gpu = torch.cuda.get_device_properties(number)
+        yield f"GPU cuda:{number}: {gpu.name}, {gpu.total_memory / 1e9:.0f} GB"
     if torch.backends.mps.is_available():
         yield "GPU mps: Apple silicon"
     elif not count:
@@ -49,22 +49,22 @@ def _devices() -> Iterator[str]:
         yield f"GPU: none found ({built}); runs use the CPU"
 
 
-def _folders() -> Iterator[str]:
+def _list_folders() -> Iterator[str]:
     from fgmix.data import cache_dir
 
     try:
-        yield _folder("cache", cache_dir(), "FGMIX_CACHE")
+        yield _describe_folder("cache", cache_dir(), "FGMIX_CACHE")
     except UserError as error:
         yield f"cache: {error}"
     root = os.environ.get("FGMIX_DATA")
     if not root:
         yield "data root: not set; pass --data-root or set FGMIX_DATA for benchmarks such as PACS"
     else:
-        yield _folder("data root", Path(root).expanduser(), "FGMIX_DATA")
+        yield _describe_folder("data root", Path(root).expanduser(), "FGMIX_DATA")
 
 
-def _folder(what: str, path: Path, variable: str) -> str:
-    """A line about a folder: its path and free space, and whether it is missing or not writable."""
+def _describe_folder(what: str, path: Path, variable: str) -> str:
+    """Describe a folder: its path and free space, and whether it is missing or not writable."""
     there = next(each for each in (path, *path.absolute().parents) if os.path.exists(each))
     free = f"{shutil.disk_usage(there).free / 1e9:.0f} GB free"
     if not os.access(there, os.W_OK):
@@ -72,26 +72,26 @@ def _folder(what: str, path: Path, variable: str) -> str:
     return f"{what}: {path}, {free}" if there == path else f"{what}: {path}, not made yet, {free}"
 
 
-def _extras() -> Iterator[str]:
-    for extra, packages in _required().items():
+def _list_extras() -> Iterator[str]:
+    for extra, packages in _read_requirements().items():
         if extra in ("", _DEVELOPMENT):
             continue
         for name in packages:
-            yield f"extra {extra}: " + _line(name, f"install it with `pip install 'fgmix[{extra}]'`")
+            yield f"extra {extra}: " + _describe_package(name, f"install it with `pip install 'fgmix[{extra}]'`")
 
 
-def _line(package: str, advice: str) -> str:
+def _describe_package(package: str, advice: str) -> str:
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
         return f"{package} is missing; {advice}"
 
 
-def _required() -> dict[str, list[str]]:
-    """Names of the packages that fgmix declares, by extra; the required dependencies under ""."""
-    found: dict[str, list[str]] = {"": []}
+def _read_requirements() -> dict[str, list[str]]:
+    """Read the names of the packages that fgmix declares, by extra; the required dependencies under ""."""
+    packages: dict[str, list[str]] = {"": []}
     for text in requires("fgmix") or ():
         match = _REQUIREMENT.fullmatch(text)
         if match:
-            found.setdefault(match[2] or "", []).append(match[1])
-    return found
+            packages.setdefault(match[2] or "", []).append(match[1])
+    return packages
