@@ -49,7 +49,7 @@ from fgmix.data.images import (
     stored_size,
     try_decode,
 )
-from fgmix.data.prefetch import in_order
+from fgmix.data.loading import in_order
 from fgmix.data.registry import LoadOptions, as_path
 from fgmix.errors import MachineError, UserError, bad_value, readable_size
 from fgmix.progress import Progress

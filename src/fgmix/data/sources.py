@@ -164,54 +164,33 @@ def _drive(name: str, file_id: str) -> RemoteFile:
 _LILA = "https://storage.googleapis.com/public-datasets-lila/caltechcameratraps"
 _VISDA = "http://csr.bu.edu/ftp/visda/2019/multi-source"
 
-_Known = tuple[int, str]  # bytes, SHA-256
-
-# domain: folder of its archive; length and SHA-256 of the archive and of its two lists
-_DOMAIN_NET: dict[str, tuple[str, _Known, _Known, _Known]] = {
-    "clipart": (
-        "groundtruth/",
-        (1_270_909_081, "f8f248a3e8bbc9868c523ae24e6601b4c2ad102afc60c0efeb4f3255df22354d"),
-        (1_443_819, "affdadf5f95a7583e6b98030a3d35007e2613ee4dd942393c5a705ec2b429312"),
-        (628_917, "62c8e36aaba1c41ad9e249099739707220a44c08f167b37ef420f34a31628a6b"),
-    ),
-    "infograph": (
-        "",
-        (4_338_659_804, "891e14f476317e97b6f06d6498c11d0a5b8d0c8b57210765ed9beb072da611fa"),
-        (1_683_098, "36b44cbd41a2915e0dc73b4f4be8862a6f3c220f93c8d63fb2439beeae3aefda"),
-        (728_028, "413cfa54ac92e7e6b242f4f09fbd9c8ace85c4deaf3cb6c81ff6b68264460136"),
-    ),
-    "painting": (
-        "groundtruth/",
-        (3_679_366_174, "fa47e6d405503ea0286cabd767f176bd30e988b63ddd7b9db16cf030c9770015"),
-        (2_241_901, "f1da38d50a702fddf1329f85bc607d7a2abcae7e6aec75e1fd49cc1bd340d47b"),
-        (971_888, "11472b13b5188e09f06918b12eebb660588c97a20e43e268d9b02e3e37eb8f97"),
-    ),
-    "quickdraw": (
-        "",
-        (459_920_701, "9f37df2a8c3733703dbb35ad9964202a65f675ca30137756457537536b485d84"),
-        (5_164_600, "3a5edd3bc215772010eebc87f158707703dd7e48091d13b816af81326a9d1c0f"),
-        (2_213_400, "2a00a60650a453c65c356da748fec54084a197272137c440e7d52d08947357bf"),
-    ),
-    "real": (
-        "",
-        (6_062_039_589, "d7fe010b430c5b510f85d657d38c4a1924822695fabea4fef57bd00dba251d63"),
-        (4_440_944, "19d483256d24aef19e581b65eda8333fd918aef3eb733fe499ff384120e3a289"),
-        (1_911_327, "2b3f75bcde309aeb5931292084b2162e936b5f189e3bb1ad716f0f74c460864c"),
-    ),
-    "sketch": (
-        "",
-        (2_633_992_926, "23a7dbae7016b343e934399beaa8a68728fb5e570ebe2c71df9b75cf91c499fc"),
-        (1_960_222, "72f4bc6afa5702a1ccba800d0053c1427de87439dfaf246dbc9a2e71abfec54f"),
-        (850_581, "3fb48fca18c507c4321f007c3f62b308ec232ff6928cbfe2af64e76ec366e840"),
-    ),
-}
+# path below _VISDA, length and SHA-256 of the archive and the two lists of each domain
+_DOMAIN_NET = """
+groundtruth/clipart.zip 1270909081 f8f248a3e8bbc9868c523ae24e6601b4c2ad102afc60c0efeb4f3255df22354d
+domainnet/txt/clipart_train.txt 1443819 affdadf5f95a7583e6b98030a3d35007e2613ee4dd942393c5a705ec2b429312
+domainnet/txt/clipart_test.txt 628917 62c8e36aaba1c41ad9e249099739707220a44c08f167b37ef420f34a31628a6b
+infograph.zip 4338659804 891e14f476317e97b6f06d6498c11d0a5b8d0c8b57210765ed9beb072da611fa
+domainnet/txt/infograph_train.txt 1683098 36b44cbd41a2915e0dc73b4f4be8862a6f3c220f93c8d63fb2439beeae3aefda
+domainnet/txt/infograph_test.txt 728028 413cfa54ac92e7e6b242f4f09fbd9c8ace85c4deaf3cb6c81ff6b68264460136
+groundtruth/painting.zip 3679366174 fa47e6d405503ea0286cabd767f176bd30e988b63ddd7b9db16cf030c9770015
+domainnet/txt/painting_train.txt 2241901 f1da38d50a702fddf1329f85bc607d7a2abcae7e6aec75e1fd49cc1bd340d47b
+domainnet/txt/painting_test.txt 971888 11472b13b5188e09f06918b12eebb660588c97a20e43e268d9b02e3e37eb8f97
+quickdraw.zip 459920701 9f37df2a8c3733703dbb35ad9964202a65f675ca30137756457537536b485d84
+domainnet/txt/quickdraw_train.txt 5164600 3a5edd3bc215772010eebc87f158707703dd7e48091d13b816af81326a9d1c0f
+domainnet/txt/quickdraw_test.txt 2213400 2a00a60650a453c65c356da748fec54084a197272137c440e7d52d08947357bf
+real.zip 6062039589 d7fe010b430c5b510f85d657d38c4a1924822695fabea4fef57bd00dba251d63
+domainnet/txt/real_train.txt 4440944 19d483256d24aef19e581b65eda8333fd918aef3eb733fe499ff384120e3a289
+domainnet/txt/real_test.txt 1911327 2b3f75bcde309aeb5931292084b2162e936b5f189e3bb1ad716f0f74c460864c
+sketch.zip 2633992926 23a7dbae7016b343e934399beaa8a68728fb5e570ebe2c71df9b75cf91c499fc
+domainnet/txt/sketch_train.txt 1960222 72f4bc6afa5702a1ccba800d0053c1427de87439dfaf246dbc9a2e71abfec54f
+domainnet/txt/sketch_test.txt 850581 3fb48fca18c507c4321f007c3f62b308ec232ff6928cbfe2af64e76ec366e840
+"""
 
 
 def _domain_net_files() -> Iterator[RemoteFile]:
-    for domain, (folder, archive, train, test) in _DOMAIN_NET.items():
-        yield RemoteFile(f"{domain}.zip", f"{_VISDA}/{folder}{domain}.zip", *archive)
-        yield RemoteFile(f"{domain}_train.txt", f"{_VISDA}/domainnet/txt/{domain}_train.txt", *train)
-        yield RemoteFile(f"{domain}_test.txt", f"{_VISDA}/domainnet/txt/{domain}_test.txt", *test)
+    for line in _DOMAIN_NET.split("\n")[1:-1]:
+        path, length, sha256 = line.split()
+        yield RemoteFile(path.rpartition("/")[2], f"{_VISDA}/{path}", int(length), sha256)
 
 
 SOURCES: dict[str, Source] = {

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from fgmix.data.prefetch import share_cores
+from fgmix.data.loading import share_cores
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.plans import Outcome
 from fgmix.sweeps.design import PlannedRun

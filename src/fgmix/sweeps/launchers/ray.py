@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fgmix import logs
 from fgmix.data import names as dataset_names
-from fgmix.data.prefetch import share_cores, usable_cores
+from fgmix.data.loading import share_cores, usable_cores
 from fgmix.errors import UserError, bad_value
 from fgmix.records.plans import Outcome
 from fgmix.records.schema import RunSpec
