@@ -83,8 +83,8 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    shorter = estimator.with_steps
-    monkeypatch.setattr(estimator, "with_steps", lambda spec, data: replace(shorter(spec, data), steps=2))
+    shorter = estimator.scale_steps
+    monkeypatch.setattr(estimator, "scale_steps", lambda spec, data: replace(shorter(spec, data), steps=2))
     module = ModuleType("example")  # dataclasses look up theirs
     monkeypatch.setitem(sys.modules, "example", module)
     vars(module).update(_assumed(page_id(page), tmp_path))

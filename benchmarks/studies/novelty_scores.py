@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 from fgmix.algorithms import Algorithm
-from fgmix.deploy.hold_out import selected
-from fgmix.deploy.noise import noise_features, noise_for
+from fgmix.deploy.hold_out import compute_noise_features, make_noise, select_weights
 from fgmix.deploy.novelty import fit_familiar, squared_distances
 from fgmix.records.metrics import auroc
 from fgmix.records.store import read_record
@@ -89,10 +88,10 @@ def scores(seen: Floats, y: NDArray[np.int64], new: Floats, z: Floats, o: Floats
 
 def judge(run: OpenedRun, features_of_noise: torch.Tensor | None) -> dict[str, tuple[float, float]]:
     """AUROC of each score against wrong predictions and against noise, on the domain that a run held out."""
-    algorithm = run.algorithm(*selected(run.record))
+    algorithm = run.algorithm(*select_weights(run.record))
     seen, new = (run.sample(run.sources, part, limit=SAMPLES) for part in ("train", "holdout"))
     sample = run.sample(run.test_domains, "train", limit=2 * SAMPLES)
-    noise = noise_for(run, NOISE, features_of_noise)
+    noise = make_noise(run, NOISE, features_of_noise)
     z, o = outputs(algorithm, torch.cat([inputs(sample), noise]))
     n = len(sample)
     wrong, is_noise = o[:n].argmax(1) != sample.y.numpy(), np.arange(len(z)) >= n
@@ -104,7 +103,7 @@ def judge(run: OpenedRun, features_of_noise: torch.Tensor | None) -> dict[str, t
 def main(model: str, data: str) -> dict[str, list[float]]:
     runs = list(held_out_runs(Path(model), data))
     spec = runs[0].record.spec
-    features_of_noise = noise_features(spec, NOISE, torch.device("cpu")) if spec.frozen else None
+    features_of_noise = compute_noise_features(spec, NOISE, torch.device("cpu")) if spec.frozen else None
     judged = [judge(run, features_of_noise) for run in runs]
     means = {name: np.nanmean([found[name] for found in judged], axis=0).tolist() for name in judged[0]}
     print("| score | wrong predictions | noise |\n| --- | ---: | ---: |")

@@ -23,7 +23,7 @@ import fgmix.deploy.estimator
 from fgmix import DomainGeneralizer, RunSpec, UserError
 from fgmix.data import from_arrays
 from fgmix.deploy.estimate import prediction_interval
-from fgmix.deploy.hold_out import selected
+from fgmix.deploy.hold_out import select_weights
 from fgmix.training.open_run import open_run
 from fgmix.training.prepare import prepare
 
@@ -83,7 +83,7 @@ def test_it_is_the_engine_on_scaled_arrays(tmp_path: Path) -> None:
     scaled = (X - trained_on.mean(0)) / trained_on.std(0)
     data = from_arrays(scaled, Y, SCANNER)
     record = fgmix.train(spec, tmp_path, dataset=data, device="cpu", progress=False)
-    algorithm = open_run(record.folder or "", dataset=data).algorithm(*selected(record))
+    algorithm = open_run(record.folder or "", dataset=data).algorithm(*select_weights(record))
     with torch.no_grad():
         p = algorithm.predict(torch.from_numpy(scaled).float()).softmax(1)
     np.testing.assert_allclose(model.predict_proba(X), p.numpy(), atol=1e-6)

@@ -15,9 +15,8 @@ from fgmix import fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import LoadOptions, load
 from fgmix.data.frozen import ViewInputs
-from fgmix.deploy.export import example_inputs, export_model
-from fgmix.deploy.hold_out import hold_out
-from fgmix.deploy.noise import noise_features, noise_for
+from fgmix.deploy.export import export_model, make_example_inputs
+from fgmix.deploy.hold_out import compute_noise_features, hold_out, make_noise
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
 from fgmix.networks import build_featurizer
@@ -196,14 +195,14 @@ def test_novelty_is_tested_on_images_of_noise(model_folder: Path) -> None:
     """Not on features that no image has."""
     (folder,) = (model_folder / "runs").glob("*-erm-dark-*")
     run = open_run(folder, progress=False)
-    features = noise_features(run.record.spec, 6, torch.device("cpu"))
+    features = compute_noise_features(run.record.spec, 6, torch.device("cpu"))
     mean, std = (torch.tensor(values)[:, None, None] for values in (run.record.spec.mean, run.record.spec.std))
     pixels = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))  # the other three are plain
     with torch.no_grad():
         expected = frozen_backbone(run.record.spec)((pixels - mean) / std)
     torch.testing.assert_close(features[:3], expected, atol=1e-4, rtol=1e-4)
     assert run.prepared.standard is not None
-    seen = noise_for(run, 6, features)
+    seen = make_noise(run, 6, features)
     np.testing.assert_array_equal(seen.numpy(), run.prepared.standard(features.numpy()))
     assert len(hold_out(run, features).noise) == 6
 
@@ -219,7 +218,7 @@ def test_it_is_exported_whole(model_folder: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     model = load_model(model_folder)
     path = export_model(model, tmp_path / "model.onnx")
-    x = example_inputs(model.info, 2)
+    x = make_example_inputs(model.info, 2)
     probabilities = onnxruntime.InferenceSession(path).run(None, {"x": x.numpy()})[0]
     assert x.shape == (2, 16, 16, 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)

@@ -15,7 +15,7 @@ from PIL import Image
 from deploy.made import vector_model
 from fgmix.data import LoadOptions, load
 from fgmix.deploy.model import Model, Predictions
-from fgmix.deploy.predict import image_files, predict_paths, write_rows
+from fgmix.deploy.predict import list_images, predict_paths, write_rows
 from fgmix.errors import UserError
 
 
@@ -66,11 +66,11 @@ def test_files_as_given_and_folders_sorted(tmp_path: Path) -> None:
     for name in ("b.png", "a.JPG", "notes.txt", "deep/c.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
-    found = image_files([tmp_path / "notes.txt", tmp_path])
+    found = list_images([tmp_path / "notes.txt", tmp_path])
     assert [str(path.relative_to(tmp_path)) for path in found] == ["notes.txt", "a.JPG", "b.png", "deep/c.png"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="Found none"):
-        image_files([tmp_path / "empty"])
+        list_images([tmp_path / "empty"])
 
 
 def test_a_path_without_a_file_is_a_row(image_model: Model, pictures: Path, tmp_path: Path) -> None:

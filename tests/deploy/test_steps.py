@@ -9,7 +9,7 @@ import pytest
 
 from copying import replace
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.deploy.steps import note_of, with_steps
+from fgmix.deploy.steps import note_steps, scale_steps
 from fgmix.records.schema import RunSpec
 
 
@@ -41,29 +41,29 @@ def spec(**options: Any) -> RunSpec:
 )
 def test_steps(n: int, options: dict[str, Any], steps: int | None) -> None:
     said = spec(**options)
-    found = with_steps(said, rows(n))
+    found = scale_steps(said, rows(n))
     assert found.steps == steps
-    notes = note_of(said, found)
+    notes = note_steps(said, found)
     assert bool(notes) == (found.steps != said.steps)
     assert all(note.startswith(f"{steps:,} steps, scaled with the amount of data") for note in notes)
 
 
 def test_the_largest_domain_is_seen_as_often_as_equal_ones() -> None:
-    assert with_steps(spec(), unequal(12_500, 100, 100)).steps == with_steps(spec(), rows(50_000)).steps == 7900
+    assert scale_steps(spec(), unequal(12_500, 100, 100)).steps == scale_steps(spec(), rows(50_000)).steps == 7900
 
 
 def test_a_domain_held_out_changes_nothing() -> None:
     data = rows(50_000)
-    found = with_steps(spec(test_domains=("1",)), data)
-    assert replace(found, test_domains=()) == with_steps(spec(), data)
+    found = scale_steps(spec(test_domains=("1",)), data)
+    assert replace(found, test_domains=()) == scale_steps(spec(), data)
 
 
 def test_much_longer_runs_begin_to_average_later_unless_another_start_is_given() -> None:
-    assert with_steps(spec(), rows(50_000)).averaging_start == 7900 // 2 - 1000
-    assert with_steps(spec(averaging_start=500), rows(50_000)).averaging_start == 500
-    assert with_steps(spec(), rows(12_800)).averaging_start == with_steps(spec(), rows(400)).averaging_start == 100
+    assert scale_steps(spec(), rows(50_000)).averaging_start == 7900 // 2 - 1000
+    assert scale_steps(spec(averaging_start=500), rows(50_000)).averaging_start == 500
+    assert scale_steps(spec(), rows(12_800)).averaging_start == scale_steps(spec(), rows(400)).averaging_start == 100
 
 
 def test_longer_runs_are_evaluated_less_often() -> None:
-    assert with_steps(spec(), rows(50_000)).eval_every == 395
-    assert with_steps(spec(eval_every=50), rows(50_000)).eval_every == 50
+    assert scale_steps(spec(), rows(50_000)).eval_every == 395
+    assert scale_steps(spec(eval_every=50), rows(50_000)).eval_every == 50

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from fgmix.deploy.calibration import calibration_error, confidences, fit_temperature, reliability
+from fgmix.deploy.calibration import calibrate_logits, calibration_error, fit_temperature, reliability
 from fgmix.deploy.network import Network
 from fgmix.deploy.novelty import fit_familiar, squared_distances
-from fgmix.deploy.trust import Judged, choose_rule
+from fgmix.deploy.trust import JudgedDomain, choose_rule
 from fgmix.records.metrics import Floats
 
 RNG = np.random.default_rng(0)
@@ -40,7 +40,7 @@ def test_temperature_is_where_the_risk_is_least() -> None:
 
 def test_probabilities_sharpen_with_a_low_temperature_and_keep_their_order() -> None:
     logits = RNG.normal(size=(10, 5))
-    cold, warm = confidences(logits, 0.5), confidences(logits, 2.0)
+    cold, warm = calibrate_logits(logits, 0.5), calibrate_logits(logits, 2.0)
     np.testing.assert_allclose(cold.sum(1), 1)
     assert (cold.max(1) > warm.max(1)).all()
     assert (cold.argmax(1) == warm.argmax(1)).all()
@@ -105,9 +105,11 @@ def test_codes_that_are_all_one_do_not_divide_by_zero() -> None:
     assert np.isfinite(familiar.novelty(0 * z)).all()  # a code without a direction
 
 
-def judged(correct: np.ndarray, novelty: np.ndarray, confidence: np.ndarray, noise: float = 9.0) -> Judged:
+def judged(correct: np.ndarray, novelty: np.ndarray, confidence: np.ndarray, noise: float = 9.0) -> JudgedDomain:
     """All of one class, novel by their codes alone."""
-    return Judged(np.zeros(len(correct), int), confidence, correct, of_codes(novelty), of_codes(np.full(50, noise)))
+    return JudgedDomain(
+        np.zeros(len(correct), int), confidence, correct, of_codes(novelty), of_codes(np.full(50, noise))
+    )
 
 
 def of_codes(novelty: np.ndarray) -> np.ndarray:
@@ -143,7 +145,9 @@ def test_every_class_reaches_the_target() -> None:
     p = rng.uniform(0.3, 1, 3000)
     correct = rng.uniform(size=3000) < np.choose(predicted, [0.98, np.where(p > 0.8, 0.97, 0.2), 0.0, 1.0])
     thirds = [np.arange(3000) % 3 == k for k in range(3)]
-    domains = [Judged(predicted[t], p[t], correct[t], np.zeros((t.sum(), 2)), np.full((50, 2), 9.0)) for t in thirds]
+    domains = [
+        JudgedDomain(predicted[t], p[t], correct[t], np.zeros((t.sum(), 2)), np.full((50, 2), 9.0)) for t in thirds
+    ]
     rule = choose_rule(domains, 4, 0.9)
     trusted = rule.trusted(predicted, p, np.zeros((3000, 2)))
     assert [least is None for least in rule.by_class] == [False, False, True, True]
@@ -178,7 +182,7 @@ def test_a_class_is_trusted_for_enough_predictions_of_its_own() -> None:
     predicted = np.repeat([0, 1], [200, 25])
     p = np.concatenate([np.linspace(0.3, 1, 200), np.linspace(0.5, 0.99, 25)])
     correct = (predicted == 1) | (p > 0.75)
-    rule = choose_rule([Judged(predicted, p, correct, np.zeros((225, 2)), np.zeros((50, 2)))], 2, 0.95)
+    rule = choose_rule([JudgedDomain(predicted, p, correct, np.zeros((225, 2)), np.zeros((50, 2)))], 2, 0.95)
     assert rule.min_confidence is not None
     assert (p[predicted == 1] >= rule.min_confidence).sum() < 20
     assert rule.by_class[1] is None

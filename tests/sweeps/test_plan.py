@@ -14,7 +14,7 @@ from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, plan
 from fgmix.sweeps.plan import CostedRun, add_estimates, estimate_costs, select_fitting, summarise
-from fgmix.training.calibrate import Calibration, Estimate
+from fgmix.training.calibrate import Calibration, RunCost
 from sweeps.toys import make_data, toy_sweep
 
 
@@ -26,7 +26,7 @@ def data(tmp_path: Path) -> str:
 def costed(*seconds: float) -> list[CostedRun]:
     runs = [RunSpec(dataset="d", algorithm="erm", test_domains=("a",), trial_seed=i // 2) for i in range(len(seconds))]
     return [
-        CostedRun(PlannedRun(str(i), run), "d", Estimate(1, s, 10**9), 10**7 * (i + 1))
+        CostedRun(PlannedRun(str(i), run), "d", RunCost(1, s, 10**9), 10**7 * (i + 1))
         for i, (run, s) in enumerate(zip(runs, seconds))
     ]
 
@@ -38,7 +38,7 @@ def test_what_fits_is_the_first_runs() -> None:
 
 
 def test_a_plan_in_words() -> None:
-    assert add_estimates(each.estimate for each in costed(30, 90)) == Estimate(2, 120, 2 * 10**9)
+    assert add_estimates(each.estimate for each in costed(30, 90)) == RunCost(2, 120, 2 * 10**9)
     *by_method, whole, fits = summarise(costed(3600, 1800, 1800), workers=2, budget=3600)
     assert [line.split() for line in by_method] == [["d", "erm", "3", "runs", "1", "h", "0", "min", "3.00", "GB"]]
     # The two largest checkpoints at once, of 20 and 30 MB.

@@ -9,7 +9,7 @@ import pytest
 from copying import replace
 from fgmix.data import load
 from fgmix.records.schema import RunSpec
-from fgmix.training.calibrate import Calibration, Estimate, calibrate, checkpoint_bytes, estimate
+from fgmix.training.calibrate import Calibration, RunCost, calibrate, checkpoint_bytes, estimate
 from sweeps.toys import make_data
 
 
@@ -37,7 +37,7 @@ def test_an_estimate_by_hand(data: str) -> None:
     """Three domains of 30: 6 held out of each of two sources, all 30 of the test domain, in 3 evaluations."""
     run = spec(data, steps=10, eval_every=4, batch_size=20, averaging="none")
     found = estimate(run, load(data), CALIBRATION)
-    assert found == Estimate(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * (0.25 + 0.5), 2 * 1000, steps=10)
+    assert found == RunCost(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * (0.25 + 0.5), 2 * 1000, steps=10)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ BINS = 15  # of the calibration error
 
 
 def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
-    """The temperature T that maximises the likelihood of the labels, with equal weight for each domain.
+    """Fit the temperature T that maximises the likelihood of the labels, with equal weight for each domain.
 
     T = 1 if all predictions are correct: the likelihood would then increase as T decreases to 0, and any input would
     get the confidence 1.
@@ -52,7 +52,7 @@ def _cross_entropy(logits: Floats, y: Indices) -> float:
 
 
 def calibration_error(probabilities: Floats, y: Indices, bins: int = BINS) -> float:
-    """Expected calibration error: the gap between confidence and accuracy in bins of confidence, mean over samples.
+    """Compute the expected calibration error: the gap between confidence and accuracy in bins, mean over samples.
 
     Args:
         probabilities: (n, C).
@@ -69,8 +69,8 @@ def calibration_error(probabilities: Floats, y: Indices, bins: int = BINS) -> fl
     return round(float(np.sum(gaps)) / len(y), 12)
 
 
-def confidences(logits: Floats, temperature: float) -> Floats:
-    """Calibrated probabilities (n, C)."""
+def calibrate_logits(logits: Floats, temperature: float) -> Floats:
+    """Compute calibrated probabilities (n, C)."""
     found: Floats = softmax(logits / temperature, axis=1)
     return found
 
@@ -84,7 +84,7 @@ class Bin(NamedTuple):
 
 
 def reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int = 10) -> tuple[Bin, ...]:
-    """Accuracy against confidence in bins of confidence, with equal weight for each domain, without empty bins.
+    """Measure accuracy against confidence in bins, with equal weight for each domain, without empty bins.
 
     Args:
         probabilities: of each domain, (n_e, C).

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from scipy.stats import t as student
 
 from fgmix.data.dataset import Indices
-from fgmix.deploy.calibration import Bin, calibration_error, confidences, fit_temperature, reliability
+from fgmix.deploy.calibration import Bin, calibrate_logits, calibration_error, fit_temperature, reliability
 from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.terms import Terms
-from fgmix.deploy.trust import Judged, TrustRule, choose_rule
+from fgmix.deploy.trust import JudgedDomain, TrustRule, choose_rule
 from fgmix.errors import UserError
 from fgmix.records.metrics import Counts, Floats, Metric, Metrics, metrics
 
@@ -143,7 +143,7 @@ def estimate(
     metric: Metric = "accuracy",
     terms: Terms | None = None,
 ) -> Estimate:
-    """The estimate from the domains that were held out, at least two of which share a class.
+    """Compute the estimate from the domains that were held out, at least two of which share a class.
 
     Args:
         held_out: the domains.
@@ -153,12 +153,12 @@ def estimate(
     """
     terms = terms or Terms()
     asked = held_out[0].logits.shape[1], terms.target_accuracy, terms.min_confidence
-    known = [_known(held_out, h) for h in held_out]
-    probabilities = [confidences(h.logits, _temperature(held_out, known, without=h)) for h in held_out]
-    judged = [_judged(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
+    known = [_find_known(held_out, h) for h in held_out]
+    probabilities = [calibrate_logits(h.logits, _fit_temperature(held_out, known, without=h)) for h in held_out]
+    judged = [_judge(h, p, mask) for h, p, mask in zip(held_out, probabilities, known, strict=True)]
     shared = [j for j in judged if len(j.correct)]  # all classes of a domain may be missing in the others
     rules = [choose_rule([j for j in shared if j is not own], *asked) for own in judged]
-    domains = tuple(map(_unseen, held_out, probabilities, known, rules))
+    domains = tuple(map(_describe_domain, held_out, probabilities, known, rules))
     values = [domain.metrics.value(metric) for domain in domains]
     trust = choose_rule(shared, *asked)
     return Estimate(
@@ -166,12 +166,12 @@ def estimate(
         accuracy=float(np.mean([domain.accuracy for domain in domains])),
         metric=metric,
         value=float(np.mean(values)),
-        interval=prediction_interval(values, floor=_counting_variance(held_out, metric)),
-        temperature=_temperature(held_out, known),
+        interval=prediction_interval(values, floor=_compute_counting_variance(held_out, metric)),
+        temperature=_fit_temperature(held_out, known),
         trust=trust,
-        levels=tuple(_level(level, shared, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
+        levels=tuple(_measure_level(level, shared, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
         reliability=reliability(probabilities, [h.y for h in held_out]),
-        predicted=_predicted(held_out, probabilities, rules),
+        predicted=_count_predicted(held_out, probabilities, rules),
     )
 
 
@@ -193,7 +193,7 @@ def check_shared_classes(labels: Sequence[Indices], hint: str = "") -> None:
 def prediction_interval(
     values: Sequence[float], share: float = 0.95, *, floor: float = 0.0
 ) -> tuple[float, float] | None:
-    """Prediction interval for one more value: m ± t·s·√(1 + 1/k), clipped to [0, 1]. None for fewer than three.
+    """Predict an interval for one more value: m ± t·s·√(1 + 1/k), clipped to [0, 1]. None for fewer than three.
 
     Args:
         values: k values with mean m and standard deviation s.
@@ -214,17 +214,17 @@ def prediction_interval(
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
-def _counting_variance(held_out: Sequence[HeldOut], metric: Metric) -> float:
-    """Sampling variance of a metric on n samples; mean over domains.
+def _compute_counting_variance(held_out: Sequence[HeldOut], metric: Metric) -> float:
+    """Compute the sampling variance of a metric on n samples; mean over domains.
 
     For accuracy a it is a(1 − a)/n; for a mean of recalls, the sum of their variances over the squared number of
     classes, which also approximates that of macro F1. a is (correct + 1)/(n + 2): three domains with 20 of 20 correct
     would otherwise give an interval of length 0.
     """
-    return float(np.mean([_variance(h, metric) for h in held_out]))
+    return float(np.mean([_compute_variance(h, metric) for h in held_out]))
 
 
-def _variance(held_out: HeldOut, metric: Metric) -> float:
+def _compute_variance(held_out: HeldOut, metric: Metric) -> float:
     counts = Counts.of(held_out.y, held_out.logits.argmax(axis=1), held_out.logits.shape[1])
     hits, n = counts.hits[counts.labelled > 0], counts.labelled[counts.labelled > 0]
     if metric == "accuracy":
@@ -233,15 +233,15 @@ def _variance(held_out: HeldOut, metric: Metric) -> float:
     return float((a * (1 - a) / n).sum() / len(n) ** 2)
 
 
-def _known(held_out: Sequence[HeldOut], one: HeldOut) -> npt.NDArray[np.bool_]:
-    """Which samples of a domain have a class that another domain has, which its network was trained on."""
+def _find_known(held_out: Sequence[HeldOut], one: HeldOut) -> npt.NDArray[np.bool_]:
+    """Find the samples of a domain whose class another domain has: its network was trained on that class."""
     return np.isin(one.y, np.concatenate([h.y for h in held_out if h is not one]))
 
 
-def _temperature(
+def _fit_temperature(
     held_out: Sequence[HeldOut], known: Sequence[npt.NDArray[np.bool_]], *, without: HeldOut | None = None
 ) -> float:
-    """The temperature fitted on the domains, except `without`: a domain must not calibrate itself.
+    """Fit the temperature on the domains, except `without`: a domain must not calibrate itself.
 
     Samples of classes that their network was not trained on are left out.
     """
@@ -249,14 +249,18 @@ def _temperature(
     return fit_temperature([h.logits[mask] for h, mask in used], [h.y[mask] for h, mask in used])
 
 
-def _judged(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_]) -> Judged:
+def _judge(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_]) -> JudgedDomain:
     p = probabilities[known]
-    return Judged(p.argmax(axis=1), p.max(axis=1), held_out.correct[known], held_out.novelty[known], held_out.noise)
+    return JudgedDomain(
+        p.argmax(axis=1), p.max(axis=1), held_out.correct[known], held_out.novelty[known], held_out.noise
+    )
 
 
-def _unseen(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_], rule: TrustRule) -> UnseenDomain:
+def _describe_domain(
+    held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_], rule: TrustRule
+) -> UnseenDomain:
     novel = rule.novel(held_out.novelty)
-    trusted = _trusted(held_out, probabilities, rule)
+    trusted = _find_trusted(held_out, probabilities, rule)
     return UnseenDomain(
         domain=held_out.domain,
         metrics=metrics(held_out.y, held_out.logits.argmax(axis=1), probabilities, MOST_CLASSES),
@@ -265,32 +269,32 @@ def _unseen(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool
         confidence=float(probabilities.max(axis=1).mean()),
         calibration_error=calibration_error(probabilities, held_out.y),
         novel=float(novel.mean()),
-        novel_accuracy=_accuracy_of(held_out, novel),
+        novel_accuracy=_score(held_out, novel),
         trusted=float(trusted.mean()),
-        trusted_accuracy=_accuracy_of(held_out, trusted),
+        trusted_accuracy=_score(held_out, trusted),
     )
 
 
-def _predicted(
+def _count_predicted(
     held_out: Sequence[HeldOut], probabilities: Sequence[Floats], rules: Sequence[TrustRule]
 ) -> tuple[PredictedClass, ...]:
     guesses = np.concatenate([h.logits.argmax(axis=1) for h in held_out])
     correct = np.concatenate([h.correct for h in held_out])
-    trusted = np.concatenate(list(map(_trusted, held_out, probabilities, rules)))
+    trusted = np.concatenate(list(map(_find_trusted, held_out, probabilities, rules)))
     which = (guesses, guesses[trusted], guesses[trusted & correct])
     counts = (np.bincount(found, minlength=held_out[0].logits.shape[1]).tolist() for found in which)
     return tuple(PredictedClass(*each) for each in zip(*counts, strict=True))
 
 
-def _trusted(held_out: HeldOut, probabilities: Floats, rule: TrustRule) -> npt.NDArray[np.bool_]:
+def _find_trusted(held_out: HeldOut, probabilities: Floats, rule: TrustRule) -> npt.NDArray[np.bool_]:
     return rule.trusted(probabilities.argmax(axis=1), probabilities.max(axis=1), held_out.novelty)
 
 
-def _accuracy_of(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | None:
+def _score(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | None:
     return float(held_out.correct[chosen].mean()) if chosen.any() else None
 
 
-def _level(level: float, judged: Sequence[Judged], rule: TrustRule) -> TrustLevel:
+def _measure_level(level: float, judged: Sequence[JudgedDomain], rule: TrustRule) -> TrustLevel:
     trusted = [(j.confidence >= level) & ~rule.novel(j.novelty) for j in judged]
     coverage = float(np.mean([chosen.mean() for chosen in trusted]))
     # Not the mean of the domains' accuracies: one trusted sample of a domain would weigh as much as all of another.

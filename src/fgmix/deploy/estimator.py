@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -29,21 +30,22 @@ from fgmix.algorithms import get
 from fgmix.data import ArrayInputs
 from fgmix.data.arrays import check_weights
 from fgmix.data.standardisation import Standardisation
-from fgmix.deploy.estimate import check_shared_classes, estimate
+from fgmix.deploy.estimate import Estimate, check_shared_classes, estimate
 from fgmix.deploy.estimator_inputs import (
     OtherParameters,
     Samples,
-    explained,
-    numbered,
-    prepared,
+    explain_texts,
+    number_samples,
+    prepare_samples,
     require_labels,
     scales_bytes,
 )
-from fgmix.deploy.hold_out import HeldOut, hold_out, selected
-from fgmix.deploy.steps import with_steps
-from fgmix.deploy.unseen_domains import UnseenDomains
+from fgmix.deploy.hold_out import HeldOut, hold_out, select_weights
+from fgmix.deploy.steps import scale_steps
 from fgmix.errors import UserError, bad_value, unknown
+from fgmix.records.metrics import NAMES
 from fgmix.records.schema import RunSpec
+from fgmix.results.unseen import worst_domain
 from fgmix.training.devices import pick_device
 from fgmix.training.open_run import OpenedRun, train_and_open
 from fgmix.training.prepare import prepare
@@ -53,6 +55,46 @@ Array = npt.NDArray[Any]
 ARRAYS = {"dtype": "numeric", "allow_nd": True}  # scikit-learn checks for finite numbers; images have four axes
 BATCH = 256  # samples per forward pass of a prediction
 NESTED = "settings__"
+
+
+@dataclass(frozen=True)
+class UnseenDomains:
+    """Metrics on each domain, of a model trained on the others; `print` shows a table.
+
+    Args:
+        accuracy: by domain id.
+        estimate: the same with calibration and novelty.
+    """
+
+    accuracy: dict[Hashable, float]
+    estimate: Estimate
+
+    @property
+    def mean(self) -> float:
+        """Mean over the domains, of accuracy or of the estimator's metric."""
+        return self.estimate.value
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % prediction interval for its value on one more domain; None with fewer than three domains."""
+        return self.estimate.interval
+
+    def __str__(self) -> str:
+        width = max(len("held out"), *(len(d.domain) for d in self.estimate.domains))
+        head = f"{'held out':{width}}    samples  majority  accuracy  balanced  macro F1  AUROC  in-domain"
+        rows = []
+        for d in self.estimate.domains:
+            m = d.metrics
+            shares = "  ".join(f"{v:8.1%}" for v in (m.majority, m.accuracy, m.balanced_accuracy, m.macro_f1))
+            auroc = "    –" if m.auroc is None else f"{m.auroc:5.3f}"
+            rows.append(f"{d.domain:{width}}  {m.samples:9d}  {shares}  {auroc}  {d.in_domain_accuracy:9.1%}")
+        if self.interval is None:
+            expected = "too few domains for an interval"
+        else:
+            expected = f"95 % prediction interval for one more domain: {self.interval[0]:.1%} to {self.interval[1]:.1%}"
+        worst = worst_domain(self.estimate.metrics, self.estimate.metric)
+        name = NAMES[self.estimate.metric]
+        return "\n".join([head, *rows, f"mean {name} {self.mean:.1%}, worst {worst}; {expected}"])
 
 
 class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -144,36 +186,36 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
                 others of its domain; `sample_domain`, skada's name of `domains`.
         """
         require_labels(y)
-        with explained():
+        with explain_texts():
             x, labels = validate_data(self, X, y, **ARRAYS)
         named = OtherParameters.of(other)
         domains = named.domains(domains)
-        data = numbered(x, labels, domains, self._weights(labels, named.sample_weight))
-        spec = self._spec() if domains is not None else _for_one_domain(self._spec())
-        with self._trained(spec, data) as run:
-            self.algorithm_ = run.algorithm(*selected(run.record))
+        data = number_samples(x, labels, domains, self._weigh_samples(labels, named.sample_weight))
+        spec = self._make_spec() if domains is not None else _use_one_domain(self._make_spec())
+        with self._train(spec, data) as run:
+            self.algorithm_ = run.algorithm(*select_weights(run.record))
             self.record_ = structs.replace(run.record, folder=None)  # the folder is gone when this returns
             self._standard = run.prepared.standard
         self.classes_, self.domains_, self._offset = data.classes, data.domains, data.offset(spec)
-        self.scaler_ = None if self._standard is None else _scaler(self._standard, self._offset)
+        self.scaler_ = None if self._standard is None else _make_scaler(self._standard, self._offset)
         self._input_shape, self._scaled_bytes = x.shape[1:], scales_bytes(x)
         return self
 
     def predict(self, X: npt.ArrayLike) -> Array:
-        """The most probable label of each sample."""
-        likeliest = self._logits(X).argmax(1).numpy()
+        """Predict the most probable label of each sample."""
+        likeliest = self._compute_logits(X).argmax(1).numpy()
         labels: Array = self.classes_[likeliest]
         return labels
 
     def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Softmax probabilities (n, C) of the labels `classes_`, not calibrated."""
-        p: npt.NDArray[np.float32] = torch.softmax(self._logits(X), 1).numpy()
+        """Compute softmax probabilities (n, C) of the labels `classes_`, not calibrated."""
+        p: npt.NDArray[np.float32] = torch.softmax(self._compute_logits(X), 1).numpy()
         return p
 
     def leave_one_domain_out(
         self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable] | None = None, **other: Any
     ) -> UnseenDomains:
-        """Estimate for a new domain: each domain is held out in turn, and predicted by a model trained on the others.
+        """Estimate the accuracy on a new domain: each domain is predicted by a model trained on the others.
 
         Scaling, training and the selection of weights do not use the domain held out. The estimator itself does not
         change, fitted or not.
@@ -185,22 +227,22 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             other: as in `fit`. Weights are used in training only: every sample counts once in the estimate.
         """
         require_labels(y)
-        with explained():
+        with explain_texts():
             x, labels = check_X_y(X, y, **ARRAYS)
         named = OtherParameters.of(other)
-        weights = self._weights(labels, named.sample_weight)
-        data, spec = numbered(x, labels, named.domains(domains), weights), self._spec()
+        weights = self._weigh_samples(labels, named.sample_weight)
+        data, spec = number_samples(x, labels, named.domains(domains), weights), self._make_spec()
         _check_enough(spec, data)
         held_out: list[HeldOut] = []
         for name in data.names:
-            with self._trained(structs.replace(spec, test_domains=(name,)), data) as run:
+            with self._train(structs.replace(spec, test_domains=(name,)), data) as run:
                 held_out.append(hold_out(run))
         found = estimate(held_out, metric=spec.metric)
         accuracies = [domain.accuracy for domain in found.domains]
         return UnseenDomains(dict(zip(data.domains, accuracies, strict=True)), found)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with `deep` also the given settings of the method, as settings__lr."""
+        """Return parameters by name; with `deep` also the given settings of the method, as settings__lr."""
         found: dict[str, Any] = super().get_params(deep)
         settings = self.settings if deep and isinstance(self.settings, Mapping) else {}
         return {**found, **{f"{NESTED}{name}": value for name, value in settings.items()}}
@@ -213,8 +255,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             self.settings = {**(self.settings or {}), **nested}
         return self
 
-    def _weights(self, labels: Array, sample_weight: npt.ArrayLike | None) -> npt.ArrayLike | None:
-        """Weights of the samples, times those of their classes if `class_weight` is a dictionary."""
+    def _weigh_samples(self, labels: Array, sample_weight: npt.ArrayLike | None) -> npt.ArrayLike | None:
+        """Return the weights of the samples, times those of their classes if `class_weight` is a dictionary."""
         if not isinstance(self.class_weight, str | Mapping | None):
             raise bad_value("class_weight", '"balanced", a dictionary of weights by class, or None', self.class_weight)
         if not isinstance(self.class_weight, Mapping):
@@ -226,25 +268,25 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         by_class = np.array([self.class_weight.get(label, 1.0) for label in labels.tolist()], dtype=np.float64)
         return by_class if sample_weight is None else by_class * check_weights(sample_weight, len(labels))
 
-    def _spec(self) -> RunSpec:
-        """The spec of the run that the parameters describe."""
+    def _make_spec(self) -> RunSpec:
+        """Make the spec of the run that the parameters describe."""
         if not isinstance(self.settings, Mapping | None):
             raise bad_value("settings", "a dictionary or None", self.settings)
         if not isinstance(self.algorithm, str):
             raise bad_value("algorithm", "the name of a method", self.algorithm)
         if not isinstance(self.standardize, bool | np.bool_):
             raise bad_value("standardize", "True or False", self.standardize)
-        seed = _seed(self.random_state)
+        seed = _choose_seed(self.random_state)
         return RunSpec(
             dataset="arrays",
             algorithm=self.algorithm,
             test_domains=(),
-            settings={name: _plain(value) for name, value in (self.settings or {}).items()},
+            settings={name: _to_python(value) for name, value in (self.settings or {}).items()},
             backbone=self.backbone,
-            steps=_plain(self.steps),
-            batch_size=_plain(self.batch_size),
+            steps=_to_python(self.steps),
+            batch_size=_to_python(self.batch_size),
             averaging=self.averaging,  # type: ignore[arg-type]  # checked by the spec
-            holdout_fraction=_plain(self.holdout_fraction),
+            holdout_fraction=_to_python(self.holdout_fraction),
             standardize=None if self.standardize else False,  # None: features only
             class_weight=self.class_weight if isinstance(self.class_weight, str) else "none",  # type: ignore[arg-type]
             metric=self.metric,  # type: ignore[arg-type]
@@ -253,10 +295,10 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         )
 
     @contextmanager
-    def _trained(self, spec: RunSpec, data: Samples) -> Iterator[OpenedRun]:
-        """A finished run; its folder is deleted at the end of the block."""
+    def _train(self, spec: RunSpec, data: Samples) -> Iterator[OpenedRun]:
+        """Train a run and open it; its folder is deleted at the end of the block."""
         dataset = data.dataset(spec)
-        spec = with_steps(spec, dataset)
+        spec = scale_steps(spec, dataset)
         # Training seeds torch's generators: the caller's state is restored.
         gpus = range(torch.cuda.device_count())
         with TemporaryDirectory(prefix="fgmix-") as folder, torch.random.fork_rng(gpus):
@@ -271,8 +313,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
                 )
             yield run
 
-    def _logits(self, X: npt.ArrayLike) -> torch.Tensor:
-        """h(g(x)) of all samples (n, C), on the CPU."""
+    def _compute_logits(self, X: npt.ArrayLike) -> torch.Tensor:
+        """Compute h(g(x)) of all samples (n, C), on the CPU."""
         check_is_fitted(self)
         x: Array = validate_data(self, X, reset=False, **ARRAYS)
         if x.shape[1:] != self._input_shape:
@@ -280,7 +322,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if scales_bytes(x) != self._scaled_bytes:  # uint8 is scaled to [0, 1], other types are not
             expected = "uint8" if self._scaled_bytes else "numbers other than uint8"
             raise UserError(f"Expected images of {expected}, as in training. Found {x.dtype}. Convert them.")
-        inputs = ArrayInputs(prepared(x, self._offset), self._standard)
+        inputs = ArrayInputs(prepare_samples(x, self._offset), self._standard)
         device = pick_device(self.device)
         algorithm = self.algorithm_.to(device)
         batches = np.array_split(np.arange(len(x)), math.ceil(len(x) / BATCH))
@@ -288,15 +330,15 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             return torch.cat([algorithm.predict(inputs.clean(batch).to(device)).float().cpu() for batch in batches])
 
     def __getstate__(self) -> dict[str, Any]:
-        """The content of a pickle, with the network on the CPU, so that it loads on a machine without a GPU."""
+        """Return the content of a pickle, with the network on the CPU, so that it loads on a machine without a GPU."""
         state = {**super().__getstate__()}
         if "algorithm_" in state:
             state["algorithm_"] = copy.deepcopy(state["algorithm_"]).cpu()
         return state
 
 
-def _scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
-    """Mean and scale of the standardisation as a StandardScaler, which does not damp outliers."""
+def _make_scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
+    """Return mean and scale of the standardisation as a StandardScaler, which does not damp outliers."""
     scaler = StandardScaler()
     scaler.mean_ = standard.mean.astype(np.float64) + (0 if offset is None else offset)
     scaler.scale_ = standard.scale.astype(np.float64)
@@ -305,13 +347,13 @@ def _scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
     return scaler
 
 
-def _plain(value: Any) -> Any:
-    """A Python number for a numpy scalar, as parameter grids contain."""
+def _to_python(value: Any) -> Any:
+    """Return a Python number for a numpy scalar, as parameter grids contain."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _seed(random_state: int | np.random.RandomState | None) -> int:
-    """An integer is the seed; a generator, or numpy's global one for None, gives the next."""
+def _choose_seed(random_state: int | np.random.RandomState | None) -> int:
+    """Return an integer itself; a generator, or numpy's global one for None, gives the next seed."""
     if not isinstance(random_state, int | np.integer):
         return int(check_random_state(random_state).randint(2**31 - 1))
     if random_state < 0:
@@ -319,8 +361,8 @@ def _seed(random_state: int | np.random.RandomState | None) -> int:
     return int(random_state)
 
 
-def _for_one_domain(spec: RunSpec) -> RunSpec:
-    """The spec, with ERM instead of a method that needs several domains."""
+def _use_one_domain(spec: RunSpec) -> RunSpec:
+    """Return the spec, with ERM instead of a method that needs several domains."""
     if get(spec.algorithm).min_domains < 2:
         return spec
     warnings.warn(

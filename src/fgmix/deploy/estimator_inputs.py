@@ -46,7 +46,7 @@ class OtherParameters:
         return cls(**given)
 
     def domains(self, named: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
-        """The domain ids, given under either name."""
+        """Return the domain ids, given under either name."""
         if self.sample_domain is None:
             return named
         if named is not None:
@@ -87,20 +87,20 @@ class Samples:
         return texts if len(set(texts)) == len(texts) else [repr(domain) for domain in self.domains]
 
     def offset(self, spec: RunSpec) -> Array | None:
-        """What to subtract from features whose spread single precision would lose; None if it loses nothing.
+        """Compute what to subtract from features whose spread single precision would lose; None if it loses none.
 
         Standardised features do not depend on it, so it may be computed from all samples.
         """
         if self.x.ndim != 2 or spec.standardize is False:
             return None
-        x = _numbers(self.x)
+        x = _to_floats(self.x)
         lost = np.abs(x - as_floats(x)).max(axis=0) > LOST * x.std(axis=0)
         return x.mean(axis=0) * lost if lost.any() else None
 
     def dataset(self, spec: RunSpec) -> DomainDataset:
-        """The samples as a dataset."""
+        """Make the samples a dataset."""
         classes = [str(label) for label in self.classes.tolist()]
-        x = prepared(self.x, self.offset(spec))
+        x = prepare_samples(self.x, self.offset(spec))
         weights = self.sample_weight
         return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names, sample_weight=weights)
 
@@ -116,7 +116,7 @@ def require_labels(y: npt.ArrayLike) -> None:
             raise UserError(f"Expected a label for each sample. Found {label} for sample {row}. Drop it, or label it.")
 
 
-def numbered(
+def number_samples(
     x: Array, y: Array, domains: Sequence[Hashable] | None, sample_weight: npt.ArrayLike | None = None
 ) -> Samples:
     """Number labels and domains; UserError for fewer than two classes, or missing domain ids."""
@@ -125,14 +125,14 @@ def numbered(
     if len(classes) < 2:
         raise UserError(f"Expected at least two classes in y. Found one class, {classes.tolist()[0]!r}.")
     ids = _domain_ids(domains, len(x)) if domains is not None else ["all"] * len(x)
-    distinct = _sorted(set(ids))
+    distinct = _sort_ids(set(ids))
     number = {domain: d for d, domain in enumerate(distinct)}
     numbers = np.array([number[domain] for domain in ids], dtype=np.int64)
     return Samples(x, labels.astype(np.int64), classes, numbers, tuple(distinct), sample_weight)
 
 
 def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
-    """One hashable id for each sample, none missing."""
+    """Return one hashable id for each sample; none may be missing."""
     if not isinstance(domains, Iterable):
         raise bad_value("domains", "a sequence of ids", domains)
     ids = domains.tolist() if hasattr(domains, "tolist") else list(domains)
@@ -147,39 +147,39 @@ def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
 
 
 def _is_missing(domain: Hashable) -> bool:
-    """None, or NaN, NaT or pandas' NA, which are not equal to themselves."""
+    """Tell whether an id is None, or NaN, NaT or pandas' NA, which are not equal to themselves."""
     same = domain == domain
     return domain is None or not isinstance(same, bool | np.bool_) or not same
 
 
-def _sorted(domains: set[Hashable]) -> list[Hashable]:
-    """The ids in an order that does not depend on that of the samples; ids may not be comparable."""
+def _sort_ids(domains: set[Hashable]) -> list[Hashable]:
+    """Sort the ids in an order that does not depend on that of the samples; ids may not be comparable."""
     try:
         return sorted(domains)  # type: ignore[type-var]
     except TypeError:
         return sorted(domains, key=lambda domain: (type(domain).__name__, repr(domain)))
 
 
-def prepared(x: Array, offset: Array | None) -> Array:
-    """Samples for `from_arrays`: images unchanged, features as floats minus the offset, if any."""
+def prepare_samples(x: Array, offset: Array | None) -> Array:
+    """Prepare samples for `from_arrays`: images unchanged, features as floats minus the offset, if any."""
     if x.ndim != 2:
         return x
-    return as_floats(_numbers(x) if offset is None else _numbers(x) - offset)
+    return as_floats(_to_floats(x) if offset is None else _to_floats(x) - offset)
 
 
 def scales_bytes(x: Array) -> bool:
-    """Whether x are uint8 images, which are scaled to [0, 1]."""
+    """Tell whether x are uint8 images, which are scaled to [0, 1]."""
     return x.ndim == 4 and x.dtype == np.uint8
 
 
-def _numbers(x: Array) -> Array:
-    """x as floating-point numbers, double precision unless it is float32."""
+def _to_floats(x: Array) -> Array:
+    """Convert x to floating-point numbers, double precision unless it is float32."""
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Within the block, scikit-learn's error for texts among the features says what to do."""
+def explain_texts() -> Iterator[None]:
+    """Make scikit-learn's error for texts among the features say what to do, within the block."""
     try:
         yield
     except ValueError as error:

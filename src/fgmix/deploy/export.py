@@ -38,7 +38,7 @@ CHECKED = (1, 3)  # batch sizes that the exported graph is run on
 TOLERANCE = 1e-4  # absolute: other runtimes sum in another order
 
 
-class Exported(nn.Module):
+class ExportedNetwork(nn.Module):
     """The network with preprocessing before it and the trust rule after it.
 
     Args:
@@ -85,16 +85,16 @@ def export_model(model: Model, path: Path, format: Format = "onnx", *, progress:
     new_file(path)
     if progress:
         print(f"exporting to {path}, and running the file to check it", file=sys.stderr)
-    exported = Exported(copy.deepcopy(model.network).cpu(), model.info).eval()  # the model stays on its device
+    exported = ExportedNetwork(copy.deepcopy(model.network).cpu(), model.info).eval()  # the model stays on its device
     with warnings.catch_warnings(), _quiet_loggers():
         warnings.simplefilter("ignore")
-        data = {"onnx": _onnx, "pt2": _pt2}[format](exported, model.info)
+        data = {"onnx": _export_onnx, "pt2": _export_pt2}[format](exported, model.info)
     write_bytes(path, data)
     return path
 
 
-def example_inputs(info: ModelInfo, n: int) -> Tensor:
-    """Noise in the input format of the exported model."""
+def make_example_inputs(info: ModelInfo, n: int) -> Tensor:
+    """Draw noise in the input format of the exported model."""
     generator = torch.Generator().manual_seed(n)
     size = info.input_shape[-1]
     shape = (size, size, 3) if info.kind == "images" else info.input_shape
@@ -103,7 +103,7 @@ def example_inputs(info: ModelInfo, n: int) -> Tensor:
     return torch.randn(n, *shape, generator=generator)
 
 
-def _onnx(exported: Exported, info: ModelInfo) -> bytes:
+def _export_onnx(exported: ExportedNetwork, info: ModelInfo) -> bytes:
     try:
         import onnx
         import onnxruntime
@@ -116,7 +116,7 @@ def _onnx(exported: Exported, info: ModelInfo) -> bytes:
     batch = torch.export.Dim("n", min=1, max=2**16)
     program = torch.onnx.export(
         exported,
-        (example_inputs(info, 2),),
+        (make_example_inputs(info, 2),),
         input_names=[INPUT],
         output_names=list(OUTPUTS),
         dynamic_shapes={INPUT: {0: batch}},
@@ -127,7 +127,7 @@ def _onnx(exported: Exported, info: ModelInfo) -> bytes:
     if program is None:
         raise AssertionError("torch.onnx.export(dynamo=True) returns a program")
     proto = program.model_proto
-    for key, value in _metadata(info).items():
+    for key, value in _collect_metadata(info).items():
         proto.metadata_props.add(key=key, value=value)
     onnx.checker.check_model(proto)
     data: bytes = proto.SerializeToString()
@@ -136,18 +136,18 @@ def _onnx(exported: Exported, info: ModelInfo) -> bytes:
     return data
 
 
-def _pt2(exported: Exported, info: ModelInfo) -> bytes:
+def _export_pt2(exported: ExportedNetwork, info: ModelInfo) -> bytes:
     batch = torch.export.Dim("n", min=1, max=2**16)
-    program = torch.export.export(exported, (example_inputs(info, 2),), dynamic_shapes={INPUT: {0: batch}})
+    program = torch.export.export(exported, (make_example_inputs(info, 2),), dynamic_shapes={INPUT: {0: batch}})
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files={"fgmix.json": json.dumps(_metadata(info))})
+    torch.export.save(program, file, extra_files={"fgmix.json": json.dumps(_collect_metadata(info))})
     loaded = torch.export.load(io.BytesIO(file.getvalue())).module()
     _check(exported, info, lambda x: [out.detach().numpy() for out in loaded(x)])
     return file.getvalue()
 
 
-def _metadata(info: ModelInfo) -> dict[str, str]:
-    """Metadata for software that runs the file, as texts."""
+def _collect_metadata(info: ModelInfo) -> dict[str, str]:
+    """Collect metadata for software that runs the file, as texts."""
     expected = {} if info.estimate is None else {"fgmix.unseen_accuracy": f"{info.estimate.accuracy:.4f}"}
     if info.composition:
         expected["fgmix.composition"] = json.dumps(info.composition.as_dict(), ensure_ascii=False)
@@ -164,10 +164,10 @@ def _metadata(info: ModelInfo) -> dict[str, str]:
     }
 
 
-def _check(exported: Exported, info: ModelInfo, run: Any) -> None:
+def _check(exported: ExportedNetwork, info: ModelInfo, run: Any) -> None:
     """Require that the file and the model agree in probabilities and novelty, for several batch sizes."""
     for n in CHECKED:
-        x = example_inputs(info, n)
+        x = make_example_inputs(info, n)
         with torch.inference_mode():
             expected = [out.numpy() for out in exported(x)]
         found = run(x)

@@ -22,12 +22,19 @@ from fgmix.data import ArrayInputs, DomainDataset, split_dataset
 from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
 from fgmix.deploy.estimate import Estimate, check_shared_classes, estimate
-from fgmix.deploy.hold_out import NOISE, familiar_to, hold_out, in_domain_accuracy, in_domain_value, selected
+from fgmix.deploy.hold_out import (
+    NOISE,
+    compute_noise_features,
+    hold_out,
+    in_domain_accuracy,
+    in_domain_value,
+    measure_familiar,
+    select_weights,
+)
 from fgmix.deploy.info import INFO, Dtype, ModelInfo, read_info
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Network
-from fgmix.deploy.noise import noise_features
-from fgmix.deploy.steps import note_of, with_steps
+from fgmix.deploy.steps import note_steps, scale_steps
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
@@ -94,7 +101,7 @@ def fit(
     name = data.name if isinstance(data, DomainDataset) else data
     said = to_spec({**options, "dataset": name, "algorithm": algorithm}, RunSpec)
     dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
-    spec = with_steps(said, dataset)
+    spec = scale_steps(said, dataset)
     resolved = resolve(spec, dataset)
     _check_data(resolved, dataset, estimated)
     make_folder(out)
@@ -107,7 +114,7 @@ def fit(
             model = load_model(out, device)
             write_card(out, model.info)
             return model
-        notes = [*note_of(said, spec), *notes_of(spec, resolved)]
+        notes = [*note_steps(said, spec), *notes_of(spec, resolved)]
         held_out = [(name,) for name in dataset.domain_names] if estimated else []
         specs = [resolve(structs.replace(spec, test_domains=names), dataset) for names in held_out]
         model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, device, progress)
@@ -134,7 +141,7 @@ def _train(
     with Progress("fit", len(specs) * spec.steps, show=progress) as bar:
         *runs, run = [_train_run(each, folder, dataset, device, bar) for each in prepared]
         bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
-        noise = noise_features(spec, NOISE, run.device) if runs and spec.frozen else None
+        noise = compute_noise_features(spec, NOISE, run.device) if runs and spec.frozen else None
         held_out = [hold_out(each, noise) for each in runs]
         unseen = estimate(held_out, metric=spec.metric, terms=terms) if held_out else None
         return _make_model(run, dataset, unseen, terms, [*notes, *_note_improving([*runs, run])])
@@ -199,7 +206,7 @@ def _make_model(
 ) -> Model:
     """Make the model of a run on all domains, with its estimate."""
     record = run.record
-    network = build_network(run, run.algorithm(*selected(record)), estimate)
+    network = build_network(run, run.algorithm(*select_weights(record)), estimate)
     info = describe(
         run,
         dataset,
@@ -224,7 +231,7 @@ def build_network(run: OpenedRun, algorithm: Algorithm, estimate: Estimate | Non
         algorithm: its method, with the weights of the model.
         estimate: calibrates the confidence and the novelty; None: T = 1.
     """
-    familiar, spec = familiar_to(run, algorithm), run.record.spec
+    familiar, spec = measure_familiar(run, algorithm), run.record.spec
     if estimate:  # novel: even for a sample of a new domain
         code, features = estimate.trust.limits
         familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)

@@ -11,15 +11,16 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.data.dataset import Indices
-from fgmix.deploy.noise import noise_for
 from fgmix.deploy.novelty import Familiar, fit_familiar
 from fgmix.records.evaluations import Model
 from fgmix.records.metrics import Floats
-from fgmix.records.schema import RunRecord, Which, selected_weights
+from fgmix.records.schema import ResolvedSpec, RunRecord, Which, selected_weights
 from fgmix.training.open_run import OpenedRun, Sample
+from fgmix.training.prepare import frozen_backbone
 
 CODES = 2000  # codes of each domain that `Familiar` is fitted to: more hardly change it and need memory
-NOISE, BATCH = 200, 64  # noise samples that novelty is tested on, and their batch size
+NOISE = 200  # noise samples that novelty is tested on: predictions for them should not be trusted
+BATCH = 64  # of noise, per forward pass
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class HeldOut:
         return found
 
 
-def selected(record: RunRecord) -> tuple[Which, Model]:
-    """The selected weights of a run: averaged if it averages; at the selected step, or SWAD's own average."""
+def select_weights(record: RunRecord) -> tuple[Which, Model]:
+    """Name the selected weights of a run: averaged if it averages; at the selected step, or SWAD's own average."""
     model = record.models[-1]
     return selected_weights(model), model
 
@@ -59,11 +60,11 @@ def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
 
     Args:
         run: the run.
-        noise: for a run on a frozen backbone, features of noise images (`noise_features`).
+        noise: for a run on a frozen backbone, features of noise images (`compute_noise_features`).
     """
-    which, model = selected(run.record)
+    which, model = select_weights(run.record)
     algorithm = run.algorithm(which, model)
-    familiar = familiar_to(run, algorithm)
+    familiar = measure_familiar(run, algorithm)
     (domain,) = run.test_domains
     parts = [run.sample([domain], part) for part in ("train", "holdout")]
     found = [_predict(algorithm, familiar, x) for part in parts for x in part.inputs()]
@@ -73,25 +74,25 @@ def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
         novelty=np.concatenate([novelty for _, novelty in found]),
         y=np.concatenate([part.y.numpy() for part in parts]),
         in_domain_accuracy=in_domain_accuracy(run),
-        noise=np.concatenate([_predict(algorithm, familiar, x)[1] for x in noise_for(run, NOISE, noise).split(BATCH)]),
+        noise=np.concatenate([_predict(algorithm, familiar, x)[1] for x in make_noise(run, NOISE, noise).split(BATCH)]),
     )
 
 
 def in_domain_accuracy(run: OpenedRun) -> float:
-    """Accuracy of a run's selected weights on held-out samples of its source domains, mean over domains."""
-    _, model = selected(run.record)
+    """Compute the accuracy of a run's selected weights on holdout samples of its source domains, mean over domains."""
+    _, model = select_weights(run.record)
     scores = run.record.selected(model).accuracy[model]
     return float(np.mean([scores[name]["holdout"] for name in run.sources]))
 
 
 def in_domain_value(run: OpenedRun) -> float:
-    """The same for the metric that selects the run's weights."""
-    _, model = selected(run.record)
+    """Compute the same for the metric that selects the run's weights."""
+    _, model = select_weights(run.record)
     return run.record.selected(model).validation(run.sources, model)
 
 
-def familiar_to(run: OpenedRun, algorithm: Algorithm) -> Familiar:
-    """A `Familiar` of the run's source domains, from codes of its network."""
+def measure_familiar(run: OpenedRun, algorithm: Algorithm) -> Familiar:
+    """Fit a `Familiar` to the run's source domains, from codes of its network."""
     seen, new = (run.sample(run.sources, part, limit=CODES) for part in ("train", "holdout"))
     spec = run.record.spec
     on_features = spec.frozen or len(spec.input_shape) == 1
@@ -106,6 +107,59 @@ def _codes(sample: Sample, algorithm: Algorithm) -> Floats:
 
 @torch.no_grad()
 def _predict(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Floats, Floats]:
-    """Logits and novelty of a batch. Codes are not kept: 170,000 codes of 2,048 numbers are gigabytes."""
+    """Compute logits and novelty of a batch. Codes are not kept: 170,000 codes of 2,048 numbers are gigabytes."""
     z = algorithm.featurizer(x.to(next(algorithm.parameters()).device)).float()
     return algorithm.classifier(z).cpu().double().numpy(), familiar.parts(z.cpu().double().numpy(), x.numpy())
+
+
+def draw_noise(x: Tensor, n: int, seed: int = 0) -> Tensor:
+    """Draw noise in the range of given samples: half images of random pixels, half of one random colour each.
+
+    Features are Gaussian and independent, each with its own mean and variance.
+
+    Args:
+        x: samples (m, f) or (m, c, h, w), as input to a network.
+        n: number of noise samples.
+        seed: of the random numbers.
+
+    Example:
+        >>> draw_noise(torch.rand(9, 3, 8, 8), 4).shape
+        torch.Size([4, 3, 8, 8])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if x.ndim == 2:
+        return x.mean(0) + x.std(0, correction=0) * torch.randn(n, x.shape[1], generator=generator)
+    low, high = x.amin((0, 2, 3))[:, None, None], x.amax((0, 2, 3))[:, None, None]
+    pixels = torch.rand(n - n // 2, *x.shape[1:], generator=generator)
+    plain = torch.rand(n // 2, x.shape[1], 1, 1, generator=generator).expand(-1, *x.shape[1:])
+    return low + (high - low) * torch.cat([pixels, plain])
+
+
+@torch.inference_mode()
+def compute_noise_features(spec: ResolvedSpec, n: int, device: torch.device) -> Tensor:
+    """Compute features (n, d) of noise images with a run's frozen backbone: not standardised, the same in every run.
+
+    Args:
+        spec: of a run with `frozen`.
+        n: how many images.
+        device: where to compute them.
+    """
+    mean, std = (torch.tensor(values)[:, None, None] for values in (spec.mean, spec.std))
+    black_and_white = torch.stack([torch.zeros(spec.input_shape), torch.ones(spec.input_shape)])
+    images = draw_noise((black_and_white - mean) / std, n)
+    backbone = frozen_backbone(spec).to(device)
+    return torch.cat([backbone(batch.to(device)).float().cpu() for batch in images.split(BATCH)])
+
+
+def make_noise(run: OpenedRun, n: int, features: Tensor | None = None) -> Tensor:
+    """Make noise inputs for the network of a run: in the range of its source domains, or given features, standardised.
+
+    Args:
+        run: the run.
+        n: number of noise samples, without `features`.
+        features: of noise images, for a run on a frozen backbone.
+    """
+    if features is None:
+        return draw_noise(torch.cat(list(run.sample(run.sources, limit=n).inputs())), n)
+    standard = run.prepared.standard
+    return features if standard is None else torch.from_numpy(standard(features.numpy()))

@@ -106,17 +106,17 @@ def read_info(folder: Path) -> ModelInfo:
     try:
         content = read_json(folder / INFO)
     except Damaged as error:
-        raise broken(folder, error) from error
+        raise explain_broken(folder, error) from error
     schema = content.get("schema") if isinstance(content, dict) else None
     if schema != SCHEMA:
         raise UserError(f"Expected a model of schema {SCHEMA} at {folder}. Found {schema}. Make it again.")
     try:
         return ModelInfo.from_dict(content)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise broken(folder, error) from error
+        raise explain_broken(folder, error) from error
 
 
-def broken(folder: Path, error: Exception) -> UserError:
+def explain_broken(folder: Path, error: Exception) -> UserError:
     reason = str(error).partition("\n")[0].rstrip(".")  # torch's messages may fill a page
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
     return Damaged(

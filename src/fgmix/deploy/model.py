@@ -18,7 +18,7 @@ from fgmix.algorithms._base import part_of
 from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.data.dataset import ArrayInputs, Inputs
 from fgmix.data.standardisation import Standardisation
-from fgmix.deploy.info import INFO, ModelInfo, broken, read_info
+from fgmix.deploy.info import INFO, ModelInfo, explain_broken, read_info
 from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.novelty import Familiar
 from fgmix.deploy.trust import thresholds
@@ -89,7 +89,7 @@ class Model:
             x: the samples: uint8 if training had uint8, which is scaled to [0, 1]; else numbers, taken as they are.
             batch_size: samples per forward pass.
         """
-        x = self.as_trained(_array(x))
+        x = self.convert_samples(_to_array(x))
         check_finite(x)
         return self.predict_inputs(ArrayInputs(x), batch_size=batch_size)
 
@@ -99,8 +99,8 @@ class Model:
         spec = self.info.spec
         return Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]  # as resolved
 
-    def as_trained(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Arrays in the type of the training data; UserError for another shape, or for a type that does not match."""
+    def convert_samples(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Convert arrays to the type of the training data; UserError for another shape or another type."""
         if self.info.kind == "images":
             raise UserError("This model takes image files. Found an array. Save it as an image, or export the model.")
         if x.ndim < 2 or x.shape[1:] != self.info.input_shape:
@@ -122,7 +122,7 @@ class Model:
         device = next(self.network.buffers()).device
         found: list[tuple[Tensor, Tensor]] = []
         with torch.inference_mode():
-            for indices in _batches(len(inputs), batch_size):
+            for indices in _split_batches(len(inputs), batch_size):
                 p, novelty = self.network(inputs.clean(indices).to(device))
                 found.append((p.float().cpu(), novelty.float().cpu()))
         probabilities = torch.cat([p for p, _ in found]) if found else torch.zeros(0, len(self.info.classes))
@@ -146,7 +146,7 @@ class Model:
 
 
 def load_model(folder: str | Path, device: str = "cpu") -> Model:
-    """A model that `fgmix fit` or `fgmix soup` made.
+    """Load a model that `fgmix fit` or `fgmix soup` made.
 
     Args:
         folder: its folder.
@@ -156,25 +156,25 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
     info = read_info(folder)
     data = read_bytes(folder / WEIGHTS)
     if digest_of(data) != read_json(folder / INFO).get("weights"):
-        raise broken(folder, damaged(str(folder / WEIGHTS)))
+        raise explain_broken(folder, damaged(str(folder / WEIGHTS)))
     try:
-        network = _network(info, load(data))
+        network = _build_network(info, load(data))
     except UserError:
         raise
     except (RuntimeError, OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise broken(folder, error) from error
+        raise explain_broken(folder, error) from error
     return Model(info, network.to(pick_device(device)))
 
 
-def _network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ensemble:
-    """The network of a model with its weights."""
+def _build_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ensemble:
+    """Build the network of a model with its weights."""
     if info.composition is None or info.composition.members == 1:
-        return _single_network(info, tensors)
+        return _build_one(info, tensors)
     parts = [part_of(tensors, f"members.{i}") for i in range(info.composition.members)]
-    return Ensemble([_single_network(info, part) for part in parts]).eval()
+    return Ensemble([_build_one(info, part) for part in parts]).eval()
 
 
-def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
+def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     with torch.random.fork_rng(devices=[]):  # initial weights are random, then replaced: the caller's generator stays
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
         backbone = frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
@@ -191,12 +191,12 @@ def _single_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     return network.eval()
 
 
-def _array(x: npt.ArrayLike) -> npt.NDArray[Any]:
+def _to_array(x: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         return np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
     except (ValueError, TypeError) as error:  # rows of different lengths; a tensor of a type that numpy lacks
         raise UserError(f"Expected samples of one shape. Found others ({error}). Pass an array.") from error
 
 
-def _batches(n: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
+def _split_batches(n: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
     return (np.arange(start, min(start + size, n)) for start in range(0, n, size))

@@ -24,6 +24,7 @@ class Standardise(nn.Module):
             self.register_buffer(name, torch.tensor(getattr(standard, name), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
+        # The same map as `Standardisation.__call__`, for export: change both together.
         z = ((x - self.mean) / self.scale).clamp(-FURTHEST, FURTHEST)
         return z.sign() * (z.abs().minimum(self.tail) + (z.abs() - self.tail).clamp(min=0).log1p())
 
@@ -80,7 +81,7 @@ class Network(nn.Module):
         return torch.softmax(logits / self.temperature, dim=1), novelty
 
     def logits_and_novelty(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """h(g(x)) (n, C) and novelty (n,)."""
+        """Compute h(g(x)) (n, C) and novelty (n,)."""
         x = self.standardise(self.backbone(x))
         z = self.featurizer(x)
         length = torch.linalg.vector_norm(z, dim=1).clamp(min=SHORTEST)

@@ -2,9 +2,9 @@
 
     u = z / ‖z‖                              the code's direction: lengths differ too much for one covariance
     m(u) = min_c (u − μ_c)ᵀ Σ⁻¹ (u − μ_c)    μ_c: mean direction of class c, Σ: covariance around the class means
-    ℓ(z) = max(1, q/‖z‖, ‖z‖/r)              q, r: median and 99 % quantile of ‖z‖ on held-out samples. Codes of inputs
+    ℓ(z) = max(1, q/‖z‖, ‖z‖/r)              q, r: median and 99 % quantile of ‖z‖ on holdout samples. Codes of inputs
                                              without content are short; those of extreme inputs are long.
-    novelty = m(u) · ℓ(z)² / limit           limit: 99 % quantile on held-out samples of the source domains
+    novelty = m(u) · ℓ(z)² / limit           limit: 99 % quantile on holdout samples of the source domains
 
 Extreme features, such as those in other units, may have the code of a class. If the inputs x of the network are
 features, not images, novelty is therefore at least ‖x‖² / size where that is above 1; size is twice the 99 % quantile
@@ -24,7 +24,7 @@ import numpy as np
 from fgmix.data.dataset import Indices
 from fgmix.records.metrics import Floats
 
-KNOWN = 0.99  # share of the source domains' held-out samples that count as familiar
+KNOWN = 0.99  # share of the source domains' holdout samples that count as familiar
 SHORTEST = 1e-12  # minimum length of a code, so that it has a direction
 MARGIN = 2.0  # times the quantile of ‖x‖² from which features count as novel: domains differ in it
 
@@ -52,11 +52,11 @@ class Familiar:
     size: float = np.inf
 
     def parts(self, z: Floats, x: Floats) -> Floats:
-        """Both parts of the novelty (n, 2): of the codes z (n, d), and ‖x‖² / size of the inputs x (n, …)."""
+        """Compute both parts of the novelty (n, 2): of the codes z (n, d), and ‖x‖² / size of the inputs x (n, …)."""
         return np.stack([self.novelty(z), squared_lengths(x) / self.size], axis=1)
 
     def novelty(self, z: Floats) -> Floats:
-        """Squared distance of codes (n, d) to the nearest mean, over the limit: above 1 is novel."""
+        """Compute the squared distance of codes (n, d) to the nearest mean, over the limit: above 1 is novel."""
         length = np.maximum(np.linalg.norm(z, axis=1), SHORTEST)
         directions = z / length[:, None]
         nearest = squared_distances((directions - self.center) @ self.whitening.T, self.means).min(axis=1)
@@ -64,19 +64,19 @@ class Familiar:
         return found
 
 
-def fit_familiar(z: Floats, y: Indices, held_out: Floats, features: Floats | None = None) -> Familiar:
+def fit_familiar(z: Floats, y: Indices, holdout: Floats, features: Floats | None = None) -> Familiar:
     """Fit a `Familiar` to the codes of source domains.
 
     Args:
         z: codes (n, d) of training samples.
         y: their labels.
-        held_out: codes of samples of the same domains that were not trained on. They set q, r and the limit: codes of
+        holdout: codes of samples of the same domains that were not trained on. They set q, r and the limit: codes of
             training samples are closer to their means than those of new samples.
-        features: inputs of `held_out`, (m, f); None for images.
+        features: inputs of `holdout`, (m, f); None for images.
     """
     from sklearn.covariance import LedoitWolf
 
-    usual, reach = np.maximum(np.quantile(np.linalg.norm(held_out, axis=1), (0.5, KNOWN)), SHORTEST).tolist()
+    usual, reach = np.maximum(np.quantile(np.linalg.norm(holdout, axis=1), (0.5, KNOWN)), SHORTEST).tolist()
     z = z / np.maximum(np.linalg.norm(z, axis=1), SHORTEST)[:, None]
     present = np.unique(y)
     means = np.stack([z[y == c].mean(axis=0) for c in present])
@@ -87,18 +87,18 @@ def fit_familiar(z: Floats, y: Indices, held_out: Floats, features: Floats | Non
     whitening = np.linalg.inv(np.linalg.cholesky(covariance + floor * np.eye(len(covariance))))
     center = z.mean(axis=0)
     bare = Familiar(center, (means - center) @ whitening.T, whitening, usual, reach, 1.0)
-    limit = float(np.quantile(bare.novelty(held_out), KNOWN))
+    limit = float(np.quantile(bare.novelty(holdout), KNOWN))
     size = np.inf if features is None else MARGIN * float(np.quantile(squared_lengths(features), KNOWN))
     return replace(bare, limit=max(limit, 1e-30), size=max(size, 1e-30))  # 0 if all codes are equal
 
 
 def squared_lengths(x: Floats) -> Floats:
-    """‖x_i‖² of all rows, (n,)."""
+    """Compute ‖x_i‖² of all rows, (n,)."""
     found: Floats = np.square(x.reshape(len(x), -1), dtype=np.float64).sum(axis=1)
     return found
 
 
 def squared_distances(a: Floats, b: Floats) -> Floats:
-    """‖a_i − b_j‖² of all rows, (n, m)."""
+    """Compute ‖a_i − b_j‖² of all rows, (n, m)."""
     cross: Floats = (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)
     return np.maximum(cross, 0)

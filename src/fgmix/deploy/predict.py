@@ -34,7 +34,7 @@ Format = Literal["csv", "jsonl"]
 def predict_paths(
     model: Model, paths: Sequence[Path], *, probabilities: bool = False, progress: bool = True
 ) -> Iterator[Row]:
-    """A row for every image or array row, in order, with an error if it cannot be predicted.
+    """Yield a row for every image or array row, in order, with an error if it cannot be predicted.
 
     Args:
         model: the model.
@@ -45,20 +45,20 @@ def predict_paths(
     if any(path.suffix.lower() == ".npz" for path in paths):
         if len(paths) > 1:
             raise UserError(f"Expected one .npz file, or images. Found {len(paths)} paths with an .npz among them.")
-        yield from _array_rows(model, paths[0], probabilities)
+        yield from _predict_array(model, paths[0], probabilities)
         return
     if model.info.kind != "images":
         raise UserError(f"This model takes {model.info.kind} as arrays. Found images. Pass an .npz file with X.")
-    files = image_files(paths)
+    files = list_images(paths)
     with Progress("predict", len(files), show=progress) as bar:
         for start in range(0, len(files), BATCH):
-            rows = _image_rows(model, files[start : start + BATCH], probabilities)
+            rows = _predict_images(model, files[start : start + BATCH], probabilities)
             yield from rows
             bar.advance(len(rows))
 
 
-def image_files(paths: Sequence[Path]) -> list[Path]:
-    """Given files, whether or not they exist; all images below given folders, sorted; files named in manifests."""
+def list_images(paths: Sequence[Path]) -> list[Path]:
+    """List given files, existing or not; all images below given folders, sorted; files named in manifests."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -111,7 +111,7 @@ def write_rows(rows: Iterator[Row], file: IO[str], format: Format = "csv") -> Wr
     for row in rows:
         written.count(row)
         if format == "jsonl":
-            values = {name: _typed(name, value) for name, value in row.items()}
+            values = {name: _to_json(name, value) for name, value in row.items()}
             file.write(json.dumps(values, ensure_ascii=False) + "\n")
             continue
         if writer is None:
@@ -121,8 +121,8 @@ def write_rows(rows: Iterator[Row], file: IO[str], format: Format = "csv") -> Wr
     return written
 
 
-def _typed(name: str, value: Any) -> Any:
-    """A value of a CSV row in its JSON type."""
+def _to_json(name: str, value: Any) -> Any:
+    """Convert a value of a CSV row to its JSON type."""
     if value == "":
         return None
     if name == "trusted":
@@ -130,19 +130,19 @@ def _typed(name: str, value: Any) -> Any:
     return float(value) if name in ("confidence", "novelty") or name.startswith("p(") else value
 
 
-def _image_rows(model: Model, files: Sequence[Path], probabilities: bool) -> list[Row]:
+def _predict_images(model: Model, files: Sequence[Path], probabilities: bool) -> list[Row]:
     size = model.info.input_shape[-1]
     with quiet_decoding(), ThreadPoolExecutor() as pool:
         decoded = list(pool.map(lambda path: read_image(path, size), files))
     pixels = [np.asarray(image) for image in decoded if not isinstance(image, Unreadable)]
     errors = [image.reason if isinstance(image, Unreadable) else "" for image in decoded]
     names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8
-    inputs = _inputs(pixels, size).normalise(model.normalisation)
-    return list(_rows(names, errors, model.predict_inputs(inputs), probabilities))
+    inputs = _make_inputs(pixels, size).normalise(model.normalisation)
+    return list(_make_rows(names, errors, model.predict_inputs(inputs), probabilities))
 
 
-def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) -> ImageInputs:
-    """Decoded images in memory, with the same preprocessing as in evaluation."""
+def _make_inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) -> ImageInputs:
+    """Make inputs of decoded images in memory, with the same preprocessing as in evaluation."""
     lengths = np.array([image.size for image in pixels], dtype=np.int64)
     images = DecodedImages(
         key="",
@@ -154,12 +154,12 @@ def _inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) ->
     return ImageInputs(images, images.readable, size)
 
 
-def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
+def _predict_array(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
     found = open_npz(path, ("x",))
     if "x" not in found.arrays:
         others = list_some(found.others) or "none"
         raise UserError(f"Expected an array X in {path}. Found {others}. Rename the array: numpy.savez(path, X=…).")
-    x = model.as_trained(found.arrays["x"])
+    x = model.convert_samples(found.arrays["x"])
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
     finite = finite_rows(x)
@@ -169,11 +169,13 @@ def _array_rows(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
     errors[np.flatnonzero(finite)[~sane]] = "numbers too large for the network"
     names = [{"row": i} for i in range(len(x))]
     kept = replace(predicted, probabilities=predicted.probabilities[sane], novelty=predicted.novelty[sane])
-    yield from _rows(names, errors.tolist(), kept, probabilities)
+    yield from _make_rows(names, errors.tolist(), kept, probabilities)
 
 
-def _rows(names: Sequence[Row], errors: Sequence[str], predicted: Predictions, probabilities: bool) -> Iterator[Row]:
-    """A row for each name, all with the same columns; `predicted` has those without an error, in order."""
+def _make_rows(
+    names: Sequence[Row], errors: Sequence[str], predicted: Predictions, probabilities: bool
+) -> Iterator[Row]:
+    """Yield a row for each name, all with the same columns; `predicted` has those without an error, in order."""
     shares = [f"p({name})" for name in predicted.classes] if probabilities else []
     blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *shares], "")
     found = zip(

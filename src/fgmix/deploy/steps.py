@@ -26,8 +26,8 @@ MOST = 10  # times the default
 EVALUATIONS = 20  # of a run that is longer than the default
 
 
-def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
-    """The spec with steps, evaluations and start of the average scaled with the amount of data.
+def scale_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
+    """Scale steps, evaluations and start of the average of a spec with the amount of data.
 
     A spec with `steps`, or with another protocol than clean, is returned unchanged; other values that the user sets
     are kept. The result does not depend on the domain held out: the estimate is for the settings of the model.
@@ -41,7 +41,7 @@ def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
         >>> from fgmix.data import from_arrays
         >>> y, domain = np.arange(24_000) % 2, np.arange(24_000) % 3
         >>> data = from_arrays(np.zeros((24_000, 1)), y, domain)
-        >>> with_steps(RunSpec(dataset="arrays", algorithm="erm"), data).steps
+        >>> scale_steps(RunSpec(dataset="arrays", algorithm="erm"), data).steps
         5000
     """
     if spec.steps is not None or spec.protocol != "clean":
@@ -55,17 +55,17 @@ def with_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
         spec,
         steps=steps,
         eval_every=spec.eval_every or max(default.eval_every, steps // EVALUATIONS),
-        averaging_start=_averaging_start(spec, steps // 2 - default.steps),
+        averaging_start=_choose_averaging_start(spec, steps // 2 - default.steps),
     )
 
 
-def _averaging_start(spec: RunSpec, least: int) -> int:
+def _choose_averaging_start(spec: RunSpec, least: int) -> int:
     usual = RunSpec.averaging_start
     return max(usual, least) if spec.averaging_start == usual else spec.averaging_start
 
 
-def note_of(said: RunSpec, scaled: RunSpec) -> list[str]:
-    """A note for the user if the number of steps was scaled with the amount of data."""
+def note_steps(said: RunSpec, scaled: RunSpec) -> list[str]:
+    """Write a note for the user if the number of steps was scaled with the amount of data."""
     if said.steps == scaled.steps:
         return []
     return [f"{scaled.steps:,} steps, scaled with the amount of data; --steps sets another number."]

@@ -21,7 +21,7 @@ FEWEST = 20  # least number of trusted predictions that their accuracy is estima
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedDomain:
     """Predictions for a domain that was held out.
 
     Args:
@@ -69,16 +69,16 @@ class TrustRule:
         return code if self.uses_novelty else np.inf, size
 
     def novel(self, parts: Floats) -> npt.NDArray[np.bool_]:
-        """Which samples are novel, from the parts of their novelty (n, 2)."""
-        return _whole(parts, self.limits) > 1
+        """Tell which samples are novel, from the parts of their novelty (n, 2)."""
+        return _combine_parts(parts, self.limits) > 1
 
     def trusted(self, predicted: Indices, confidence: Floats, parts: Floats) -> npt.NDArray[np.bool_]:
-        """Which predictions are trusted."""
+        """Tell which predictions are trusted."""
         return (confidence >= thresholds(self.by_class)[predicted]) & ~self.novel(parts)
 
 
-def _whole(parts: Floats, limits: tuple[float, float]) -> Floats:
-    """Novelty (n,) from its parts (n, 2); above 1 is novel.
+def _combine_parts(parts: Floats, limits: tuple[float, float]) -> Floats:
+    """Compute novelty (n,) from its parts (n, 2); above 1 is novel.
 
     The size of features counts only above its limit: below, it would mask the novelty of the codes.
     """
@@ -88,14 +88,14 @@ def _whole(parts: Floats, limits: tuple[float, float]) -> Floats:
 
 
 def thresholds(by_class: Sequence[float | None]) -> Floats:
-    """Minimum confidences (C,) as numbers; `NEVER` for None."""
+    """Return minimum confidences (C,) as numbers; `NEVER` for None."""
     return np.array([NEVER if least is None else least for least in by_class])
 
 
 def choose_rule(
-    judged: Sequence[Judged], classes: int, target: float, min_confidence: float | None = None
+    judged: Sequence[JudgedDomain], classes: int, target: float, min_confidence: float | None = None
 ) -> TrustRule:
-    """The rule that trusts as many predictions as possible at the target accuracy.
+    """Choose the rule that trusts as many predictions as possible at the target accuracy.
 
     The minimum confidence of a class is the lowest at which its predictions reach the target, but not below that at
     which all predictions together do. By class, because a frequent class would hide a rare one; not below the common
@@ -111,10 +111,10 @@ def choose_rule(
     code, size = (
         max(1.0, _quantile([j.novelty[j.correct, part] for j in judged], share)) for part, share in enumerate(FAMILIAR)
     )
-    novelty = [_whole(j.novelty, (code, size)) for j in judged]
-    noise = [_whole(j.noise, (code, size)) for j in judged]
+    novelty = [_combine_parts(j.novelty, (code, size)) for j in judged]
+    noise = [_combine_parts(j.noise, (code, size)) for j in judged]
     wrong_auroc = _mean([auroc(n, ~j.correct) for n, j in zip(novelty, judged)])
-    noise_auroc = _mean([auroc(np.concatenate([n, m]), _last(m, n)) for n, m in zip(novelty, noise)])
+    noise_auroc = _mean([auroc(np.concatenate([n, m]), _mark_noise(m, n)) for n, m in zip(novelty, noise)])
     rule = TrustRule(
         target=target if min_confidence is None else None,
         min_confidence=min_confidence,
@@ -138,8 +138,10 @@ def choose_rule(
     return replace(rule, min_confidence=of_all, by_class=by_class)
 
 
-def _least_confidence(judged: Sequence[Judged], chosen: Sequence[npt.NDArray[np.bool_]], target: float) -> float | None:
-    """`least_confidence` of the chosen predictions."""
+def _least_confidence(
+    judged: Sequence[JudgedDomain], chosen: Sequence[npt.NDArray[np.bool_]], target: float
+) -> float | None:
+    """Find the `least_confidence` of the chosen predictions."""
     return least_confidence(
         [j.confidence[which] for j, which in zip(judged, chosen, strict=True)],
         [j.correct[which] for j, which in zip(judged, chosen, strict=True)],
@@ -151,7 +153,7 @@ def _least_confidence(judged: Sequence[Judged], chosen: Sequence[npt.NDArray[np.
 def least_confidence(
     confidence: Sequence[Floats], correct: Sequence[npt.NDArray[np.bool_]], sizes: Sequence[int], target: float
 ) -> float | None:
-    """The lowest confidence from which on predictions reach the target accuracy; None if there is none.
+    """Find the lowest confidence from which on predictions reach the target accuracy; None if there is none.
 
     Args:
         confidence: of each domain's candidates.
@@ -176,7 +178,7 @@ def least_confidence(
 
 
 def _quantile(values: Sequence[Floats], share: float) -> float:
-    """The quantile at `share`, with equal weight for each group; 0 without values."""
+    """Compute the quantile at `share`, with equal weight for each group; 0 without values."""
     groups = [group for group in values if len(group)]
     if not groups:
         return 0.0
@@ -192,6 +194,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _last(noise: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
-    """Which entries of `novelty` followed by `noise` are noise."""
+def _mark_noise(noise: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
+    """Mark which entries of `novelty` followed by `noise` are noise."""
     return np.arange(len(novelty) + len(noise)) >= len(novelty)

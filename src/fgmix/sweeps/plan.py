@@ -13,7 +13,7 @@ from fgmix.durations import readable_duration
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, Sweep
-from fgmix.training.calibrate import Calibration, Estimate, calibrate, checkpoint_bytes, estimate
+from fgmix.training.calibrate import Calibration, RunCost, calibrate, checkpoint_bytes, estimate
 from fgmix.training.devices import pick_device, torch_threads
 from fgmix.training.resolve import notes_of, resolve
 from fgmix.training.trunk import shared_trunks, trunk_of
@@ -33,7 +33,7 @@ class CostedRun:
 
     run: PlannedRun
     dataset: str
-    estimate: Estimate
+    estimate: RunCost
     checkpoint_bytes: int
     caches_images: bool = False
 
@@ -89,10 +89,10 @@ def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, worker
         return error
 
 
-def add_estimates(estimates: Iterable[Estimate]) -> Estimate:
+def add_estimates(estimates: Iterable[RunCost]) -> RunCost:
     """Add up the time, disk space and steps of runs."""
     every = list(estimates)
-    return Estimate(
+    return RunCost(
         runs=sum(each.runs for each in every),
         seconds=sum(each.seconds for each in every),
         bytes=sum(each.bytes for each in every),
@@ -128,7 +128,7 @@ def summarise(
         budget: seconds, to list how many runs finish within them; None for no such line.
         impossible: why algorithms cannot run, by dataset and algorithm.
     """
-    by_row: dict[tuple[str, str], list[Estimate]] = {}
+    by_row: dict[tuple[str, str], list[RunCost]] = {}
     for each in runs:
         by_row.setdefault((each.dataset, each.run.spec.method), []).append(each.estimate)
     lines = []

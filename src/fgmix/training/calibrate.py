@@ -50,7 +50,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunCost:
     """Time, disk space and steps of one or many runs; `spared` are steps that it shares with an earlier run."""
 
     runs: int
@@ -132,7 +132,7 @@ def _count_bytes(state: object) -> int:
     return sum(_count_bytes(part) for part in parts)
 
 
-def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, start: int = 0) -> Estimate:
+def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, start: int = 0) -> RunCost:
     """Estimate time and disk space of one run; a step's time is assumed to be proportional to the batch size.
 
     Args:
@@ -151,7 +151,7 @@ def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, st
     snapshots = run.snapshots + 1 if run.snapshots else 0
     kept = {"all": 2 * calibration.weights_bytes, "best": calibration.model_bytes, "none": 0}[run.keep]  # best and last
     each = kept + snapshots * calibration.model_bytes
-    return Estimate(1, seconds, models * each, run.steps - start, start)
+    return RunCost(1, seconds, models * each, run.steps - start, start)
 
 
 def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:

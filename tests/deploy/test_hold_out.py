@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import torch
 
-from fgmix.deploy.noise import noise_like
+from fgmix.deploy.hold_out import draw_noise
 
 
 def test_images_of_noise_and_plain_ones() -> None:
     bright = torch.tensor([1.0, 2.0, 3.0])[:, None, None]
     x = bright * torch.rand(20, 3, 6, 6, generator=torch.Generator().manual_seed(1))
-    noise = noise_like(x, 10)
+    noise = draw_noise(x, 10)
     pixels, plain = noise[:5], noise[5:]
     assert noise.shape == (10, 3, 6, 6)
     assert (noise.amin((0, 2, 3)) >= x.amin((0, 2, 3))).all()
     assert (noise.amax((0, 2, 3)) <= x.amax((0, 2, 3))).all()
     assert (plain == plain[:, :, :1, :1]).all()
     assert (pixels.std((2, 3)) > 0.1).all()
-    assert torch.equal(noise, noise_like(x, 10))
-    assert not torch.equal(noise, noise_like(x, 10, seed=1))
+    assert torch.equal(noise, draw_noise(x, 10))
+    assert not torch.equal(noise, draw_noise(x, 10, seed=1))
 
 
 def test_features_keep_their_scales_and_lose_their_dependence() -> None:
     base = torch.randn(500, 1, generator=torch.Generator().manual_seed(0))
     x = torch.cat([base, 10 * base + 5], dim=1)
-    noise = noise_like(x, 4000)
+    noise = draw_noise(x, 4000)
     torch.testing.assert_close(noise.mean(0), x.mean(0), atol=0.5, rtol=0)
     torch.testing.assert_close(noise.std(0), x.std(0), atol=0, rtol=0.1)
     assert abs(float(torch.corrcoef(noise.T)[0, 1])) < 0.1 < float(torch.corrcoef(x.T)[0, 1])
