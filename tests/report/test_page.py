@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import fgmix.report
 from copying import replace
@@ -25,8 +27,8 @@ from fgmix.records.metrics import metrics
 from fgmix.records.plans import Plan, write_plan
 from fgmix.records.schema import to_plain
 from fgmix.report.choices import Choices
-from fgmix.report.page import report_page
-from fgmix.report.saved import saved_figures
+from fgmix.report.page import Frame, pack_block, render_page, write_json_block
+from fgmix.report.saved import load_figures
 from fgmix.report.write import write_report
 from fgmix.results.collect import Results, collect
 from fgmix.results.explain import explained
@@ -39,7 +41,7 @@ from fgmix.results.selection import Selected, select
 from figures import made
 from report import folders
 from report.folders import NASTY
-from report.test_html import Seen
+from report.seen import Seen
 from results.made import finished, random_sweep, run
 
 
@@ -53,7 +55,7 @@ def block(page: str, id: str) -> list[dict[str, object]]:
 
 
 def page(results: Results) -> str:
-    return report_page("Title", results)
+    return render_page(Frame("Title"), results)
 
 
 def test_tables_statistics_and_runs_are_on_the_page() -> None:
@@ -138,7 +140,7 @@ def test_nothing_points_outside() -> None:
 def test_figures_are_taken_from_folders_called_figures(tmp_path: Path) -> None:
     folders.write(tmp_path, folders.records())
     folders.add_figures(tmp_path)
-    assert len(saved_figures(tmp_path).charts) == 11
+    assert len(load_figures(tmp_path).charts) == 11
     text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
     assert text.count('<figure id="figure-') == 13
     assert f"fgmix plot results {tmp_path / 'figures' / 'Shift.npz'}" in text
@@ -214,7 +216,7 @@ def test_accuracies_of_the_list_are_those_of_the_rule() -> None:
     parts = [{"a": (accuracy, accuracy), "b": (None, validation)} for accuracy, validation in ((0.4, 0.9), (0.7, 0.1))]
     record = run("a", dict(zip((10, 20), parts)))
     for rule, shown in (("training_domain", 40.0), ("oracle", 70.0)):
-        text = report_page("Title", Results([record]), Choices(rule=rule))
+        text = render_page(Frame("Title"), Results([record]), Choices(rule=rule))
         assert block(text, "run-rows")[0]["accuracy"] == {"raw": shown}
 
 
@@ -369,3 +371,20 @@ def test_of_very_many_runs_those_behind_the_numbers_are_listed(monkeypatch: pyte
 def test_without_torch_and_without_matplotlib() -> None:
     code = "import sys, fgmix.report.page; print({'torch', 'matplotlib'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
+
+
+@settings(max_examples=25)
+@given(st.recursive(TEXTS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3)))
+def test_any_data_survives_its_block(content: object) -> None:
+    text = write_json_block(content)
+    assert "<" not in text
+    assert json.loads(text) == content
+    assert json.loads(zlib.decompress(base64.b64decode(pack_block(content)))) == content
+
+
+def test_numbers_that_json_does_not_know_are_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json_block([float("nan")])

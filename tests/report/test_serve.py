@@ -20,7 +20,7 @@ from fgmix.records.store import RunFolder
 from fgmix.report.serve import Followed, make_server
 from fgmix.results import collect
 from report import folders
-from report.test_html import Seen
+from report.seen import Seen
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from copying import replace
 from fgmix.records.schema import RunRecord
-from fgmix.report.summary import headlines
-from fgmix.results.report import all_compared
+from fgmix.report.summary import write_headlines
+from fgmix.results.report import all_compared, report_tables
 from fgmix.results.selection import select
 from report import folders
 from results.made import finished, sweep
@@ -13,8 +13,10 @@ from results.made import finished, sweep
 
 def found(records: list[RunRecord]) -> tuple[str, str]:
     selection = select(records)
-    (headline,) = headlines(selection, records, all_compared(selection))
-    return headline.found, headline.run
+    against_erm = all_compared(selection)
+    tables = report_tables(selection, against_erm=against_erm)
+    (headline,) = write_headlines(selection, records, tables, against_erm)
+    return headline.result, headline.run
 
 
 def test_the_best_method_and_its_difference_from_erm() -> None:

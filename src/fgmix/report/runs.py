@@ -30,22 +30,24 @@ UNSEEN = {
 }
 
 
-def run_rows(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection]]) -> list[dict[str, Any]]:
-    """A row for each run, in JSON types; of more than `MANY` runs, only for those that are reported.
+def list_runs(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection]]) -> list[dict[str, Any]]:
+    """List a row for each run, in JSON types; of more than `MANY` runs, only for those that are reported.
 
     Args:
         records: finished runs.
         groups: selections of runs that belong together, each with what sets it apart ("" for runs outside of grids).
     """
-    reported = _reported(groups)
+    reported = _collect_reported(groups)
     many = len(records) > MANY
-    ordered = sorted((record for record in records if not many or id(record) in reported), key=_place)
+    ordered = sorted((record for record in records if not many or id(record) in reported), key=_get_place)
     curves = FEW if many else CURVES
-    return [_row(record, reported.get(id(record), {}), number < curves) for number, record in enumerate(ordered)]
+    return [
+        _describe_run(record, reported.get(id(record), {}), number < curves) for number, record in enumerate(ordered)
+    ]
 
 
-def _reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, dict[tuple[str, Model], float]]:
-    """Reported accuracies of each run, by group and model."""
+def _collect_reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, dict[tuple[str, Model], float]]:
+    """Collect the reported accuracies of each run, by group and model."""
     found: dict[int, dict[tuple[str, Model], float]] = {}
     for label, selection in groups:
         for cell, outcome in selection.cells.items():
@@ -54,19 +56,19 @@ def _reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, dict[tupl
     return found
 
 
-def _place(record: RunRecord) -> tuple[Any, ...]:
-    """Sort key: dataset, method in the order of the paper, test domain, trial and hyper-parameter sample."""
+def _get_place(record: RunRecord) -> tuple[Any, ...]:
+    """Return the sort key: dataset, method in the order of the paper, test domain, trial and hyper-parameter sample."""
     spec = record.spec
     place = order().index(spec.algorithm) if spec.algorithm in order() else len(order())
     return record.dataset, place, spec.algorithm, spec.test_domains, spec.trial_seed, spec.hparams_seed
 
 
-def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_curves: bool) -> dict[str, Any]:
+def _describe_run(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_curves: bool) -> dict[str, Any]:
     spec = record.spec
     selected = {model: accuracy for (_, model), accuracy in reported.items()}
     shown = {model: selected[model] if model in selected else record.test_accuracy(model) for model in record.models}
     accuracy = {model: 100 * value for model, value in shown.items()}
-    curves, notes = _curves(record) if with_curves else (None, [])
+    curves, notes = _describe_curves(record) if with_curves else (None, [])
     return {
         "name": record.folder.name if record.folder else "",
         "method": record.label,
@@ -85,13 +87,13 @@ def _row(record: RunRecord, reported: Mapping[tuple[str, Model], float], with_cu
         "version": record.fgmix_version,
         "data": record.data_fingerprint,
         "command": origin(record),
-        "unseen": [*notes, *_unseen(record)] if with_curves else [],
+        "unseen": [*notes, *_describe_unseen(record)] if with_curves else [],
         "curves": curves,
     }
 
 
-def _curves(record: RunRecord) -> tuple[Any, list[str]]:
-    """The curves of a run, or a note why there are none: losses are first read, and so checked, here."""
+def _describe_curves(record: RunRecord) -> tuple[Any, list[str]]:
+    """Describe the curves of a run, or note why there are none: losses are first read, and so checked, here."""
     if not record.evaluations:
         return None, []
     try:
@@ -100,18 +102,18 @@ def _curves(record: RunRecord) -> tuple[Any, list[str]]:
         return None, [f"No curves: {error}"]
 
 
-def _unseen(record: RunRecord) -> list[str]:
-    """The metrics of the selected weights on the test domains, in sentences for each model and domain."""
+def _describe_unseen(record: RunRecord) -> list[str]:
+    """Write the metrics of the selected weights on the test domains, in sentences for each model and domain."""
     return [
-        f"{domain}, {model if model == 'raw' else model.upper()} weights: {', '.join(_shown(metrics))}."
-        f"{_confusion(record.classes, metrics.confusion)}"
+        f"{domain}, {model if model == 'raw' else model.upper()} weights: {', '.join(_list_metrics(metrics))}."
+        f"{_describe_confusion(record.classes, metrics.confusion)}"
         for model, by_domain in record.unseen.items()
         for domain, metrics in by_domain.items()
     ]
 
 
-def _confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
-    """The confusion matrix in words: for each true class, the predicted classes, the most frequent first."""
+def _describe_confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
+    """Write the confusion matrix in words: for each true class, the predicted classes, the most frequent first."""
     found = []
     for true, row in zip(classes, matrix):
         taken = sorted(((n, name) for n, name in zip(row, classes) if n), reverse=True)
@@ -119,8 +121,8 @@ def _confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
     return f" Samples by true and predicted class: {'; '.join(found)}." if found else ""
 
 
-def _shown(metrics: Metrics) -> list[str]:
-    """The scalar metrics, in percent."""
+def _list_metrics(metrics: Metrics) -> list[str]:
+    """List the scalar metrics, in percent."""
     return [
         f"{name} {accuracy_text(100 * value)} %"
         for key, name in UNSEEN.items()

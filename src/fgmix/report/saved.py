@@ -27,17 +27,17 @@ class Saved:
     notes: tuple[str, ...] = ()
 
 
-def saved_figures(folder: Path) -> Saved:
-    """Charts of the arrays that `fgmix plot --out FOLDER/figures` wrote, from any folder called figures."""
-    found = []
+def load_figures(folder: Path) -> Saved:
+    """Describe the arrays that `fgmix plot --out FOLDER/figures` wrote, in any folder called figures."""
+    paths = []
     for place, folders, names in os.walk(folder):
         # A folder with a record is a run: skipping 20,000 of them saves half a second.
         folders[:] = [name for name in folders if not os.path.lexists(f"{place}/{name}/{RECORD}")]
         if os.path.basename(place) == "figures":
-            # A hidden file belongs to a figure that is still being computed.
-            found += [Path(place, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
+            # A hidden file is one that is being written.
+            paths += [Path(place, name) for name in names if name.endswith(".npz") and not name.startswith(".")]
     charts, notes = [], []
-    for path in sorted(found):
+    for path in sorted(paths):
         try:
             charts.append(describe(load_arrays(path), path.stem, shlex.join(["fgmix", "plot", "results", str(path)])))
         except UserError as error:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from fgmix.errors import UserError
-from fgmix.records.schema import RunRecord
+from fgmix.figures.curves import collect_curves, describe_curves
+from fgmix.figures.description import Chart
+from fgmix.records.files import read_json
+from fgmix.records.schema import ResolvedSpec, RunRecord, to_spec
 from fgmix.records.status import ORDER, Status, read_status
 from fgmix.records.store import RunFolder
 from fgmix.report.choices import Choices
-from fgmix.report.page import Sources, report_page
-from fgmix.report.saved import saved_figures
-from fgmix.report.underway import underway_charts
+from fgmix.report.page import Frame, Sources, render_page
+from fgmix.report.saved import load_figures
 from fgmix.results.collect import NothingFinished, Results, collect
 
 HOST = "127.0.0.1"  # this machine only
+SHOWN = 6  # unfinished runs whose curves are shown
 
 
 @dataclass
@@ -41,53 +44,88 @@ class Followed:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self) -> str:
-        """The current page."""
+        """Render the current page."""
         with self._lock:
-            status = self._look()
-            return report_page(
+            status = self._read()
+            frame = Frame(
                 self.title or self.folder.resolve().name,
-                self._results(),
-                self.choices,
-                sources=Sources((str(self.folder),)),
-                status=status,
-                figures=saved_figures(self.folder),
-                underway=underway_charts(status.unfinished()),
-                made=f"Served from {self.folder}.",
+                f"Served from {self.folder}.",
+                Sources((str(self.folder),)),
+                status,
                 live=True,
-                version=_version(status),
+                version=_write_version(status),
             )
+            underway = describe_underway(status.unfinished())
+            return render_page(frame, self._collect(), self.choices, load_figures(self.folder), underway)
 
     def status(self) -> dict[str, Any]:
-        """Counts and time left, in JSON types."""
+        """Return counts and time left, in JSON types."""
         with self._lock:
-            now = self._look()
+            now = self._read()
         return {
             "counts": {state: now.counts[state] for state in ORDER},
             "left": now.left,
             "time_left": " ".join(now.lines()[1:2]) if now.left else "",
-            "version": _version(now),
+            "version": _write_version(now),
         }
 
-    def _look(self) -> Status:
+    def _read(self) -> Status:
         self._status = read_status(self.folder, self._status)
         return self._status
 
-    def _results(self) -> Results:
+    def _collect(self) -> Results:
         try:
             return collect(self.folder, known=self._known)
         except NothingFinished:
             return Results([])
 
 
-def _version(status: Status) -> str:
-    """A text that changes when a run ends or is evaluated."""
+def _write_version(status: Status) -> str:
+    """Write a text that changes when a run ends or is evaluated."""
     ended = sum(status.counts[state] for state in ("done", "diverged", "failed"))
     files = (RunFolder(folder).metrics for folder in status.unfinished())
     return f"{ended}-{sum(file.stat().st_size for file in files if file.exists())}"
 
 
+def describe_underway(folders: Iterable[Path]) -> list[Chart]:
+    """Describe the curves of the first few unfinished runs that have been evaluated.
+
+    Args:
+        folders: of unfinished runs.
+    """
+    records = [record for record in map(read_unfinished, folders) if record is not None]
+    return [_describe_record(record) for record in records[:SHOWN]]
+
+
+def read_unfinished(folder: Path) -> RunRecord | None:
+    """Read the record of an unfinished run up to its last evaluation; None without one, or if it cannot be read now."""
+    files = RunFolder(folder)
+    try:
+        evaluations = files.evaluations()
+        if not evaluations:
+            return None
+        made = read_json(files.spec)
+        domains = tuple(evaluations[0].accuracy["raw"])
+        return RunRecord(
+            spec=to_spec(made["spec"], ResolvedSpec),
+            status="done",
+            fgmix_version=str(made["fgmix"]),
+            domains=domains,
+            evaluations=evaluations,
+            folder=folder,
+        )
+    except (UserError, KeyError, TypeError, ValueError):  # a line is being written: it is complete at the next request
+        return None
+
+
+def _describe_record(record: RunRecord) -> Chart:
+    chart = describe_curves(collect_curves(record))
+    id = f"underway-{record.folder.name if record.folder else ''}"
+    return replace(chart, id=id, title=f"{chart.title}: step {record.evaluations[-1].step} of {record.spec.steps}")
+
+
 def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
-    """A server of the page at / and of the counts at /status.json; call its `serve_forever`.
+    """Make a server of the page at / and of the counts at /status.json; call its `serve_forever`.
 
     Args:
         followed: the folder.
@@ -102,13 +140,13 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
                     403, "text/plain", b"Expected a request to 127.0.0.1 or localhost. Found another host name."
                 )
             elif self.path == "/":
-                self._made("text/html", followed.page)
+                self._send("text/html", followed.page)
             elif self.path == "/status.json":
-                self._made("application/json", lambda: json.dumps(followed.status()))
+                self._send("application/json", lambda: json.dumps(followed.status()))
             else:
                 self._answer(404, "text/plain", b"Expected / or /status.json. Found another path.")
 
-        def _made(self, kind: str, make: Callable[[], str]) -> None:
+        def _send(self, kind: str, make: Callable[[], str]) -> None:
             """Send what `make` returns, or its error message."""
             try:
                 self._answer(200, kind, make().encode(errors="backslashreplace"))

@@ -12,8 +12,8 @@ from fgmix.errors import UserError
 from fgmix.records.files import make_folder, write_bytes
 from fgmix.records.status import Status, read_status
 from fgmix.report.choices import Choices
-from fgmix.report.page import GENERATOR, Sources, report_page
-from fgmix.report.saved import Saved, saved_figures
+from fgmix.report.page import GENERATOR, Frame, Sources, render_page
+from fgmix.report.saved import Saved, load_figures
 from fgmix.results.collect import Results
 
 
@@ -40,24 +40,21 @@ def write_report(
     path = out or (places[0].parent if places[0].is_file() else places[0]) / "report.html"
     if path.is_dir():
         path = path / "report.html"
-    found = [saved_figures(folder) for folder in places]
-    charts = tuple(drawn for saved in found for drawn in saved.charts)
-    notes = tuple(note for saved in found for note in saved.notes)
-    text = report_page(
+    figures = [load_figures(folder) for folder in places]
+    charts = tuple(chart for saved in figures for chart in saved.charts)
+    notes = tuple(note for saved in figures for note in saved.notes)
+    frame = Frame(
         title or ", ".join(folder.resolve().name for folder in places),
-        results,
-        choices,
-        sources=Sources(tuple(map(str, ours)), tuple(map(str, from_domainbed))),
-        status=_status_of(places[0], results) if len(places) == 1 else None,
-        figures=Saved(charts, notes),
-        made=f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
+        f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
+        Sources(tuple(map(str, ours)), tuple(map(str, from_domainbed))),
+        _read_sweep_status(places[0], results) if len(places) == 1 else None,
     )
-    _write(path, text)
+    _write_page(path, render_page(frame, results, choices, Saved(charts, notes)))
     return path
 
 
-def _status_of(folder: Path, results: Results) -> Status | None:
-    """Status of the sweeps in a folder; None if it is not a sweep's folder. Runs with a record are not read again."""
+def _read_sweep_status(folder: Path, results: Results) -> Status | None:
+    """Read the status of the sweeps in a folder; None if it has none. Runs with a record are not read again."""
     places = {record.folder: record.status for record in results.all_records() if record.folder}
     finished = {place.name: status for place, status in places.items() if place.parent == folder}
     try:
@@ -66,9 +63,9 @@ def _status_of(folder: Path, results: Results) -> Status | None:
         return None
 
 
-def _write(path: Path, text: str) -> None:
+def _write_page(path: Path, text: str) -> None:
     """Write the page, but not over a file that fgmix did not write."""
-    if os.path.lexists(path) and f'content="{GENERATOR}'.encode() not in _start(path):
+    if os.path.lexists(path) and f'content="{GENERATOR}'.encode() not in _read_start(path):
         raise UserError(
             f"Expected a report of fgmix or no file at {path}. Found another file. Choose another path with --out."
         )
@@ -77,8 +74,8 @@ def _write(path: Path, text: str) -> None:
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def _start(path: Path) -> bytes:
-    """The first bytes of a file; of a pipe or a device, none."""
+def _read_start(path: Path) -> bytes:
+    """Read the first bytes of a file; of a pipe or a device, none."""
     if not os.path.isfile(path):
         return b""
     with open(path, "rb") as file:
