@@ -25,7 +25,6 @@ from fgmix.figures.cd import collect_ranks
 from fgmix.records.files import write_json
 from fgmix.records.metrics import metrics
 from fgmix.records.plans import Plan, write_plan
-from fgmix.records.schema import to_plain
 from fgmix.report.choices import Choices
 from fgmix.report.page import Frame, pack_block, render_page, write_json_block
 from fgmix.report.saved import load_figures
@@ -248,7 +247,7 @@ def test_curves_of_a_run_are_behind_it() -> None:
 
 def test_metrics_of_a_test_domain_are_behind_its_run() -> None:
     found = metrics(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0]), np.tile([0.6, 0.4], (4, 1)))
-    record = replace(finished("a", 0.75), unseen={"swa": {"a": to_plain(found)}}, classes=("cat", "dog"))
+    record = replace(finished("a", 0.75), unseen={"swa": {"a": found}}, classes=("cat", "dog"))
     (run,) = block(page(Results([record])), "run-rows")
     assert run["unseen"] == [
         "a, SWA weights: accuracy 75.0 %, share of the most frequent class 75.0 %, balanced accuracy 50.0 %, "
