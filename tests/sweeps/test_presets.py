@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,59 +15,66 @@ import torch
 from algorithms.toys import linear_algorithm, toy_batches
 from copying import replace
 from fgmix import algorithms
-from fgmix.data import from_arrays
+from fgmix.data import DomainDataset, from_arrays
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import known_domains
 from fgmix.records.files import read_json
+from fgmix.records.plans import Outcome
 from fgmix.records.schema import RunSpec
 from fgmix.results.collect import collect
 from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
 from fgmix.results.report import report_text
 from fgmix.results.selection import Method
-from fgmix.sweeps.design import Sweep, plan
-from fgmix.sweeps.execute import run_sweeps
+from fgmix.sweeps.design import PlannedRun, Sweep, plan
+from fgmix.sweeps.execute import Report, run_sweeps
 from fgmix.sweeps.presets import PRESETS, apply_changes, get_preset
 from fgmix.sweeps.step_times import AVERAGED, SWA, _choose_step, measure_cost
 from fgmix.training.averaging import RunningMean
 from fgmix.training.resolve import resolve
 from fgmix.training.trunk import shared_trunks, trunk_of
-from sweeps.toys import QUICK, Here, make_data
+from sweeps.toys import QUICK, Here, Refuse, make_data
 
 DOMAINS = {"PACS": 4, "VLCS": 4, "OfficeHome": 4, "TerraIncognita": 4, "DomainNet": 6}
 
 
-def fake(spec: RunSpec, **_: Any) -> Any:
+def fake(spec: RunSpec, **_: Any) -> DomainDataset:
+    return black_images(spec.dataset, spec.image_size or 32)
+
+
+@cache
+def black_images(dataset: str, side: int) -> DomainDataset:
     """A benchmark of black images, ten classes in each domain."""
-    names = known_domains(spec.dataset) or ("fonts", "mnist", "photo", "scans")
+    names = known_domains(dataset) or ("fonts", "mnist", "photo", "scans")
     y, domain = np.tile(np.arange(10), len(names)), np.repeat(np.arange(len(names)), 10)
-    side = spec.image_size or 32
-    data = from_arrays(np.zeros((len(y), 3, side, side)), y, domain, name=spec.dataset, domains=names)
-    return replace(data, kind="small_images" if spec.dataset == "digits" else "images")
+    data = from_arrays(np.zeros((len(y), 3, side, side)), y, domain, name=dataset, domains=names)
+    return replace(data, kind="small_images" if dataset == "digits" else "images")
 
 
-@pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+def planned(name: str, scale: str = "paper", **changes: Any) -> list[RunSpec]:
     """Resolved specs of a preset's runs."""
-    monkeypatch.setattr("fgmix.sweeps.design.load_dataset", fake)
-
-    def of(name: str, scale: str = "paper", **changes: Any) -> list[RunSpec]:
-        sweeps = [apply_changes(sweep, changes) for sweep in get_preset(name, scale).sweeps]
+    sweeps = [apply_changes(sweep, changes) for sweep in get_preset(name, scale).sweeps]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fgmix.sweeps.design.load_dataset", fake)
         return [resolve(run.spec, fake(run.spec)) for sweep in sweeps for run in plan(sweep)]
 
-    return of
+
+@pytest.fixture(scope="module")
+def overall_specs() -> list[RunSpec]:
+    """A trial of paper-overall, of three hyper-parameter samples."""
+    return planned("paper-overall", trials=1, hparams=3)
 
 
 def count(specs: list[RunSpec], *fields: str) -> Counter[Any]:
     return Counter(tuple(getattr(spec, field) for field in fields) for spec in specs)
 
 
-def test_overall_is_every_method_on_every_dataset(planned: Any) -> None:
-    specs = planned("paper-overall", trials=1, hparams=2)
+def test_overall_is_every_method_on_every_dataset(overall_specs: list[RunSpec]) -> None:
+    specs = overall_specs
     published = {method.algorithm for method in overall()}
     assert {spec.algorithm for spec in specs} == published
     assert len(published) == 16
     runs = count(specs, "dataset", "algorithm")
-    assert {dataset: runs[dataset, "fgmix"] for dataset in DOMAINS} == {name: 2 * n for name, n in DOMAINS.items()}
+    assert {dataset: runs[dataset, "fgmix"] for dataset in DOMAINS} == {name: 3 * n for name, n in DOMAINS.items()}
     assert len(set(runs)) == 5 * 16
     assert {spec.averaging for spec in specs} == {"swa"}
     starts = {spec.averaging_start for spec in specs if spec.algorithm != "ddg"}
@@ -74,11 +83,10 @@ def test_overall_is_every_method_on_every_dataset(planned: Any) -> None:
     assert {spec.backbone for spec in specs} == {"resnet50.tv_in1k"}
 
 
-def test_the_papers_numbers_of_steps_trials_and_draws(planned: Any) -> None:
+def test_the_papers_numbers_of_steps_trials_and_draws(overall_specs: list[RunSpec]) -> None:
     for name in ("paper-overall", "paper-ablation", "paper-sensitivity"):
         assert {(s.trials, s.hparams, s.space) for s in get_preset(name).sweeps} == {(5, 20, "paper")}
-    mixing = [spec for spec in planned("paper-overall", trials=1, hparams=1) if spec.algorithm == "fgmix"]
-    for spec in mixing:
+    for spec in (spec for spec in overall_specs if spec.algorithm == "fgmix" and spec.hparams_seed == 0):
         steps = 15_000 if spec.dataset == "DomainNet" else 5_000
         assert spec.steps == steps
         assert spec.settings["tau"] * steps == (9_000 if spec.dataset == "DomainNet" else 3_000)
@@ -86,7 +94,7 @@ def test_the_papers_numbers_of_steps_trials_and_draws(planned: Any) -> None:
         assert (spec.classes_per_batch > 0) == (spec.dataset == "DomainNet")
 
 
-def test_the_papers_search(planned: Any) -> None:
+def test_the_papers_search() -> None:
     specs = planned("paper-ablation", trials=2, datasets=("PACS",), algorithms=("fgmix",), test_domains=("photo",))
     drawn = [spec for spec in specs if spec.hparams_seed > 0]
     values = {
@@ -103,15 +111,15 @@ def test_the_papers_search(planned: Any) -> None:
     assert all(1 <= spec.settings["gamma"] <= 100 for spec in drawn)
 
 
-def test_ddg_trains_longer_on_smaller_batches(planned: Any) -> None:
-    ddg = [spec for spec in planned("paper-overall", trials=1, hparams=1) if spec.algorithm == "ddg"]
+def test_ddg_trains_longer_on_smaller_batches(overall_specs: list[RunSpec]) -> None:
+    ddg = [spec for spec in overall_specs if spec.algorithm == "ddg"]
     assert {(s.steps, s.batch_size, round(s.settings["stage0"] * 35_000)) for s in ddg} == {(35_000, 8, 25_000)}
     assert {(s.settings["pairs"], s.settings["downs"], s.settings["width"]) for s in ddg} == {(2, 4, 16)}
 
 
-def test_critics_and_look_ahead_are_the_papers(planned: Any) -> None:
+def test_critics_and_look_ahead_are_the_papers(overall_specs: list[RunSpec]) -> None:
     """ResNet-50 for L2A-OT's critics, StarGAN's generator; MetaMixup looks ahead through the whole network."""
-    specs = planned("paper-overall", trials=1, hparams=3)
+    specs = overall_specs
     l2a_ot = [spec.settings for spec in specs if spec.algorithm == "l2a_ot"]
     assert {(s["critics"], s["lr_critics"], s["width"], s["lr_generator"]) for s in l2a_ot} == {
         ("backbone", 1e-4, 64, 1e-4)
@@ -124,7 +132,7 @@ def test_critics_and_look_ahead_are_the_papers(planned: Any) -> None:
     assert (small["l2a_ot"]["critics"], small["metamixup"]["look_ahead"]) == ("small", "classifier")
 
 
-def test_ablation_has_the_papers_rows(planned: Any) -> None:
+def test_ablation_has_the_papers_rows() -> None:
     specs = planned("paper-ablation", trials=1, hparams=2)
     assert len(specs) == 2 * 7 * 4 * 2  # datasets, rows, test domains, draws
     rows = {method.algorithm for _, method, _ in accuracies() if method.algorithm.startswith("fgmix")}
@@ -132,7 +140,7 @@ def test_ablation_has_the_papers_rows(planned: Any) -> None:
     assert {spec.dataset for spec in specs} == {"PACS", "TerraIncognita"}
 
 
-def test_sensitivity_has_the_papers_sixteen_settings(planned: Any) -> None:
+def test_sensitivity_has_the_papers_sixteen_settings() -> None:
     specs = planned("paper-sensitivity", trials=1, hparams=2)
     points = count([spec for spec in specs if spec.hparams_seed == 1], "dataset")
     assert points == {("TerraIncognita",): 16 * 4}
@@ -142,7 +150,7 @@ def test_sensitivity_has_the_papers_sixteen_settings(planned: Any) -> None:
     assert len(others) == 1  # one draw of the rest for all sixteen
 
 
-def test_small_designs_are_the_same_on_digits(planned: Any) -> None:
+def test_small_designs_are_the_same_on_digits() -> None:
     assert len(planned("paper-overall", "small")) == 16 * 4
     assert len(planned("paper-ablation", "small")) == 8 * 4 * 3
     assert len(planned("paper-sensitivity", "small")) == 16 * 4 * 2
@@ -178,9 +186,14 @@ def test_a_users_word_replaces_the_presets() -> None:
 
 
 def test_a_sensitivity_sweep_becomes_the_papers_table(tmp_path: Path) -> None:
+    """One of the sixteen settings is trained; the plan has the others, and so has the table."""
     (sweep,) = get_preset("paper-sensitivity", "small").sweeps
     tiny = replace(sweep, datasets=(make_data(tmp_path),), test_domains=("us",), trials=1, common=QUICK)
-    run_sweeps([tiny], tmp_path / "out", Here(), progress=False)
+
+    def train_one(runs: Sequence[PlannedRun], out: Path, report: Report) -> list[Outcome]:
+        return [*Here()(runs[:1], out, report), *Refuse()(runs[1:], out, report)]
+
+    run_sweeps([tiny], tmp_path / "out", train_one, progress=False)
     text = report_text(collect(tmp_path / "out"), published=True)
     raw = text.split("### ")[1].splitlines()
     assert raw[0] == "scans: FGMix by λ₀ and α"
@@ -224,7 +237,7 @@ def test_an_averaged_step_trains_and_averages(monkeypatch: pytest.MonkeyPatch) -
     assert len(made) == 1
 
 
-def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain(planned: Any) -> None:
+def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain() -> None:
     specs = planned("paper-ablation", "cpu")
     assert count(specs, "trial_seed", "test_domains") == {
         (trial, (domain,)): 11 for trial in range(3) for domain in known_domains("PACS")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fgmix.records.plans import Outcome
+from fgmix.records.plans import Outcome, failed
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from fgmix.sweeps.design import PlannedRun, Sweep
@@ -47,6 +47,14 @@ class Here:
             outcomes.append(execute(run, str(out), "cpu"))
             report(outcomes[-1])
         return outcomes
+
+
+class Refuse(Here):
+    """A launcher that trains nothing: every run fails at once, which settles it."""
+
+    def __call__(self, runs: Sequence[PlannedRun], out: Path, _: Report) -> list[Outcome]:
+        self.ran += [run.name for run in runs]
+        return [failed(out / run.name, "no") for run in runs]
 
 
 def tables(out: Path) -> str:
