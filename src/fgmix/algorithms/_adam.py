@@ -43,5 +43,5 @@ class DenseAdam(Adam):
 
 
 def _in_memory_order(t: Tensor) -> Tensor:
-    """A contiguous view of a channels-last tensor; others as they are."""
+    """Return a contiguous view of a channels-last tensor; others as they are."""
     return t.permute(0, 2, 3, 1) if t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last) else t

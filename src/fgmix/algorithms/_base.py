@@ -99,11 +99,11 @@ class Algorithm(nn.Module):
         self.optimizer: Optimizer = self.adam()
 
     def step(self, batches: Batches) -> dict[str, Tensor]:
-        """One optimisation step on `batches[i]` = (x, y) of source domain i; returns detached scalars."""
-        found = len(batches) if isinstance(batches, list | tuple) else f"a {type(batches).__name__}"
-        if found != self.n_domains:
+        """Take one optimisation step on `batches[i]` = (x, y) of source domain i; return detached scalars."""
+        count = len(batches) if isinstance(batches, list | tuple) else f"a {type(batches).__name__}"
+        if count != self.n_domains:
             raise UserError(
-                f"Expected a list of one batch (x, y) for each of the {self.n_domains} source domains. Found {found}."
+                f"Expected a list of one batch (x, y) for each of the {self.n_domains} source domains. Found {count}."
             )
         for domain, batch in enumerate(batches):
             if not _is_batch(batch):
@@ -117,17 +117,17 @@ class Algorithm(nn.Module):
         return {name: value.detach() for name, value in metrics.items()}
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
-        """One step of the optimiser on the "loss" of `objective`."""
+        """Take one step of the optimiser on the "loss" of `objective`."""
         terms = self.objective(batches)
         descend(self.optimizer, terms["loss"])
         return terms
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
-        """The loss to minimise under "loss", and its terms."""
+        """Return the loss to minimise under "loss", and its terms."""
         raise NotImplementedError
 
     def predict(self, x: Tensor) -> Tensor:
-        """Logits (n, C) = h(g(x)). Evaluation, averaging and export assume that g and h alone make a prediction."""
+        """Compute logits (n, C) = h(g(x)). Evaluation, averaging and export assume that g and h make a prediction."""
         logits: Tensor = self.classifier(self.featurizer(x))
         return logits
 
@@ -142,12 +142,12 @@ class Algorithm(nn.Module):
 
     @classmethod
     def first_base_step(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that pre-train other parts)
-        """How many steps pass before g and h begin to train."""
+        """Return how many steps pass before g and h begin to train."""
         return 0
 
     @classmethod
     def idle_parts(cls, config: BaseConfig) -> list[str]:
-        """A note, printed at the start of a run, for every part that `config.steps` steps are too few for."""
+        """Return a note, printed at the start of a run, for every part that `config.steps` steps are too few for."""
         return [
             f"{cls.label}: {part} takes effect after {before} steps (`{setting}`), "
             f"and this run has {config.steps}. Lower `{setting}` or train longer."
@@ -157,7 +157,7 @@ class Algorithm(nn.Module):
 
     @classmethod
     def steps_before(cls, setting: str, config: BaseConfig) -> float:
-        """How many steps pass before a part of `delayed` is active: by default the value of its setting."""
+        """Return how many steps pass before a part of `delayed` is active: by default the value of its setting."""
         number: float = getattr(config, setting)
         return number
 
@@ -169,19 +169,19 @@ class Algorithm(nn.Module):
 
     @classmethod
     def domainbed_space(cls, dataset: str, kind: str) -> Mapping[str, Searched]:  # noqa: ARG003 (most are the same)
-        """DomainBed's search space where it differs from `Config` and the shared table: settings, "batch_size" or
-        "dropout" whose name or distribution is special to this method or depends on the dataset's name or kind."""
+        """Return DomainBed's search space where it differs from `Config` and the shared table: settings, "batch_size"
+        or "dropout" whose name or distribution is special to this method or depends on the dataset's name or kind."""
         return {}
 
     # Helpers for methods
 
     def encode(self, batches: Batches) -> tuple[Tensor, ...]:
-        """Codes of every domain, k tensors (b_e, d), from one forward pass over all of them."""
+        """Return codes of every domain, k tensors (b_e, d), from one forward pass over all of them."""
         z: Tensor = self.featurizer(torch.cat([x for x, _ in batches]))
         return tuple(torch.split(z, [len(y) for _, y in batches]))
 
     def adam(self, parameters: Iterable[nn.Parameter] | None = None, **settings: Any) -> DenseAdam:
-        """Adam for `parameters`, by default those of g and h; `settings` such as lr override those of the config."""
+        """Build Adam for `parameters`, by default those of g and h; `settings` such as lr override the config's."""
         if parameters is None:
             parameters = [*self.featurizer.parameters(), *self.classifier.parameters()]
         return DenseAdam(parameters, **{"lr": self.config.lr, "weight_decay": self.config.weight_decay, **settings})
@@ -215,7 +215,7 @@ class Algorithm(nn.Module):
     # State beyond parameters and buffers
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """Every optimiser of the method, by attribute name."""
+        """Return every optimiser of the method, by attribute name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Optimizer)}
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -251,8 +251,11 @@ def _is_batch(batch: object) -> bool:
 
 @contextmanager
 def _uncached_autocast() -> Iterator[None]:
-    """Within one autocast block torch caches half-precision copies of weights, even if an optimiser has changed the
-    weights since: a method with two updates per step would use stale copies."""
+    """Switch off autocast's cache of half-precision weights within the block.
+
+    Torch uses the cache even if an optimiser has changed the weights since: a method with two updates per step would
+    use stale copies.
+    """
     before = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -262,22 +265,22 @@ def _uncached_autocast() -> Iterator[None]:
 
 
 def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors of one part, under its own names: {"prior.mean": μ} → {"mean": μ}."""
+    """Return the tensors of one part, under its own names: {"prior.mean": μ} → {"mean": μ}."""
     return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
 
 
 def batch_of(batches: Batches) -> tuple[Tensor, Tensor]:
-    """All domains as one batch: x (k·b, …), y (k·b,)."""
+    """Return all domains as one batch: x (k·b, …), y (k·b,)."""
     return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
 
 
 def domains_of(batches: Batches) -> Tensor:
-    """The number of the domain that each sample of `batch_of(batches)` comes from, (k·b,)."""
+    """Return the number of the domain that each sample of `batch_of(batches)` comes from, (k·b,)."""
     return torch.cat([torch.full_like(y, e) for e, (_, y) in enumerate(batches)])
 
 
 def descend(optimizer: Optimizer, loss: Tensor) -> None:
-    """One step of the optimiser on the loss."""
+    """Take one step of the optimiser on the loss."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()

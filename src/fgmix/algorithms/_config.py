@@ -74,12 +74,12 @@ class Searched:
 
 
 def uniform(low: float, high: float, integer: bool = False) -> Uniform:
-    """U(low, high); `integer` truncates."""
+    """Describe U(low, high); `integer` truncates."""
     return Uniform(low, high, integer)
 
 
 def log_uniform(low: float, high: float, integer: bool = False) -> LogUniform:
-    """10^U(log10 low, log10 high); `integer` truncates.
+    """Describe 10^U(log10 low, log10 high); `integer` truncates.
 
     >>> log_uniform(0.1, 10)
     LogUniform(low=-1.0, high=1.0, base=10.0, integer=False)
@@ -89,7 +89,7 @@ def log_uniform(low: float, high: float, integer: bool = False) -> LogUniform:
 
 
 def choice(*values: Any) -> Choice:
-    """One of `values`."""
+    """Describe a choice of one of `values`."""
     return Choice(values)
 
 
@@ -103,7 +103,7 @@ def setting(
     lt: float | None = None,
     le: float | None = None,
 ) -> Any:
-    """A setting that is not searched over.
+    """Declare a setting that is not searched over.
 
     Args:
         default: its value.
@@ -129,7 +129,7 @@ def search(
     lt: float | None = None,
     le: float | None = None,
 ) -> Any:
-    """A setting with a search space.
+    """Declare a setting with a search space.
 
     Args:
         default: the value of hyper-parameter sample 0.
@@ -173,7 +173,7 @@ class BaseConfig:
 
     @classmethod
     def parse(cls, texts: dict[str, str]) -> dict[str, Any]:
-        """Values of `--set name=text` in the types of the fields."""
+        """Parse values of `--set name=text` in the types of the fields."""
         return {name: cls._field(name).parse(text) for name, text in texts.items()}
 
     @classmethod
@@ -184,7 +184,7 @@ class BaseConfig:
 
     @classmethod
     def fields(cls) -> dict[str, Option]:
-        """The declared fields by name."""
+        """Return the declared fields by name."""
         own: type = cls  # mypy considers type[Self] unhashable
         return options_of(own)
 
@@ -194,22 +194,22 @@ class BaseConfig:
 
     @classmethod
     def spaces(cls, space: str) -> dict[str, Distribution]:
-        """Search distributions by field name; `space` is "domainbed" or "paper"."""
-        found = {name: field.extra.get("spaces", {}).get(space) for name, field in cls.fields().items()}
-        return {name: distribution for name, distribution in found.items() if distribution is not None}
+        """Return search distributions by field name; `space` is "domainbed" or "paper"."""
+        spaces = {name: field.extra.get("spaces", {}).get(space) for name, field in cls.fields().items()}
+        return {name: distribution for name, distribution in spaces.items() if distribution is not None}
 
     @classmethod
     def domainbed_names(cls) -> dict[str, str]:
-        """DomainBed's name for each field."""
+        """Return DomainBed's name for each field."""
         return {name: field.extra.get("domainbed") or name for name, field in cls.fields().items()}
 
     @classmethod
     def help(cls) -> dict[str, tuple[Any, str]]:
-        """Default and help line of each field."""
+        """Return the default and help line of each field."""
         return {name: (field.default, field.help) for name, field in cls.fields().items()}
 
     def as_dict(self) -> dict[str, Any]:
-        """All values, defaults included, as the run's spec records them."""
+        """Return all values, defaults included, as the run's spec records them."""
         return {name: getattr(self, name) for name in self.fields()}
 
 

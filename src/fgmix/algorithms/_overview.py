@@ -34,7 +34,7 @@ class Overview:
 
 
 def overview(chosen: Sequence[str] | None = None, family: str | None = None) -> list[Overview]:
-    """The rows of the named methods, of all by default, and of one family if it is given.
+    """Return the rows of the named methods, of all by default, and of one family if it is given.
 
     Example:
         >>> [row] = overview(["mixup"])
@@ -48,18 +48,18 @@ def overview(chosen: Sequence[str] | None = None, family: str | None = None) -> 
 
 
 def _row(name: str) -> Overview:
-    method = get(name)
+    algorithm = get(name)
     needs = [
-        f"{method.min_domains} domains" if method.min_domains > 1 else "",
-        "feature maps" if method.needs_stages else "",
-        method.keeps or "",
+        f"{algorithm.min_domains} domains" if algorithm.min_domains > 1 else "",
+        "feature maps" if algorithm.needs_stages else "",
+        algorithm.keeps or "",
     ]
     return Overview(
         name=name,
-        label=method.label,
-        year=str(method.year or ""),
-        family=method.family or "",
-        cost="" if method.cost is None else f"{method.cost:g}",
+        label=algorithm.label,
+        year=str(algorithm.year or ""),
+        family=algorithm.family or "",
+        cost="" if algorithm.cost is None else f"{algorithm.cost:g}",
         needs=", ".join(filter(None, needs)),
-        paper=method.paper or "",
+        paper=algorithm.paper or "",
     )

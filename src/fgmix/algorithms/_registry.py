@@ -68,7 +68,7 @@ def register_wrapper(name: str) -> Callable[[A], A]:
 
 
 def names() -> list[str]:
-    """All registered names, plug-ins included, sorted; a plug-in that cannot be imported is left out.
+    """Return all registered names, plug-ins included, sorted; a plug-in that cannot be imported is left out.
 
     A wrapper's name alone means the wrapper around ERM; `wrapper+method` wraps another method.
     """
@@ -77,7 +77,7 @@ def names() -> list[str]:
 
 
 def compositions() -> list[str]:
-    """All names `wrapper+method` of methods that can be wrapped, sorted.
+    """Return all names `wrapper+method` of methods that can be wrapped, sorted.
 
     >>> "sam+coral" in compositions(), "sam+dann" in compositions()
     (True, False)
@@ -86,7 +86,7 @@ def compositions() -> list[str]:
 
 
 def get(name: str) -> type[Algorithm]:
-    """The class registered as `name`, or the one that a name such as `sam+coral` composes."""
+    """Return the class registered as `name`, or the one that a name such as `sam+coral` composes."""
     if not isinstance(name, str):
         raise unknown("algorithm", name, names())
     if name in _WRAPPERS:

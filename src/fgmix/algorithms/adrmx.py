@@ -100,7 +100,7 @@ class ADRMX(Algorithm):
         return {"loss": loss, "risk": risk, "discriminator": told}
 
     def other_terms(self, z: Tensor, d: Tensor, y: Tensor, e: Tensor) -> Tensor:
-        """The model's loss without CE(h(z), y) and the adversarial term."""
+        """Return the model's loss without CE(h(z), y) and the adversarial term."""
         u, config = z - d, self.config
         i, j = remix_pairs(y, self.n_classes)
         remixed = cross_entropy(self.classifier(u[i] + d[j]), y[i], reduction="sum") / self.n_classes
@@ -113,7 +113,7 @@ class ADRMX(Algorithm):
 
 
 def remix_pairs(y: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """i and j: for every class with n_c ≥ 2 samples in the batch, two different ones of the first n_c samples.
+    """Draw i and j: for every class with n_c ≥ 2 samples in the batch, two different ones of the first n_c samples.
 
     The class counts are copied to the host, where the pairs are sampled.
 

@@ -41,7 +41,7 @@ class ContrastiveBottleneck(Algorithm):
         return {"loss": risk + self.config.lam * bottleneck, "risk": risk, "bottleneck": bottleneck}
 
     def bottleneck(self, z: Tensor, y: Tensor, domain: Tensor) -> Tensor:
-        """Mean over the samples that have others to compare with; 0 if there are none."""
+        """Compute the mean over the samples that have others to compare with; 0 if there are none."""
         same_class, same_domain = y[:, None] == y, domain[:, None] == domain
         other = ~torch.eye(len(y), dtype=torch.bool, device=y.device)
         compared, counted, wanted = self.masks(same_class & other, same_domain, other)
@@ -52,14 +52,14 @@ class ContrastiveBottleneck(Algorithm):
         return torch.where(has_any, loss, 0).sum() / has_any.sum().clamp(min=1)
 
     def similarities(self, z: Tensor) -> Tensor:
-        """z_i·z_j / T (n, n), 0 on the diagonal, as DomainBed has it."""
+        """Compute z_i·z_j / T (n, n), 0 on the diagonal, as DomainBed has it."""
         with torch.autocast(z.device.type, enabled=False):  # scores up to hundreds: half precision is too coarse
             z = normalize(widened(z), dim=1) if self.config.normalized else widened(z)
             s = z @ z.T / self.config.temperature
         return s - torch.diag(s.diagonal())
 
     def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Masks (n, n): samples compared with, those whose share counts, and those of which at least one must exist.
+        """Build masks (n, n): samples compared with, those whose share counts, those of which at least one must exist.
 
         Args:
             same_class: others of the same class.
@@ -120,7 +120,7 @@ class CondCAD(ContrastiveBottleneck):
 
 
 def masked_logsumexp(s: Tensor, mask: Tensor) -> Tensor:
-    """log Σ_{j in mask_i} exp s_ij (n,); an empty row gives an arbitrary finite number, and no NaN gradients.
+    """Compute log Σ_{j in mask_i} exp s_ij (n,); an empty row gives an arbitrary finite number, and no NaN gradients.
 
     Example:
         >>> masked_logsumexp(torch.zeros(1, 3), torch.tensor([[True, False, True]])).exp().item()

@@ -32,7 +32,7 @@ class CausIRL(Algorithm):
     config: Config  # narrows the base's type
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """d(A, B) of codes (n, d) and (m, d), at least two each."""
+        """Compute d(A, B) of codes (n, d) and (m, d), at least two each."""
         raise NotImplementedError
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
@@ -92,7 +92,7 @@ class CausIRLMMD(CausIRL):
 
 
 def random_mixtures(z: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """A and B: the codes of every domain before a random position, and those from it on.
+    """Return A and B: the codes of every domain before a random position, and those from it on.
 
     Args:
         z: codes of each domain, k tensors (b_e, d).

@@ -40,8 +40,8 @@ class CNSN(Algorithm):
         >>> from fgmix.algorithms import create
         >>> from fgmix.networks import build_featurizer
         >>> g = build_featurizer("small_cnn", (3, 16, 16))
-        >>> method = create("cnsn", featurizer=g, classifier=nn.Linear(96, 2), n_domains=1)
-        >>> sorted(method.step([(torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long))]))
+        >>> algorithm = create("cnsn", featurizer=g, classifier=nn.Linear(96, 2), n_domains=1)
+        >>> sorted(algorithm.step([(torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long))]))
         ['loss']
     """
 
@@ -77,13 +77,13 @@ class CNSN(Algorithm):
         return {"loss": cross_entropy(logits, y)}
 
     def active_blocks(self) -> list[FeatureMap]:
-        """The blocks whose CrossNorm acts in this step."""
+        """Return the blocks whose CrossNorm acts in this step."""
         if torch.rand(()) >= self.config.p:
             return []
         return [self.blocks[i] for i in torch.randperm(len(self.blocks))[: self.config.active].tolist()]
 
     def crossnorm(self, h: Tensor) -> Tensor:
-        """CrossNorm with this step's permutation and boxes."""
+        """Apply CrossNorm with this step's permutation and boxes."""
         whole = slice(None), slice(None)
         size = h.shape[2], h.shape[3]
         content = random_box(*size) if self.config.crop in ("content", "both") else whole
@@ -92,7 +92,7 @@ class CNSN(Algorithm):
 
 
 def exchange_style(h: Tensor, pi: Tensor, content: Box, style: Box) -> Tensor:
-    """The box `content` of h_i gets the style of the box `style` of h_π(i); the rest of h_i is unchanged."""
+    """Give the box `content` of h_i the style of the box `style` of h_π(i); the rest of h_i is unchanged."""
     rows, columns = content
     part = h[:, :, rows, columns]
     mu, sigma = instance_statistics(h[:, :, style[0], style[1]])
@@ -102,7 +102,7 @@ def exchange_style(h: Tensor, pi: Tensor, content: Box, style: Box) -> Tensor:
 
 
 def random_box(height: int, width: int) -> Box:
-    """Rows and columns around a uniform centre, sides √r of the map's with r ~ U(0, 1), clipped to the map.
+    """Return rows and columns around a uniform centre, sides √r of the map's with r ~ U(0, 1), clipped to the map.
 
     Sampled again until the box covers more than `MIN_AREA` of the map and more than one pixel, which has no variance.
     A map with a side below 3 contains no such box (half of its side rounds to 0) and is used whole.

@@ -73,7 +73,7 @@ class DomainAdversarial(Algorithm):
         return config.d_steps - 1
 
     def adversary_adam(self, *modules: nn.Module) -> Optimizer:
-        """Adam for the discriminator and what belongs to it."""
+        """Build Adam for the discriminator and what belongs to it."""
         config = self.config
         return self.adam(
             [p for module in modules for p in module.parameters()],
@@ -98,7 +98,7 @@ class DomainAdversarial(Algorithm):
         return {"loss": loss, "risk": risk, "discriminator": told}
 
     def discriminator_loss(self, z: Tensor, y: Tensor, domain: Tensor) -> Tensor:
-        """A = Σ_i w_i l(e_i, D(v_i)) + ρ · mean_i ‖∂l(e_i, D(v_i))/∂v_i‖²."""
+        """Compute A = Σ_i w_i l(e_i, D(v_i)) + ρ · mean_i ‖∂l(e_i, D(v_i))/∂v_i‖²."""
         v = self.seen(z, y)
         v = v if v.requires_grad else v.requires_grad_()
         losses = cross_entropy(self.discriminator(v), domain, reduction="none")
@@ -109,11 +109,11 @@ class DomainAdversarial(Algorithm):
         return loss
 
     def seen(self, z: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 (CDANN's has the labels)
-        """v, the discriminator's input, from codes z (n, d) and labels y (n,)."""
+        """Return v, the discriminator's input, from codes z (n, d) and labels y (n,)."""
         return z
 
     def averaged(self, losses: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 (CDANN's has the labels)
-        """Σ_i w_i l_i of the samples' losses l (n,)."""
+        """Compute Σ_i w_i l_i of the samples' losses l (n,)."""
         return losses.mean()
 
 
@@ -182,7 +182,7 @@ class CDANN(DomainAdversarial):
 
 
 def class_weights(y: Tensor, n_classes: int) -> Tensor:
-    """w_i = 1 / ((1 + max y) · samples of class y_i), for labels y (n,) below `n_classes`.
+    """Compute w_i = 1 / ((1 + max y) · samples of class y_i), for labels y (n,) below `n_classes`.
 
     Example:
         >>> class_weights(torch.tensor([0, 0, 1]), n_classes=5).tolist()

@@ -105,7 +105,7 @@ class DDG(Algorithm):
 
     @classmethod
     def first_base_step(cls, config: Config) -> int:  # type: ignore[override]  # its own Config
-        """Stage 1 begins after this many steps."""
+        """Return after how many steps stage 1 begins."""
         return int(config.stage0 * config.steps)
 
     @classmethod
@@ -143,7 +143,7 @@ class DDG(Algorithm):
     # Stage 0. Tensors of a pair contain the images a, then as many b: one pass for both; `other` exchanges the halves.
 
     def update_gan(self, x: Tensor) -> dict[str, Tensor]:
-        """One step of D, then one of E_v and Dec against the new D; x (2n, c, h, w) is a pair."""
+        """Take one step of D, then one of E_v and Dec against the new D; x (2n, c, h, w) is a pair."""
         self._set_learning_rates()
         size, u = (x.shape[-2], x.shape[-1]), self.range.to_unit(x)
         f, s = fixed(self.featurizer, x), self.generator.encode(u)
@@ -171,7 +171,7 @@ class DDG(Algorithm):
         return {"loss": loss, "discriminator": loss_D, **terms}
 
     def _cycle(self, swap: Tensor, u: Tensor) -> Tensor:
-        """mean |Dec(E_v(x_ab), E_s(x_ba)) − x_a|: swapping twice gives the image back.
+        """Compute mean |Dec(E_v(x_ab), E_s(x_ba)) − x_a|: swapping twice gives the image back.
 
         With probability ½ each the gradient reaches either the weights of E_v, with the swap a constant, or the swap.
         """
@@ -187,11 +187,11 @@ class DDG(Algorithm):
         return pixel_errors(self.generator.decode(s, other(f), (u.shape[-2], u.shape[-1])), u).mean()
 
     def _cycle_weight(self) -> float:
-        """ω_c: 0 for the first fifth of stage 0, then it grows by 0.005 per step up to `cycle_weight`."""
+        """Compute ω_c: 0 for the first fifth of stage 0, then it grows by 0.005 per step up to `cycle_weight`."""
         return min(0.005 * max(0.0, self.updates - 0.2 * self.stage0_steps), self.config.cycle_weight)
 
     def _set_learning_rates(self) -> None:
-        """Divided by 10 at 60 % and again at 90 % of stage 0; a function of the step, so nothing to save."""
+        """Divide by 10 at 60 % and again at 90 % of stage 0; a function of the step, so nothing to save."""
         progress = self.updates / self.stage0_steps
         lr = self.config.lr_generator * 0.1 ** ((progress >= 0.6) + (progress >= 0.9))
         for group in (*self.optimizer_D.param_groups, *self.optimizer_generator.param_groups):
@@ -207,7 +207,7 @@ class DDG(Algorithm):
         self.optimizer_generator.param_groups[0]["lr"] = self.config.lr_generator
 
     def update_model(self, x: Tensor, y: Tensor, pair: Tensor, positive: Tensor) -> dict[str, Tensor]:
-        """One step of w, then one of h, E_s, E_v and Dec; `pair` and its `positive` index the batch x, y."""
+        """Take one step of w, then one of h, E_s, E_v and Dec; `pair` and its `positive` index the batch x, y."""
         f = self.featurizer(x)  # (k·b, d)
         u = self.range.to_unit(x[pair])
         painted = self.generator.decode(self.generator.encode(u), f[positive], (u.shape[-2], u.shape[-1]))
@@ -232,13 +232,13 @@ class DDG(Algorithm):
 
     @torch.no_grad()
     def swaps(self, x: Tensor) -> Tensor:
-        """x_ab, then x_ba of a pair x, by the snapshot, in input units."""
+        """Compute x_ab, then x_ba of a pair x, by the snapshot, in input units."""
         generator = self.snapshot_generator
         f, s = fixed(self.snapshot_E_s, x), generator.encode(self.range.to_unit(x))
         return self.range.from_unit(generator.decode(s, other(f), (x.shape[-2], x.shape[-1])))
 
     def _n_pairs(self, batch: int) -> int:
-        """Images per domain in each of a and b, which share a batch."""
+        """Return images per domain in each of a and b, which share a batch."""
         return self.config.pairs or min(4, batch // 2)
 
 
@@ -267,7 +267,7 @@ def other(pair: Tensor) -> Tensor:
 
 
 def positives(sizes: list[int], y: Tensor) -> Tensor:
-    """For every sample of the concatenated batch, the index of another one of its class.
+    """Find, for every sample of the concatenated batch, the index of another one of its class.
 
     In batches of a `PairedSampler` it is the sample half a batch away, which is never the same image. In other batches
     it is a random other sample of the class in the domain, else in any domain, else the sample itself.
@@ -289,7 +289,7 @@ def positives(sizes: list[int], y: Tensor) -> Tensor:
 
 
 def half_away(samples: Tensor) -> Tensor:
-    """The samples with their halves exchanged; with an odd number the middle one stays.
+    """Return the samples with their halves exchanged; with an odd number the middle one stays.
 
     >>> half_away(torch.arange(5)).tolist()
     [3, 4, 2, 0, 1]
@@ -299,7 +299,7 @@ def half_away(samples: Tensor) -> Tensor:
 
 
 def fixed(E_s: nn.Module, x: Tensor) -> Tensor:
-    """E_s(x) as a constant, in evaluation mode so that batch-norm statistics do not change either."""
+    """Compute E_s(x) as a constant, in evaluation mode so that batch-norm statistics do not change either."""
     training = E_s.training
     E_s.eval()
     with torch.no_grad():
@@ -309,7 +309,7 @@ def fixed(E_s: nn.Module, x: Tensor) -> Tensor:
 
 
 def pixel_errors(painted: Tensor, u: Tensor) -> Tensor:
-    """Mean absolute error of each image (n,), in ImageNet-normalised pixels; both images are in [−1, 1].
+    """Compute the mean absolute error of each image (n,), in ImageNet-normalised pixels; both images are in [−1, 1].
 
     >>> round(pixel_errors(torch.ones(1, 3, 2, 2), -torch.ones(1, 3, 2, 2)).item(), 2)
     4.42
@@ -318,7 +318,7 @@ def pixel_errors(painted: Tensor, u: Tensor) -> Tensor:
 
 
 def hinge(r: Tensor, margin: float) -> Tensor:
-    """mean max(r − γ, 0).
+    """Compute mean max(r − γ, 0).
 
     >>> round(hinge(torch.tensor([0.1, 0.3]), 0.25).item(), 6)
     0.025
@@ -327,7 +327,7 @@ def hinge(r: Tensor, margin: float) -> Tensor:
 
 
 def dual_step(w: Tensor, r: Tensor, margin: float, eta: float) -> Tensor:
-    """w ← clip(w + η·(r − γ), 0, 1): grows while the constraint r ≤ γ is violated, decays while it holds.
+    """Update w ← clip(w + η·(r − γ), 0, 1): grows while the constraint r ≤ γ is violated, decays while it holds.
 
     >>> round(dual_step(torch.tensor(0.5), torch.tensor(1.25), margin=0.25, eta=0.01).item(), 6)
     0.51

@@ -76,7 +76,7 @@ class EQRM(Algorithm):
 
 
 def kernel_quantile(L: Tensor, alpha: float) -> Tensor:
-    """The α-quantile of a Gaussian kernel density estimate of L (k,), at least two numbers; in float64.
+    """Return the α-quantile of a Gaussian kernel density estimate of L (k,), at least two numbers; in float64.
 
     Its position t between the extremes is constant in the gradient.
 
@@ -92,7 +92,7 @@ def kernel_quantile(L: Tensor, alpha: float) -> Tensor:
 
 
 def _place(L: Tensor, low: Tensor, high: Tensor, bandwidth: Tensor, alpha: float) -> Tensor:
-    """t in [0, 1] with F(low + t (high − low)) = α, by bisection on the device, without GPU synchronisation."""
+    """Compute t in [0, 1] with F(low + t (high − low)) = α, by bisection on the device, without GPU synchronisation."""
     below, above = torch.zeros_like(low), torch.ones_like(low)
     for _ in range(BISECTIONS):
         t = (below + above) / 2

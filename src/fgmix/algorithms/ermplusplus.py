@@ -61,7 +61,7 @@ class ERMPlusPlus(Algorithm):
 
     @classmethod
     def steps_before(cls, setting: str, config: Config) -> int:  # type: ignore[override]  # its own Config
-        """DomainBed compares `linear_steps` with its step counter before the update, `average_start` after it."""
+        """Count as DomainBed: it compares `linear_steps` with its counter before the update, `average_start` after."""
         return config.linear_steps + 1 if setting == "linear_steps" else max(config.average_start, 1) - 1
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
@@ -79,20 +79,20 @@ class ERMPlusPlus(Algorithm):
         return {"loss": loss}
 
     def codes(self, x: Tensor, probing: bool) -> Tensor:
-        """Codes of the trained featurizer; without a graph during the linear probe."""
+        """Return codes of the trained featurizer; without a graph during the linear probe."""
         with torch.set_grad_enabled(not probing):
             z: Tensor = self.trained[0](x)
         return z
 
     @torch.no_grad()
     def average(self) -> None:
-        """θ ← w, or the running mean."""
+        """Set θ ← w, or the running mean."""
         n = self.updates + 2 - max(self.config.average_start, 1)  # t = `updates` + 1
         for theta_p, w_p in zip(numbers(self.featurizer, self.classifier), numbers(*self.trained), strict=True):
             theta_p.lerp_(w_p, 1 / (n + 1) if n > 0 else 1.0)
 
 
 def numbers(*modules: nn.Module) -> list[Tensor]:
-    """Parameters and floating-point buffers; batch-norm's integer counters are neither averaged nor copied."""
+    """Return parameters and floating-point buffers; batch-norm's integer counters are neither averaged nor copied."""
     tensors = [t for module in modules for t in (*module.parameters(), *module.buffers())]
     return [t.detach() for t in tensors if t.is_floating_point()]

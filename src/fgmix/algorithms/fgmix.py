@@ -126,7 +126,7 @@ class LatentMixing(Algorithm):
 
 
 def first_mixing_step(config: MixingConfig) -> int:
-    """τ: the first step that mixes, counted from 1 as in the paper (t ≥ τ)."""
+    """Compute τ: the first step that mixes, counted from 1 as in the paper (t ≥ τ)."""
     return math.ceil(round(config.tau * config.steps, 6))  # rounded: in floating point 0.07·100 > 7
 
 

@@ -63,5 +63,5 @@ class Fish(Algorithm):
         return {"loss": torch.stack(L).mean()}
 
     def weights(self) -> list[Tensor]:
-        """What is interpolated: parameters and batch-norm's running statistics (not its integer counters)."""
+        """Return what is interpolated: parameters and batch-norm's running statistics (not its integer counters)."""
         return [t.detach() for t in (*self.parameters(), *self.buffers()) if t.is_floating_point()]

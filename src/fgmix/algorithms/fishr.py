@@ -84,7 +84,7 @@ class Fishr(Algorithm):
         return {"loss": risk + self.config.lam * penalty if active else risk, "risk": risk, "penalty": penalty}
 
     def variances(self, z: Sequence[Tensor], o: Sequence[Tensor], batches: Batches) -> Tensor:
-        """V (k, P) of codes z and logits o, k tensors each."""
+        """Compute V (k, P) of codes z and logits o, k tensors each."""
         h = self.classifier
         dtype = next(h.parameters()).dtype
         with torch.autocast(z[0].device.type, enabled=False):  # differences of near-equal numbers need full precision
@@ -96,7 +96,7 @@ class Fishr(Algorithm):
 
 
 def spread(u: Tensor) -> Tensor:
-    """1/k Σ_e mean (u_e − ū)² of u (k, P), ū = mean_e u_e.
+    """Compute 1/k Σ_e mean (u_e − ū)² of u (k, P), ū = mean_e u_e.
 
     Example:
         >>> spread(torch.tensor([[1.0, 3.0], [3.0, 3.0]])).item()
@@ -106,7 +106,7 @@ def spread(u: Tensor) -> Tensor:
 
 
 def linear_variance(Z: Tensor, R: Tensor, bias: bool = True) -> Tensor:
-    """V (P,) = [V_W, V_b]: the biased variance over n samples of a linear head's gradient, in closed form.
+    """Compute V (P,) = [V_W, V_b]: the biased variance over n samples of a linear head's gradient, in closed form.
 
     Args:
         Z: codes (n, d).
@@ -124,7 +124,7 @@ def linear_variance(Z: Tensor, R: Tensor, bias: bool = True) -> Tensor:
 
 
 def general_variance(h: nn.Module, Z: Tensor, y: Tensor) -> Tensor:
-    """V (P,) of any head h, from the gradients of the n samples; in the order of `h.parameters()`.
+    """Compute V (P,) of any head h, from the gradients of the n samples; in the order of `h.parameters()`.
 
     Args:
         h: classifier, codes to logits.

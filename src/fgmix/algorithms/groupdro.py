@@ -50,7 +50,7 @@ class GroupDRO(Algorithm):
 
 
 def reweighted(q: Tensor, L: Tensor, eta: float) -> Tensor:
-    """Exponentiated-gradient step of the weights, q_e · exp(η L_e) / Σ_j q_j · exp(η L_j).
+    """Take an exponentiated-gradient step of the weights, q_e · exp(η L_e) / Σ_j q_j · exp(η L_j).
 
     As a softmax, which cannot overflow however large η L is.
 

@@ -47,7 +47,7 @@ class IGA(Algorithm):
 
 
 def scatter(g: Tensor) -> Tensor:
-    """Σ_e ‖g_e − ḡ‖² of the gradients g (k, …) of one parameter tensor, ḡ = mean_e g_e constant.
+    """Compute Σ_e ‖g_e − ḡ‖² of the gradients g (k, …) of one parameter tensor, ḡ = mean_e g_e constant.
 
     Example:
         >>> scatter(torch.tensor([[1.0, 0.0], [3.0, 0.0]])).item()

@@ -63,7 +63,7 @@ class IRM(Algorithm):
 
 
 def invariance_penalty(o: Tensor, y: Tensor) -> Tensor:
-    """G_even · G_odd, with G the gradient of the mean cross-entropy of w·o with respect to w at w = 1.
+    """Compute G_even · G_odd, with G the gradient of the mean cross-entropy of w·o with respect to w at w = 1.
 
     Args:
         o: logits (b, C), at least two samples.

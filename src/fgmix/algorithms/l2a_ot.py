@@ -101,7 +101,7 @@ class L2AOT(Algorithm):
         return {"loss": self.update_model(*batch_of(batches), x_novel, y_some.flatten()), **terms}
 
     def update_critics(self, batches: Batches) -> dict[str, Tensor]:
-        """One step of C on classes and of D on domains; the base model takes an ERM step."""
+        """Take one step of C on classes and of D on domains; the base model takes an ERM step."""
         x, y = batch_of(batches)
         domain = torch.cat([torch.full_like(y_e, e) for e, (_, y_e) in enumerate(batches)])
         terms = {
@@ -127,7 +127,7 @@ class L2AOT(Algorithm):
         return terms, x_novel.detach()
 
     def update_model(self, x: Tensor, y: Tensor, x_novel: Tensor, y_novel: Tensor) -> Tensor:
-        """One step of the base model on originals and novel images; returns L_F."""
+        """Take one step of the base model on originals and novel images; returns L_F."""
         # Two passes, so that batch-norm does not pool originals with images made to differ from them.
         loss = 0.5 * cross_entropy(self.predict(x), y) + 0.5 * cross_entropy(self.predict(x_novel), y_novel)
         self.optimizer.zero_grad(set_to_none=True)
@@ -136,7 +136,7 @@ class L2AOT(Algorithm):
         return loss
 
     def generator_terms(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """The terms of L_G, and the novel images x̂ (k·m, c, h, w).
+        """Return the terms of L_G, and the novel images x̂ (k·m, c, h, w).
 
         Args:
             x: originals (k, m, c, h, w): m of each source domain.
@@ -166,7 +166,7 @@ class L2AOT(Algorithm):
         return terms, x_novel
 
     def generator_loss(self, terms: dict[str, Tensor]) -> Tensor:
-        """L_G of its terms."""
+        """Compute L_G of its terms."""
         c = self.config
         return (
             -c.lambda_domain * (terms["novelty"] + terms["diversity"])
@@ -175,7 +175,7 @@ class L2AOT(Algorithm):
         )
 
     def _to_generate(self, batches: Batches) -> tuple[Tensor, Tensor]:
-        """The first m images of every domain (k, m, c, h, w) and their labels (k, m)."""
+        """Return the first m images of every domain (k, m, c, h, w) and their labels (k, m)."""
         m = min(len(y) for _, y in batches)
         if self.config.generated is not None:
             m = min(m, self.config.generated)

@@ -29,8 +29,8 @@ class ManifoldMixup(Algorithm):
     Example:
         >>> from torch import nn
         >>> from fgmix.algorithms import create
-        >>> method = create("manifold_mixup", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=1)
-        >>> sorted(method.step([(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))]))
+        >>> algorithm = create("manifold_mixup", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=1)
+        >>> sorted(algorithm.step([(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))]))
         ['lam', 'layer', 'loss']
     """
 
@@ -69,7 +69,7 @@ class ManifoldMixup(Algorithm):
         return {"loss": mixed_cross_entropy(logits, y, y[pi], lam), "lam": lam, "layer": torch.tensor(float(m))}
 
     def _layers(self) -> list[str]:
-        """Names of the modules whose output may be mixed; the featurizer's own name is empty."""
+        """Return names of the modules whose output may be mixed; the featurizer's own name is empty."""
         if self.config.layers == "first":
             return [stage.end.name for stage in stages(self.featurizer)[:2]]
         try:

@@ -38,8 +38,8 @@ class MetaMixup(Algorithm):
 
     Example:
         >>> from fgmix.algorithms import create
-        >>> method = create("metamixup", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=2)
-        >>> sorted(method.step([(torch.randn(8, 4), torch.arange(8) % 2)] * 2))
+        >>> algorithm = create("metamixup", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=2)
+        >>> sorted(algorithm.step([(torch.randn(8, 4), torch.arange(8) % 2)] * 2))
         ['lam', 'loss', 'validation']
     """
 
@@ -78,7 +78,7 @@ class MetaMixup(Algorithm):
         return {"loss": mixup_loss(self.predict, pairs, self.lam.detach().expand(len(pairs)))}
 
     def meta_gradient(self, batches: Batches) -> tuple[Tensor, Tensor]:
-        """L_val after the virtual step, and dL_val/dλ; samples the validation domain t, then π."""
+        """Compute L_val after the virtual step, and dL_val/dλ; samples the validation domain t, then π."""
         t = int(torch.randint(len(batches), ()))
         x_val, y_val = batches[t]
         x, y = batch_of(batches[:t] + batches[t + 1 :])
@@ -97,7 +97,7 @@ class MetaMixup(Algorithm):
         return look_ahead_gradient(L_mix, L_val, moving, self.lam, self.config.lr)
 
     def look_ahead_weights(self) -> tuple[Weights, Weights]:
-        """Weights that the virtual step updates, and all others as constants.
+        """Return weights that the virtual step updates, and all others as constants.
 
         Buffers are copied: the virtual step must not change batch-norm's running statistics.
         """
@@ -115,7 +115,7 @@ def look_ahead_gradient(
     lam: Tensor,
     eta: float,
 ) -> tuple[Tensor, Tensor]:
-    """L_val(w'(λ)) and dL_val(w'(λ))/dλ = −η·∇L_val(w')·∂_λ∇_w L_mix(w, λ), with w'(λ) = w − η·∇_w L_mix(w, λ).
+    """Compute L_val(w'(λ)) and dL_val(w'(λ))/dλ = −η·∇L_val(w')·∂_λ∇_w L_mix(w, λ), with w'(λ) = w − η·∇_w L_mix(w, λ).
 
     Args:
         L_mix: (w, λ) → loss of the virtual step.

@@ -73,7 +73,7 @@ class MIRO(Algorithm):
 
 
 def features(network: nn.Module, places: tuple[Stage, ...], x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Codes (n, d), and the outputs of the stem and of each of `places`; without places the codes alone.
+    """Return codes (n, d), and the outputs of the stem and of each of `places`; without places the codes alone.
 
     Args:
         network: g, or its frozen copy.
@@ -86,7 +86,7 @@ def features(network: nn.Module, places: tuple[Stage, ...], x: Tensor) -> tuple[
 
 
 def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
-    """½ mean( (f − f⁰)²/σ² + log σ² ), σ² = softplus(b) + 10⁻⁵: Gaussian −log p(f⁰ | f) without its constant.
+    """Compute ½ mean( (f − f⁰)²/σ² + log σ² ), σ² = softplus(b) + 10⁻⁵: Gaussian −log p(f⁰ | f) without its constant.
 
     Args:
         f: features, of any shape with c channels.
@@ -106,13 +106,13 @@ def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
 
 
 def _axes(places: tuple[Stage, ...]) -> list[int]:
-    """The axis of the channels in each feature; the stem's output has the layout of the first section's."""
+    """Return the axis of the channels in each feature; the stem's output has the layout of the first section's."""
     return [place.end.axis for place in (*places[:1], *places)] or [1]
 
 
 @torch.no_grad()
 def _variances(network: nn.Module, places: tuple[Stage, ...], code_size: int) -> list[nn.Parameter]:
-    """b_l (c,) of every layer, at which σ² is `INITIAL_VARIANCE`."""
+    """Compute b_l (c,) of every layer, at which σ² is `INITIAL_VARIANCE`."""
     start = math.log(math.expm1(INITIAL_VARIANCE - LEAST_VARIANCE))
     like = next(network.parameters(), torch.empty(()))
     channels = [code_size]

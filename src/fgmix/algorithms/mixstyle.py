@@ -38,8 +38,8 @@ class MixStyle(Algorithm):
         >>> from fgmix.algorithms import create
         >>> from fgmix.networks import build_featurizer
         >>> g = build_featurizer("small_cnn", (3, 16, 16))
-        >>> method = create("mixstyle", featurizer=g, classifier=nn.Linear(96, 2), n_domains=1)
-        >>> sorted(method.step([(torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long))]))
+        >>> algorithm = create("mixstyle", featurizer=g, classifier=nn.Linear(96, 2), n_domains=1)
+        >>> sorted(algorithm.step([(torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long))]))
         ['loss']
     """
 
@@ -62,10 +62,10 @@ class MixStyle(Algorithm):
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
-        found = stages(featurizer)
-        if config.first_stages > len(found):
-            raise bad_value("first_stages", f"at most {len(found)}, the stages of this network", config.first_stages)
-        self.maps = [stage.end for stage in found[: config.first_stages]]
+        known = stages(featurizer)
+        if config.first_stages > len(known):
+            raise bad_value("first_stages", f"at most {len(known)}, the stages of this network", config.first_stages)
+        self.maps = [stage.end for stage in known[: config.first_stages]]
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
@@ -84,7 +84,7 @@ class MixStyle(Algorithm):
 
 
 def mix_style(h: Tensor, lam: Tensor, pi: Tensor) -> Tensor:
-    """Maps with the statistics λ·(own) + (1 − λ)·(partner's).
+    """Return maps with the statistics λ·(own) + (1 − λ)·(partner's).
 
     Args:
         h: feature maps (n, c, height, width).
@@ -98,7 +98,7 @@ def mix_style(h: Tensor, lam: Tensor, pi: Tensor) -> Tensor:
 
 
 def crossdomain_partners(sizes: list[int]) -> Tensor:
-    """π (n,) with partners from another domain: the next one in a random ring of the domains.
+    """Compute π (n,) with partners from another domain: the next one in a random ring of the domains.
 
     With two domains of equal size this is the authors' rule (each half gets the styles of the other, shuffled).
 

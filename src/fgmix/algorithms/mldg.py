@@ -72,20 +72,20 @@ class MLDG(Algorithm):
         return {"loss": loss}
 
     def risk_and_gradient(self, theta: Mapping[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """L and ∂L/∂θ on a batch (x, y), with θ, by name, as the network's parameters."""
+        """Compute L and ∂L/∂θ on a batch (x, y), with θ, by name, as the network's parameters."""
         L = cross_entropy(functional_call(self, dict(theta), (x,)), y)
         return L.detach(), torch.autograd.grad(L, list(theta.values()), materialize_grads=True)
 
     @torch.no_grad()
     def adam_step(self, theta: list[Tensor], g: Sequence[Tensor]) -> list[Tensor]:
-        """First step of a new Adam from θ with gradient g: θ − α g / (|g| + ε), weight decay added to g first."""
+        """Take the first step of a new Adam: θ − α g / (|g| + ε), with weight decay added to the gradient g first."""
         g = [g_p.add(p, alpha=self.config.weight_decay) for g_p, p in zip(g, theta, strict=True)]
         moved = [p.addcdiv(g_p, g_p.abs().add_(EPS), value=-self.config.lr) for g_p, p in zip(g, theta)]
         return [p.requires_grad_() for p in moved]
 
 
 def meta_pairs(k: int, meta_test: int) -> list[tuple[int, int]]:
-    """Pairs (i, j) of a meta-train and a meta-test domain from a random split; meta-test domains are used in turn.
+    """Draw pairs (i, j) of a meta-train and a meta-test domain from a random split; meta-test domains are used in turn.
 
     Args:
         k: number of domains, at least 2.
@@ -101,6 +101,6 @@ def meta_pairs(k: int, meta_test: int) -> list[tuple[int, int]]:
 
 
 def same_length(*batches: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """The batches cut to the length of the shortest."""
+    """Return the batches cut to the length of the shortest."""
     n = min(len(y) for _, y in batches)
     return [(x[:n], y[:n]) for x, y in batches]

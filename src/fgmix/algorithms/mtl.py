@@ -66,7 +66,7 @@ class MTL(Algorithm):
         return {"loss": torch.stack(L).sum()}
 
     def embedding(self, z_e: Tensor, old: Tensor) -> Tensor:
-        """m_e (d,) = β · mean_i z_{e,i} + (1 − β) · m_e, from a domain's codes z_e (b, d) and its old embedding."""
+        """Compute m_e (d,) = β · mean_i z_{e,i} + (1 − β) · m_e from a domain's codes z_e (b, d) and old embedding."""
         return self.config.ema * z_e.mean(0) + (1 - self.config.ema) * old
 
 
@@ -92,7 +92,7 @@ class WithEmbedding(nn.Module):
         return self._of_both(z, (torch.zeros_like(m) if self.noise else m).expand_as(z))
 
     def logits(self, z: Tensor, m: Tensor) -> Tensor:
-        """In training: of codes z (n, d) of one domain and its embedding m (d,)."""
+        """Compute logits in training, of codes z (n, d) of one domain and its embedding m (d,)."""
         return self._of_both(z, torch.randn_like(z) if self.noise else m.expand_as(z))
 
     def _of_both(self, z: Tensor, m: Tensor) -> Tensor:

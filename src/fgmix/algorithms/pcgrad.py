@@ -46,7 +46,7 @@ class PCGrad(Algorithm):
 
 
 def gram(g: list[list[Tensor]]) -> Tensor:
-    """G_ij = g_i·g_j (k, k), summed over all parameter tensors.
+    """Compute G_ij = g_i·g_j (k, k), summed over all parameter tensors.
 
     Example:
         >>> gram([[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]]).tolist()
@@ -63,7 +63,7 @@ def gram(g: list[list[Tensor]]) -> Tensor:
 
 
 def weighted_sum_(g: list[list[Tensor]], w: Tensor) -> list[Tensor]:
-    """Σ_j w_j g_j for each parameter tensor, in the memory of g[0].
+    """Compute Σ_j w_j g_j for each parameter tensor, in the memory of g[0].
 
     Example:
         >>> g = [[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]]
@@ -78,7 +78,7 @@ def weighted_sum_(g: list[list[Tensor]], w: Tensor) -> list[Tensor]:
 
 
 def in_memory_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Two tensors of the same shape as vectors, with corresponding entries at the same index.
+    """Return two tensors of the same shape as vectors, with corresponding entries at the same index.
 
     `flatten` copies channels-last tensors (100 ms for all of ResNet-18's); two of the same layout are read in memory
     order instead.
@@ -94,7 +94,7 @@ def in_memory_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def random_orders(k: int) -> Tensor:
-    """For each domain the others in random order, (k, k − 1).
+    """Draw for each domain the others in random order, (k, k − 1).
 
     Example:
         >>> random_orders(2).tolist()
@@ -104,7 +104,7 @@ def random_orders(k: int) -> Tensor:
 
 
 def surgery(G: Tensor, orders: Tensor) -> Tensor:
-    """Coefficients C (k, k) of the projected gradients v_i = Σ_j C_ij g_j.
+    """Return coefficients C (k, k) of the projected gradients v_i = Σ_j C_ij g_j.
 
     Args:
         G: products G_ij = g_i·g_j of the domains' gradients (k, k).
@@ -125,6 +125,6 @@ def surgery(G: Tensor, orders: Tensor) -> Tensor:
 
 
 def conflicts(G: Tensor) -> Tensor:
-    """Share of ordered pairs i ≠ j with g_i·g_j < 0; 0 where there is one domain."""
+    """Compute the share of ordered pairs i ≠ j with g_i·g_j < 0; 0 where there is one domain."""
     k = len(G)
     return (G < 0).sum() / max(k * (k - 1), 1)

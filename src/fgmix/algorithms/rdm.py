@@ -94,7 +94,7 @@ class RDM(Algorithm):
 
 
 def matching_and_variance(r: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """MMD²(r_w, r) and var r + var r_w, with w the domain with the highest mean risk.
+    """Compute MMD²(r_w, r) and var r + var r_w, with w the domain with the highest mean risk.
 
     Args:
         r: risks of the samples of each domain, k tensors (b_e,); longer ones are cut to the shortest.

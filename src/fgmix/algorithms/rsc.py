@@ -52,7 +52,7 @@ class RSC(Algorithm):
         return {"loss": cross_entropy(self.classifier(z * keep), y), "kept": keep.float().mean()}
 
     def _keep(self, z: Tensor, y: Tensor) -> Tensor:
-        """keep_f or keep_b: which features of which samples are kept, boolean (n, d)."""
+        """Compute keep_f or keep_b: which features of which samples are kept, boolean (n, d)."""
         z = z.requires_grad_()  # the caller's z is detached: a new leaf, so no gradient reaches the featurizer
         logits = self.classifier(z)
         (G,) = torch.autograd.grad(_of_true_class(logits, y).sum(), z)
@@ -65,12 +65,12 @@ class RSC(Algorithm):
 
 
 def _of_true_class(values: Tensor, y: Tensor) -> Tensor:
-    """values_{i, y_i}, (n,)."""
+    """Compute values_{i, y_i}, (n,)."""
     return values.gather(1, y[:, None]).squeeze(1)
 
 
 def _below_quantile(values: Tensor, q: float) -> Tensor:
-    """Which values lie below the interpolated q-quantile of the last dimension.
+    """Return which values lie below the interpolated q-quantile of the last dimension.
 
     The position (d − 1)·q is often an integer up to rounding (d = 256, q = 2/3), and rounding would then decide whether
     one more feature is masked. Interpolated in float64 and rounded back, the quantile is the value at that position.

@@ -55,7 +55,7 @@ class SANDMask(Algorithm):
 
 
 def soft_mask(g: list[list[Tensor]], tau: float, kappa: float) -> list[Tensor]:
-    """m = max(0, tanh(κ (s − τ) / var_e g_e)).
+    """Compute m = max(0, tanh(κ (s − τ) / var_e g_e)).
 
     Args:
         g: for each of at least two domains the gradients of all parameter tensors.
@@ -63,6 +63,7 @@ def soft_mask(g: list[list[Tensor]], tau: float, kappa: float) -> list[Tensor]:
         kappa: κ.
 
     Example:
+        >>> import torch
         >>> soft_mask([[torch.tensor([1.0, 1.0])], [torch.tensor([1.0, -1.0])]], tau=0.5, kappa=10.0)[0].tolist()
         [1.0, 0.0]
     """
@@ -78,6 +79,7 @@ def variance(g: Sequence[Tensor]) -> Tensor:
     In place where possible: `torch.var` of the stacked gradients would copy them.
 
     Example:
+        >>> import torch
         >>> variance([torch.tensor([1.0, 1.0]), torch.tensor([1.0, -1.0])]).tolist()
         [0.0, 2.0]
     """

@@ -73,7 +73,7 @@ class SelfReg(Algorithm):
 
 
 def projection(d: int) -> nn.Sequential:
-    """P: d → hidden → hidden → d with hidden = 2d, or d for d = 2048 (ResNet-50), as in DomainBed."""
+    """Build P: d → hidden → hidden → d with hidden = 2d, or d for d = 2048 (ResNet-50), as in DomainBed."""
     hidden = d if d == 2048 else 2 * d
     return nn.Sequential(
         nn.Linear(d, hidden),
@@ -88,7 +88,7 @@ def projection(d: int) -> nn.Sequential:
 
 
 def same_class_permutation(y: Tensor) -> Tensor:
-    """A permutation π, uniform among those with y[π] = y: each sample's partner has its class.
+    """Return a permutation π, uniform among those with y[π] = y: each sample's partner has its class.
 
     Sorting by class twice, once from a shuffled order, puts the samples of every class in the same positions.
 

@@ -73,7 +73,7 @@ class Transfer(Algorithm):
         return {"loss": risk, "gap": gap}
 
     def weighted_gap(self, z: Sequence[Tensor], batches: Batches) -> Tensor:
-        """λ · gap(h') of codes z, k tensors (b, d)."""
+        """Compute λ · gap(h') of codes z, k tensors (b, d)."""
         L = domain_risks(map(self.adversary, z), batches)
         return self.config.lam * (L.amax() - L.amin())
 

@@ -80,7 +80,7 @@ class TRM(Algorithm):
         return {"loss": risk + transfer, "risk": risk, "transfer": transfer}
 
     def transfer_risk(self, z: list[Tensor], y: list[Tensor]) -> Tensor:
-        """1/k Σ_q (…) for codes z and labels y of each domain; first trains the heads, and finally updates α."""
+        """Compute 1/k Σ_q (…) for codes z and labels y of each domain; train the heads first, and update α last."""
         alpha = self.alpha / self.alpha.sum(1, keepdim=True)
         terms, risks = [], []
         for q, head in enumerate(self.heads):
@@ -113,7 +113,7 @@ def follow(head: nn.Linear, Z: Tensor, y: Tensor) -> None:
 
 
 def weight_gradient(Z: Tensor, o: Tensor, y: Tensor) -> Tensor:
-    """∂L/∂W (C, d) of the mean cross-entropy of logits o = Z Wᵀ + b, differentiable in Z and o.
+    """Compute ∂L/∂W (C, d) of the mean cross-entropy of logits o = Z Wᵀ + b, differentiable in Z and o.
 
     Example:
         >>> weight_gradient(torch.tensor([[2.0]]), torch.zeros(1, 2), torch.tensor([0])).tolist()
@@ -124,7 +124,7 @@ def weight_gradient(Z: Tensor, o: Tensor, y: Tensor) -> Tensor:
 
 @torch.no_grad()
 def neumann(v: Tensor, Z: Tensor, o: Tensor) -> Tensor:
-    """2v₁ + v₂ + … ≈ H⁻¹ v of a linear head's Hessian H at codes Z and logits o, with v_{n+1} = v_n − H v_n.
+    """Compute 2v₁ + v₂ + … ≈ H⁻¹ v of a linear head's Hessian H at codes Z and logits o, with v_{n+1} = v_n − H v_n.
 
     No term is added once an entry exceeds the limit. `where` instead of `if` avoids GPU synchronisation.
 

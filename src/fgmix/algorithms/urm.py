@@ -81,18 +81,18 @@ class URM(Algorithm):
         return {"loss": loss, "risk": risk, "adversary": fooled, "discriminator": told}
 
     def taken_for(self, label: float, v: Tensor) -> Tensor:
-        """Mean binary cross-entropy of D(v) against one label for all of v (n, d)."""
+        """Compute the mean binary cross-entropy of D(v) against one label for all of v (n, d)."""
         o: Tensor = self.discriminator(v).squeeze(1)
         return binary_cross_entropy_with_logits(o, torch.full_like(o, label))
 
     def noise(self, z: Tensor) -> Tensor:
-        """u, uniform over [−1, 1) for tanh and [0, 1) for ReLU, of the shape of the codes z."""
+        """Sample u, uniform over [−1, 1) for tanh and [0, 1) for ReLU, of the shape of the codes z."""
         u = torch.rand_like(z)
         return 2 * u - 1 if self.config.activation == "tanh" else u
 
 
 def noise_discriminator(d: int, hidden_layers: int) -> nn.Module:
-    """D: codes (n, d) → one logit (n, 1), through 1 + `hidden_layers` layers of 100, LeakyReLU after each.
+    """Build D: codes (n, d) → one logit (n, 1), through 1 + `hidden_layers` layers of 100, LeakyReLU after each.
 
     Example:
         >>> noise_discriminator(4, 1)(torch.zeros(2, 4)).shape

@@ -12,7 +12,7 @@ EPS = 1e-5  # DomainBed's ε, added to the sum of similarities and inside the lo
 
 
 def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tensor:
-    """Supervised contrastive loss of a batch, with DomainBed's constants.
+    """Compute the supervised contrastive loss of a batch, with DomainBed's constants.
 
         s_ij = ½ exp(z_i·z_j / (T ‖z_i‖ ‖z_j‖)),    p_ij = s_ij / (Σ_{m≠i} s_im + ε)
         loss = −1/(n' + 1) Σ_i mean_{j≠i: y_j = y_i} log(p_ij + ε)

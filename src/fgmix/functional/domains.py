@@ -14,7 +14,7 @@ Sample = TypeVar("Sample")
 
 
 def domain_risks(logits: Iterable[Tensor], batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """L_e = mean cross-entropy of domain e.
+    """Compute L_e = mean cross-entropy of domain e.
 
     Args:
         logits: of each domain, k tensors (b_e, C).
@@ -32,7 +32,7 @@ def domain_risks(logits: Iterable[Tensor], batches: Iterable[tuple[Tensor, Tenso
 
 
 def mean_over_pairs(distance: Callable[[Sample, Sample], Tensor], samples: Sequence[Sample]) -> Tensor:
-    """Mean of `distance` over all unordered pairs of different samples; 0 for one sample, which has no pair.
+    """Average `distance` over all unordered pairs of different samples; 0 for one sample, which has no pair.
 
     Example:
         >>> mean_over_pairs(lambda a, b: torch.tensor(abs(a - b)), [0.0, 1.0, 3.0]).item()

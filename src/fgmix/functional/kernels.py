@@ -13,7 +13,7 @@ BANDWIDTHS = (1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3)  # DomainBed's γ, for codes
 
 
 def rbf_kernel(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Tensor:
-    """K_ij = Σ_γ exp(−γ ‖x_i − y_j‖²).
+    """Compute K_ij = Σ_γ exp(−γ ‖x_i − y_j‖²).
 
     Distances are computed from differences. The expansion ‖x‖² + ‖y‖² − 2xᵀy is faster but has an error of 1e-4 at
     ‖x‖² = 250 in float32, which changes exp(−1000·0) from 1 to 0.89.
@@ -37,7 +37,7 @@ def rbf_kernel(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Te
 
 
 def mmd(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Tensor:
-    """Squared maximum mean discrepancy, biased estimate (pairs of a code with itself count too).
+    """Compute the squared maximum mean discrepancy, biased estimate (pairs of a code with itself count too).
 
         MMD²(x, y) = mean K(x, x) + mean K(y, y) − 2 mean K(x, y)
 

@@ -13,7 +13,7 @@ Pair = tuple[Batch, Batch]
 
 
 def sample_beta(alpha: float, *shape: int) -> Tensor:
-    """λ ~ Beta(α, α), sampled on the CPU: the same numbers on every device.
+    """Sample λ ~ Beta(α, α) on the CPU: the same numbers on every device.
 
     Example:
         >>> lam = sample_beta(0.2, 3, 1)
@@ -43,7 +43,7 @@ def ring_pairs(batches: list[Batch]) -> list[Pair]:
 
 
 def mixed_cross_entropy(logits: Tensor, y_i: Tensor, y_j: Tensor, lam: Tensor) -> Tensor:
-    """λ·CE(y_i) + (1 − λ)·CE(y_j): cross-entropy against the mixed one-hot labels, λ a scalar."""
+    """Compute λ·CE(y_i) + (1 − λ)·CE(y_j): cross-entropy against the mixed one-hot labels, λ a scalar."""
     return lam * cross_entropy(logits, y_i) + (1 - lam) * cross_entropy(logits, y_j)
 
 

@@ -12,7 +12,7 @@ Moments = tuple[Tensor, Tensor]
 
 
 def moments(z: Tensor) -> Moments:
-    """Mean and covariance of codes.
+    """Compute the mean and covariance of codes.
 
         μ = mean_i z_i,    C = 1/(n − 1) Σ_i (z_i − μ)(z_i − μ)ᵀ
 
@@ -41,7 +41,7 @@ def moments(z: Tensor) -> Moments:
 
 
 def moment_distance(a: Moments, b: Moments) -> Tensor:
-    """mean (μ_a − μ_b)² + mean (C_a − C_b)², the means over the d and the d² entries.
+    """Compute mean (μ_a − μ_b)² + mean (C_a − C_b)², the means over the d and the d² entries.
 
     Sun and Saenko, "Deep CORAL", 2016, https://arxiv.org/abs/1607.01719, has the second term (with 1/(4d²) in place of
     1/d²); the first is DomainBed's.

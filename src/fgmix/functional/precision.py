@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def widened(x: Tensor) -> Tensor:
-    """x in float32 at least: for differences of nearly equal numbers, which half precision rounds away.
+    """Convert x to float32 at least: for differences of nearly equal numbers, which half precision rounds away.
 
     Example:
         >>> widened(torch.zeros(1, dtype=torch.bfloat16)).dtype, widened(torch.zeros(1, dtype=torch.float64)).dtype

@@ -9,7 +9,7 @@ Style = tuple[Tensor, Tensor]
 
 
 def instance_statistics(x: Tensor, eps: float = 1e-5) -> Style:
-    """Mean μ and standard deviation σ of each (sample, channel) over the h·w pixels of a map.
+    """Compute the mean μ and standard deviation σ of each (sample, channel) over the h·w pixels of a map.
 
         μ_nc = mean_hw x,    σ_nc = √(var_hw x + ε), with the unbiased variance (h·w − 1)
 
@@ -40,7 +40,7 @@ def instance_statistics(x: Tensor, eps: float = 1e-5) -> Style:
 
 
 def restyle(x: Tensor, own: Style, other: Style) -> Tensor:
-    """σ'·(x − μ)/σ + μ': the content of x in another style.
+    """Compute σ'·(x − μ)/σ + μ': the content of x in another style.
 
     Args:
         x: feature maps (n, c, h, w).

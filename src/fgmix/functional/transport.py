@@ -13,7 +13,7 @@ from fgmix.functional.precision import widened
 
 
 def cosine_cost(a: Tensor, b: Tensor) -> Tensor:
-    """c_ij = 1 − cos(a_i, b_j) of codes (…, n, d) and (…, m, d), as (…, n, m).
+    """Compute c_ij = 1 − cos(a_i, b_j) of codes (…, n, d) and (…, m, d), as (…, n, m).
 
     >>> cosine_cost(torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])).tolist()
     [[0.0, 1.0, 2.0]]
@@ -23,7 +23,7 @@ def cosine_cost(a: Tensor, b: Tensor) -> Tensor:
 
 @torch.no_grad()
 def sinkhorn_plan(cost: Tensor, eps: float = 0.05, iterations: int = 20) -> Tensor:
-    """The plan P that minimises Σ P∘c − ε·H(P) among those with uniform marginals 1/n and 1/m.
+    """Return the plan P that minimises Σ P∘c − ε·H(P) among those with uniform marginals 1/n and 1/m.
 
         u_i ← −log n − log Σ_j exp(v_j − c_ij/ε),   v_j ← −log m − log Σ_i exp(u_i − c_ij/ε),
         P_ij = exp(u_i + v_j − c_ij/ε)
@@ -57,7 +57,7 @@ def sinkhorn_plan(cost: Tensor, eps: float = 0.05, iterations: int = 20) -> Tens
 
 
 def transport_cost(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int = 20) -> Tensor:
-    """W(a, b) = Σ P∘c with c the cosine cost and P its `sinkhorn_plan`; differentiated through c alone.
+    """Compute W(a, b) = Σ P∘c with c the cosine cost and P its `sinkhorn_plan`; differentiated through c alone.
 
     Half precision is widened to float32, even under autocast: c/ε reaches 40, where the resolution of bfloat16 is ¼.
 

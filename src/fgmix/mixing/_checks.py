@@ -15,7 +15,7 @@ MOST_CLASSES = 1_000_000
 
 
 def checked(name: str, kind: Any, value: Any, **bounds: float) -> Any:
-    """The value of an argument, checked for type and bounds like a declared setting.
+    """Return the value of an argument, checked for type and bounds like a declared setting.
 
     >>> checked("alpha", float, 1, ge=0, le=1)
     1.0
@@ -69,7 +69,7 @@ def check_batch(z: Tensor, y: Tensor, domains: Tensor, classifier: nn.Module, co
 
 
 def _n_classes(classifier: object, z: Tensor) -> int:
-    """C of a classifier that maps codes z (N, d) to logits (N, C)."""
+    """Return C of a classifier that maps codes z (N, d) to logits (N, C)."""
     if not isinstance(classifier, nn.Module):
         raise bad_value("classifier", "a torch.nn.Module", classifier)
     head = linear_head(classifier)

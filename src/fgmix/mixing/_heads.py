@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 
 def bare(classifier: nn.Module) -> nn.Module:
-    """The classifier without the wrapper of `torch.compile`, which `torch.func` does not support."""
+    """Return the classifier without the wrapper of `torch.compile`, which `torch.func` does not support."""
     original = getattr(classifier, "_orig_mod", classifier)
     return original if isinstance(original, nn.Module) else classifier
 
@@ -24,24 +24,24 @@ def linear_head(classifier: nn.Module) -> nn.Linear | None:
 
 
 def block_sizes(classifier: nn.Module) -> list[int]:
-    """Number of elements of each parameter tensor of φ, in the order of `parameters()`; they add up to P."""
+    """Return the number of elements of each parameter tensor of φ, in the order of `parameters()`; they add up to P."""
     return [p.numel() for p in bare(classifier).parameters()]
 
 
 def frozen_parameters(head: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
-    """φ as constants: no gradient of the policy's loss may reach the base model."""
+    """Return φ as constants: no gradient of the policy's loss may reach the base model."""
     return {name: p.detach().to(dtype) for name, p in head.named_parameters()}
 
 
 def linear_logits(head: nn.Linear, z: Tensor) -> Tensor:
-    """h_φ(z) with φ constant, in the dtype of z."""
+    """Compute h_φ(z) with φ constant, in the dtype of z."""
     bias = None if head.bias is None else head.bias.detach().to(z.dtype)
     return nn.functional.linear(z, head.weight.detach().to(z.dtype), bias)
 
 
 @torch.no_grad()
 def logits_of(classifier: nn.Module, z: Tensor) -> Tensor:
-    """h_φ(z) of any head with φ constant, in evaluation mode and in the dtype of z."""
+    """Compute h_φ(z) of any head with φ constant, in evaluation mode and in the dtype of z."""
     linear = linear_head(classifier)
     if linear is not None:
         return linear_logits(linear, z)
@@ -53,7 +53,7 @@ def logits_of(classifier: nn.Module, z: Tensor) -> Tensor:
 
 @contextmanager
 def evaluating(head: nn.Module) -> Iterator[None]:
-    """Evaluation mode within the block: g_i and L(φ') must not depend on a dropout mask or on batch statistics."""
+    """Set evaluation mode within the block: g_i and L(φ') must not depend on a dropout mask or on batch statistics."""
     training = [module for module in head.modules() if module.training]
     for module in training:
         module.training = False

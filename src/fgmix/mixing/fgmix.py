@@ -188,7 +188,7 @@ class FGMix(nn.Module):
             return self._settled(mixed, shared, A, z, buffers)
 
     def _settled(self, mixed: Mixed, shared: Tensor, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
-        """The result of a call after the update of the policy; if it is not finite, nothing is mixed or changed.
+        """Return the result of a call after the update of the policy; if it is not finite, nothing is mixed or changed.
 
         Args:
             mixed: the result before the update.
@@ -223,7 +223,7 @@ class FGMix(nn.Module):
             self.prior.observe(z.detach())
 
     def idle_metrics(self) -> dict[str, Tensor]:
-        """Metrics of a step that mixes nothing: the same names as in any other step, all zero except λ.
+        """Return metrics of a step that mixes nothing: the same names as in any other step, all zero except λ.
 
         Every step has lam (λ before its update), extrapolated (share of tuples with a negative weight), mixed (number
         of mixed codes), entropy (of the weights before scale and shift) and skipped (1 for a batch that is not finite).
@@ -237,12 +237,12 @@ class FGMix(nn.Module):
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
     def _masked(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor) -> dict[str, Tensor]:
-        """The metrics of a batch if it is fine, else those of a step that mixes nothing; with `skipped` set."""
+        """Return the metrics of a batch if it is fine, else those of a step that mixes nothing; with `skipped` set."""
         idle = {**self.idle_metrics(), "skipped": (~finite).to(self.lam.dtype)}
         return {name: torch.where(fine, metrics.get(name, value), value) for name, value in idle.items()}
 
     def _input_sizes(self, classifier: nn.Module | int) -> list[int]:
-        """Block sizes of the inputs of A_ω."""
+        """Return block sizes of the inputs of A_ω."""
         if self.inputs == "codes":
             return [self.code_size]
         if isinstance(classifier, int):
@@ -252,7 +252,7 @@ class FGMix(nn.Module):
     def _weights(
         self, z: Tensor, y: Tensor, position: Tensor, classifier: nn.Module, generator: torch.Generator | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weights a (n, k) of the tuples, and the mean norm of the inputs of A_ω as a metric."""
+        """Return weights a (n, k) of the tuples, and the mean norm of the inputs of A_ω as a metric."""
         if self.weights == "dirichlet":
             n, k = position.shape
             return dirichlet_weights(n, k, generator, device=z.device, dtype=z.dtype), {}
@@ -261,10 +261,10 @@ class FGMix(nn.Module):
             vectors = classifier_gradients(classifier, z, y)
         if self.compatibility is None:
             return torch.softmax(cosine_scores(vectors, position), 1), {}
-        if self.compatibility.sizes != (found := self._input_sizes(classifier)):
+        if self.compatibility.sizes != (sizes := self._input_sizes(classifier)):
             raise UserError(
                 f"Expected the classifier that FGMix was built for, with parameters of sizes "
-                f"{self.compatibility.sizes}. Found {found}. Build FGMix with the classifier that it is called with."
+                f"{self.compatibility.sizes}. Found {sizes}. Build FGMix with the classifier that it is called with."
             )
         norm = vectors.norms().mean()
         if self.scale == "rms":
@@ -281,7 +281,7 @@ class FGMix(nn.Module):
         classifier: nn.Module,
         generator: torch.Generator | None,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Policy loss, discriminator loss, and their terms as metrics.
+        """Compute the policy loss, discriminator loss, and their terms as metrics.
 
         Args:
             A: mixing weights (n, m).
@@ -307,7 +307,7 @@ class FGMix(nn.Module):
 
     @torch.no_grad()
     def _distance(self, z: Tensor, y: Tensor, shared: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
-        """γ, set if it is not yet, and the median noise of the logits at γ over the median margin of the batch."""
+        """Return γ, set now if not yet, and the median noise of the logits at γ over the median margin of the batch."""
         noise = logit_noise(classifier, z).quantile(0.5)
         margin = margins(classifier, z, y).quantile(0.5)
         relative = relative_gamma(noise, margin, sum(block_sizes(classifier)))

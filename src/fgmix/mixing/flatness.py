@@ -49,7 +49,7 @@ def flat_loss(
     directions: int = 100,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """L_flat of the mixed codes A z; differentiable in A alone.
+    """Compute L_flat of the mixed codes A z; differentiable in A alone.
 
     Args:
         classifier: h_φ; the low-rank sampler is used for one `nn.Linear`. For any other head u itself is sampled, and
@@ -84,8 +84,8 @@ def flat_loss(
 def draw_steps(
     head: nn.Linear, coordinates: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
 ) -> Tensor:
-    """γ u/‖u‖ for S directions, restricted to what affects codes with these coordinates (n, r): E and, as a last row
-    for a head with a bias, v.
+    """Draw γ u/‖u‖ for S directions, restricted to what affects codes with these coordinates (n, r): E and, as a last
+    row for a head with a bias, v.
 
     Returns:
         (r, 1 + S, C), or (r + 1, 1 + S, C) with a bias. The first of the 1 + S steps is zero.
@@ -119,7 +119,7 @@ def _sample_gamma(shapes: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -> Tensor:
-    """L(φ) − L(φ + step) for each step but the first, which is zero, (S,).
+    """Compute L(φ) − L(φ + step) for each step but the first, which is zero, (S,).
 
     Args:
         logits: of the mixed codes (n, C).
@@ -136,7 +136,7 @@ def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -
 
 
 def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
-    """Root-mean-square change of the logits of each code when φ moves by 1 in a random direction, (N,).
+    """Compute the root-mean-square change of the logits of each code when φ moves by 1 in a random direction, (N,).
 
     For one `nn.Linear` this is exactly ‖[z, 1]‖/√P (‖z‖/√P without a bias), and the perturbations of L_flat change the
     logits by γ times as much. In general it is ‖∂h_φ(z)/∂φ‖_F/√(C·P), to first order. For other heads it is estimated
@@ -160,7 +160,7 @@ def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
 
 
 def margins(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
-    """The logit of the true class minus the largest other logit, for each code, (N,); negative if misclassified.
+    """Return the logit of the true class minus the largest other logit, for each code, (N,); negative if misclassified.
 
     Args:
         classifier: h_φ, evaluated in evaluation mode.
@@ -178,7 +178,7 @@ def margins(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
 
 
 def relative_gamma(noise: Tensor, margin: Tensor, size: int) -> Tensor:
-    """γ for which the noise of the logits is half the margin; 10·√(P/14,343) if the margin is not positive.
+    """Compute γ for which the noise of the logits is half the margin; 10·√(P/14,343) if the margin is not positive.
 
     The second is 10, the middle of the paper's range, for a linear head with 2048 inputs and 7 classes; for a head of
     another size it gives the same noise for codes of the same norm.
@@ -201,8 +201,8 @@ def relative_gamma(noise: Tensor, margin: Tensor, size: int) -> Tensor:
 def _functional_flat_loss(
     head: nn.Module, z_mix: Tensor, y: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
 ) -> Tensor:
-    """L_flat with u sampled in R^P, in chunks: each is differentiated before the next one, so that the parameters of
-    all S perturbed heads are never in memory at once."""
+    """Compute L_flat with u sampled in R^P, in chunks: each is differentiated before the next one, so that the
+    parameters of all S perturbed heads are never in memory at once."""
     z = z_mix.detach().requires_grad_(z_mix.requires_grad)
     value, gradient = torch.zeros((), device=z.device, dtype=z.dtype), torch.zeros_like(z)
     size = sum(block_sizes(head))
@@ -218,7 +218,7 @@ def _functional_flat_loss(
 
 
 def _functional_gaps(head: nn.Module, z: Tensor, y: Tensor, steps: Tensor) -> Tensor:
-    """L(φ) − L(φ + step) for each step (S, P) → (S,)."""
+    """Compute L(φ) − L(φ + step) for each step (S, P) → (S,)."""
     logits = _logits_after(head, z)
     gaps: Tensor = cross_entropy(logits(None), y) - vmap(lambda step: cross_entropy(logits(step), y))(steps)
     return gaps
@@ -226,7 +226,7 @@ def _functional_gaps(head: nn.Module, z: Tensor, y: Tensor, steps: Tensor) -> Te
 
 @torch.no_grad()
 def _functional_noise(head: nn.Module, z: Tensor, size: int) -> Tensor:
-    """`logit_noise` by differences along fixed directions."""
+    """Compute `logit_noise` by differences along fixed directions."""
     u = torch.randn(_PROBES, size, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
     phi = torch.cat([p.flatten() for p in frozen_parameters(head, z.dtype).values()])
     length = (phi.norm() / 100).clamp_min(1e-3)  # a head initialised to zero needs some length
@@ -238,7 +238,7 @@ def _functional_noise(head: nn.Module, z: Tensor, size: int) -> Tensor:
 
 
 def _logits_after(head: nn.Module, z: Tensor) -> Callable[[Tensor | None], Tensor]:
-    """The function step (P,) → h_{φ + step}(z); None for no step."""
+    """Return the function step (P,) → h_{φ + step}(z); None for no step."""
     parameters = frozen_parameters(head, z.dtype)
 
     def logits(step: Tensor | None) -> Tensor:

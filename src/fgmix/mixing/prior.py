@@ -54,7 +54,7 @@ class Prior(nn.Module):
             average.copy_(torch.where(fine, new, average))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Samples ẑ (n, d)."""
+        """Sample ẑ (n, d)."""
         noise = torch.randn(n, len(self.mean), generator=generator, device=self.mean.device, dtype=self.mean.dtype)
         return torch.addcmul(self.mean, noise, self.var.sqrt())
 
@@ -75,15 +75,15 @@ class Discriminator(nn.Module):
         self.second = nn.Linear(hidden, 1)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Log-odds (n,) of codes (n, d)."""
+        """Compute the log-odds (n,) of codes (n, d)."""
         return _log_odds(z, *self.parameters())
 
     def adversarial_loss(self, z_mix: Tensor) -> Tensor:
-        """mean log(1 − d(z_mix)), minimised by the policy; the parameters of d are constants here."""
+        """Compute mean log(1 − d(z_mix)), minimised by the policy; the parameters of d are constants here."""
         return logsigmoid(-_log_odds(z_mix, *(p.detach() for p in self.parameters()))).mean()
 
     def discriminator_loss(self, z_prior: Tensor, z_mix: Tensor) -> Tensor:
-        """−mean [log d(ẑ) + log(1 − d(z_mix))], minimised by d; as many ẑ as z_mix, both constants here."""
+        """Compute −mean [log d(ẑ) + log(1 − d(z_mix))], minimised by d; as many ẑ as z_mix, both constants here."""
         real, fake = self(torch.cat([z_prior, z_mix]).detach()).chunk(2)
         return -(logsigmoid(real) + logsigmoid(-fake)).mean()
 

@@ -42,24 +42,24 @@ class Vectors:
     blocks: tuple[Tensor, ...]
 
     def dense(self) -> Tensor:
-        """The vectors themselves, (m, P)."""
+        """Return the vectors themselves, (m, P)."""
         return torch.cat(self.blocks, 1)
 
     def norms(self) -> Tensor:
-        """‖v‖ of each vector, (m, 1)."""
+        """Compute ‖v‖ of each vector, (m, 1)."""
         return _norm(self.dense())
 
     def normalised(self) -> Vectors:
-        """Each vector divided by its root mean square; a zero vector stays zero."""
+        """Divide each vector by its root mean square; a zero vector stays zero."""
         scale = math.sqrt(sum(block.shape[1] for block in self.blocks)) / self.norms()
         return Vectors(tuple(block * scale for block in self.blocks))
 
     def project(self, weights: Sequence[Tensor]) -> Tensor:
-        """W v for all vectors, (m, h), with W given in the same blocks (h, P_1), (h, P_2), …"""
+        """Compute W v for all vectors, (m, h), with W given in the same blocks (h, P_1), (h, P_2), …"""
         return reduce(torch.add, (linear(_cut(block), w) for block, w in zip(self.blocks, weights)))
 
     def cosines(self, position: Tensor) -> Tensor:
-        """Cosines between all members of each tuple, (n, k, k); `position` (n, k) indexes the vectors."""
+        """Return cosines between all members of each tuple, (n, k, k); `position` (n, k) indexes the vectors."""
         v = self.dense()
         return _gram((v / _norm(v))[position])
 
@@ -103,12 +103,12 @@ class LinearGradients:
         return Vectors((weight, self.delta) if self.bias else (weight,))
 
     def _code(self) -> Tensor:
-        """[z, 1], or z for a head without bias."""
+        """Compute [z, 1], or z for a head without bias."""
         return torch.cat([self.z, torch.ones_like(self.z[:, :1])], 1) if self.bias else self.z
 
 
 def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors | LinearGradients:
-    """Per-sample gradients g_i = ∂l(y_i, h_φ(z_i))/∂φ of the cross-entropy, as constants.
+    """Compute per-sample gradients g_i = ∂l(y_i, h_φ(z_i))/∂φ of the cross-entropy, as constants.
 
     Args:
         classifier: h_φ; the closed form is used for one `nn.Linear`, `torch.func` for any other head, in evaluation
@@ -143,7 +143,7 @@ def _functional_gradients(head: nn.Module, z: Tensor, y: Tensor) -> Vectors:
 
 
 def cosine_scores(vectors: Vectors | LinearGradients, position: Tensor) -> Tensor:
-    """s_i = Σ_{j≠i} cos(v_i, v_j) for each member of each tuple, (n, k).
+    """Compute s_i = Σ_{j≠i} cos(v_i, v_j) for each member of each tuple, (n, k).
 
     Args:
         vectors: m codes or gradients.
@@ -186,17 +186,17 @@ class Compatibility(nn.Module):
         self.rest = nn.Sequential(nn.Tanh(), nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 1))
 
     def weight(self) -> Tensor:
-        """[W_a, W_b], the first layer's weight (h, 2P) on [v_i ; v_j]."""
+        """Compute [W_a, W_b], the first layer's weight (h, 2P) on [v_i ; v_j]."""
         h = self.hidden
         return torch.cat([w[:h] for w in self.blocks] + [w[h:] for w in self.blocks], 1)
 
     def forward(self, v_i: Tensor, v_j: Tensor) -> Tensor:
-        """A_ω of pairs of vectors (…, P), by the definition."""
+        """Compute A_ω of pairs of vectors (…, P), by the definition."""
         compatibility: Tensor = self.rest(linear(torch.cat([v_i, v_j], -1), self.weight(), self.bias))
         return compatibility.squeeze(-1)
 
     def scores(self, vectors: Vectors | LinearGradients, position: Tensor) -> Tensor:
-        """s_i = Σ_{j≠i} A_ω(v_i, v_j) for each member of each tuple, (n, k).
+        """Compute s_i = Σ_{j≠i} A_ω(v_i, v_j) for each member of each tuple, (n, k).
 
         Args:
             vectors: m codes or gradients.
@@ -233,7 +233,7 @@ class _ProjectCodes(torch.autograd.Function):
 
 
 def _norm(v: Tensor) -> Tensor:
-    """‖v‖ of each vector, clamped above zero. Computed on v / max |v|: squares of v may overflow or underflow."""
+    """Compute ‖v‖ of each vector, clamped above zero, on v / max |v|: squares of v may overflow or underflow."""
     largest = v.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(v.dtype).tiny)
     scaled: Tensor = torch.linalg.vector_norm(v / largest, dim=-1, keepdim=True)
     return scaled.clamp_min(1.0) * largest
@@ -244,5 +244,5 @@ def _cut(v: Tensor) -> Tensor:
 
 
 def _gram(v: Tensor) -> Tensor:
-    """Inner products within each tuple, (n, k, p) → (n, k, k)."""
+    """Return inner products within each tuple, (n, k, p) → (n, k, k)."""
     return v @ v.transpose(1, 2)

@@ -17,7 +17,7 @@ def draw_tuples(
     domains_per_tuple: int | None = None,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """n tuples of samples that share a class and come from different domains.
+    """Draw n tuples of samples that share a class and come from different domains.
 
     Each tuple is sampled independently and uniformly:
 
@@ -79,7 +79,7 @@ def draw_tuples(
 
 
 def _cells(y: Tensor, e: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Samples sorted by (class, domain): the order (N,), and the length and start of each cell (c, e), both (N, k).
+    """Sort samples by (class, domain): the order (N,), and the length and start of each cell (c, e), both (N, k).
 
     Row c is the c-th class in ascending order. There are at most N classes; the remaining rows are empty.
     """
@@ -93,7 +93,7 @@ def _cells(y: Tensor, e: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _draw_rows(eligible: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
-    """n eligible rows, sampled uniformly with replacement; arbitrary rows if none is eligible (not on a CPU)."""
+    """Draw n eligible rows uniformly with replacement; arbitrary rows if none is eligible (not on a CPU)."""
     if _on_host(eligible):
         rows = eligible.nonzero().squeeze(1)
         return rows[torch.randint(len(rows), (n,), generator=generator)]
@@ -101,7 +101,7 @@ def _draw_rows(eligible: Tensor, n: int, generator: torch.Generator | None) -> T
 
 
 def _rows_at(eligible: Tensor, uniform: Tensor) -> Tensor:
-    """The eligible rows at the quantiles u ∈ [0, 1) of their list, without reading their number.
+    """Return the eligible rows at the quantiles u ∈ [0, 1) of their list, without reading their number.
 
     Example:
         >>> _rows_at(torch.tensor([False, True, True, False]), torch.tensor([0.0, 0.4, 0.5, 0.9])).tolist()
@@ -113,7 +113,7 @@ def _rows_at(eligible: Tensor, uniform: Tensor) -> Tensor:
 
 
 def distinct_samples(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The samples of a batch to process, (m,), and the positions of those of `index` among them.
+    """Return the samples of a batch to process, (m,), and the positions of those of `index` among them.
 
     On a CPU, the distinct samples of the tuples: a third fewer for 96 picks out of 96. On other devices, all of the
     batch: counting the distinct ones would synchronise.
@@ -135,6 +135,6 @@ def _on_host(tensor: Tensor) -> bool:
 
 
 def _subsets(allowed: Tensor, size: int, generator: torch.Generator | None) -> Tensor:
-    """A uniform random subset of `size` allowed columns of each row, ascending: those with the largest random keys."""
+    """Draw a random subset of `size` allowed columns of each row, ascending: those with the largest random keys."""
     keys = torch.rand(allowed.shape, generator=generator, device=allowed.device)
     return keys.masked_fill(~allowed, -1.0).topk(size, dim=1).indices.sort(dim=1).values

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def scale_and_shift(a: Tensor, lam: Tensor | float) -> Tensor:
-    """ã_i = λ a_i − (λ − 1)/k: weights that still sum to 1 but may leave [0, 1].
+    """Compute ã_i = λ a_i − (λ − 1)/k: weights that still sum to 1 but may leave [0, 1].
 
     λ = 1 is the identity; if any ã_i < 0 the mixed code is an extrapolation.
 
@@ -30,7 +30,7 @@ def dirichlet_weights(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Weights (n, k), each row from Dirichlet(1, …, 1): uniform over the simplex.
+    """Return weights (n, k), each row from Dirichlet(1, …, 1): uniform over the simplex.
 
     Exponential variables divided by their sum, because `torch.distributions` has no generator argument.
     """
@@ -39,7 +39,7 @@ def dirichlet_weights(
 
 
 def mixing_matrix(a: Tensor, position: Tensor, m: int) -> Tensor:
-    """Weights of n tuples over m codes as one matrix A (n, m), so that the mixed codes are A Z.
+    """Return weights of n tuples over m codes as one matrix A (n, m), so that the mixed codes are A Z.
 
     Args:
         a: weights (n, k).
@@ -54,11 +54,11 @@ def mixing_matrix(a: Tensor, position: Tensor, m: int) -> Tensor:
 
 
 def extrapolated_share(a: Tensor) -> Tensor:
-    """Share of tuples with any negative weight."""
+    """Compute the share of tuples with any negative weight."""
     return (a < 0).any(-1).to(a.dtype).mean()
 
 
 def entropy(a: Tensor) -> Tensor:
-    """Mean of −Σ a_i log a_i over tuples, for weights in [0, 1] (those before scale and shift); 0 log 0 = 0."""
+    """Average −Σ a_i log a_i over tuples, for weights in [0, 1] (those before scale and shift); 0 log 0 = 0."""
     surprise: Tensor = torch.special.entr(a)
     return surprise.sum(-1).mean()

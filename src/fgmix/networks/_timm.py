@@ -12,7 +12,7 @@ from fgmix.networks.names import load_timm, model_of, pretrained_cfg
 
 
 def build_timm(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
-    """A model without its classifier, for images (c, h, w), and the width of its codes."""
+    """Build a model without its classifier, for images (c, h, w), and the width of its codes."""
     cfg = pretrained_cfg(name)  # raises an error for an unknown tag, even if no weights are loaded
     options = {} if input_shape[0] == 3 else {"in_chans": input_shape[0]}
     if cfg.fixed_input_size:  # vision transformers are built for one image size
@@ -43,7 +43,7 @@ def _create(name: str, input_shape: tuple[int, ...], **options: Any) -> nn.Modul
 
 
 def _source(name: str, cfg: Any) -> dict[str, Any]:
-    """Options of timm that give the source of the weights: a file that was downloaded before, else the hub."""
+    """Return options of timm that give the source of the weights: a file that was downloaded before, else the hub."""
     if not cfg.has_weights:
         raise UserError(
             f"Expected a model of which timm has pre-trained weights. Found {name}, of which it has none. "

@@ -30,7 +30,7 @@ def load_weights(net: nn.Module, path: str | Path) -> Matched:
             f"Expected tensors named as in this backbone in {path}. Found other names, and a .safetensors file "
             "does not keep the order by which they could be matched. Rename them, or save them with torch.save."
         )
-    mine, theirs = _counted(own), _counted(state)
+    mine, theirs = _drop_counters(own), _drop_counters(state)
     if not _agree_in_order(mine, theirs):
         raise UserError(
             f"Expected weights for this backbone ({len(mine)} tensors) in {path}. Found {len(theirs)} tensors that "
@@ -41,7 +41,7 @@ def load_weights(net: nn.Module, path: str | Path) -> Matched:
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """Tensors of a .safetensors file or of a torch file (loaded with weights_only)."""
+    """Read the tensors of a .safetensors file or of a torch file (loaded with weights_only)."""
     path = Path(path).expanduser()
     if not path.is_file():
         raise UserError(f"Expected a weights file at {path}. Found none. Check the path given as weights.")
@@ -56,19 +56,19 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
     tensors = state.items() if isinstance(state, dict) else ()
-    found = {name: value for name, value in tensors if isinstance(name, str) and isinstance(value, Tensor)}
-    if not found:
+    weights = {name: value for name, value in tensors if isinstance(name, str) and isinstance(value, Tensor)}
+    if not weights:
         raise UserError(
             f"Expected a state_dict, names with their tensors, in {path}. Found a {type(state).__name__} without any. "
             "Save the network's state_dict."
         )
-    broken = [name for name, value in found.items() if value.is_floating_point() and not value.isfinite().all()]
+    broken = [name for name, value in weights.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:
         raise UserError(
-            f"Expected finite numbers in {path}. Found infinite or undefined ones in {len(broken)} of {len(found)} "
+            f"Expected finite numbers in {path}. Found infinite or undefined ones in {len(broken)} of {len(weights)} "
             f"tensors (the first is {broken[0]}). Use weights of a run that did not diverge."
         )
-    return found
+    return weights
 
 
 def _read(path: Path) -> Any:
@@ -79,8 +79,8 @@ def _read(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _counted(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors without the batch counters of batch norm, which not every library saves."""
+def _drop_counters(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors without the batch counters of batch norm, which not every library saves."""
     return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
 
 
@@ -93,6 +93,6 @@ def _agree_in_order(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
 
 
 def _kind(name: str, other: str) -> str:
-    """The kind of a tensor from the end of its name, such as "bias"; empty unless both names end in a kind."""
+    """Return the kind of a tensor from the end of its name, such as "bias"; empty unless both names end in a kind."""
     kind, others = name.rpartition(".")[2], other.rpartition(".")[2]
     return kind if kind in KINDS and others in KINDS else ""

@@ -38,7 +38,7 @@ def build_featurizer(
     channels_last: bool = False,
     normalisation: Normalisation | None = None,
 ) -> Featurizer:
-    """A featurizer g: inputs of `input_shape` → codes (n, d).
+    """Build a featurizer g: inputs of `input_shape` → codes (n, d).
 
     Args:
         name: one of our own (identity, mlp, small_cnn, mnist_cnn) or any timm model, with or without the tag of its
@@ -72,7 +72,7 @@ def build_featurizer(
 
 
 def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:
-    """A classifier h: "linear" (one Linear layer) or "mlp" (DomainBed's nonlinear head: d → d/2 → d/4 → C)."""
+    """Build a classifier h: "linear" (one Linear layer) or "mlp" (DomainBed's nonlinear head: d → d/2 → d/4 → C)."""
     if kind == "linear":
         return nn.Linear(code_size, n_classes)
     if kind == "mlp":

@@ -31,7 +31,7 @@ class InContext(nn.Module):
         self.out_features: int | None = getattr(net, "out_features", None)
 
     def forward(self, x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
-        """Codes of images x (n, c, h, w) in consecutive groups of `sizes`; None for one group."""
+        """Return codes of images x (n, c, h, w) in consecutive groups of `sizes`; None for one group."""
         context: Tensor = self.context(x)  # (n, 1, h, w)
         groups = context.split(list(sizes)) if sizes else (context,)
         means = torch.cat([c.mean(0, keepdim=True).expand_as(c) for c in groups])
@@ -40,7 +40,7 @@ class InContext(nn.Module):
 
 
 def context_network(channels: int, width: int = 64) -> nn.Module:
-    """c: three 5×5 convolutions with batch norm and ReLU between them, and one output channel.
+    """Build c: three 5×5 convolutions with batch norm and ReLU between them, and one output channel.
 
     Example:
         >>> context_network(3)(torch.zeros(2, 3, 8, 8)).shape

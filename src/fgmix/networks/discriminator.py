@@ -8,7 +8,7 @@ from torch import nn
 def discriminator(
     in_features: int, out_features: int, width: int = 256, depth: int = 3, dropout: float = 0.0
 ) -> nn.Module:
-    """DomainBed's MLP: `depth` linear layers, with dropout and ReLU after each but the last.
+    """Build DomainBed's MLP: `depth` linear layers, with dropout and ReLU after each but the last.
 
     Args:
         in_features: d, the width of the codes.

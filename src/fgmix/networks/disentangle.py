@@ -8,12 +8,12 @@ from torch.nn.functional import group_norm, interpolate, leaky_relu
 
 
 def conv(c_in: int, c_out: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
-    """A convolution with reflection padding that keeps the size (divided by its stride)."""
+    """Build a convolution with reflection padding that keeps the size (divided by its stride)."""
     return nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, padding_mode="reflect")
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """scale·(x − μ)/σ + bias with μ, σ of each (sample, channel): adaptive instance normalisation.
+    """Compute scale·(x − μ)/σ + bias with μ, σ of each (sample, channel): adaptive instance normalisation.
 
     The factor is `scale`, not 1 + `scale`. Huang and Belongie, "Arbitrary Style Transfer in Real-time with Adaptive
     Instance Normalization", 2017, https://arxiv.org/abs/1703.06868.
@@ -57,7 +57,7 @@ class _AdaINBlock(nn.Module):
         self.conv1, self.conv2 = conv(channels, channels), conv(channels, channels)
 
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """Maps of the shape of x; style (n, 4, c) has scale and bias of the first AdaIN, then of the second."""
+        """Return maps of the shape of x; style (n, 4, c) has scale and bias of the first AdaIN, then of the second."""
         h = leaky_relu(adain(self.conv1(x), style[:, 0], style[:, 1]), 0.2)
         return x + adain(self.conv2(h), style[:, 2], style[:, 3])
 
@@ -139,7 +139,7 @@ class Decoder(nn.Module):
         )
 
     def forward(self, s: Tensor, f: Tensor, size: tuple[int, int]) -> Tensor:
-        """The image, cropped to `size` = (height, width): sides not divisible by 2^downs were rounded up."""
+        """Return the image, cropped to `size` = (height, width): sides not divisible by 2^downs were rounded up."""
         styles = self.style(f).unbind(1)
         for block, style in zip(self.blocks, styles):
             s = block(s, style)
@@ -181,11 +181,11 @@ class Disentangler(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def encode(self, x: Tensor) -> Tensor:
-        """s = E_v(x)."""
+        """Compute s = E_v(x)."""
         s: Tensor = self.E_v(x)
         return s
 
     def decode(self, s: Tensor, f: Tensor, size: tuple[int, int]) -> Tensor:
-        """Dec(s, f), an image of `size`."""
+        """Compute Dec(s, f), an image of `size`."""
         x: Tensor = self.Dec(s, f, size)
         return x

@@ -9,7 +9,7 @@ from fgmix.errors import UserError
 
 
 def image_channels(featurizer: nn.Module) -> int:
-    """Number of channels of the images that `featurizer` expects, from its first convolution.
+    """Return the number of channels of the images that `featurizer` expects, from its first convolution.
 
     >>> from fgmix.networks import build_featurizer
     >>> image_channels(build_featurizer("small_cnn", (3, 32, 32)))
@@ -60,11 +60,11 @@ class PixelRange(nn.Module):
         self.hi.copy_(torch.maximum(self.hi, high.view_as(self.hi)))
 
     def to_unit(self, x: Tensor) -> Tensor:
-        """x in input units → u in [−1, 1]."""
+        """Map x in input units → u in [−1, 1]."""
         return (x - self.lo) * (2 / self._span) - 1
 
     def from_unit(self, u: Tensor) -> Tensor:
-        """u in [−1, 1] → x in input units."""
+        """Map u in [−1, 1] → x in input units."""
         return self.lo + (u + 1) * (self._span / 2)
 
     @property

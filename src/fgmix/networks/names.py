@@ -22,7 +22,7 @@ VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit"
 
 
 def backbones(pattern: str = "*") -> list[str]:
-    """Names that `build_featurizer` accepts and that match `pattern`: our own, those with packaged weights, timm's."""
+    """List the names for `build_featurizer` that match `pattern`: our own, those with packaged weights, timm's."""
     return [
         *(name for name in (*OWN_BACKBONES, *PACKAGES) if fnmatch(name, pattern)),
         *load_timm().list_models(pattern),
@@ -39,7 +39,7 @@ def check_pretrained(name: str) -> None:
 
 
 def full_name(name: str) -> str:
-    """A backbone's name with the tag of its pre-trained weights, by default timm's default tag.
+    """Return a backbone's name with the tag of its pre-trained weights, by default timm's default tag.
 
     Names of our own backbones, and of models for which timm has no weights, are returned unchanged.
 
@@ -53,7 +53,7 @@ def full_name(name: str) -> str:
 
 
 def model_of(name: str) -> str:
-    """The name without the tag of the weights."""
+    """Return the name without the tag of the weights."""
     return name.partition(".")[0]
 
 
@@ -67,7 +67,7 @@ def is_vision_transformer(name: str) -> bool:
 
 
 def pretrained_cfg(name: str) -> Any:
-    """timm's description of a model's weights: those of the tag in `name`, or else of the default tag."""
+    """Return timm's description of a model's weights: those of the tag in `name`, or else of the default tag."""
     timm, model = load_timm(), model_of(name)
     if not timm.is_model(model):
         raise unknown("backbone", name, [*OWN_BACKBONES, *timm.list_models(f"*{model[:6]}*")])
@@ -81,7 +81,7 @@ def pretrained_cfg(name: str) -> Any:
 
 
 def load_timm() -> Any:
-    """timm, imported only when needed because the import takes seconds."""
+    """Import timm, only when needed because the import takes seconds."""
     from fgmix.networks._torchvision import ensure_torchvision
 
     ensure_torchvision()

@@ -66,7 +66,7 @@ class PatchDiscriminator(nn.Module):
 
 
 def discriminator_loss(D: nn.Module, fake: Tensor, real: Tensor, penalty: float = 0.01) -> Tensor:
-    """L_D = Σ_scales [mean D(fake)² + mean (D(real) − 1)² + penalty · mean_i ‖∂ Σ D(real)/∂ real_i‖²].
+    """Compute L_D = Σ_scales [mean D(fake)² + mean (D(real) − 1)² + penalty · mean_i ‖∂ Σ D(real)/∂ real_i‖²].
 
     Least squares (Mao et al., 2017, https://arxiv.org/abs/1611.04076) with a gradient penalty on real images (Mescheder
     et al., 2018, https://arxiv.org/abs/1801.04406), which needs second derivatives. Computed without autocast: squared
@@ -89,5 +89,5 @@ def discriminator_loss(D: nn.Module, fake: Tensor, real: Tensor, penalty: float 
 
 
 def generator_loss(D: nn.Module, fake: Tensor) -> Tensor:
-    """L_G = Σ_scales 2·mean (D(fake) − 1)²: small if D scores generated images as real."""
+    """Compute L_G = Σ_scales 2·mean (D(fake) − 1)²: small if D scores generated images as real."""
     return torch.stack([2 * (scores - 1).square().mean() for scores in D(fake)]).sum()

@@ -45,7 +45,7 @@ IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def normalisation_of(backbone: str) -> Normalisation:
-    """The normalisation that the weights of a backbone expect: timm's, or ImageNet's for our own networks.
+    """Return the normalisation that the weights of a backbone expect: timm's, or ImageNet's for our own networks.
 
     Args:
         backbone: one of our own or a timm model; without a tag, its default weights are meant.

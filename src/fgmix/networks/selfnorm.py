@@ -34,7 +34,7 @@ class Gate(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(self, mu: Tensor, sigma: Tensor) -> Tensor:
-        """Statistics (n, c, 1, 1) → gates (n, c, 1, 1)."""
+        """Map statistics (n, c, 1, 1) → gates (n, c, 1, 1)."""
         a = self.w[0] * mu.flatten(1) + self.w[1] * sigma.flatten(1)
         # Not a BatchNorm module: a featurizer may keep those in evaluation mode for their pre-trained statistics, which
         # this layer lacks. A single sample has no batch statistics and uses the running ones.

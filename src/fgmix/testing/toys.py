@@ -17,7 +17,7 @@ CLASSES = 4
 
 
 def toy_algorithm(name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHAPE, **settings: Any) -> Algorithm:
-    """A registered algorithm on the small CNN (or an MLP for arrays), always from the same initial weights.
+    """Build a registered algorithm on the small CNN (or an MLP for arrays), always from the same initial weights.
 
     Args:
         name: registered name.
@@ -40,7 +40,7 @@ def toy_algorithm(name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHA
 def toy_batches(
     n_domains: int = 3, b: int = 8, shape: tuple[int, ...] = SHAPE, classes: int = CLASSES, seed: int = 0
 ) -> Batches:
-    """Random samples whose domains differ in mean and scale; every domain has every class if b is large enough.
+    """Draw random samples whose domains differ in mean and scale; every domain has every class if b is large enough.
 
     Example:
         >>> [(tuple(x.shape), y.tolist()) for x, y in toy_batches(2, b=4, shape=(6,))]
