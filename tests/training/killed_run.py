@@ -1,4 +1,4 @@
-"""A run that kills its own process with SIGKILL at a named moment. Started by test_resume.py as a script."""
+"""A run that is killed at a named moment: by an exception, or as a script of test_resume.py, by SIGKILL."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from fgmix.data import DomainDataset, from_arrays
@@ -39,71 +41,78 @@ def toy_spec(algorithm: str = "erm") -> RunSpec:
     )
 
 
-def kill() -> None:
+class Killed(BaseException):
+    """Ends a run within the test's process; nothing catches it."""
+
+
+def die() -> None:
+    raise Killed
+
+
+def kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(moment: str, count: int) -> None:
-    """Patch the code so that the process dies at the `count`-th occurrence of `moment`."""
+def kill_at(patch: pytest.MonkeyPatch, moment: str, count: int, end: Callable[[], None] = die) -> None:
+    """Patch the code so that the run ends at the `count`-th occurrence of `moment`."""
     from fgmix.records import files
     from fgmix.records.store import RunFolder
     from fgmix.training import evaluate, loop
 
-    seen = {"n": 0}
+    occurrences = iter(range(1, 10_000))
 
-    def due() -> bool:
-        seen["n"] += 1
-        return seen["n"] == count
+    def is_due() -> bool:
+        return next(occurrences) == count
 
     if moment == "step":
         step = loop._Loop._step
 
         def dying_step(self: Any, batches: Any) -> None:
             step(self, batches)
-            if due():
-                kill()
+            if is_due():
+                end()
 
-        loop._Loop._step = dying_step  # type: ignore[method-assign]
+        patch.setattr(loop._Loop, "_step", dying_step)
     elif moment == "evaluation":
         score_subsets = evaluate.score_subsets
 
         def dying_score(*args: Any) -> dict[str, list[evaluate.Score]]:
-            if due():
-                kill()
+            if is_due():
+                end()
             return score_subsets(*args)
 
-        evaluate.score_subsets = dying_score  # type: ignore[assignment]
+        patch.setattr(evaluate, "score_subsets", dying_score)
     elif moment == "metrics line":
         append = RunFolder.append
 
         def torn_append(self: RunFolder, line: Any) -> int:
-            if due():
+            if is_due():
                 with open(self.metrics, "a") as file:
                     file.write('{"step": 10, "accu')
-                kill()
+                end()
             return append(self, line)
 
-        RunFolder.append = torn_append  # type: ignore[method-assign]
-    else:  # "checkpoint.pt", "best.pt", "record.json", …: half of the file is written, then the process dies
+        patch.setattr(RunFolder, "append", torn_append)
+    else:  # "checkpoint.pt", "best.pt", "record.json", …: half of the file is written, then the run ends
 
         class Torn(io.BufferedWriter):
             def write(self, data: Any) -> int:
                 super().write(data[: len(data) // 2])
                 self.flush()
-                kill()
+                end()
                 return len(data)
 
         def torn_open(path: Path, mode: str, **how: Any) -> Any:
-            is_torn = mode == "xb" and path.name.startswith(f".{moment}.") and due()
+            is_torn = mode == "xb" and path.name.startswith(f".{moment}.") and is_due()
             return Torn(io.FileIO(path, "x")) if is_torn else open(path, mode, **how)
 
-        files.open = torn_open  # type: ignore[attr-defined]
+        patch.setattr(files, "open", torn_open, raising=False)
 
 
 if __name__ == "__main__":
     from fgmix.training.loop import train
 
     torch.set_num_threads(1)
-    out, moment, count, algorithm = sys.argv[1:]
-    arm(moment, int(count))
-    train(toy_spec(algorithm), out, dataset=toy_data(), device="cpu", progress=False)
+    out, moment, count = sys.argv[1:]
+    kill_at(pytest.MonkeyPatch(), moment, int(count), kill_process)
+    train(toy_spec(), out, dataset=toy_data(), device="cpu", progress=False)

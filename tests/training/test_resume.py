@@ -1,7 +1,8 @@
-"""Kill -9 at any moment, run again: the record and the weights equal those of a run never killed, bit for bit."""
+"""Kill a run at any moment, run it again: record and weights equal those of a run never killed, bit for bit."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 
 from fgmix.records.schema import RunRecord
 from fgmix.training.loop import train
-from training.killed_run import toy_data, toy_spec
+from training.killed_run import Killed, kill_at, toy_data, toy_spec
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
 MOMENTS = [
@@ -28,14 +29,16 @@ MOMENTS = [
 ]
 
 
-def killed(out: Path, moment: str, count: int, algorithm: str = "erm") -> None:
-    command = [sys.executable, str(SCRIPT), str(out), moment, str(count), algorithm]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-
-
 def run(out: Path, algorithm: str = "erm") -> RunRecord:
     return train(toy_spec(algorithm), out, dataset=toy_data(), device="cpu", progress=False)
+
+
+def run_killed(out: Path, moment: str, count: int, algorithm: str = "erm") -> None:
+    """Start the run, and end it at a moment by an exception that nothing catches."""
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at(patch, moment, count)
+        with pytest.raises(Killed):
+            run(out, algorithm)
 
 
 def assert_same_files(a: Path, b: Path) -> None:
@@ -58,18 +61,31 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("moment", "count"), MOMENTS)
-def test_resume_after_a_kill_equals_no_kill(undisturbed: Path, tmp_path: Path, moment: str, count: int) -> None:
-    killed(tmp_path, moment, count)
+def test_resume_after_an_end_at_any_moment(undisturbed: Path, tmp_path: Path, moment: str, count: int) -> None:
+    run_killed(tmp_path, moment, count)
     (folder,) = tmp_path.iterdir()
     assert not (folder / "record.json").exists()
-    record = run(tmp_path)
-    assert record.folder == folder
+    assert run(tmp_path).folder == folder
     assert_same_files(undisturbed, folder)
+
+
+@pytest.mark.parametrize(("moment", "count", "kept"), [("step", 13, 12), ("checkpoint.pt", 4, 10)])
+def test_resume_after_sigkill(undisturbed: Path, tmp_path: Path, moment: str, count: int, kept: int) -> None:
+    """Nothing is tidied up; the run resumes from its last whole checkpoint, not from the start."""
+    command = [sys.executable, str(SCRIPT), str(tmp_path), moment, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (folder,) = tmp_path.iterdir()
+    assert moment == "step" or list(folder.glob(".checkpoint.pt.*")), "the half-written file is left"
+    run(tmp_path)
+    assert_same_files(undisturbed, folder)
+    sessions = [json.loads(line) for line in (folder / "sessions.jsonl").read_text().splitlines()]
+    assert [(s["first_step"], s["last_step"]) for s in sessions] == [(kept, 30)]
 
 
 def test_resume_after_three_kills(undisturbed: Path, tmp_path: Path) -> None:
     for moment, count in [("step", 6), ("evaluation", 2), ("step", 9)]:
-        killed(tmp_path, moment, count)
+        run_killed(tmp_path, moment, count)
     run(tmp_path)
     assert_same_files(undisturbed, tmp_path / undisturbed.name)
 
@@ -81,26 +97,11 @@ def test_a_finished_run_is_read_not_run_again(undisturbed: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in undisturbed.iterdir()} == before
 
 
-def test_the_kill_really_loses_work(undisturbed: Path, tmp_path: Path) -> None:
-    """The run goes on from its checkpoint: fewer steps than the whole, more than none."""
-    import json
-
-    killed(tmp_path, "step", 13)
-    run(tmp_path)
-    sessions = [json.loads(line) for line in (tmp_path / undisturbed.name / "sessions.jsonl").read_text().splitlines()]
-    assert [(s["first_step"], s["last_step"]) for s in sessions] == [(12, 30)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("algorithm", ["fgmix", "fish", "fishr", "ddg"])
-def test_methods_with_much_state_resume_exactly(tmp_path: Path, algorithm: str) -> None:
-    from fgmix import algorithms
-
-    if algorithms.get(algorithm).needs_stages:
-        pytest.skip("works on images only; the contract test covers its state")
+@pytest.mark.parametrize("algorithm", ["fgmix", "fish", "fishr"])
+def test_algorithms_with_much_state_resume_exactly(tmp_path: Path, algorithm: str) -> None:
     whole = run(tmp_path / "whole", algorithm)
-    for count in (3, 11, 13):  # of the steps that are left: a checkpoint keeps 0, 10, then 20 of 30
-        killed(tmp_path / "killed", "step", count, algorithm)
+    for count in (3, 11, 13):  # of the steps that are left: a checkpoint keeps 0, 8, then 16 of 30
+        run_killed(tmp_path / "killed", "step", count, algorithm)
     record = run(tmp_path / "killed", algorithm)
     assert whole.folder is not None
     assert record.folder is not None

@@ -51,39 +51,61 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
-@pytest.mark.parametrize("averaging", ["swa", "swad", "none"])
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of runs that nobody stopped, by their average."""
+    out = tmp_path_factory.mktemp("whole")
+    return {kind: folder_of(run(spec_with(kind), out)) for kind in ("swa", "swad", "none")}
+
+
+def spec_with(averaging: str) -> RunSpec:
+    return replace(toy_spec(), averaging=averaging, checkpoint_every=0)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    ("where", "count", "step"),
-    [("step", 1, 1), ("step", 10, 10), ("step", 13, 13), ("step", 30, 30), ("evaluation", 2, 20)],
+    ("averaging", "where", "count", "step"),
+    [
+        ("swa", "step", 1, 1),
+        ("swa", "step", 10, 10),
+        ("swa", "step", 13, 13),
+        ("swa", "step", 30, 30),
+        ("swa", "evaluation", 2, 20),
+        ("swad", "step", 13, 13),
+        ("swad", "step", 30, 30),
+        ("swad", "evaluation", 3, 20),  # in the first of its two passes
+        ("none", "step", 13, 13),
+    ],
 )
 def test_a_stopped_run_resumes_to_the_same_files(
-    tmp_path: Path, patched: pytest.MonkeyPatch, averaging: str, where: str, count: int, step: int
+    whole: dict[str, Path],
+    tmp_path: Path,
+    patched: pytest.MonkeyPatch,
+    averaging: str,
+    where: str,
+    count: int,
+    step: int,
 ) -> None:
-    spec = replace(toy_spec(), averaging=averaging, checkpoint_every=0)  # type: ignore[arg-type]
-    whole = run(spec, tmp_path / "whole")
+    spec = spec_with(averaging)
     if where == "step":
         patched.setattr(loop._Loop, "_step", at_call(count, loop._Loop._step))
-    elif averaging == "swad":  # in the first of its two passes
-        patched.setattr(evaluate, "score_subsets", at_call(2 * count - 1, evaluate.score_subsets))
     else:
         patched.setattr(evaluate, "score_subsets", at_call(count, evaluate.score_subsets))
-    with pytest.raises(Stopped, match=rf"by SIGTERM after step {step} of 30.*Rerun the same command to resume\."):
-        run(spec, tmp_path / "stopped")
+    with pytest.raises(Stopped, match=rf"SIGTERM .* {step} of 30"):
+        run(spec, tmp_path)
     patched.undo()
-    (folder,) = (tmp_path / "stopped").iterdir()
+    (folder,) = tmp_path.iterdir()
     assert read_checkpoint(folder / "checkpoint.pt", "cpu")["progress"]["step"] == step
-    assert_same_files(folder_of(whole), folder_of(run(spec, tmp_path / "stopped")))
+    assert_same_files(whole[averaging], folder_of(run(spec, tmp_path)))
 
 
-def test_swads_second_pass_is_finished(tmp_path: Path, patched: pytest.MonkeyPatch) -> None:
+def test_swads_second_pass_is_finished(whole: dict[str, Path], tmp_path: Path, patched: pytest.MonkeyPatch) -> None:
     """Its average has taken in the first pass's losses: a checkpoint without the evaluation would count them twice."""
-    spec = replace(toy_spec(), averaging="swad")
-    whole = run(spec, tmp_path / "whole")
+    spec = spec_with("swad")
     patched.setattr(evaluate, "score_subsets", at_call(2, evaluate.score_subsets))
     with pytest.raises(Stopped, match="after step 11 of 30"):
-        run(spec, tmp_path / "stopped")
+        run(spec, tmp_path)
     patched.undo()
-    assert_same_files(folder_of(whole), folder_of(run(spec, tmp_path / "stopped")))
+    assert_same_files(whole["swad"], folder_of(run(spec, tmp_path)))
 
 
 @pytest.mark.parametrize(("count", "where"), [(4, "trunks/arrays-erm"), (20, "arrays-fgmix")])

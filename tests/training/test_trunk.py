@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,40 @@ def test_erm_and_the_mixing_methods_declare_their_trunks() -> None:
     assert ["erm", "fgmix", *(f"fgmix_{variant}" for variant in "abcdef")] == SHARING
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "averaging"), [*((name, "swa") for name in SHARING), *product(("erm", "fgmix"), ("swad", "none"))]
-)
-def test_a_run_from_a_trunk_equals_one_without(algorithm: str, averaging: str, tmp_path: Path) -> None:
-    alone = run(algorithm, tmp_path / "alone", averaging=averaging)
-    run("fgmix_b", tmp_path / "shared", TRUNK, averaging=averaging)  # leaves the trunk
-    assert_equal_folders(run(algorithm, tmp_path / "shared", TRUNK, averaging=averaging), alone)
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, RunRecord], Counter[str]]:
+    """Runs of all that share a trunk, by algorithm, and how many steps the trunk and each of them trained."""
+    steps: Counter[str] = Counter()
+    step = loop._Loop._step
+
+    def count_and_step(self: Any, batches: Any) -> None:
+        steps[type(self.algorithm).__name__] += 1
+        step(self, batches)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop._Loop, "_step", count_and_step)
+        out = tmp_path_factory.mktemp("shared")
+        return {algorithm: run(algorithm, out, TRUNK) for algorithm in SHARING}, steps
+
+
+@pytest.mark.parametrize("algorithm", SHARING)
+def test_a_run_from_a_trunk_equals_one_without(
+    algorithm: str, shared: tuple[dict[str, RunRecord], Counter[str]], tmp_path: Path
+) -> None:
+    assert_equal_folders(shared[0][algorithm], run(algorithm, tmp_path))
+
+
+def test_a_trunk_is_trained_once(shared: tuple[dict[str, RunRecord], Counter[str]]) -> None:
+    steps = Counter(shared[1])
+    assert steps.pop("Trunk") == TRUNK
+    assert list(steps.values()) == [30 - TRUNK] * len(SHARING)
+
+
+@pytest.mark.parametrize("averaging", ["swad", "none"])
+def test_a_trunk_passes_on_any_average(averaging: str, tmp_path: Path) -> None:
+    run("erm", tmp_path / "shared", TRUNK, averaging=averaging)  # leaves the trunk
+    ours = run("fgmix", tmp_path / "shared", TRUNK, averaging=averaging)
+    assert_equal_folders(ours, run("fgmix", tmp_path / "alone", averaging=averaging))
 
 
 def test_half_precision_passes_through_a_trunk(tmp_path: Path) -> None:
@@ -69,21 +95,6 @@ def test_a_run_shares_no_more_steps_than_its_algorithm_declares(algorithm: str, 
     with pytest.raises(UserError, match="`trunk`"):
         run(algorithm, tmp_path, steps)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_trunk_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: Counter[str] = Counter()
-    step = loop._Loop._step
-
-    def counted(self: Any, batches: Any) -> None:
-        steps[type(self.algorithm).__name__] += 1
-        step(self, batches)
-
-    monkeypatch.setattr(loop._Loop, "_step", counted)
-    for algorithm in SHARING:
-        run(algorithm, tmp_path, TRUNK)
-    assert steps.pop("Trunk") == TRUNK
-    assert set(steps.values()) == {30 - TRUNK}
 
 
 def test_trunks_are_shared_by_runs_that_agree_before_it_ends(tmp_path: Path) -> None:
