@@ -6,12 +6,13 @@ import gc
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
-import workbench
-from fgmix.data import digits
+if TYPE_CHECKING:
+    from workbench import Workbench
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,8 +29,10 @@ def _seeded() -> None:
 
 
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> workbench.Workbench:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     """Data, runs, a sweep and models: made once, never changed."""
+    import workbench  # loads the command line, sweeps and deploy, which most tests do without
+
     root = tmp_path_factory.mktemp("workbench")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FGMIX_CACHE", str(root / "cache"))
@@ -39,9 +42,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> workbench.Workbench:
 @pytest.fixture
 def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load every tenth sample of `digits`: enough for an example that has to run, and evaluated in no time."""
-    load_all = digits.cached
+    from fgmix.data import digits
+
+    load_all = digits.read_or_build
     monkeypatch.setattr(
-        digits, "cached", lambda file: {name: (x[::10], y[::10]) for name, (x, y) in load_all(file).items()}
+        digits, "read_or_build", lambda file: {name: (x[::10], y[::10]) for name, (x, y) in load_all(file).items()}
     )
 
 

@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
@@ -134,6 +132,9 @@ def _assumed(page: str, folder: Path) -> dict[str, Any]:
 
 
 def _arrays(folder: Path) -> dict[str, Any]:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     rng = np.random.default_rng(0)
     y, scanner = np.arange(60) % 3, np.arange(60) // 20
     X = np.eye(3)[y] + rng.normal(size=(60, 3))
