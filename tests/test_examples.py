@@ -55,8 +55,8 @@ def test_beside_domainbed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_figures(capsys: pytest.CaptureFixture[str]) -> None:
     found = runpy.run_path(str(EXAMPLES / "figures.py"))
-    assert [path.suffix for path in found["files"]] == [".png", ".pdf", ".npz"]
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert [path.suffix for path in found["files"]] == [".png", ".pdf", ".svg", ".npz"]
+    assert len(capsys.readouterr().out.splitlines()) == 4
     assert len(found["again"].axes) == len(found["figure"].axes)
 
 
