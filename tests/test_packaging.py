@@ -69,6 +69,13 @@ def test_every_package_that_make_installs_is_pinned() -> None:
     assert not wanted.keys() - pinned.keys()
 
 
+def test_pre_commit_pins_what_make_installs() -> None:
+    pinned = pins("constraints.txt")
+    hooks = re.findall(r"([\w-]+)==([\d.]+)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert ("ruff", pinned["ruff"]) in hooks
+    assert all(pinned[name] == version for name, version in hooks)
+
+
 def test_one_version_everywhere() -> None:
     import fgmix
 
