@@ -71,7 +71,7 @@ def test_what_a_node_holds(cpus: int, gpus: float, cores: int, devices: int, slo
 
 
 def test_caches_and_hub_are_those_of_the_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in [name for name in os.environ if name.startswith(("FGMIX_", "HF_", "TORCH_", "XDG_"))]:
+    for name in [name for name in os.environ if name.startswith(("FGMIX_", "HF_", "TORCH_", "XDG_", "WANDB_"))]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     for name, value in {
@@ -79,6 +79,8 @@ def test_caches_and_hub_are_those_of_the_sweep(monkeypatch: pytest.MonkeyPatch, 
         "FGMIX_DECODED_GB": "3",
         "HF_HUB_OFFLINE": "1",
         "HF_TOKEN": "secret",
+        "WANDB_API_KEY": "secret",
+        "WANDB_PROJECT": "mine",
         "TORCH_HOME": "/torch",
         "SHELL": "sh",
     }.items():
@@ -88,6 +90,7 @@ def test_caches_and_hub_are_those_of_the_sweep(monkeypatch: pytest.MonkeyPatch, 
         "FGMIX_DECODED_GB": "3",
         "HF_HUB_OFFLINE": "1",
         "TORCH_HOME": "/torch",
+        "WANDB_PROJECT": "mine",
     }
 
 
