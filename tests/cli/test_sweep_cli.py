@@ -154,40 +154,40 @@ def test_a_preset_takes_changes(fgmix: Fgmix, given: list[Any], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("more", "name"),
     [
-        (["--algorithms", "erm"], "Expected --datasets and --algorithms, or a --preset"),
-        (["--preset", "paper-ablation", "--algorithms", "erm"], "Found both"),
-        (["--preset", "paper-abalation"], "Did you mean 'paper-ablation'?"),
-        (["--datasets", "digits", "--algorithms", "erm,corall"], "Did you mean 'coral'?"),
-        (["--datasets", "digitz", "--algorithms", "erm"], "Did you mean 'digits'?"),
-        ([*ERM, "--set", "gama=3"], "Unknown setting"),
+        (["--algorithms", "erm"], "--datasets"),
+        (["--preset", "paper-ablation", "--algorithms", "erm"], "--preset"),
+        (["--preset", "paper-abalation"], "'paper-ablation'"),
+        (["--datasets", "digits", "--algorithms", "erm,corall"], "'coral'"),
+        (["--datasets", "digitz", "--algorithms", "erm"], "'digits'"),
+        ([*ERM, "--set", "gama=3"], "'gama'"),
         ([*ERM, "--backbone", "resnet5O"], "resnet50"),
         ([*ERM, "--head", "foo"], "`head`"),
         ([*ERM, "--dropout", "7"], "`dropout`"),
         ([*ERM, "--with", "steps=3"], "--steps 3"),
-        ([*ERM, "--set", "lr"], "Expected --set name=value. Found 'lr'"),
-        ([*ERM, "--grid", "lr"], "Expected --grid name=value. Found 'lr'"),
-        ([*ERM, "--grid", "lr="], "Expected --grid lr=value,value,… Found no value"),
-        ([*ERM, "--device", "nosuch"], "Expected a device that torch can use here. Found 'nosuch'"),
-        ([*ERM, "--device", "cpu,nosuch"], "Found 'nosuch'"),
-        ([*ERM, "--device", ","], "`device` should be auto, cpu or names"),
-        ([*ERM, "--device", "cuda:1", "--launcher", "ray"], "request them with --gpus"),
-        ([*ERM, "--gpus", "1"], "Option --gpus has no effect with --launcher local"),
-        ([*ERM, "--runs-per-gpu", "2"], "Expected GPUs that hold 2 runs each. Found none here"),
-        ([*ERM, "--runs-per-gpu", "2", "--workers", "2"], "--runs-per-gpu has no effect with --workers"),
-        ([*ERM, "--runs-per-gpu", "2", "--launcher", "slurm"], "Found no --gpus"),
-        ([*ERM, "--scale", "small"], "Expected --scale with a --preset"),
-        (["--preset", "paper-ablation", "--scale", "smal"], "Did you mean 'small'?"),
-        ([*ERM, "--launcher", "slum"], "Did you mean 'slurm'?"),
-        ([*ERM, "--space", "papers"], "Did you mean 'paper'?"),
+        ([*ERM, "--set", "lr"], "--set"),
+        ([*ERM, "--grid", "lr"], "--grid"),
+        ([*ERM, "--grid", "lr="], "--grid"),
+        ([*ERM, "--device", "nosuch"], "'nosuch'"),
+        ([*ERM, "--device", "cpu,nosuch"], "'nosuch'"),
+        ([*ERM, "--device", ","], "`device`"),
+        ([*ERM, "--device", "cuda:1", "--launcher", "ray"], "--gpus"),
+        ([*ERM, "--gpus", "1"], "--gpus"),
+        ([*ERM, "--runs-per-gpu", "2"], "GPU"),
+        ([*ERM, "--runs-per-gpu", "2", "--workers", "2"], "--runs-per-gpu"),
+        ([*ERM, "--runs-per-gpu", "2", "--launcher", "slurm"], "--gpus"),
+        ([*ERM, "--scale", "small"], "--scale"),
+        (["--preset", "paper-ablation", "--scale", "smal"], "'small'"),
+        ([*ERM, "--launcher", "slum"], "'slurm'"),
+        ([*ERM, "--space", "papers"], "'paper'"),
     ],
 )
-def test_mistakes(fgmix: Fgmix, tmp_path: Path, more: list[str], sentence: str) -> None:
+def test_mistakes(fgmix: Fgmix, tmp_path: Path, more: list[str], name: str) -> None:
     code, _, errors = fgmix("sweep", *more, "--out", str(tmp_path / "out"))
     assert code == 2
     assert errors.startswith("fgmix: ")
-    assert sentence in errors
+    assert name in errors
     assert errors.count("\n") == 1
     assert not list(tmp_path.glob("out/*/error.json"))
 
