@@ -126,7 +126,9 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch_size: Annotated[BatchSize | None, About("samples per source domain and step", "Training")] = None
     seed: Annotated[Count, About("seed of initial weights, batches, augmentation and the method", "Training")] = 0
     hparams_seed: Annotated[Count, About("number of the hyper-parameter sample in a search (a label)", "Training")] = 0
-    precision: Annotated[Precision, About("autocast to a half precision; fp16 with loss scaling", "Training")] = "fp32"
+    precision: Annotated[Precision, About("bf16: autocast to bfloat16; fp16 is no longer supported", "Training")] = (
+        "fp32"
+    )
     bf16: Annotated[bool, About("short for --precision bf16", "Training")] = False
     compile: Annotated[bool, About("compile the featurizer with torch.compile", "Training")] = False
     deterministic: Annotated[bool, About("only deterministic operations, also on a GPU", "Training")] = False

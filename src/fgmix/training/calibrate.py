@@ -89,7 +89,7 @@ def calibrate(
 
 
 def _time_steps(run: PreparedRun, algorithm: Algorithm, repeats: int, budget: float) -> float:
-    """Seconds of one step: the mean over the phases of a run of the median within a phase."""
+    """Return the seconds of one step: the mean over the phases of a run of the median within a phase."""
     device = next(algorithm.parameters()).device
     source = batch_source(run)
     by_phase: list[float] = []
@@ -112,7 +112,7 @@ def _time_steps(run: PreparedRun, algorithm: Algorithm, repeats: int, budget: fl
 
 
 def _time_evaluation(run: PreparedRun, algorithm: Algorithm) -> tuple[float, float]:
-    """Seconds to read one sample, and to score it."""
+    """Return the seconds to read one sample, and to score it."""
     domain, split = run.dataset.domains[0], run.splits[run.dataset.domain_names[0]]
     rows = split.train[:EVALUATED]
     started = time.perf_counter()
@@ -125,7 +125,7 @@ def _time_evaluation(run: PreparedRun, algorithm: Algorithm) -> tuple[float, flo
 
 
 def _count_bytes(state: object) -> int:
-    """Size of all tensors in a nested state."""
+    """Add up the sizes of all tensors in a nested state."""
     if isinstance(state, Tensor):
         return int(state.nbytes)
     parts = state.values() if isinstance(state, Mapping) else state if isinstance(state, list | tuple) else ()
@@ -161,7 +161,7 @@ def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
 
 
 def _count_evaluated(spec: RunSpec, dataset: DomainDataset) -> int:
-    """Samples in one evaluation: the holdout parts of the source domains (or all), and all of the test domains."""
+    """Count the samples of an evaluation: the holdout parts of the sources (or all), and all of the test domains."""
     return sum(
         len(domain)
         if spec.evaluate_train or domain.name in spec.test_domains

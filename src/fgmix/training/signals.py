@@ -41,7 +41,7 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """A block that a request ends by raising `Stopped`; it should not change anything stored in a checkpoint."""
+        """Let a request end the block by raising `Stopped`; it should not change anything stored in a checkpoint."""
         self._at_once = True
         try:
             if self.reason:
@@ -56,7 +56,7 @@ _listening: list[Stop] = []  # the one that signals set, within `stop_on_signal`
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """Within the block the signals request a stop; nested blocks give the same `Stop`.
+    """Let the signals request a stop within the block; nested blocks give the same `Stop`.
 
     A job with many runs opens the outer block, and checks between two runs whether to start another. Signals for which
     the program has a handler are left to it. Outside the main thread, where Python allows no handlers, none is handled.
