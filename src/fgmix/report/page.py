@@ -119,7 +119,7 @@ def render_page(
     training, saved = others[: len(underway)], others[len(underway) :]
     finished = results.all_records()
     rows = list_runs(finished, groups)
-    found = [] if selection is None else write_headlines(selection, results.records, tables, against_erm)
+    headlines = [] if selection is None else write_headlines(selection, results.records, tables, against_erm)
     style, script = _read_asset("page.css"), "\n".join(map(_read_asset, SCRIPTS))
     return _load_template().render(
         title=frame.title,
@@ -129,8 +129,8 @@ def render_page(
         script=script,
         live=frame.live,
         version=frame.version,
-        headlines=found,
-        origin=" ".join(filter(None, (f"Model selection: {RULES[choices.rule]}." if found else "", frame.origin))),
+        headlines=headlines,
+        origin=" ".join(filter(None, (f"Model selection: {RULES[choices.rule]}." if headlines else "", frame.origin))),
         sections=_list_sections(training=bool(training), figures=bool(saved or figures.notes)),
         **_describe_status(frame.status, frame.live),
         notes=results.notes,
@@ -213,16 +213,16 @@ def _describe_results(
                 yield title, replace(ranks, title=title)
     for grid in results.grids:
         for sensitivity in collect_sensitivities(grid, rule=choices.rule, spread=choices.spread):
-            command = sources.command("sensitivity", *rule, every=False)
+            command = sources.command("results", *rule, every=False)
             yield str(sensitivity.title), describe(sensitivity, "sensitivity", command)
     if results.costs is not None and ERM in results.costs.milliseconds:
-        yield COST, describe(collect_cost(results.costs), "cost", sources.command("cost", every=False))
+        yield COST, describe(collect_cost(results.costs), "cost", sources.command("results", every=False))
 
 
 def _describe_ablations(selection: Selection, choices: Choices, sources: Sources) -> list[Chart]:
     """Describe the variants of FGMix for each dataset and folder that has some."""
     published = ("--published",) if choices.published else ()
-    command = sources.command("ablation", "--selection", choices.rule, *published)
+    command = sources.command("results", "--selection", choices.rule, *published)
     return [
         describe(
             collect_ablation(selection, dataset, origin=origin, spread=choices.spread, published=choices.published),

@@ -48,12 +48,12 @@ def list_runs(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selectio
 
 def _collect_reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, dict[tuple[str, Model], float]]:
     """Collect the reported accuracies of each run, by group and model."""
-    found: dict[int, dict[tuple[str, Model], float]] = {}
+    reported: dict[int, dict[tuple[str, Model], float]] = {}
     for label, selection in groups:
         for cell, outcome in selection.cells.items():
             if isinstance(outcome, Selected):
-                found.setdefault(id(outcome.record), {})[label, cell.model] = outcome.accuracy
-    return found
+                reported.setdefault(id(outcome.record), {})[label, cell.model] = outcome.accuracy
+    return reported
 
 
 def _get_place(record: RunRecord) -> tuple[Any, ...]:
@@ -114,11 +114,11 @@ def _describe_unseen(record: RunRecord) -> list[str]:
 
 def _describe_confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
     """Write the confusion matrix in words: for each true class, the predicted classes, the most frequent first."""
-    found = []
+    rows = []
     for true, row in zip(classes, matrix):
         taken = sorted(((n, name) for n, name in zip(row, classes) if n), reverse=True)
-        found += [f"{sum(row)} of {true} as {', '.join(f'{name} {n}' for n, name in taken)}"] if taken else []
-    return f" Samples by true and predicted class: {'; '.join(found)}." if found else ""
+        rows += [f"{sum(row)} of {true} as {', '.join(f'{name} {n}' for n, name in taken)}"] if taken else []
+    return f" Samples by true and predicted class: {'; '.join(rows)}." if rows else ""
 
 
 def _list_metrics(metrics: Metrics) -> list[str]:

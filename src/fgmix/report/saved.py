@@ -16,7 +16,7 @@ from fgmix.records.store import RECORD
 
 @dataclass(frozen=True)
 class Saved:
-    """Figures that were found.
+    """Figures of a folder.
 
     Args:
         charts: those that could be read.
