@@ -15,7 +15,7 @@ PROBLEMS = 1  # exit code of a check that found unreadable images
 
 app = typer.Typer(help="Download, check and prepare datasets.", no_args_is_help=True)
 Images = Annotated[str, typer.Argument(metavar="IMAGES", help="folder, CSV manifest, or a benchmark under --data-root")]
-DataRoot = Annotated[Path | None, typer.Option(metavar="FOLDER", envvar="FGMIX_DATA", help="folder of the datasets")]
+DataRoot = Annotated[Path | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets")]
 
 
 @app.command(cls=Command)
@@ -51,13 +51,9 @@ def check(
 def prepare(
     images: Images,
     data_root: DataRoot = None,
-    image_size: Annotated[
-        int | None, typer.Option(metavar="N", help="side of the square that the network sees")
-    ] = None,
-    cache: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")
-    ] = None,
-    background: Annotated[str, typer.Option(metavar="COLOUR", help="colour under transparent pixels")] = "white",
+    image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
+    cache: Annotated[Path | None, typer.Option(help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")] = None,
+    background: Annotated[str, typer.Option(help="colour under transparent pixels")] = "white",
     skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="leave undecodable images out")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -86,18 +82,10 @@ def prepare(
 def download(
     name: Annotated[str, typer.Argument(help="PACS, VLCS, OfficeHome, TerraIncognita, DomainNet or SVIRO")],
     data_root: DataRoot = None,
-    url: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="address to download from instead; may be repeated")
-    ] = None,
-    archive: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="local archive to use instead; may be repeated")
-    ] = None,
-    sha256: Annotated[
-        list[str] | None, typer.Option(metavar="DIGEST", help="expected SHA-256 of each file, in the same order")
-    ] = None,
-    max_gb: Annotated[
-        float | None, typer.Option(metavar="GB", help="refuse larger files, and archives that unpack to more")
-    ] = None,
+    url: Annotated[list[str] | None, typer.Option(help="address to download from instead; may be repeated")] = None,
+    archive: Annotated[list[Path] | None, typer.Option(help="local archive to use instead; may be repeated")] = None,
+    sha256: Annotated[list[str] | None, typer.Option(help="expected SHA-256 of each file, in the same order")] = None,
+    max_gb: Annotated[float | None, typer.Option(help="refuse larger files, and archives that unpack to more")] = None,
     hub: Annotated[bool, typer.Option("--hub", help="from a mirror on the Hugging Face hub")] = False,
     quiet: Quiet = False,
 ) -> None:

@@ -10,10 +10,9 @@ import typer
 
 def demo(
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="folder for the runs and the report; demo, or demo-fast with --fast"),
+        Path | None, typer.Option(help="folder for the runs and the report; demo, or demo-fast with --fast")
     ] = None,
-    steps: Annotated[int | None, typer.Option(metavar="N", help="optimisation steps of each run")] = None,
+    steps: Annotated[int | None, typer.Option(help="optimisation steps of each run")] = None,
     fast: Annotated[
         bool, typer.Option("--fast", help="a quick test of a few minutes, with too few steps to compare methods")
     ] = False,

@@ -10,7 +10,7 @@ import typer
 
 def export(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="folder that `fgmix fit` or `fgmix soup` wrote")],
-    format: Annotated[str, typer.Option(metavar="FORMAT", help="onnx, or pt2 (torch.export)")] = "onnx",
+    format: Annotated[str, typer.Option(help="onnx, or pt2 (torch.export)")] = "onnx",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the file; by default model.<format> in the model's folder")
     ] = None,

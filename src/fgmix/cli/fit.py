@@ -25,10 +25,8 @@ def fit(
     options: dict[str, Any],
     terms: dict[str, Any],
     data: Annotated[str, typer.Argument(help="folder domain/class/image, CSV manifest, .npz file with X, y, domain")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="folder of the model", rich_help_panel="Required")],
-    algorithm: Annotated[
-        str, typer.Option(metavar="NAME", help="see `fgmix list algorithms`", rich_help_panel="Method")
-    ] = "fgmix",
+    out: Annotated[Path, typer.Option(help="folder of the model", rich_help_panel="Required")],
+    algorithm: Annotated[str, typer.Option(help="see `fgmix list algorithms`", rich_help_panel="Method")] = "fgmix",
     set_: Set = None,
     estimate: Annotated[bool, typer.Option(help="hold out every domain once to estimate unseen accuracy")] = True,
     device: Device = "auto",
@@ -46,12 +44,7 @@ def fit(
     if (averaging := options.get("averaging", "swa")) != "swa":
         forbid(context, ("averaging_start",), f"with --averaging {averaging}")
     settings = parse_settings(algorithm, set_)
-    how: dict[str, Any] = {
-        "estimated": estimate,
-        "terms": Terms(**terms),
-        "device": device,
-        "progress": not quiet,
-    }
+    how: dict[str, Any] = {"estimated": estimate, "terms": Terms(**terms), "device": device, "progress": not quiet}
     fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)
     print((out / CARD).read_text(encoding="utf-8"), end="")
     print(f"\nModel: {out}")

@@ -13,6 +13,30 @@ WIDEST = 28  # characters of the column of names
 ARGUMENTS = "Arguments"
 REQUIRED = "Required, here or in FILE"
 OTHERS = "Other options"
+_VALUES = {  # what stands for the value of an option in the help, where it is not NAME
+    "ADDRESS": "address",
+    "COLOUR": "background",
+    "DATA": "dataset",
+    "DATASET ALGORITHM DOMAIN": "explain",
+    "DEVICE": "device",
+    "DIGEST": "sha256",
+    "FILE": "archive pack records weights",
+    "FOLDER": "cache data_root from_domainbed out to_domainbed",
+    "FORMAT": "format",
+    "GB": "max_gb",
+    "N": "directions image_size mixed pairs permutations port resolution samples seed steps trial_seed",
+    "NAME=A,B,…": "grid",
+    "NAME=VALUE": "set_ slurm",
+    "NAMES": "algorithms datasets test_domains",
+    "RULE": "selection",
+    "RUN": "beside",
+    "SCOPE": "scope",
+    "SECONDS": "every",
+    "TEXT": "arm intended_use licence title",
+    "TIME": "budget",
+    "URL": "url",
+}
+VALUES = {name: value for value, names in _VALUES.items() for name in names.split()}
 
 
 def print_all(context: typer.Context, asked: bool) -> None:
@@ -54,7 +78,7 @@ def _write_name(parameter: Any) -> str:
     name = max(parameter.opts, key=len)
     if parameter.secondary_opts:
         return f"--[no-]{name.removeprefix('--')}"
-    return name if parameter.is_flag else f"{name} {parameter.metavar or 'VALUE'}"
+    return name if parameter.is_flag else f"{name} {parameter.metavar or VALUES.get(parameter.name, 'NAME')}"
 
 
 def _write_help(parameter: Any) -> str:

@@ -17,9 +17,7 @@ KINDS = ("algorithms", "datasets", "backbones")
 def list_(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="algorithms, datasets or backbones")],
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="only names that match, such as '*resnet*'")] = "*",
-    family: Annotated[
-        str | None, typer.Option(metavar="NAME", help="only algorithms of this family, such as mixup")
-    ] = None,
+    family: Annotated[str | None, typer.Option(help="only algorithms of this family, such as mixup")] = None,
 ) -> None:
     """List algorithms, datasets or backbones.
 

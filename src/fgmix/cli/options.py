@@ -22,15 +22,11 @@ from fgmix.records.options import declare as declare
 from fgmix.records.schema import RunSpec, flag_of
 
 Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="setting of the method; may be repeated", rich_help_panel="Method"
-    ),
+    list[str] | None, typer.Option("--set", help="setting of the method; may be repeated", rich_help_panel="Method")
 ]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1 or mps")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")]
 Targets = Annotated[
-    list[str] | None,
-    typer.Option("--log", metavar="NAME", help="also log to tensorboard, wandb or mlflow; may be repeated"),
+    list[str] | None, typer.Option("--log", help="also log to tensorboard, wandb or mlflow; may be repeated")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
 
@@ -44,16 +40,6 @@ EVERYDAY = (
     *("protocol", "eval_every", "averaging", "metric"),
 )
 WITHOUT_FLAG = ("bf16",)  # `--precision bf16` says the same
-_METAVARS = {
-    "address": "ADDRESS",
-    "arm": "TEXT",
-    "data_root": "FOLDER",
-    "dataset": "DATA",
-    "device": "DEVICE",
-    "intended_use": "TEXT",
-    "licence": "TEXT",
-    "weights": "FILE",
-}
 
 
 @dataclass(frozen=True)
@@ -85,8 +71,7 @@ class Flags:
         """Build a flag for typer; bounds and choices are checked by the declaration, when the values are used."""
         info = typer.Option(
             help=f"{field.help} ({', '.join(field.choices)})" if field.choices else field.help,
-            metavar=_METAVARS.get(field.name)
-            or ("N" if int in field.types else "X" if float in field.types else "NAME"),
+            metavar="N" if int in field.types else "X" if float in field.types else None,
             rich_help_panel=REQUIRED if field.name in self.required else self.section or field.about.group or None,
             envvar=field.about.envvar,
             show_default=self.defaults,
@@ -115,8 +100,8 @@ def flags(**groups: Flags) -> Callable[[Command], Command]:
             del values["help_all"]  # its callback has printed
             given: dict[str, Any] = {"context": context} if "context" in own else {}
             for parameter, group in groups.items():
-                found = {name: values.pop(name) for name in group.fields}
-                given[parameter] = {name: value for name, value in found.items() if is_given(context, name)}
+                every = {name: values.pop(name) for name in group.fields}
+                given[parameter] = {name: value for name, value in every.items() if is_given(context, name)}
             command(**given, **values)
 
         own = inspect.signature(command, eval_str=True).parameters

@@ -40,12 +40,8 @@ def plan(
     test_domains: TestDomains = None,
     set_: Set = None,
     grid: Grid = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="also show what fits into this time, such as 8h")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="count only what is missing in this folder")
-    ] = None,
+    budget: Annotated[str | None, typer.Option(help="also show what fits into this time, such as 8h")] = None,
+    out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
 ) -> None:
     """Estimate the number of runs, the time and the space of a sweep.
 

@@ -26,10 +26,7 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="file to write (.csv or .jsonl); by default printed")
     ] = None,
     format: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FORMAT", help="csv, or jsonl (a JSON object per line); by default as --out ends, else csv"
-        ),
+        str | None, typer.Option(help="csv, or jsonl (a JSON object per line); by default as --out ends, else csv")
     ] = None,
     probabilities: Annotated[bool, typer.Option(help="also the probability of every class")] = False,
     device: Device = "auto",

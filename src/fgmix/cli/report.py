@@ -24,35 +24,25 @@ def report(
         typer.Argument(metavar="FOLDERS", help="folders of runs; several are put into one table, marked by folder"),
     ] = None,
     selection: Annotated[
-        str, typer.Option(metavar="RULE", help="training_domain, last_evaluations, leave_one_out or oracle")
+        str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")
     ] = "training_domain",
-    format: Annotated[str, typer.Option(metavar="FORMAT", help="md, latex, csv or html")] = "md",
+    format: Annotated[str, typer.Option(help="md, latex, csv or html")] = "md",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the HTML file; by default report.html in the first folder")
     ] = None,
-    title: Annotated[
-        str, typer.Option(metavar="TEXT", help="heading of the HTML report; by default the names of the folders")
-    ] = "",
+    title: Annotated[str, typer.Option(help="heading of the HTML report; by default the names of the folders")] = "",
     serve: Annotated[bool, typer.Option("--serve", help="serve the report, updated while a sweep runs")] = False,
-    port: Annotated[
-        int, typer.Option(metavar="N", help="port of --serve; 0 for any free port", min=0, max=65535)
-    ] = 8321,
-    spread: Annotated[str, typer.Option(metavar="NAME", help="what ± is: stderr or std")] = "stderr",
+    port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port", min=0, max=65535)] = 8321,
+    spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
     published: Annotated[bool, typer.Option(help="add the numbers of the FGMix paper")] = False,
     from_domainbed: Annotated[
-        list[Path] | None, typer.Option(metavar="FOLDER", help="folder of a DomainBed sweep; repeat for several")
+        list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")
     ] = None,
-    to_domainbed: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="also write the records as a DomainBed sweep")
-    ] = None,
+    to_domainbed: Annotated[Path | None, typer.Option(help="also write the records as a DomainBed sweep")] = None,
     pack: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="also write all records to one small file, which `fgmix report` reads"),
+        Path | None, typer.Option(help="also write all records to one small file, which `fgmix report` reads")
     ] = None,
-    explain: Annotated[
-        tuple[str, str, str] | None,
-        typer.Option(metavar="DATASET ALGORITHM DOMAIN", help="list the runs behind a number"),
-    ] = None,
+    explain: Annotated[tuple[str, str, str] | None, typer.Option(help="list the runs behind a number")] = None,
 ) -> None:
     """Report accuracies, and significance tests against ERM.
 

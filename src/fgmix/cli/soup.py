@@ -15,25 +15,25 @@ def soup(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs, or folders that contain them")
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="folder of the model")],
+    out: Annotated[Path, typer.Option(help="folder of the model")],
     how: Annotated[
-        str, typer.Option(metavar="NAME", help="uniform or greedy (mean of weights), or ensemble (mean of logits)")
+        str, typer.Option(help="uniform or greedy (mean of weights), or ensemble (mean of logits)")
     ] = "uniform",
     weights: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="raw, swa or swad; by default the average where all runs have one"),
     ] = None,
-    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="only runs of this method")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="only runs of this method")] = None,
     test_domain: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="only runs that hold out this domain; repeat for several")
+        list[str] | None, typer.Option(help="only runs that hold out this domain; repeat for several")
     ] = None,
-    trial_seed: Annotated[int | None, typer.Option(metavar="N", help="only runs of this trial")] = None,
+    trial_seed: Annotated[int | None, typer.Option(help="only runs of this trial")] = None,
     dataset: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="where the dataset is now; by default where the runs had it", hidden=True),
     ] = None,
     data_root: Annotated[
-        str | None, typer.Option(metavar="FOLDER", envvar="FGMIX_DATA", help="folder of the datasets", hidden=True)
+        str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets", hidden=True)
     ] = None,
     device: Device = "auto",
     quiet: Quiet = False,

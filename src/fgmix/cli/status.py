@@ -15,9 +15,7 @@ def status(
     context: typer.Context,
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="folder of a sweep or of a run")],
     watch: Annotated[bool, typer.Option("--watch", help="update until nothing is left to run")] = False,
-    every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="seconds between updates of --watch", min=0, max=86400)
-    ] = 5.0,
+    every: Annotated[float, typer.Option(help="seconds between updates of --watch", min=0, max=86400)] = 5.0,
 ) -> None:
     """Count the runs of a sweep by state, and estimate the time left.
 

@@ -41,22 +41,16 @@ def sweep(
     test_domains: TestDomains = None,
     set_: Set = None,
     grid: Grid = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="folder of the runs", rich_help_panel=REQUIRED)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="folder of the runs", rich_help_panel=REQUIRED)] = None,
     slurm: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="option of Slurm, such as partition=gpu", rich_help_panel="Launcher", hidden=True
-        ),
+        typer.Option(help="option of Slurm, such as partition=gpu", rich_help_panel="Launcher", hidden=True),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun runs that failed before")] = False,
     log: Targets = None,
     records: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="finished runs, packed by `fgmix report --pack`, not to train again", hidden=True
-        ),
+        typer.Option(help="finished runs, packed by `fgmix report --pack`, not to train again", hidden=True),
     ] = None,
 ) -> None:
     """Train many runs, or complete those that are missing.

@@ -29,27 +29,16 @@ if TYPE_CHECKING:
     from fgmix.sweeps.presets import Preset
 
 _GROUP = "What to run"
-Datasets = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAMES", help="comma-separated names or paths", rich_help_panel=REQUIRED),
-]
-Algorithms = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAMES", help="comma-separated names, or `all`", rich_help_panel=REQUIRED),
-]
+Datasets = Annotated[list[str] | None, typer.Option(help="comma-separated names or paths", rich_help_panel=REQUIRED)]
+Algorithms = Annotated[list[str] | None, typer.Option(help="comma-separated names, or `all`", rich_help_panel=REQUIRED)]
 TestDomains = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAMES", help="comma-separated domains to hold out; all by default", rich_help_panel=_GROUP),
+    list[str] | None, typer.Option(help="comma-separated domains to hold out; all by default", rich_help_panel=_GROUP)
 ]
 Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="setting, for all methods that have it", rich_help_panel="What to run"
-    ),
+    list[str] | None, typer.Option("--set", help="setting, for all methods that have it", rich_help_panel="What to run")
 ]
 Grid = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=A,B,…", help="values of a setting; all combinations are run", rich_help_panel=_GROUP),
+    list[str] | None, typer.Option(help="values of a setting; all combinations are run", rich_help_panel=_GROUP)
 ]
 
 

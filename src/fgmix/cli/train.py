@@ -34,12 +34,9 @@ def train(
     options: dict[str, Any],
     file: RunFile = None,
     test_domain: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="domain to hold out; repeat for several", rich_help_panel=REQUIRED),
+        list[str] | None, typer.Option(help="domain to hold out; repeat for several", rich_help_panel=REQUIRED)
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="where the run gets a folder", rich_help_panel=REQUIRED)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="where the run gets a folder", rich_help_panel=REQUIRED)] = None,
     set_: Set = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the resolved run as JSON and train nothing")

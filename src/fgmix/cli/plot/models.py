@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs")]
-Samples = Annotated[
-    int, typer.Option(metavar="N", help="samples of each domain, at most", min=2, max=100_000, hidden=True)
-]
+Samples = Annotated[int, typer.Option(help="samples of each domain, at most", min=2, max=100_000, hidden=True)]
 LARGEST_SEED = 2**32 - 1  # of scikit-learn
 
 
@@ -60,13 +58,9 @@ def tsne(
     opening: dict[str, Any],
     weights: dict[str, Any],
     runs: Runs,
-    beside: Annotated[
-        list[Path] | None, typer.Option(metavar="RUN", help="runs whose codes to show beside these runs'")
-    ] = None,
+    beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside these runs'")] = None,
     samples: Samples = 150,
-    mixed: Annotated[
-        int, typer.Option(metavar="N", help="mixed codes of each kind", min=1, max=100_000, hidden=True)
-    ] = 300,
+    mixed: Annotated[int, typer.Option(help="mixed codes of each kind", min=1, max=100_000, hidden=True)] = 300,
     out: Out = FIGURES,
 ) -> None:
     """Plot latent codes: original, random interpolation, FGMix.
@@ -97,9 +91,9 @@ def flatness(
     weights: dict[str, Any],
     runs: Runs,
     scope: Annotated[
-        str, typer.Option(metavar="SCOPE", help="what is moved: classifier, or network (filter-normalised)")
+        str, typer.Option(help="what is moved: classifier, or network (filter-normalised)")
     ] = "classifier",
-    directions: Annotated[int, typer.Option(metavar="N", help="random directions", min=1, max=100_000)] = 50,
+    directions: Annotated[int, typer.Option(help="random directions", min=1, max=100_000)] = 50,
     samples: Samples = 300,
     out: Out = FIGURES,
 ) -> None:
@@ -134,11 +128,9 @@ def surface(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUNS", help="a run of ERM and one of FGMix for each test domain")
     ],
-    resolution: Annotated[int, typer.Option(metavar="N", help="points on each side of the grid", min=2, max=1000)] = 21,
+    resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="seed of every random draw", min=0, max=LARGEST_SEED, hidden=True)
-    ] = 0,
+    seed: Annotated[int, typer.Option(help="seed of every random draw", min=0, max=LARGEST_SEED, hidden=True)] = 0,
     out: Out = FIGURES,
 ) -> None:
     """Plot losses and accuracy on the plane through three models.
@@ -169,9 +161,7 @@ def scores(
     opening: dict[str, Any],
     weights: dict[str, Any],
     run: Run,
-    pairs: Annotated[
-        int, typer.Option(metavar="N", help="pairs of samples for each pair of domains", min=1, max=100_000)
-    ] = 200,
+    pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains", min=1, max=100_000)] = 200,
     any_class: Annotated[bool, typer.Option("--any-class", help="pairs need not share their class")] = False,
     out: Out = FIGURES,
 ) -> None:
@@ -184,12 +174,7 @@ def scores(
     from fgmix.figures.compute.scores import compute_scores
 
     (opened,) = _open([run], opening)
-    arrays = compute_scores(
-        opened,
-        pairs=pairs,
-        same_class=not any_class,
-        **vars(Weights(**weights)),
-    )
+    arrays = compute_scores(opened, pairs=pairs, same_class=not any_class, **vars(Weights(**weights)))
     save(arrays, out, f"scores-{run.resolve().name}")
 
 
@@ -199,7 +184,7 @@ def shift(
     weights: dict[str, Any],
     run: Run,
     permutations: Annotated[
-        int, typer.Option(metavar="N", help="permutations behind a p value", min=1, max=100_000, hidden=True)
+        int, typer.Option(help="permutations behind a p value", min=1, max=100_000, hidden=True)
     ] = 500,
     samples: Samples = 200,
     out: Out = FIGURES,
@@ -214,12 +199,7 @@ def shift(
 
     (opened,) = _open([run], opening)
     name = f"shift-{run.resolve().name}"
-    arrays = compute_shift(
-        opened,
-        permutations=permutations,
-        samples=samples,
-        **vars(Weights(**weights)),
-    )
+    arrays = compute_shift(opened, permutations=permutations, samples=samples, **vars(Weights(**weights)))
     save(arrays, out, name)
 
 
@@ -239,8 +219,8 @@ def _group_by_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
         rows.setdefault(run.test_domains, []).append(run)
     methods = [[run.record.method for run in row] for row in rows.values()]
     if any(sorted(each) != sorted(methods[0]) for each in methods):
-        found = "; ".join(f"{' and '.join(test)}: {', '.join(row)}" for test, row in zip(rows, methods))
-        raise UserError(f"Expected the same methods for every test domain. Found {found}. Name the missing runs.")
+        listing = "; ".join(f"{' and '.join(test)}: {', '.join(row)}" for test, row in zip(rows, methods))
+        raise UserError(f"Expected the same methods for every test domain. Found {listing}. Name the missing runs.")
     return list(rows.values())
 
 

@@ -18,12 +18,8 @@ if TYPE_CHECKING:
     from fgmix.results.selection import Rule
 
 Sweeps = Annotated[list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps")]
-FromDomainbed = Annotated[
-    list[Path] | None, typer.Option(metavar="FOLDER", help="folder of a DomainBed sweep; repeat for several")
-]
-SelectionRule = Annotated[
-    str, typer.Option(metavar="RULE", help="training_domain, last_evaluations, leave_one_out or oracle")
-]
+FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
+SelectionRule = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 
 
 def weights(out: Out = FIGURES) -> None:

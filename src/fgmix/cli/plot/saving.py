@@ -10,7 +10,7 @@ import typer
 
 from fgmix.errors import UserError
 
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="folder for the figure")]
+Out = Annotated[Path, typer.Option(help="folder for the figure")]
 FIGURES = Path("figures")
 
 
