@@ -13,7 +13,8 @@ import pytest
 import torch
 from PIL import Image
 
-from deploy.made import small_image_model, small_images, vector_model
+from deploy.made import small_image_model, small_images
+from fgmix import load_model
 from fgmix.algorithms import names
 from fgmix.deploy.export import export_model
 from fgmix.deploy.model import Model
@@ -23,16 +24,15 @@ from fgmix.errors import UserError
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.fixture(scope="module")
-def vectors_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return vector_model(tmp_path_factory.mktemp("vectors") / "model")
+@pytest.fixture
+def vectors_model(vectors_folder: Path) -> Model:
+    return load_model(vectors_folder)
 
 
-def test_onnx_of_images_takes_pixels_and_decides(image_model: Model, tmp_path: Path) -> None:
+def test_onnx_of_images_takes_pixels_and_decides(image_model: Model, image_onnx: Path, tmp_path: Path) -> None:
     """Images of the network's own size need no resizing: then file and pixels must agree closely."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    path = export_model(image_model, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(image_onnx), providers=["CPUExecutionProvider"])
     pixels = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8)
     for i, image in enumerate(pixels):
         Image.fromarray(image).save(tmp_path / f"{i}.png")
@@ -45,9 +45,8 @@ def test_onnx_of_images_takes_pixels_and_decides(image_model: Model, tmp_path: P
     assert ["yes" if t else "no" for t in trusted] == [row["trusted"] for row in rows]
 
 
-def test_the_example_without_torch(image_model: Model, tmp_path: Path) -> None:
+def test_the_example_without_torch(image_model: Model, image_onnx: Path, tmp_path: Path) -> None:
     """It prepares images as `fgmix predict` does, to a grey level: large, turned, transparent, in print colours."""
-    pytest.importorskip("onnxruntime")
     example = runpy.run_path(str(EXAMPLES / "onnx_without_torch.py"))
     rng = np.random.default_rng(0)
     smooth = Image.fromarray(rng.integers(0, 256, (6, 9, 4), dtype=np.uint8)).resize((90, 60))
@@ -58,7 +57,7 @@ def test_the_example_without_torch(image_model: Model, tmp_path: Path) -> None:
     smooth.convert("RGB").save(paths[1], exif=turned)
     smooth.save(paths[2])
     smooth.convert("RGB").convert("CMYK").save(paths[3])
-    found = example["predict"](str(export_model(image_model, tmp_path / "model.onnx")), paths)
+    found = example["predict"](str(image_onnx), paths)
     rows = list(predict_paths(image_model, paths, progress=False))
     assert [label for label, *_ in found] == [row["label"] for row in rows]
     expected = [float(row["confidence"]) for row in rows]

@@ -115,7 +115,7 @@ def test_features_are_computed_once(
     def refuse(*_: object) -> None:
         raise AssertionError("features were computed")
 
-    monkeypatch.setattr("fgmix.data.frozen._Part._computed", refuse)
+    monkeypatch.setattr("fgmix.data.frozen._DomainView._compute", refuse)
     assert torch.equal(run_on(pictures, frozen).dataset.domains[0].inputs.clean(np.arange(5)), before)
     with pytest.raises(AssertionError, match="were computed"):
         run_on(pictures, {**frozen, "views": 9})
@@ -214,12 +214,11 @@ def test_the_card_names_the_frozen_backbone_and_how_its_weights_were_matched(mod
 
 
 def test_it_is_exported_whole(model_folder: Path, tmp_path: Path) -> None:
-    """Checked against the model before it is written; here, that a plain runtime without fgmix runs it on pixels."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+    """Checked against the model before it is written; here, that the program takes pixels. ONNX: see test_export."""
     model = load_model(model_folder)
-    path = export_model(model, tmp_path / "model.onnx")
+    path = export_model(model, tmp_path / "model.pt2", "pt2")
     x = make_example_inputs(model.info, 2)
-    probabilities = onnxruntime.InferenceSession(path).run(None, {"x": x.numpy()})[0]
+    probabilities = torch.export.load(path).module()(x)[0].detach().numpy()
     assert x.shape == (2, 16, 16, 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 

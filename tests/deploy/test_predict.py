@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from deploy.made import vector_model
+from fgmix import load_model
 from fgmix.data import LoadOptions, load
 from fgmix.deploy.model import Model, Predictions
 from fgmix.deploy.predict import list_images, predict_paths, write_rows
@@ -168,15 +169,15 @@ def test_names_of_any_bytes_can_be_written(image_model: Model, pictures: Path, t
     assert row["label"]
 
 
-def test_rows_too_large_for_the_network(tmp_path: Path) -> None:
+def test_rows_too_large_for_the_network(vectors_folder: Path, tmp_path: Path) -> None:
     """The largest numbers of single precision are far outside; where they are not standardised, there is no answer."""
     np.savez(tmp_path / "x.npz", X=np.array([[0.0] * 5, [3e38] * 5, [-3e38] * 5], dtype=np.float32))
-    near, *far = predict_paths(vector_model(tmp_path / "model"), [tmp_path / "x.npz"], progress=False)
+    near, *far = predict_paths(load_model(vectors_folder), [tmp_path / "x.npz"], progress=False)
     assert near["error"] == ""
     for row in far:
         assert float(row["novelty"]) > 1
         assert (row["trusted"], row["error"]) == ("no", "")
-    plain = vector_model(tmp_path / "plain", standardize=False)
+    plain = vector_model(tmp_path / "plain", standardize=False, estimated=False)
     near, *far = predict_paths(plain, [tmp_path / "x.npz"], progress=False)
     assert near["label"]
     assert [(row["label"], row["error"]) for row in far] == [("", "numbers too large for the network")] * 2

@@ -176,14 +176,14 @@ def test_a_model_of_several_methods_names_all_of_them(runs: list[RunRecord], tmp
 
 
 def test_an_ensemble_exports_as_one_file(runs: list[RunRecord], tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
     model = soup(folders(runs)[:2], tmp_path / "soup", kind="ensemble", **WHERE)
-    session = onnxruntime.InferenceSession(str(export_model(model, tmp_path / "model.onnx")))
-    p, novelty, _ = session.run(None, {"x": inputs()})
+    metadata = {"fgmix.json": ""}
+    program = torch.export.load(export_model(model, tmp_path / "model.pt2", "pt2"), extra_files=metadata)
+    p, novelty, _ = (out.detach().numpy() for out in program.module()(torch.from_numpy(inputs())))
     expected = model.predict(inputs())
     np.testing.assert_allclose(p, expected.probabilities, atol=1e-5)
     np.testing.assert_allclose(novelty, expected.novelty, rtol=1e-3, atol=1e-5)
-    told = json.loads(session.get_modelmeta().custom_metadata_map["fgmix.composition"])
+    told = json.loads(json.loads(metadata["fgmix.json"])["fgmix.composition"])
     assert (told["kind"], len(told["runs"])) == ("ensemble", 2)
 
 

@@ -18,6 +18,7 @@ import math
 from msgspec import structs
 
 from fgmix.data import DomainDataset
+from fgmix.records.options import options_of
 from fgmix.records.schema import RunSpec
 from fgmix.training.resolve import resolve
 
@@ -60,7 +61,7 @@ def scale_steps(spec: RunSpec, dataset: DomainDataset) -> RunSpec:
 
 
 def _choose_averaging_start(spec: RunSpec, least: int) -> int:
-    usual = RunSpec.averaging_start
+    usual: int = options_of(RunSpec)["averaging_start"].default
     return max(usual, least) if spec.averaging_start == usual else spec.averaging_start
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fgmix.errors import UserError, bad_value
 from fgmix.records.files import read_bytes
+from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 
@@ -109,7 +110,8 @@ def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
     if spec.frozen and dataset.kind != "images":
         hint = "It computes features of images in files."
         raise bad_value("frozen", f"false for {dataset.name}, which holds {dataset.kind.replace('_', ' ')}", True, hint)
-    if spec.holdout_fraction != RunSpec.holdout_fraction and any(each.holdout is not None for each in dataset.domains):
+    usual = options_of(RunSpec)["holdout_fraction"].default
+    if spec.holdout_fraction != usual and any(each.holdout is not None for each in dataset.domains):
         hint = "Drop it, or the column `split`."
         raise bad_value(
             "holdout_fraction", f"left out for {dataset.name}, which has a split", spec.holdout_fraction, hint
