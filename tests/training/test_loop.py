@@ -20,8 +20,8 @@ from fgmix.algorithms import Algorithm, Batches, register
 from fgmix.algorithms._registry import _REGISTRY
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
-from fgmix.records.schema import RunRecord, RunSpec, to_plain
-from fgmix.records.store import read_record
+from fgmix.records.schema import Evaluation, RunRecord, RunSpec, to_plain
+from fgmix.records.store import RunFolder, read_record
 from fgmix.training import evaluate, loop
 from fgmix.training.evaluate import evaluation_mode, score_subset
 from fgmix.training.loop import train
@@ -29,6 +29,7 @@ from fgmix.training.open_run import load_algorithm, open_run
 from fgmix.training.prepare import PreparedRun, build_algorithm, prepare
 from fgmix.training.weights import load_weights, read_weights
 from training.killed_run import toy_data, toy_spec
+from training.test_resume import run_killed
 
 
 def run(spec: RunSpec, out: Path) -> RunRecord:
@@ -47,6 +48,24 @@ def test_evaluations_hold_what_selection_needs_and_no_more(record: RunRecord) ->
             parts = {name: set(scores) for name, scores in found.accuracy[model].items()}
             assert parts == {"0": {"holdout"}, "1": {"holdout"}, "2": {"train", "holdout"}}
         assert set(found.metrics) == {"loss"}
+
+
+def test_evaluations_are_read_from_disk_only_to_resume(
+    record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    read = RunFolder.evaluations
+
+    def count_and_read(self: RunFolder, length: int | None = None) -> tuple[Evaluation, ...]:
+        reads.append(length or 0)
+        return read(self, length)
+
+    monkeypatch.setattr(RunFolder, "evaluations", count_and_read)
+    assert run(toy_spec(), tmp_path / "whole").evaluations == record.evaluations
+    assert reads == []
+    run_killed(tmp_path / "killed", "step", 23)
+    assert run(toy_spec(), tmp_path / "killed").evaluations == record.evaluations
+    assert len(reads) == 1
 
 
 def test_training_parts_are_scored_on_request(tmp_path: Path) -> None:
