@@ -1,10 +1,10 @@
 """The documentation site: `make docs` builds it strictly; every warning is an error."""
 
-import dataclasses
 import re
 from typing import Any
 
 from fgmix import RunSpec, __version__
+from fgmix.records.options import options_of
 
 project = "fgmix"
 author = "The fgmix authors"
@@ -35,8 +35,8 @@ napoleon_numpy_docstring = False
 def list_options(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
     """Puts the options of a run, which are declared with their help, below the two that its docstring describes."""
     if obj is RunSpec:
-        others = [field for field in dataclasses.fields(RunSpec) if "help" in field.metadata]
-        helps = {field.name: re.sub(r"(?<!`)(--[\w-]+)", r"``\1``", field.metadata["help"]) for field in others[2:]}
+        others = list(options_of(RunSpec).values())[2:]
+        helps = {option.name: re.sub(r"(?<!`)(--[\w-]+)", r"``\1``", option.help) for option in others}
         lines += ["", "The other fields:", "", *(f"- ``{name}``: {text}" for name, text in helps.items())]
 
 

@@ -478,6 +478,10 @@ def train(out: Any = "runs", device: Any = "cpu", dataset: Any = DATA, **changes
     return package.train(spec(**changes), out, dataset=dataset, device=device, progress=False)
 
 
+def load_algorithm(bench: Workbench, *args: Any, **options: Any) -> Any:
+    return package.load_algorithm(package.read_record(bench.erm), *args, **options)
+
+
 def create(name: Any = "erm", **changes: Any) -> Any:
     net = build_featurizer("mlp", (4,))
     parts = {"featurizer": net, "classifier": nn.Linear(net.out_features, 3), "n_domains": 2}
@@ -547,11 +551,13 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     "RunRecord": [
         (lambda b: package.read_record(b.erm).selected("swad"), "'swad'"),
         (lambda b: package.read_record(b.erm).test_accuracy("big"), "'big'"),  # type: ignore[arg-type]
-        (lambda b: package.read_record(b.erm).open("big"), "'big'"),  # type: ignore[arg-type]
-        (lambda b: package.read_record(b.erm).open(dataset=X), "`dataset`"),  # type: ignore[arg-type]
-        (lambda b: package.read_record(b.erm).open(dataset="mars"), "'mars'"),
-        (lambda b: package.read_record(b.erm).open(dataset=DATA), "scans-erm-us"),
-        (lambda b: package.read_record(b.erm).open(device="meta"), "'meta'"),
+    ],
+    "load_algorithm": [
+        (lambda b: load_algorithm(b, "big"), "'big'"),
+        (lambda b: load_algorithm(b, dataset=X), "`dataset`"),
+        (lambda b: load_algorithm(b, dataset="mars"), "'mars'"),
+        (lambda b: load_algorithm(b, dataset=DATA), "scans-erm-us"),
+        (lambda b: load_algorithm(b, device="meta"), "'meta'"),
     ],
     "load_model": [
         (lambda _: package.load_model(None), "`folder`"),  # type: ignore[arg-type]

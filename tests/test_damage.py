@@ -1,7 +1,7 @@
 """Any byte of any file that others are made from may change or be lost: that is harmless, or it is reported.
 
-Runs have this test in tests/runs/test_damage.py, decoded images in tests/data/test_cache_damage.py. More changes, and
-others: FGMIX_EXAMPLES=1500 pytest tests/test_damage.py
+Runs have this test in tests/training/test_damage.py, decoded images in tests/data/test_cache_damage.py. More changes,
+and others: FGMIX_EXAMPLES=1500 pytest tests/test_damage.py
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def altered(root: Path, look: Look, capsys: pytest.CaptureFixture[str], pattern:
     assert files
     whole = {path: path.read_bytes() for path in files}
     sound = look()
-    for _ in range(CHANGES):
+    for i in range(CHANGES):
         capsys.readouterr()
         path = rng.choice(files)
-        path.write_bytes(change(whole[path], rng))
+        path.write_bytes(change(whole[path], rng, cut=i % 2 == 0))
         try:
             found = look()
         except UserError as error:
