@@ -69,13 +69,16 @@ def compute_flatness(
     for run in runs[1:]:
         check_alike(runs[0], run, ("trial_seed", "holdout_fraction"), "have the same training samples")
     problem = _move_classifier if scope == "classifier" else _move_network
-    unit = 1.0 if scope == "classifier" else 0.01
+    steps = [gamma if scope == "classifier" else 0.01 * gamma for gamma in gammas]
     gaps, data = [], []
     for run in runs:
         algorithm = load_policy(run, which, model)
-        rows = _Rows(*problem(run, algorithm, samples, seed), [unit * gamma for gamma in gammas], seed)
-        numbers = track(range(directions), f"{run.label(model)} {scope}", show=progress)
-        gaps.append(np.stack([rows.compute(i) for i in numbers]))
+        minimum, loss, direction = problem(run, algorithm, samples, seed)
+        at_minimum, rows = loss(minimum), []
+        for i in track(range(directions), f"{run.label(model)} {scope}", show=progress):
+            u = direction(minimum, torch_generator("direction", seed, i))  # the same in every run
+            rows.append(compute_gaps(loss, minimum, u, steps, at_minimum))
+        gaps.append(np.stack(rows))
         data.append("original" if find_mixer(algorithm) is None else "original + mixed")
     return Flatness(
         scope=scope,
@@ -134,25 +137,6 @@ def _scale_filters(w: Tensor, u: Tensor) -> Tensor:
 
 
 _Problem = tuple[Tensors, Callable[[Tensors], float], Callable[[Tensors, torch.Generator], Tensors]]
-
-
-class _Rows:
-    """Squared gaps by the number of a direction, which is the same in every run."""
-
-    def __init__(
-        self,
-        minimum: Tensors,
-        loss: Callable[[Tensors], float],
-        direction: Callable[[Tensors, torch.Generator], Tensors],
-        steps: Sequence[float],
-        seed: int,
-    ) -> None:
-        self.minimum, self.loss, self.direction, self.steps, self.seed = minimum, loss, direction, steps, seed
-        self.at_minimum = loss(minimum)
-
-    def compute(self, i: int) -> Floats:
-        u = self.direction(self.minimum, torch_generator("direction", self.seed, i))
-        return compute_gaps(self.loss, self.minimum, u, self.steps, self.at_minimum)
 
 
 def _move_classifier(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -> _Problem:
