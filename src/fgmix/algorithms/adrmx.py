@@ -14,7 +14,7 @@ from fgmix.algorithms._config import BaseConfig, Searched, choice, search, setti
 from fgmix.algorithms._registry import register
 from fgmix.functional.contrastive import supervised_contrast
 from fgmix.networks.build import build_classifier
-from fgmix.networks.discriminator import discriminator
+from fgmix.networks.mlp import build_discriminator
 
 
 @register("adrmx")
@@ -67,7 +67,7 @@ class ADRMX(Algorithm):
         self.domain_featurizer = copy.deepcopy(featurizer)  # g'
         self.domain_head = build_classifier("mlp", d, n_domains)  # h'
         self.invariant_head = build_classifier("mlp", d, C)  # h''
-        self.discriminator = discriminator(d, n_domains, config.mlp_width, config.mlp_depth)
+        self.discriminator = build_discriminator(d, n_domains, config.mlp_width, config.mlp_depth)
         model = (featurizer, self.domain_featurizer, self.classifier, self.invariant_head, self.domain_head)
         betas = (config.beta1, 0.9)
         self.optimizer = self.adam([p for part in model for p in part.parameters()], betas=betas)

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend, domains_of
 from fgmix.algorithms._config import BaseConfig, LogUniform, Searched, choice, log_uniform, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.networks.discriminator import discriminator
+from fgmix.networks.mlp import build_discriminator
 
 
 class DomainAdversarial(Algorithm):
@@ -53,7 +53,7 @@ class DomainAdversarial(Algorithm):
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
-        self.discriminator = discriminator(
+        self.discriminator = build_discriminator(
             self.code_size, n_domains, config.mlp_width, config.mlp_depth, config.mlp_dropout
         )
         self.optimizer = self.adam(betas=(config.beta1, 0.9))

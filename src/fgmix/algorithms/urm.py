@@ -12,9 +12,31 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, LogUniform, Searched, choice, search, setting, uniform
 from fgmix.algorithms._registry import register
-from fgmix.networks.activated import Activated
 
 HIDDEN = 100  # width of DomainBed's discriminator
+
+
+class Activated(nn.Module):
+    """z = σ(g(x)).
+
+    Args:
+        net: featurizer g.
+        activation: σ, elementwise.
+
+    Example:
+        >>> Activated(nn.Flatten(), nn.ReLU())(torch.tensor([[-1.0, 2.0]])).tolist()
+        [[0.0, 2.0]]
+    """
+
+    def __init__(self, net: nn.Module, activation: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.activation = activation
+        self.out_features: int | None = getattr(net, "out_features", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.activation(self.net(x))
+        return z
 
 
 @register("urm")

@@ -1,14 +1,16 @@
-"""Networks of timm."""
+"""Networks of timm, with weights from Hugging Face's cache or hub; a hub that does not answer is reported at once."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from fgmix.errors import UserError
-from fgmix.networks._hub import cached_weights, require_answer
+from fgmix.errors import MachineError, UserError
 from fgmix.networks.names import load_timm, model_of, pretrained_cfg
+
+TIMEOUT = 5  # seconds; the hub's own library retries for a minute
 
 
 def build_timm(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
@@ -49,8 +51,38 @@ def _source(name: str, cfg: Any) -> dict[str, Any]:
             f"Expected a model of which timm has pre-trained weights. Found {name}, of which it has none. "
             "Pass a file with --weights PATH, or omit --pretrained."
         )
-    cached = cached_weights(cfg)
+    cached = _find_cached_weights(cfg)
     if cached is not None:
         return {"pretrained_cfg_overlay": {"file": str(cached), "custom_load": False}}
-    require_answer(name, cfg)
+    _require_answer(name, cfg)
     return {}
+
+
+def _find_cached_weights(cfg: Any) -> Path | None:
+    """Return the weights file in Hugging Face's cache; None if it was not downloaded before."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if not cfg.hf_hub_id:
+        return None
+    repository, _, revision = cfg.hf_hub_id.partition("@")
+    for name in [cfg.hf_hub_filename] if cfg.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]:
+        file = try_to_load_from_cache(repository, name, revision=revision or None)
+        if isinstance(file, str):
+            return Path(file)
+    return None
+
+
+def _require_answer(name: str, cfg: Any) -> None:
+    """Raise an error if the address of the weights does not answer within `TIMEOUT`."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
+
+    address = f"{constants.ENDPOINT}/{cfg.hf_hub_id}" if cfg.hf_hub_id else cfg.url
+    try:
+        get_session().head(address, timeout=TIMEOUT)
+    except Exception as error:
+        raise MachineError(
+            f"Expected to download the weights of {name} from {address}. It cannot be reached "
+            f"({type(error).__name__}). Connect, or pass a file with --weights PATH, or copy Hugging Face's cache from "
+            "a machine that has the weights and set HF_HUB_OFFLINE=1."
+        ) from error
