@@ -12,7 +12,7 @@ from fgmix.errors import UserError
 from fgmix.records.schema import flag_of
 
 COMMANDS = ("train", "sweep", "plan", "fit")
-_NO_ADAPTATION = "nothing: fgmix trains on the source domains alone"
+_NO_ADAPTATION = "not needed: fgmix trains on the source domains alone"
 OURS = {
     "--data_dir": "`--data-root FOLDER`",
     "--test_envs": "`--test-domain NAME`, once for each domain",
@@ -26,13 +26,13 @@ OURS = {
     "--skip_model_save": "`--keep none`",
     "--save_model_every_checkpoint": "`--snapshots N`: N evenly spaced ones",
     "--n_hparams": "`--hparams N`",
-    "--n_hparams_from": "nothing: finished samples are not trained again",
+    "--n_hparams_from": "not needed: finished samples are not trained again",
     "--n_trials": "`--trials N`",
     "--command_launcher": "`--launcher local`, which uses every GPU, or `ray` or `slurm`",
-    "--single_test_envs": "nothing: it is the default; `--pairs` adds pairs of test domains",
-    "--skip_confirmation": "nothing: no question is asked",
-    "launch": "nothing: `fgmix sweep` launches",
-    "delete_incomplete": "nothing: rerun the sweep, and incomplete runs resume",
+    "--single_test_envs": "not needed: it is the default; `--pairs` adds pairs of test domains",
+    "--skip_confirmation": "not needed: no question is asked",
+    "launch": "not needed: `fgmix sweep` launches",
+    "delete_incomplete": "not needed: rerun the sweep, and incomplete runs resume",
 }
 # Hyper-parameters of DomainBed that are options of a run here.
 RUN_OPTIONS = {
@@ -58,7 +58,8 @@ def advise(words: list[str]) -> None:
         name, _, value = word.partition("=")
         following = value or " ".join(words[place + 1 : place + 2])
         if name in OURS and (name.startswith("--") or place == 1):
-            raise UserError(f"Found `{name}` of DomainBed. Use {OURS[name]}.")
+            advice = f"It is {OURS[name]}" if OURS[name].startswith("not") else f"Use {OURS[name]}"
+            raise UserError(f"Found `{name}` of DomainBed. {advice}.")
         if name == "--hparams" and following.startswith("{"):
             raise UserError("Found `--hparams` of DomainBed. Use `--set NAME=VALUE`, once for each setting.")
         if name == "--with":
