@@ -37,8 +37,8 @@ def step(
 
     Example: python -m benchmarks step fgmix coral
     """
+    from fgmix.records.rows import Row
     from fgmix.results.published import step_milliseconds
-    from fgmix.results.selection import Method
     from fgmix.sweeps.step_times import SWA, measure_steps
 
     costs = measure_steps(
@@ -55,8 +55,8 @@ def step(
     print(f"{backbone} at {image_size} px, {domains} domains × {batch_size}, {classes} classes; ratio to ERM's step")
     print(f"{'method':20} {'ratio':>6} {'quartiles':>13} {'paper':>6} {'ms':>7}")
     for cost in costs:
-        published = paper.get(Method(cost.name.split(" ")[0], "swa" if cost.name.endswith(SWA) else "raw"))
-        theirs = f"{published / paper[Method('erm')]:6.2f}" if published else "     –"
+        published = paper.get(Row(cost.name.split(" ")[0], model="swa" if cost.name.endswith(SWA) else "raw"))
+        theirs = f"{published / paper[Row('erm')]:6.2f}" if published else "     –"
         line = f"{cost.name:20} {cost.ratio:6.2f}  {cost.low:5.2f}–{cost.high:5.2f} {theirs} {cost.milliseconds:7.0f}"
         print(line, flush=True)
 

@@ -12,7 +12,7 @@ from fgmix.records.packed import unpack
 from fgmix.records.schema import RunRecord
 from fgmix.results.formats import markdown
 from fgmix.results.selection import select
-from fgmix.results.statistics import accuracies_by_method, bootstrap_interval
+from fgmix.results.statistics import accuracies_by_row, bootstrap_interval
 from fgmix.results.tables import dataset_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,7 +81,7 @@ def test_the_tables_of_frozen_features() -> None:
     unmarked = PAGE.replace(" ≈ |", " |")
     for line in markdown(dataset_table(selection, dataset)).splitlines()[2:51]:
         assert line in unmarked
-    scores = {method.algorithm: values for method, values in accuracies_by_method(selection, dataset).items()}
+    scores = {method.algorithm: values for method, values in accuracies_by_row(selection, dataset).items()}
     for claim, better, worse in PAIRS:
         pairs = sorted(scores[better].keys() & scores[worse].keys())
         d = np.array([scores[better][pair] - scores[worse][pair] for pair in pairs])

@@ -15,7 +15,7 @@ from fgmix.records.metrics import Floats
 from fgmix.records.packed import unpack
 from fgmix.records.schema import RunRecord
 from fgmix.results.selection import select
-from fgmix.results.statistics import accuracies_by_method, bootstrap_interval
+from fgmix.results.statistics import accuracies_by_row, bootstrap_interval
 from fgmix.sweeps.presets import GRID
 
 LAMBDAS, ALPHAS = GRID["lam"], GRID["alpha"]
@@ -44,7 +44,7 @@ def accuracies(records: Sequence[RunRecord]) -> Floats:
 
 def _by_pair(records: Sequence[RunRecord], lam: float, alpha: float) -> list[float]:
     own = [r for r in records if (r.spec.settings["lam"], r.spec.settings["alpha"]) == (lam, alpha)]
-    (by_pair,) = accuracies_by_method(select(own, "training_domain")).values()
+    (by_pair,) = accuracies_by_row(select(own, "training_domain")).values()
     return [by_pair[pair] for pair in sorted(by_pair)]
 
 

@@ -9,8 +9,8 @@ by the number of source domains; variants A to F count as FGMix. Evaluations, an
 from __future__ import annotations
 
 from fgmix.records.benchmarks import BENCHMARKS
+from fgmix.records.rows import Row
 from fgmix.results.published import step_milliseconds
-from fgmix.results.selection import Method
 from fgmix.sweeps.design import Sweep
 from fgmix.sweeps.presets import PRESETS
 
@@ -41,7 +41,7 @@ def cost(sweep: Sweep) -> tuple[int, int, float]:
 
 def seconds_per_step(algorithm: str) -> float:
     """The paper's time, with three source domains."""
-    return step_milliseconds()[Method("fgmix" if algorithm.startswith("fgmix") else algorithm)] / 1000
+    return step_milliseconds()[Row("fgmix" if algorithm.startswith("fgmix") else algorithm)] / 1000
 
 
 if __name__ == "__main__":

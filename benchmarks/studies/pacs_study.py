@@ -16,13 +16,14 @@ import numpy as np
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.metrics import Floats
 from fgmix.records.packed import unpack
+from fgmix.records.rows import record_row
 from fgmix.records.schema import RunRecord
 from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
 from fgmix.results.report import compared
 from fgmix.results.rounding import difference_text, p_text
-from fgmix.results.selection import Method, Rule, Selection, select
-from fgmix.results.statistics import DIGITS, Pair, accuracies_by_method, bootstrap_interval, wilcoxon
+from fgmix.results.selection import Rule, Selection, select
+from fgmix.results.statistics import DIGITS, Pair, accuracies_by_row, bootstrap_interval, wilcoxon
 from fgmix.results.tables import dataset_table
 
 RULES: tuple[Rule, ...] = ("last_evaluations", "training_domain")  # the endpoints, the primary one first
@@ -69,7 +70,7 @@ def complete(records: Sequence[RunRecord]) -> list[RunRecord]:
     by_trial: dict[int, list[RunRecord]] = {}
     for record in records:
         by_trial.setdefault(record.spec.trial_seed, []).append(record)
-    cells = {trial: {(r.method, r.spec.test_domains) for r in runs} for trial, runs in by_trial.items()}
+    cells = {trial: {(record_row(r).key, r.spec.test_domains) for r in runs} for trial, runs in by_trial.items()}
     whole = {(method, (domain,)) for method in ("erm", *ARMS) for domain in records[0].domains}
     return [record for trial, runs in by_trial.items() if whole <= cells[trial] for record in runs]
 
@@ -110,12 +111,17 @@ def claimed(selections: Sequence[Selection]) -> list[str]:
     return lines
 
 
+def _by_key(selection: Selection) -> dict[tuple[str, str], dict[Pair, float]]:
+    """Selected accuracies by the key of a row and its model."""
+    return {(row.key, row.model): scores for row, scores in accuracies_by_row(selection).items()}
+
+
 def claimed_differences(selection: Selection) -> dict[str, dict[Pair, float]]:
     """The differences that the paper claims, each by pair; the last two are about averaging."""
-    scores = accuracies_by_method(selection)
-    rows = {name: _minus(scores[Method(better)], scores[Method(worse)]) for name, better, worse in CLAIMS}
-    rows["SWA on FGMix"] = _minus(scores[Method("fgmix", "swa")], scores[Method("fgmix")])
-    erm = _minus(scores[Method("erm", "swa")], scores[Method("erm")])
+    scores = _by_key(selection)
+    rows = {name: _minus(scores[better, "raw"], scores[worse, "raw"]) for name, better, worse in CLAIMS}
+    rows["SWA on FGMix"] = _minus(scores["fgmix", "swa"], scores["fgmix", "raw"])
+    erm = _minus(scores["erm", "swa"], scores["erm", "raw"])
     rows["SWA on FGMix − SWA on ERM"] = _minus(rows["SWA on FGMix"], erm)
     return rows
 
@@ -158,8 +164,8 @@ def spreads(selections: Sequence[Selection]) -> list[str]:
     """
     ratios = []
     for selection in selections:
-        scores = accuracies_by_method(selection)
-        own, without = (_deviations(scores[Method(name)]) for name in ("fgmix", "fgmix_e"))
+        scores = _by_key(selection)
+        own, without = (_deviations(scores[name, "raw"]) for name in ("fgmix", "fgmix_e"))
         if min([*own, *without]) == 0:
             return []
         d = np.log(own / without)
@@ -195,7 +201,9 @@ def policy(records: Sequence[RunRecord]) -> list[str]:
     """A line for each arm: means of what its policy did over the steps that mix, test domains and trials."""
     lines = [f"| arm | {' | '.join(POLICY)} |", f"| --- |{' ---: |' * len(POLICY)}"]
     for method, label in ARMS.items():
-        after = [_metrics(r, e) for r in records if r.method == method for e in r.evaluations if e.step > FIRST]
+        after = [
+            _metrics(r, e) for r in records if record_row(r).key == method for e in r.evaluations if e.step > FIRST
+        ]
         found = [
             written.format(np.mean([metrics[name] for metrics in after])) if name in after[0] else ""
             for name, written in POLICY.items()
@@ -210,7 +218,7 @@ def course(records: Sequence[RunRecord]) -> list[str]:
     lines = [f"| over the steps | 480–{' | '.join(map(str, steps))} |", f"| --- |{' ---: |' * len(steps)}"]
     for metric in ("extrapolated", "discriminator"):
         for method in LEARNED:
-            runs = [record for record in records if record.method == method]
+            runs = [record for record in records if record_row(record).key == method]
             at = {step: [_metrics(r, e) for r in runs for e in r.evaluations if e.step == step] for step in steps}
             if metric in at[FIRST][0]:
                 means = {step: np.mean([metrics[metric] for metrics in found]) for step, found in at.items()}
@@ -228,15 +236,16 @@ def shares(records: Sequence[RunRecord], selection: Selection) -> list[str]:
     from scipy.stats import spearmanr
 
     share = {
-        method: {pair: _share(r) for r in records if r.method == method for pair in [_pair(r)]} for method in LEARNED
+        method: {pair: _share(r) for r in records if record_row(r).key == method for pair in [_pair(r)]}
+        for method in LEARNED
     }
     (domains,) = selection.domains.values()
     found = [np.mean([value for pair, value in share["fgmix"].items() if pair[1] == domain]) for domain in domains]
-    scores = accuracies_by_method(selection)
+    scores = _by_key(selection)
     rho = {
         model: spearmanr(
             [np.mean(list(share[method].values())) for method in LEARNED],
-            [np.mean(list(scores[Method(method, model)].values())) for method in LEARNED],
+            [np.mean(list(scores[method, model].values())) for method in LEARNED],
         ).statistic
         for model in ("raw", "swa")
     }

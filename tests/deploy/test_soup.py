@@ -21,6 +21,7 @@ from fgmix.deploy.model import Model
 from fgmix.deploy.soup import find_runs, soup
 from fgmix.errors import UserError
 from fgmix.records.files import exclusive
+from fgmix.records.rows import Row, record_row
 from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.records.store import read_record
 from fgmix.results.collect import collect
@@ -171,7 +172,7 @@ def test_a_model_of_several_methods_names_all_of_them(runs: list[RunRecord], tmp
     assert "Trained with the methods CORAL, ERM on the domains east, north" in card
     assert "The runs given are of 2 methods: CORAL and ERM." in card
     # Whichever run validation puts first, the row is the same.
-    assert read_record(tmp_path / "models" / "greedy").method == "coral (greedy soup of CORAL and ERM)"
+    assert record_row(read_record(tmp_path / "models" / "greedy")) == Row("coral", "greedy soup of CORAL and ERM")
     assert "Several methods + SWA (uniform soup of CORAL and ERM)" in report_text(collect(tmp_path / "models"))
 
 

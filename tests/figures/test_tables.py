@@ -12,10 +12,11 @@ from fgmix.figures.cost import collect_cost
 from fgmix.figures.differences import describe_differences
 from fgmix.figures.kinds import describe
 from fgmix.figures.sensitivity import collect_sensitivities, read_paper_sensitivity
+from fgmix.records.rows import Row
 from fgmix.results.costs import Costs
 from fgmix.results.grids import Grid
-from fgmix.results.ranks import rank_methods
-from fgmix.results.selection import Method, select
+from fgmix.results.ranks import rank_rows
+from fgmix.results.selection import select
 from fgmix.results.statistics import Comparison
 from figures import made
 from figures.marks import cells, lines, points, words
@@ -75,14 +76,14 @@ def test_accuracies_are_rounded_as_in_tables() -> None:
 
 
 def test_cost_is_over_erm() -> None:
-    times = {Method("erm"): 20.0, Method("fgmix"): 25.0, Method("my_own"): 30.0}
-    cost = collect_cost(Costs(times, {"erm": "ERM", "fgmix": "FGMix"}))
+    times = {Row("erm"): 20.0, Row("fgmix"): 25.0, Row("my_own"): 30.0}
+    cost = collect_cost(Costs(times, {Row("erm"): "ERM", Row("fgmix"): "FGMix"}))
     assert cost.rows.tolist() == ["ERM", "FGMix", "my_own"]
     assert cost.value[:, 0].tolist() == [1, 1.25, 1.5]
     assert cost.value[1, 1] == pytest.approx(1.098, abs=1e-3)
     assert np.isnan(cost.value[2, 1])
     with pytest.raises(UserError, match="ERM"):
-        collect_cost(Costs({Method("fgmix"): 25.0}))
+        collect_cost(Costs({Row("fgmix"): 25.0}))
 
 
 def test_cost_has_each_value_beside_its_mark() -> None:
@@ -98,7 +99,7 @@ def test_cost_has_each_value_beside_its_mark() -> None:
 
 def test_ranks_and_their_groups() -> None:
     selection = select(sweep(TRIALS))
-    ranks = collect_ranks(rank_methods(selection), selection.labels)
+    ranks = collect_ranks(rank_rows(selection), selection.labels)
     assert ranks.methods.tolist() == ["FGMix", "FGMix-A", "ERM"]
     assert ranks.algorithms.tolist() == ["fgmix", "fgmix_a", "erm"]
     assert ranks.ranks.tolist() == [1, 2, 3]
@@ -142,11 +143,11 @@ def test_sensitivity_is_a_cell_for_each_combination() -> None:
 
 
 def test_what_is_not_significant_is_grey() -> None:
-    erm = Method("erm")
-    same = Comparison(Method("mixup"), erm, 9, 0.5, (-1.0, 2.0), 0.5, 0.5, 0.01)
-    better = Comparison(Method("fgmix"), erm, 9, 2.0, (1.0, 3.0), 0.001, 0.002, 0.01)
-    alone = Comparison(Method("coral"), erm, 0)
-    chart = describe_differences([same, better, alone], LABELS)
+    erm = Row("erm")
+    same = Comparison(Row("mixup"), erm, 9, 0.5, (-1.0, 2.0), 0.5, 0.5, 0.01)
+    better = Comparison(Row("fgmix"), erm, 9, 2.0, (1.0, 3.0), 0.001, 0.002, 0.01)
+    alone = Comparison(Row("coral"), erm, 0)
+    chart = describe_differences([same, better, alone], {Row(name): label for name, label in LABELS.items()})
     assert [mark.colour for mark in points(chart)] == ["#999999", "#D55E00"]
     assert points(chart)[0].text[0] == "Mixup: +0.5 [-1.0, +2.0] points, 9 pairs; not significant"
     assert points(chart)[1].text[0].endswith("9 pairs; significant difference")

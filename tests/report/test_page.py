@@ -35,7 +35,7 @@ from fgmix.results.explain import explained
 from fgmix.results.formats import render
 from fgmix.results.grids import Grid
 from fgmix.results.origins import collect_all
-from fgmix.results.ranks import rank_methods
+from fgmix.results.ranks import rank_rows
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Selected, select
 from figures import made
@@ -174,7 +174,7 @@ def test_nothing_is_shown_twice(tmp_path: Path) -> None:
         (tmp_path / place / "figures").mkdir(parents=True)
         save_arrays(tmp_path / place / "figures" / "shift.npz", made.shift())
     selection = select(folders.records())
-    ranks = collect_ranks(rank_methods(selection), selection.labels)
+    ranks = collect_ranks(rank_rows(selection), selection.labels)
     save_arrays(tmp_path / "one" / "figures" / "cd.npz", ranks)
     text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
     ids = re.findall(r'<figure id="([^"]+)"', text)

@@ -10,10 +10,10 @@ import pytest
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
 from fgmix.records.plans import COST_FILE
+from fgmix.records.rows import Row
 from fgmix.results.collect import collect
 from fgmix.results.costs import Costs, cost_table
 from fgmix.results.report import report_text
-from fgmix.results.selection import Method
 
 
 @pytest.mark.parametrize("content", [{"other": 1}, {"milliseconds": 1}, {"milliseconds": [["erm", "fast"]]}])
@@ -36,9 +36,9 @@ def test_times_per_step_stand_beside_the_papers(tmp_path: Path) -> None:
 
 
 def test_cost_table() -> None:
-    table = cost_table(Costs({Method("erm"): 20.0, Method("fgmix"): 25.0, Method("mine"): 30.0}))
+    table = cost_table(Costs({Row("erm"): 20.0, Row("fgmix"): 25.0, Row("mine"): 30.0}))
     shown = [[entry.shown for entry in row.entries] for row in table.rows]
     assert shown[1] == ["25.0", "1.25", "312.7", "1.10"]
     assert shown[2] == ["30.0", "1.50", "–", "–"]
-    alone = cost_table(Costs({Method("fgmix"): 25.0})).rows[0].entries[1]
+    alone = cost_table(Costs({Row("fgmix"): 25.0})).rows[0].entries[1]
     assert (alone.value, alone.note) == (None, "ERM was not measured")

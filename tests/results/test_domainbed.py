@@ -13,11 +13,11 @@ from fgmix import algorithms
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import BENCHMARKS, known_domains
 from fgmix.records.plans import Plan, write_plan
+from fgmix.records.rows import Row
 from fgmix.records.store import write_record
 from fgmix.results.collect import collect
-from fgmix.results.domainbed import from_domainbed, to_domainbed
+from fgmix.results.domainbed import from_domainbed, name_algorithm, to_domainbed
 from fgmix.results.explain import explained
-from fgmix.results.labels import from_domainbed_method
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
 from results.made import finished, random_sweep, run
@@ -88,7 +88,7 @@ def test_selection_as_domainbed_would(tmp_path: Path) -> None:
             held = [(step, [0.0] * (2 * v) + [x] + [0.0] * (5 - 2 * v)) for step, x in pairs[h]]
             write_run(tmp_path / f"pair{h}{v}", [0, v], held, hparams_seed=h, dataset="Other", algorithm="Theirs")
     records = from_domainbed(tmp_path).records
-    cell = Cell("Other", "theirs", "raw", 0, "env0")
+    cell = Cell("Other", Row("theirs"), 0, "env0")
     expected = {
         "training_domain": (1, 0, 0.30),  # .5 at every step but draw 1's last: first step, highest draw
         "oracle": (1, 10, 0.40),  # .6 beats .4; the .9 is not at the last step
@@ -190,9 +190,9 @@ def test_there_and_back(tmp_path: Path) -> None:
         ours, theirs = select(records, rule).accuracies(), select(back.records, rule).accuracies()
         assert len(theirs) == len(ours) == 2 * 2 * 3  # algorithms, models, domains
         for cell, accuracy in ours.items():
-            label = cell.algorithm if cell.model == "raw" else f"{cell.algorithm} + swa"
+            label = cell.row.algorithm if cell.row.model == "raw" else f"{cell.row.algorithm} + swa"
             domain = cell.test_domain.replace("d", "env")
-            assert theirs[cell._replace(algorithm=label, model="raw", test_domain=domain)] == accuracy
+            assert theirs[cell._replace(row=Row(label), test_domain=domain)] == accuracy
 
 
 def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:
     write_plan(ours, Plan(("first", "second"), {"lam": (1.0, 3.0)}), {})
     app(["report", str(ours), "--to-domainbed", str(theirs)], standalone_mode=False)
     found = select(from_domainbed(theirs).records).accuracies()
-    assert {cell.algorithm: accuracy for cell, accuracy in found.items()} == {
+    assert {cell.row.algorithm: accuracy for cell, accuracy in found.items()} == {
         "fgmix (λ₀ = 1)": 0.4,
         "fgmix (λ₀ = 3)": 0.6,
     }
@@ -234,7 +234,7 @@ def test_names_go_there_and_back(tmp_path: Path) -> None:
     """DomainBed's name in lower case is our key, whatever the label; so is the label of a method that it lacks."""
     for name in algorithms.names():
         theirs = algorithms.get(name).domainbed_name
-        assert from_domainbed_method(theirs or algorithms.get(name).label) == name
+        assert name_algorithm(theirs or algorithms.get(name).label) == name
     masked = replace(finished("a", 0.5, algorithm="andmask"), label="AND-Mask", domainbed_name="ANDMask")
     ours = replace(finished("a", 0.5, algorithm="l2a_ot"), label="L2A-OT")
     to_domainbed([masked, ours], tmp_path)
@@ -246,7 +246,7 @@ def test_a_killed_run_is_selected_with_the_others_of_its_method(tmp_path: Path) 
     """DomainBed's records hold no default of steps: a run with fewer lines must not look like another experiment."""
     write_run(tmp_path / "whole", [0], [(0, [0.5] * 8), (300, [0.6] * 8), (600, [0.6] * 8)], steps=None)
     write_run(tmp_path / "cut", [0], [(0, [0.9] * 8)], steps=None, hparams_seed=1, done=False)
-    outcome = select(from_domainbed(tmp_path).records).cells[Cell("PACS", "erm", "raw", 0, "art_painting")]
+    outcome = select(from_domainbed(tmp_path).records).cells[Cell("PACS", Row("erm"), 0, "art_painting")]
     assert isinstance(outcome, Selected)
     assert outcome.accuracy == 0.9
 

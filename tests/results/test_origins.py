@@ -8,11 +8,12 @@ import pytest
 
 from copying import replace
 from fgmix.errors import UserError
+from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.collect import Results
 from fgmix.results.origins import collect_all, origin_names
 from fgmix.results.report import report_text
-from fgmix.results.selection import Method, select
+from fgmix.results.selection import select
 from fgmix.results.statistics import compare
 from report import folders
 from results.made import finished, sweep
@@ -40,7 +41,6 @@ def test_different_data_under_one_name_are_no_obstacle_between_folders(tmp_path:
 
 
 def with_origin(origin: str, accuracies: dict[str, list[list[float]]]) -> list[RunRecord]:
-
     return [replace(record, origin=origin) for record in sweep(accuracies)]
 
 
@@ -48,10 +48,10 @@ def test_a_method_is_compared_with_erm_of_its_folder() -> None:
     first = with_origin("a", {"erm": [[0.5, 0.5, 0.5]], "mixup": [[0.6, 0.6, 0.6]]})
     second = with_origin("b", {"erm": [[0.3, 0.3, 0.3]], "mixup": [[0.6, 0.6, 0.6]]})
     third = with_origin("c", {"mixup": [[0.9, 0.9, 0.9]]})
-    found = {c.method: c for c in compare(select([*first, *second, *third]))}
-    assert found[Method("mixup @ a")].difference == pytest.approx(10)
-    assert found[Method("mixup @ b")].difference == pytest.approx(30)
-    assert found[Method("mixup @ c")].baseline == Method("erm @ a")  # its own folder has none
+    found = {c.row: c for c in compare(select([*first, *second, *third]))}
+    assert found[Row("mixup", origin="a")].difference == pytest.approx(10)
+    assert found[Row("mixup", origin="b")].difference == pytest.approx(30)
+    assert found[Row("mixup", origin="c")].baseline == Row("erm", origin="a")  # its own folder has none
 
 
 def test_the_papers_row_stands_once() -> None:
@@ -74,3 +74,23 @@ def test_names_tell_folders_apart() -> None:
 def test_no_folder_at_all() -> None:
     with pytest.raises(UserError, match="Expected a folder of runs"):
         collect_all([])
+
+
+@pytest.mark.parametrize("arm", ["lr = 1e-3", "lr @ 1e-3", "a (b) + SWA", "erm @ a", "(", " + SWA".strip(), "@"])
+def test_an_arm_may_have_any_name(arm: str) -> None:
+    """ERM is 50 % in one folder and 58 % in the other: an arm is compared with ERM of its own folder."""
+    records = [
+        *(replace(record, origin="a") for record in sweep({"erm": [[0.5] * 3]})),
+        *(replace(record, origin="b") for record in sweep({"erm": [[0.58] * 3]})),
+        *(
+            replace(record, origin="b", spec=replace(record.spec, arm=arm), label="FGMix")
+            for record in sweep({"fgmix": [[0.61] * 3]})
+        ),
+    ]
+    selection = select(records)
+    compared = {comparison.row: comparison for comparison in compare(selection)}
+    row = Row("fgmix", arm, origin="b")
+    assert compared[row].baseline == Row("erm", origin="b")
+    assert compared[row].difference == pytest.approx(3)
+    assert selection.label(row) == f"FGMix ({arm}) (b)"
+    assert selection.label(row._replace(model="swa")) == f"FGMix ({arm}) (b) + SWA"

@@ -11,6 +11,7 @@ import pytest
 from copying import replace
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
+from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.records.store import read_record
 from fgmix.results.selection import LAST, RULES, Cell, Missing, Rule, Selected, Selection, select
@@ -35,7 +36,7 @@ DRAWS = [
     },
 ]
 SINGLES = [run("a", steps, draw=draw) for draw, steps in enumerate(DRAWS)]
-CELL = Cell("toy", "erm", "raw", 0, "a")
+CELL = Cell("toy", Row("erm"), 0, "a")
 
 
 def test_runs_that_select_by_another_metric_report_it() -> None:
@@ -117,7 +118,7 @@ def test_leave_one_out_takes_swad_at_its_end() -> None:
 
     selection = select([averaged(record) for record in (*SINGLES, *PAIRS)], "leave_one_out")
     assert found(selection).step == 10  # the raw model, as above
-    assert found(selection, CELL._replace(model="swad")).step == 20
+    assert found(selection, CELL._replace(row=Row("erm", model="swad"))).step == 20
 
 
 def test_pairs_do_not_enter_the_other_rules() -> None:
@@ -135,16 +136,16 @@ def test_averaged_model_is_a_row_of_its_own_with_its_own_choice() -> None:
     record = run("a", DRAWS[0], swa=DRAWS[2])
     selection = select([record])
     assert found(selection).accuracy == 0.11
-    assert found(selection, CELL._replace(model="swa")).accuracy == 0.32
-    assert [tuple(method) for method in selection.methods()] == [("erm", "raw"), ("erm", "swa")]
-    assert [tuple(method) for method in select(SINGLES).methods()] == [("erm", "raw")]
+    assert found(selection, CELL._replace(row=Row("erm", model="swa"))).accuracy == 0.32
+    assert selection.rows() == [Row("erm"), Row("erm", model="swa")]
+    assert select(SINGLES).rows() == [Row("erm")]
 
 
 def test_every_domain_and_trial_has_a_cell_for_every_method() -> None:
     selection = select([*SINGLES, finished("b", 0.7, algorithm="coral", trial=3)])
     assert len(selection.cells) == 2 * 2 * 3  # methods, trials, domains
     assert selection.trials("toy") == [0, 3]
-    assert reason(selection, Cell("toy", "coral", "raw", 0, "c")) == "no finished run holds out c"
+    assert reason(selection, Cell("toy", Row("coral"), 0, "c")) == "no finished run holds out c"
 
 
 def test_a_run_that_diverged_counts_with_what_it_had() -> None:
@@ -170,7 +171,7 @@ def test_reasons() -> None:
     assert "have no evaluated step in common" in reason(select(apart, "leave_one_out"))
     measured = {10: {"a": (None, 0.5), "b": (0.5, 0.5), "c": (None, 0.5)}}
     averaged = run("b", measured, swa=measured)
-    swa = CELL._replace(model="swa")
+    swa = CELL._replace(row=Row("erm", model="swa"))
     assert reason(select([SINGLES[0], averaged]), swa) == (
         "no run that holds out a has averaged weights: train with --averaging swa"
     )
@@ -196,11 +197,11 @@ def test_runs_are_alike_over_trials_and_see_one_dataset() -> None:
     for trial in (0, 1):
         cell = CELL._replace(trial_seed=trial)
         assert reason(selection, cell) == "the runs differ in steps (10, 5000): report them separately"
-    found(selection, CELL._replace(algorithm="coral"))  # a method may train longer than another
+    found(selection, CELL._replace(row=Row("coral")))  # a method may train longer than another
     elsewhere = finished("a", 0.5, algorithm="coral", data="other")
     selection = select([*SINGLES, elsewhere])
     for algorithm in ("erm", "coral"):
-        assert "different data under one name" in reason(selection, CELL._replace(algorithm=algorithm))
+        assert "different data under one name" in reason(selection, CELL._replace(row=Row(algorithm)))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,9 @@ def test_last_evaluations_of_short_diverged_and_swad_runs() -> None:
     swad = run("a", DRAWS[0])
     evaluations = [replace(e, accuracy={**e.accuracy, "swad": e.accuracy["raw"]}) for e in swad.evaluations]
     swad = replace(swad, evaluations=tuple(evaluations))
-    assert found(select([swad], "last_evaluations"), CELL._replace(model="swad")).accuracy == 0.12  # its only model
+    assert (
+        found(select([swad], "last_evaluations"), CELL._replace(row=Row("erm", model="swad"))).accuracy == 0.12
+    )  # its only model
 
 
 def test_unknown_rule() -> None:
@@ -288,7 +291,7 @@ def test_records_of_real_runs(tmp_path: Path) -> None:
     records = [read_record(folder) for folder in tmp_path.iterdir()]
     for rule in get_args(Rule):
         for model in ("raw", "swa"):
-            found(select(records, rule), Cell("arrays", "erm", model, 0, "0"))
+            found(select(records, rule), Cell("arrays", Row("erm", model=model), 0, "0"))
 
 
 def test_each_arm_of_a_method_is_selected_and_labelled_by_itself() -> None:
@@ -296,7 +299,7 @@ def test_each_arm_of_a_method_is_selected_and_labelled_by_itself() -> None:
     arm = sweep({"fgmix": [[0.7, 0.7, 0.7]]}, arm="γ = 10", settings={"gamma": 10.0})
     selection = select([*arm, *plain])
     accuracies = selection.accuracies()
-    assert accuracies[Cell("toy", "fgmix", "raw", 0, "a")] == 0.6
-    assert accuracies[Cell("toy", "fgmix (γ = 10)", "raw", 0, "a")] == 0.7
+    assert accuracies[Cell("toy", Row("fgmix"), 0, "a")] == 0.6
+    assert accuracies[Cell("toy", Row("fgmix", "γ = 10"), 0, "a")] == 0.7
     rows = dataset_table(selection, "toy")
     assert [rows.label(row) for row in rows.rows] == ["ERM", "FGMix (γ = 10)", "FGMix"]  # as they come

@@ -13,12 +13,13 @@ from scipy.stats import norm
 from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.evaluations import Evaluation
+from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.differences import comparison_table, marked
 from fgmix.results.formats import latex, markdown
 from fgmix.results.paper_rows import beside
-from fgmix.results.ranks import Ranking, critical_difference, rank_methods, ranking_table, unranked_table
-from fgmix.results.selection import Method, select
+from fgmix.results.ranks import Ranking, critical_difference, rank_rows, ranking_table, unranked_table
+from fgmix.results.selection import select
 from fgmix.results.statistics import Comparison, bootstrap_interval, compare, copies, holm, paired_differences, wilcoxon
 from fgmix.results.tables import dataset_table
 from results.made import finished, run, sweep
@@ -126,7 +127,7 @@ SELECTION = select(sweep({"erm": ERM, "better": BETTER, "same": SAME}, domains="
 
 def test_compare() -> None:
     better, same = compare(SELECTION)
-    assert (better.method, better.pairs) == (Method("better"), 8)
+    assert (better.row, better.pairs) == (Row("better"), 8)
     assert better.difference == pytest.approx(4.5)
     assert better.interval is not None
     assert 1 < better.interval[0] < 4.5 < better.interval[1] < 8
@@ -142,8 +143,8 @@ def test_comparisons_stand_in_the_order_of_tables() -> None:
     parts = {20: {"a": (0.5, 0.5), "b": (None, 0.5)}}
     averaged = {20: {"a": (0.6, 0.5), "b": (None, 0.5)}}
     records = [run("a", parts, swa=averaged, algorithm=name) for name in ("mine", "fgmix", "erm", "coral")]
-    expected = [Method(name, model) for model in ("raw", "swa") for name in ("coral", "fgmix", "mine")]
-    assert [c.method for c in compare(select(records))] == expected
+    expected = [Row(name, model=model) for model in ("raw", "swa") for name in ("coral", "fgmix", "mine")]
+    assert [c.row for c in compare(select(records))] == expected
 
 
 def test_pairs_are_what_both_have() -> None:
@@ -169,10 +170,10 @@ def test_a_row_is_compared_with_erm_of_its_own_kind() -> None:
         return run("a", parts, swa=averaged, algorithm=algorithm, trial=trial)
 
     selection = select([record(name, r, gain) for name, gain in (("erm", 0.0), ("m1", 0.01)) for r in range(3)])
-    found = {c.method: (c.baseline, c.difference) for c in compare(selection)}
+    found = {c.row: (c.baseline, c.difference) for c in compare(selection)}
     assert found == {
-        Method("m1"): (Method("erm"), pytest.approx(1)),
-        Method("m1", "swa"): (Method("erm", "swa"), pytest.approx(2)),
+        Row("m1"): (Row("erm"), pytest.approx(1)),
+        Row("m1", model="swa"): (Row("erm", model="swa"), pytest.approx(2)),
     }
 
 
@@ -181,8 +182,8 @@ def test_without_erm_of_the_kind_there_is_no_test() -> None:
     better = {20: {"a": (0.7, 0.5), "b": (None, 0.5)}}
     averages = {20: {"a": (0.8, 0.5), "b": (None, 0.5)}}
     selection = select([run("a", parts), run("a", better, swa=averages, algorithm="m1")])
-    by_method = {c.method: c for c in compare(selection)}
-    averaged = by_method[Method("m1", "swa")]
+    by_method = {c.row: c for c in compare(selection)}
+    averaged = by_method[Row("m1", model="swa")]
     assert (averaged.pairs, averaged.verdict) == (0, "not tested")
     text = markdown(comparison_table(list(by_method.values()), selection.labels))
     assert "has no trial and test domain in common with ERM + SWA" in text
@@ -193,7 +194,7 @@ def test_no_baseline_and_no_pairs() -> None:
         compare(select(sweep({"better": BETTER}, domains="a b")))
     apart = [*sweep({"erm": [[0.5, 0.5]]}, domains="a b"), *sweep({"x": [[0.5, 0.5]]}, domains="a b", dataset="d")]
     (comparison,) = compare(select(apart))
-    assert comparison == Comparison(Method("x"), Method("erm"), 0)
+    assert comparison == Comparison(Row("x"), Row("erm"), 0)
     assert comparison.verdict == "not tested"
 
 
@@ -211,18 +212,18 @@ def test_copies_enter_neither_holms_family_nor_the_ranks() -> None:
     gains = {"erm": 0.0, "m1": 0.01, "m2": 0.02}
     records = [twice(0.5 + gain * (1 + r), algorithm=name, trial=r) for name, gain in gains.items() for r in range(8)]
     selection = select(records)
-    assert copies(selection) == {Method(name, "swa"): Method(name) for name in gains}
+    assert copies(selection) == {Row(name, model="swa"): Row(name) for name in gains}
     alone = select([replace(r, evaluations=(only_raw(r.evaluations[0]),)) for r in records])
     assert not copies(alone)
-    found = {c.method: c for c in compare(selection)}
+    found = {c.row: c for c in compare(selection)}
     for comparison in compare(alone):
-        assert found[comparison.method] == comparison  # the same p-values as without the copies
-    copy = found[Method("m1", "swa")]
-    assert (copy.p, copy.p_holm, copy.verdict, copy.copy_of) == (None, None, "not tested", Method("m1"))
-    assert rank_methods(selection).ranks == rank_methods(alone).ranks
+        assert found[comparison.row] == comparison  # the same p-values as without the copies
+    copy = found[Row("m1", model="swa")]
+    assert (copy.p, copy.p_holm, copy.verdict, copy.copy_of) == (None, None, "not tested", Row("m1"))
+    assert rank_rows(selection).ranks == rank_rows(alone).ranks
     text = markdown(comparison_table(compare(selection), selection.labels))
     assert "identical to m1 at every evaluation of every run: not tested, and not counted by Holm" in text
-    ranks = markdown(ranking_table(rank_methods(selection), selection.labels))
+    ranks = markdown(ranking_table(rank_rows(selection), selection.labels))
     assert "Not ranked: ERM + SWA (identical to ERM), m1 + SWA (identical to m1)" in ranks
 
 
@@ -239,7 +240,7 @@ def test_equal_numbers_of_different_runs_are_no_copies() -> None:
 
 def test_a_method_that_is_erm_at_every_evaluation_is_a_copy_of_it() -> None:
     selection = select(sweep({"erm": ERM, "idle": ERM}, domains="a b"))
-    assert copies(selection) == {Method("idle"): Method("erm")}
+    assert copies(selection) == {Row("idle"): Row("erm")}
     table = marked(dataset_table(selection, "toy"), compare(selection))
     assert table.label(table.rows[1]) == "idle ‡"  # without a mark it would look significant
     assert table.caption.endswith(
@@ -288,7 +289,7 @@ def test_many_pairs_of_one_method_make_room_for_another() -> None:
     accuracies = {"erm": [[0.5]] * 20, "long": [[0.5 + 0.01 * (r + 1)] for r in range(20)]}
     accuracies["short"] = [[0.51 + 0.01 * r] for r in range(6)]
     records = [r for r in sweep(accuracies, domains="a b") if r.spec.test_domains == ("a",)]
-    short = next(c for c in compare(select(records)) if c.method == Method("short"))
+    short = next(c for c in compare(select(records)) if c.row == Row("short"))
     assert (short.pairs, short.smallest, short.verdict) == (6, pytest.approx(2**-5), "different")
 
 
@@ -320,11 +321,11 @@ def test_friedman_by_hand() -> None:
     rows = [(0.1, 0.3, 0.2), (0.4, 0.6, 0.5), (0.1, 0.2, 0.1), (0.9, 0.8, 0.7)]
     accuracies = {name: [[row[i]] for row in rows] for i, name in enumerate(("erm", "better", "same"))}
     records = [r for r in sweep(accuracies, domains="a b") if r.spec.test_domains == ("a",)]
-    ranking = rank_methods(select(records))
+    ranking = rank_rows(select(records))
     assert list(ranking.ranks.items()) == [
-        (Method("better"), 1.25),
-        (Method("erm"), 2.375),
-        (Method("same"), 2.375),
+        (Row("better"), 1.25),
+        (Row("erm"), 2.375),
+        (Row("same"), 2.375),
     ]
     # Σ_j (R_j − 8)² = 1.5² + 3² + 1.5² = 13.5; Σ r² = 14 + 14 + 13.5 + 14 = 55.5; 55.5 − 4·3·16/4 = 7.5
     assert ranking.statistic == pytest.approx(2 * 13.5 / 7.5)
@@ -335,9 +336,9 @@ def test_friedman_by_hand() -> None:
 
 def test_friedman_uses_complete_pairs_only() -> None:
     records = sweep({"erm": ERM, "same": SAME, "better": BETTER}, domains="a b")
-    assert rank_methods(select(records[:-3])).pairs == 5
+    assert rank_rows(select(records[:-3])).pairs == 5
     with pytest.raises(UserError, match=r"Expected at least 3 methods.*Found 2 methods with 8 in common"):
-        rank_methods(select(records[:16]))
+        rank_rows(select(records[:16]))
 
 
 def test_equal_methods_share_their_rank() -> None:
@@ -347,25 +348,25 @@ def test_equal_methods_share_their_rank() -> None:
         for name, v in (("erm", 0.1), ("m1", 0.2), ("m2", 0.3))
         for r in range(3)
     ]
-    ranking = rank_methods(select(records))
+    ranking = rank_rows(select(records))
     assert set(ranking.ranks.values()) == {2.0}
     assert (ranking.statistic, ranking.p) == (0.0, 1.0)
 
 
 def test_cliques_are_the_longest_bars() -> None:
-    a, b, c, d, e = (Method(name) for name in "abcde")
+    a, b, c, d, e = (Row(name) for name in "abcde")
     ranking = Ranking({a: 1.0, b: 1.5, c: 2.2, d: 2.4, e: 4.0}, 10, 0.0, 1.0, 1.0, 0.05, {})
     assert ranking.cliques() == [(a, b), (b, c, d)]
 
 
 def test_the_table_of_ranks() -> None:
-    labels = {"erm": "ERM"}
-    ranking = Ranking({Method("x"): 1.25, Method("erm", "swa"): 1.75}, 4, 3.6, 0.1653, 0.98, 0.05, {})
+    labels = {Row("erm"): "ERM"}
+    ranking = Ranking({Row("x"): 1.25, Row("erm", model="swa"): 1.75}, 4, 3.6, 0.1653, 0.98, 0.05, {})
     text = markdown(ranking_table(ranking, labels))
     assert "| x | 1.25 |\n| ERM + SWA | 1.75 |" in text  # no bold: the highest is not the best
     assert "over 4 trials and test domains" in text
     assert "χ² = 3.60, p = 0.165. Ranks that differ by less than 0.98 are not significantly different (Nemenyi" in text
     assert latex(ranking_table(ranking, labels)).isascii()
-    nothing = markdown(unranked_table([Method("x"), Method("erm")], "Too few.", labels))
+    nothing = markdown(unranked_table([Row("x"), Row("erm")], "Too few.", labels))
     assert "| x | – [1] |\n| ERM | – [1] |" in nothing
     assert "[1] Too few." in nothing

@@ -11,9 +11,10 @@ import pytest
 
 from copying import replace
 from fgmix.errors import UserError
+from fgmix.records.rows import Row
 from fgmix.results.formats import comma_separated, latex, markdown, render
-from fgmix.results.selection import Method, select
-from fgmix.results.tables import Entry, Row, Table, dataset_table, overall_table
+from fgmix.results.selection import select
+from fgmix.results.tables import Entry, Table, TableRow, dataset_table, overall_table
 from results.made import finished, run, sweep
 
 # accuracies[algorithm][trial][domain]
@@ -80,7 +81,7 @@ def test_labels_come_from_the_records_and_rows_hold_keys() -> None:
     plugin = replace(finished("a", 0.5, algorithm="my_plugin"), label="My Plug-in")
     table = dataset_table(select([plugin, finished("b", 0.5, algorithm="bare")]), "toy")
     assert labels(table) == ["My Plug-in", "bare"]
-    assert [row.method for row in table.rows] == [Method("my_plugin"), Method("bare")]
+    assert [row.row for row in table.rows] == [Row("my_plugin"), Row("bare")]
     older = replace(plugin, label="my_plugin")  # of before the method declared a label
     assert labels(dataset_table(select([older, plugin]), "toy")) == ["My Plug-in"]
 
@@ -164,7 +165,7 @@ def test_csv_is_not_rounded() -> None:
 
 
 def test_csv_of_many_tables_has_one_header() -> None:
-    tables = [Table(name, "", ("x",), (Row(Method("m"), (Entry(1.5),)),)) for name in ("t", "u")]
+    tables = [Table(name, "", ("x",), (TableRow(Row("m"), (Entry(1.5),)),)) for name in ("t", "u")]
     assert render(tables, "csv").splitlines() == [
         "table,row,model,source,column,value,spread,trials,shown,note",
         "t,m,raw,,x,1.5,,,1.5,",
@@ -174,12 +175,12 @@ def test_csv_of_many_tables_has_one_header() -> None:
 
 def test_csv_rows_are_keys_without_marks() -> None:
     rows = (
-        Row(Method("fgmix"), (Entry(1.0),), mark="≈"),
-        Row(Method("fgmix", "swa"), (Entry(2.0),), mark="†"),
-        Row(Method("fgmix"), (Entry(3.0),), source="paper"),
-        Row(Method("fgmix"), (Entry(4.0),), name="3"),
+        TableRow(Row("fgmix"), (Entry(1.0),), mark="≈"),
+        TableRow(Row("fgmix", model="swa"), (Entry(2.0),), mark="†"),
+        TableRow(Row("fgmix"), (Entry(3.0),), source="paper"),
+        TableRow(Row("fgmix"), (Entry(4.0),), name="3"),
     )
-    table = Table("t", "", ("x",), rows, {"fgmix": "FGMix"})
+    table = Table("t", "", ("x",), rows, {Row("fgmix"): "FGMix"})
     assert labels(table) == ["FGMix ≈", "FGMix + SWA †", "FGMix (paper)", "3"]
     lines = list(csv.DictReader(io.StringIO(comma_separated([table]))))
     assert [(line["row"], line["model"], line["source"]) for line in lines] == [
@@ -191,8 +192,8 @@ def test_csv_rows_are_keys_without_marks() -> None:
 
 
 def test_best_counts_our_rows_only() -> None:
-    ours = [Row(Method("a"), (Entry(50.04),)), Row(Method("b"), (Entry(49.96),))]
-    table = Table("t", "", ("x",), (*ours, Row(Method("b"), (Entry(99.0),), source="paper")))
+    ours = [TableRow(Row("a"), (Entry(50.04),)), TableRow(Row("b"), (Entry(49.96),))]
+    table = Table("t", "", ("x",), (*ours, TableRow(Row("b"), (Entry(99.0),), source="paper")))
     assert [table.is_best(row, 0) for row in table.rows] == [True, True, False]  # both print 50.0
     assert not Table("t", "", ("x",), tuple(ours[:1])).is_best(ours[0], 0)  # nothing to be better than
 

@@ -20,11 +20,11 @@ from fgmix.errors import UserError
 from fgmix.records.benchmarks import known_domains
 from fgmix.records.files import read_json
 from fgmix.records.plans import Outcome
+from fgmix.records.rows import Row, spec_row
 from fgmix.records.schema import RunSpec
 from fgmix.results.collect import collect
 from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
 from fgmix.results.report import report_text
-from fgmix.results.selection import Method
 from fgmix.sweeps.design import PlannedRun, Sweep, plan
 from fgmix.sweeps.execute import Report, run_sweeps
 from fgmix.sweeps.presets import PRESETS, apply_changes, get_preset
@@ -164,7 +164,7 @@ def test_cost_is_of_every_method() -> None:
     for scale in ("paper", "small"):
         timed = get_preset("paper-cost", scale).bench["algorithms"]
         assert set(timed) <= {*algorithms.names(), *AVERAGED}
-        rows = {Method(name.removesuffix(SWA), "swa" if name.endswith(SWA) else "raw") for name in timed}
+        rows = {Row(name.removesuffix(SWA), model="swa" if name.endswith(SWA) else "raw") for name in timed}
         assert rows == set(step_milliseconds())
         assert len(timed) == 20
 
@@ -243,8 +243,8 @@ def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain() -> N
         (trial, (domain,)): 11 for trial in range(3) for domain in known_domains("PACS")
     }
     assert count(specs, "arm")[("",)] == 7 * 12
-    assert {spec.settings["lam"] for spec in specs if spec.method == "fgmix_a (λ = 3)"} == {3.0}
-    assert {spec.settings["gamma"] for spec in specs if spec.method == "fgmix (γ = 10)"} == {10.0}
+    assert {spec.settings["lam"] for spec in specs if spec_row(spec) == Row("fgmix_a", "λ = 3")} == {3.0}
+    assert {spec.settings["gamma"] for spec in specs if spec_row(spec) == Row("fgmix", "γ = 10")} == {10.0}
     trunks = shared_trunks(specs)
     assert set(trunks.values()) == {479}  # the 480th step mixes
     assert len({trunk_of(spec).name for spec in specs}) == 12

@@ -37,7 +37,7 @@ from fgmix.progress import Progress
 from fgmix.records import evaluations
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.files import checked_path, exclusive, make_folder, remove_temporaries
-from fgmix.records.rows import printed
+from fgmix.records.rows import label_model
 from fgmix.records.schema import RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
 from fgmix.training.averaging import Mean, predictor_tensors
@@ -276,7 +276,7 @@ def _describe(
         spec=structs.replace(first.spec, arm=composition.title, hparams_seed=0),
         status="done",
         fgmix_version=fgmix.__version__,
-        label=printed(runs.methods[0] if len(runs.methods) == 1 else "Several methods", runs.weights),
+        label=label_model(runs.methods[0] if len(runs.methods) == 1 else "Several methods", runs.weights),
         domains=run.record.domains,
         classes=run.dataset.classes,
         notes=(*run.record.notes, *composition.sentences()),

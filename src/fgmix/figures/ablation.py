@@ -10,9 +10,8 @@ from fgmix.errors import UserError
 from fgmix.figures.arrays import Floats, Numbers
 from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, format_accuracy, list_names, to_ink
 from fgmix.figures.looks import assign_looks
-from fgmix.results.labels import split_origin
 from fgmix.results.paper_rows import beside, lacking
-from fgmix.results.selection import Method, Selection
+from fgmix.results.selection import Selection
 from fgmix.results.tables import SPREADS, Spread, dataset_table
 
 VARIANTS = ("erm", *(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
@@ -26,8 +25,7 @@ def find_variants(selection: Selection, least: int = 1) -> list[tuple[str, str]]
     """List the datasets and origins ("" for a single folder) that have at least `least` of `VARIANTS`."""
     variants: dict[tuple[str, str], set[str]] = {}
     for cell in selection.cells:
-        own, origin = split_origin(cell.algorithm)
-        variants.setdefault((cell.dataset, origin), set()).update({own} & set(VARIANTS))
+        variants.setdefault((cell.dataset, cell.row.origin), set()).update({cell.row.anywhere.key} & set(VARIANTS))
     return [place for place, names in variants.items() if len(names) >= least]
 
 
@@ -45,9 +43,9 @@ def collect_ablation(
     """
     table = dataset_table(selection, dataset, algorithms=VARIANTS, spread=spread)
     rows = tuple(
-        replace(row, method=Method(own))
-        for row, (own, of) in ((row, split_origin(row.method.algorithm)) for row in table.rows)
-        if own in VARIANTS and of == origin and row.method.model == "raw"
+        replace(row, row=row.row.anywhere)
+        for row in table.rows
+        if row.row.anywhere.key in VARIANTS and row.row.origin == origin and row.row.model == "raw"
     )
     if not rows:
         raise UserError(

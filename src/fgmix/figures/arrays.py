@@ -72,7 +72,7 @@ class Numbers:
             title=table.title,
             corner=table.corner,
             rows=np.array([table.label(row) for row in table.rows], dtype=np.str_),
-            algorithms=np.array([row.method.algorithm for row in table.rows], dtype=np.str_),
+            algorithms=np.array([row.row.anywhere.key for row in table.rows], dtype=np.str_),
             published=np.array([bool(row.source) for row in table.rows], dtype=np.bool_),
             columns=np.array(table.columns, dtype=np.str_),
             value=_to_matrix([[entry.value for entry in row.entries] for row in table.rows]),

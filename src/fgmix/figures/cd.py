@@ -12,7 +12,7 @@ import numpy as np
 from fgmix.figures.arrays import Floats, Ints, Texts
 from fgmix.figures.description import INK, Axis, Chart, Line, Mark, Panel, Points, Words, to_ink
 from fgmix.figures.looks import GREY, assign_looks
-from fgmix.results.labels import Labels, method_label
+from fgmix.records.rows import Labels, label_row
 from fgmix.results.ranks import Ranking, not_ranked
 from fgmix.results.rounding import p_equation, rank_text
 
@@ -46,7 +46,7 @@ def collect_ranks(ranking: Ranking, labels: Labels) -> Ranks:
     """Collect average ranks, and the groups without a significant difference."""
     place = {method: i for i, method in enumerate(ranking.ranks)}
     return Ranks(
-        methods=np.array([method_label(labels, *method) for method in ranking.ranks]),
+        methods=np.array([label_row(labels, method) for method in ranking.ranks]),
         algorithms=np.array([method.algorithm for method in ranking.ranks]),
         ranks=np.array(list(ranking.ranks.values())),
         cliques=np.array([(place[c[0]], place[c[-1]]) for c in ranking.cliques()], dtype=np.int64).reshape(-1, 2),

@@ -8,8 +8,8 @@ from fgmix.errors import UserError
 from fgmix.figures.arrays import Numbers
 from fgmix.figures.description import INK, Axis, Chart, Line, Mark, Panel, Points, Words, list_names
 from fgmix.figures.looks import OURS
+from fgmix.records.rows import label_row
 from fgmix.results.costs import ERM, Costs
-from fgmix.results.labels import method_label
 from fgmix.results.published import step_milliseconds
 from fgmix.results.rounding import ratio_text
 
@@ -32,7 +32,7 @@ def collect_cost(costs: Costs) -> Cost:
     return Cost(
         title="Time of a training step ÷ ERM's",
         corner="Method",
-        rows=np.array([method_label(costs.labels, *method) for method in ours]),
+        rows=np.array([label_row(costs.labels, method) for method in ours]),
         algorithms=np.array([method.algorithm for method in ours]),
         published=np.full(len(ours), False),
         columns=np.array(["ours", "paper"]),

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, list_names, to_ink
 from fgmix.figures.looks import GREY, assign_looks
-from fgmix.results.labels import Labels, method_label
+from fgmix.records.rows import Labels, label_row
 from fgmix.results.rounding import difference_text
 from fgmix.results.statistics import Comparison
 
 
 def describe_differences(comparisons: Sequence[Comparison], labels: Labels) -> Chart:
     """Describe differences from ERM of the same kind with their intervals; grey where they are not significant."""
-    known = [(method_label(labels, *c.method), c, c.difference) for c in comparisons if c.difference is not None]
-    looks = assign_looks(c.method.algorithm for c in comparisons)
+    known = [(label_row(labels, c.row), c, c.difference) for c in comparisons if c.difference is not None]
+    looks = assign_looks(c.row.anywhere.key for c in comparisons)
     marks: list[Mark] = []
     for place, (label, c, mean) in enumerate(known):
-        look = looks[c.method.algorithm]
+        look = looks[c.row.anywhere.key]
         low, high = c.interval or (mean, mean)
         result = "significant difference" if c.significant else c.verdict
         text = f"{label}: {difference_text(mean, c.interval)} points, {c.pairs} pairs; {result}"
@@ -28,7 +28,7 @@ def describe_differences(comparisons: Sequence[Comparison], labels: Labels) -> C
     zero = Line("", [0, 0], [-0.5, len(known) - 0.5], GREY, dashed=True, width=1)
     x = Axis("Difference from ERM (percentage points)")
     averaged = (
-        "; averaged weights are compared with averaged ERM" if any(c.method.model != "raw" for _, c, _ in known) else ""
+        "; averaged weights are compared with averaged ERM" if any(c.row.model != "raw" for _, c, _ in known) else ""
     )
     grey = any(not c.significant for _, c, _ in known)
     caption = (

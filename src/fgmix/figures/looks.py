@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fgmix.results.labels import algorithm_of, split_origin
 from fgmix.seeding import seed_hash
 
 GREY = "#999999"
@@ -61,13 +60,13 @@ def assign_domain_looks(domains: Sequence[str]) -> dict[str, Look]:
     }
 
 
-def choose_look(algorithm: str) -> Look:
+def choose_look(key: str) -> Look:
     """Choose the look of an algorithm, from its key alone: the same in every figure, for any model, arm and folder.
 
     >>> choose_look("erm")
     Look(colour='#000000', marker='o')
     """
-    algorithm = algorithm_of(algorithm)
+    algorithm = key.partition(" ")[0]  # without an arm: names of algorithms have no blanks
     if algorithm in _OWN:
         return Look(_OWN[algorithm], MARKERS[list(_OWN).index(algorithm)])
     place = seed_hash("method", algorithm)
@@ -79,12 +78,11 @@ def assign_looks(algorithms: Iterable[str]) -> dict[str, Look]:
 
     An algorithm has the same look in all folders.
     """
-    names = {key: split_origin(key)[0] for key in algorithms}
     looks: dict[str, Look] = {}
-    for name in sorted(set(names.values())):
+    for name in sorted(set(algorithms)):
         own = choose_look(name)
         first = MARKERS.index(own.marker)
         markers = (*MARKERS[first:], *MARKERS[:first])
         free = [look for look in (Look(own.colour, marker) for marker in markers) if look not in looks.values()]
         looks[name] = free[0] if free else own
-    return {key: looks[name] for key, name in names.items()}
+    return looks

@@ -241,33 +241,25 @@ def bound(kind: Any, bounds: Meta) -> Any:
     return result
 
 
-def explain(error: msgspec.ValidationError, values: Any, cls: type, what: str) -> UserError:
-    """Put msgspec's finding about plain values of a Struct into our words.
+def check_names(values: Any, cls: type, what: str) -> None:
+    """Raise an error for plain values that lack a required field of a Struct, or have an unknown one.
 
     Args:
-        error: the finding.
-        values: what was converted.
+        values: by the fields' names.
         cls: the Struct.
-        what: its fields are, for the error, such as "option of a run".
+        what: what its fields are, for the error, such as "option of a run".
     """
     if not isinstance(values, Mapping):
-        return bad_value("values", f"a dictionary: {what}s by name", values)
+        raise bad_value("values", f"a dictionary: {what}s by name", values)
     known = {field.encode_name: field.required for field in msgspec.structs.fields(cls)}
     for name in values:
         if name not in known:
-            return unknown(what, name, known)
+            raise unknown(what, name, known)
     required = [name for name, needed in known.items() if needed]
     if lacking := [name for name in required if name not in values]:
-        return UserError(
+        raise UserError(
             f"Expected the {what}s {', '.join(required)}. Found no {', '.join(lacking)}. Add what is missing."
         )
-    for name, option in options_of(cls).items():
-        if name in values:
-            try:
-                option.check(values[name])
-            except UserError as reason:
-                return reason
-    return UserError(f"Expected {what}s that fit. {str(error).replace('`$.', '`')}.")
 
 
 def _find_about(hint: Any) -> About | None:

@@ -24,7 +24,7 @@ from msgspec.structs import force_setattr
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.evaluations import Evaluation, Evaluations, Model, Shares
 from fgmix.records.metrics import Metric, Metrics
-from fgmix.records.options import About, Option, check_options, explain, options_of
+from fgmix.records.options import About, Option, check_names, check_options, options_of
 
 GAIN = 0.005  # in validation accuracy over the last quarter of a run, from which on more steps may help
 LONGEST_ARM = 80  # characters
@@ -162,10 +162,6 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check_options(self, RunSpec)
         _check_arm(self.arm)
 
-    @property
-    def method(self) -> str:
-        return f"{self.algorithm} ({self.arm})" if self.arm else self.algorithm
-
 
 class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     """A run with all defaults filled in, made by `resolve` and stored in records.
@@ -270,10 +266,6 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
             force_setattr(self, "evaluations", Evaluations(self.evaluations))
         if not self.label:
             force_setattr(self, "label", self.spec.algorithm)
-
-    @property
-    def method(self) -> str:
-        return f"{self.spec.method} @ {self.origin}" if self.origin else self.spec.method
 
     @property
     def dataset(self) -> str:
@@ -409,14 +401,13 @@ def _list_tuples(value: Any) -> Any:
 
 def to_spec(values: Mapping[str, Any], cls: type[S]) -> S:
     """Turn plain values into a spec; a bad one is an error that names the option."""
+    check_names(values, cls, "option of a run")
+    if not issubclass(cls, ResolvedSpec):
+        return cls(**values)  # which checks types and bounds
     try:
         return msgspec.convert(values, cls)
     except msgspec.ValidationError as error:
-        raise (
-            error.__cause__
-            if isinstance(error.__cause__, UserError)
-            else explain(error, values, cls, "option of a run")
-        ) from error
+        raise UserError(f"Expected options of a run that fit. {str(error).replace('`$.', '`')}.") from error
 
 
 def check_record(record: RunRecord) -> RunRecord:

@@ -10,6 +10,7 @@ from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import encode
 from fgmix.records.evaluations import Model
 from fgmix.records.metrics import Metrics
+from fgmix.records.rows import record_row
 from fgmix.records.schema import RunRecord, to_plain
 from fgmix.results.explain import origin
 from fgmix.results.published import order
@@ -52,7 +53,7 @@ def _collect_reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, d
     for label, selection in groups:
         for cell, outcome in selection.cells.items():
             if isinstance(outcome, Selected):
-                reported.setdefault(id(outcome.record), {})[label, cell.model] = outcome.accuracy
+                reported.setdefault(id(outcome.record), {})[label, cell.row.model] = outcome.accuracy
     return reported
 
 
@@ -72,7 +73,7 @@ def _describe_run(record: RunRecord, reported: Mapping[tuple[str, Model], float]
     return {
         "name": record.folder.name if record.folder else "",
         "method": record.label,
-        "algorithm": record.method,
+        "algorithm": record_row(record).key,
         "origin": record.origin,
         "dataset": record.dataset,
         "domain": ", ".join(spec.test_domains),

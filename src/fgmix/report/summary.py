@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from fgmix.records.rows import Row
 from fgmix.records.schema import ResolvedSpec, RunRecord
 from fgmix.results.domainbed import is_domainbeds
-from fgmix.results.labels import split_origin
 from fgmix.results.report import Comparisons
 from fgmix.results.rounding import accuracy_text, difference_text, p_equation
-from fgmix.results.selection import Method, Selection
+from fgmix.results.selection import Selection
 from fgmix.results.statistics import BASELINE, Comparison
 from fgmix.results.tables import Table
 
@@ -66,9 +66,9 @@ def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
         table: methods by test domains; the last column is their average.
         comparisons: its methods against ERM.
     """
-    averages = {row.method: row.entries[-1].value for row in table.rows}
+    averages = {row.row: row.entries[-1].value for row in table.rows}
     known = {method: value for method, value in averages.items() if value is not None}
-    names = {row.method: table.label(row) for row in table.rows}
+    names = {row.row: table.label(row) for row in table.rows}
     if not known:
         return _state_so_far(table)
     best = max(known, key=lambda method: known[method])
@@ -77,11 +77,11 @@ def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
         alone = "It is the only method." if len(names) == 1 else "No other method has a result for every test domain."
         return f"{reached}. {alone}"
     sentence = f"{reached}, the highest of {len(known)} results"
-    compared = {c.method: c for c in comparisons if c.difference is not None}
+    compared = {c.row: c for c in comparisons if c.difference is not None}
     if best in compared:
         return f"{sentence}: {_write_difference(compared[best], names)}."
     others = [method for method in known if method in compared]
-    if split_origin(best.algorithm)[0] != BASELINE:
+    if (best.algorithm, best.arm) != (BASELINE, ""):
         return f"{sentence}. There is no ERM to compare it with."
     if not others:
         return f"{sentence}. There is no other method to compare it with."
@@ -107,7 +107,7 @@ def _state_so_far(table: Table) -> str:
     return f"{'; '.join(parts)}. The other test domains have no result yet."
 
 
-def _write_difference(c: Comparison, names: dict[Method, str]) -> str:
+def _write_difference(c: Comparison, names: dict[Row, str]) -> str:
     """Write a difference from ERM in words."""
     assert c.difference is not None
     text = f"{difference_text(c.difference)} points against {names[c.baseline]}"

@@ -9,14 +9,13 @@ from pathlib import Path
 from fgmix.errors import UserError
 from fgmix.records.files import read_json
 from fgmix.records.plans import COST_FILE
-from fgmix.results.labels import Labels
-from fgmix.results.published import method_names, step_milliseconds
+from fgmix.records.rows import Labels, Row
+from fgmix.results.published import algorithm_names, step_milliseconds
 from fgmix.results.rounding import ratio_text
-from fgmix.results.selection import Method
-from fgmix.results.tables import Entry, Row, Table
+from fgmix.results.tables import Entry, Table, TableRow
 
 COST = "Cost of a step"  # title of the table
-ERM = Method("erm")
+ERM = Row("erm")
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Costs:
         labels: labels of methods, by their keys; the paper's names for those without a label in the file.
     """
 
-    milliseconds: Mapping[Method, float]
+    milliseconds: Mapping[Row, float]
     labels: Labels = field(default_factory=dict)
 
 
@@ -40,10 +39,11 @@ def read_costs(folder: Path) -> Costs | None:
     content = read_json(path)
     try:
         raw, averaged = dict(content["milliseconds"]), dict(content.get("averaged_milliseconds", ()))
+        labels = {**algorithm_names(), **dict(content.get("labels", ()))}
         return Costs(
-            {Method(name): float(time) for name, time in raw.items()}
-            | {Method(name, "swa"): float(time) for name, time in averaged.items()},
-            {**method_names(), **{str(name): str(label) for name, label in dict(content.get("labels", ())).items()}},
+            {Row(name): float(time) for name, time in raw.items()}
+            | {Row(name, model="swa"): float(time) for name, time in averaged.items()},
+            {Row(str(name)): str(label) for name, label in labels.items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
@@ -55,7 +55,7 @@ def read_costs(folder: Path) -> Costs | None:
 def cost_table(costs: Costs) -> Table:
     """Our time per step and its ratio to ERM's, next to the paper's."""
     ours, theirs = costs.milliseconds, step_milliseconds()
-    rows = [Row(method, (*_entries(ours, method), *_entries(theirs, method))) for method in ours]
+    rows = [TableRow(method, (*_entries(ours, method), *_entries(theirs, method))) for method in ours]
     caption = (
         "Time of a training step in milliseconds, and its ratio to ERM's. Compare ratios: milliseconds depend on the "
         "machine, the backbone and the batch size."
@@ -64,7 +64,7 @@ def cost_table(costs: Costs) -> Table:
     return Table(COST, caption, columns, tuple(rows), costs.labels, best=False)
 
 
-def _entries(milliseconds: Mapping[Method, float], method: Method) -> tuple[Entry, Entry]:
+def _entries(milliseconds: Mapping[Row, float], method: Row) -> tuple[Entry, Entry]:
     time, erm = milliseconds.get(method), milliseconds.get(ERM)
     if time is None or erm is None:
         return Entry(time), Entry(note="" if time is None else "ERM was not measured")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fgmix.results.labels import Labels, method_label
+from fgmix.records.rows import Labels, label_row
 from fgmix.results.rounding import difference_text, p_text
 from fgmix.results.statistics import Comparison, Verdict
-from fgmix.results.tables import Entry, Row, Table
+from fgmix.results.tables import Entry, Table, TableRow
 
 DIFFERENCES = "Differences from ERM"  # title of the table
 MARKS: dict[Verdict, str] = {"not significant": "≈", "too few pairs": "†", "not tested": "‡"}  # in tables
@@ -16,9 +16,9 @@ MARKS: dict[Verdict, str] = {"not significant": "≈", "too few pairs": "†", "
 
 def marked(table: Table, comparisons: Sequence[Comparison]) -> Table:
     """The table with a mark after every row without a significant difference from ERM; the caption explains it."""
-    marks = {c.method: MARKS[c.verdict] for c in comparisons if c.verdict in MARKS}
+    marks = {c.row: MARKS[c.verdict] for c in comparisons if c.verdict in MARKS}
     rows = tuple(
-        replace(row, mark=marks[row.method]) if row.method in marks and not row.source else row for row in table.rows
+        replace(row, mark=marks[row.row]) if row.row in marks and not row.source else row for row in table.rows
     )
     level = f"Holm, α = {comparisons[0].alpha:g}" if comparisons else ""
     meanings: dict[Verdict, str] = {
@@ -34,8 +34,8 @@ def marked(table: Table, comparisons: Sequence[Comparison]) -> Table:
 def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table:
     """Differences from ERM with their intervals and p-values."""
     rows = tuple(
-        Row(
-            c.method,
+        TableRow(
+            c.row,
             (
                 Entry(c.difference, text="" if c.difference is None else difference_text(c.difference, c.interval)),
                 Entry(c.p, text="" if c.p is None else p_text(c.p)),
@@ -57,7 +57,7 @@ def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table
 
 
 def _verdict_text(comparison: Comparison, labels: Labels) -> str:
-    name = method_label(labels, *comparison.baseline)
+    name = label_row(labels, comparison.baseline)
     return {
         "different": f"significant difference from {name}",
         "not significant": f"no significant difference from {name}",
@@ -69,10 +69,10 @@ def _verdict_text(comparison: Comparison, labels: Labels) -> str:
 def _note(comparison: Comparison, labels: Labels) -> str:
     """Why there is no test result; empty if there is one."""
     if comparison.copy_of is not None:
-        twin = method_label(labels, *comparison.copy_of)
+        twin = label_row(labels, comparison.copy_of)
         return f"identical to {twin} at every evaluation of every run: not tested, and not counted by Holm"
     if comparison.pairs == 0:
-        return f"has no trial and test domain in common with {method_label(labels, *comparison.baseline)}"
+        return f"has no trial and test domain in common with {label_row(labels, comparison.baseline)}"
     if comparison.verdict == "too few pairs":
         return (
             f"too few pairs: with {comparison.pairs} the smallest p-value possible is {comparison.smallest:.3g} after "

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import from_domainbed_dataset, known_domains, to_domainbed_dataset
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import make_folder, read_bytes, write_bytes
-from fgmix.records.rows import printed
+from fgmix.records.rows import label_model
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, check_record, to_spec
-from fgmix.results.labels import from_domainbed_method
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
 _PARTS = {"in": "train", "out": "holdout"}
@@ -143,7 +144,7 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
         "dataset": dataset,
         "dataset_name": dataset,
         "data": _MAKER,
-        "algorithm": from_domainbed_method(args["algorithm"]),
+        "algorithm": name_algorithm(args["algorithm"]),
         "test_domains": test_domains,
         "batch_size": hparams.pop("batch_size", 32),
         "dropout": float(hparams.pop("resnet_dropout", 0.0)),
@@ -164,12 +165,12 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
     }
     spec = to_spec(values, ResolvedSpec)
     evaluations = [
-        Evaluation(
-            step=line.step,
-            accuracy={"raw": {names[env]: parts for env, parts in line.accuracy.items()}},
-            loss={},
-            metrics=line.metrics,
-        )
+        {
+            "step": line.step,
+            "accuracy": {"raw": {names[env]: parts for env, parts in line.accuracy.items()}},
+            "loss": {},
+            "metrics": line.metrics,
+        }
         for line in lines
     ]
     return RunRecord(
@@ -177,11 +178,20 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
         status="done",
         fgmix_version=_MAKER,
         domains=names,
-        evaluations=tuple(evaluations),
+        evaluations=msgspec.convert(evaluations, list[Evaluation]),  # which checks that accuracies are shares
         label=args["algorithm"],
         domainbed_name=args["algorithm"],
         folder=run,
     )
+
+
+def name_algorithm(name: str) -> str:
+    """Our name of an algorithm in DomainBed's files: in lower case, with words joined by underscores.
+
+    >>> name_algorithm("ANDMask"), name_algorithm("L2A-OT + SWA")
+    ('andmask', 'l2a_ot + swa')
+    """
+    return re.sub(r"(?<=\w)[ -](?=\w)", "_", name.lower())
 
 
 def _domain_names(dataset: str, count: int) -> tuple[str, ...]:
@@ -219,7 +229,7 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str 
 
 def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
     spec, names = record.spec, _numbered(record)
-    algorithm = printed(record.domainbed_name or record.label, model)
+    algorithm = label_model(record.domainbed_name or record.label, model)
     args = {
         "dataset": to_domainbed_dataset(record.dataset),
         "algorithm": f"{algorithm} ({variant})" if variant else algorithm,

@@ -24,9 +24,9 @@ def explained(
     for apart, records in results.groups():
         selection = select(records, rule)
         for cell, found in selection.cells.items():
-            known.add(" ".join((cell.dataset, cell.algorithm, cell.test_domain)))
-            if (cell.dataset, cell.algorithm, cell.test_domain) == (dataset, algorithm, domain):
-                lines += _cell_lines(selection.label(cell.method), apart, cell, found)
+            known.add(" ".join((cell.dataset, cell.row.key, cell.test_domain)))
+            if (cell.dataset, cell.row.key, cell.test_domain) == (dataset, algorithm, domain):
+                lines += _cell_lines(selection.label(cell.row), apart, cell, found)
     if not lines:
         raise unknown("cell", f"{dataset} {algorithm} {domain}", known)
     return lines

@@ -78,7 +78,7 @@ def comma_separated(tables: Sequence[Table]) -> str:
     writer.writerow(["table", "row", "model", "source", "column", "value", "spread", "trials", "shown", "note"])
     for table in tables:
         for row in table.rows:
-            names = [cell(n) for n in (table.title, row.name or row.method.algorithm, row.method.model, row.source)]
+            names = [cell(n) for n in (table.title, row.name or row.row.key, row.row.model, row.source)]
             for column, entry in zip(table.columns, row.entries):
                 numbers = ["" if x is None else repr(x) for x in (entry.value, entry.spread, entry.trials)]
                 writer.writerow([*names, cell(column), *numbers, entry.shown, cell(entry.note)])

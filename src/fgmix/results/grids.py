@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from fgmix.records.plans import Plan
+from fgmix.records.rows import Row, collect_labels, label_row
 from fgmix.records.schema import RunRecord
-from fgmix.results.labels import labels_of, method_label
 from fgmix.results.paper_rows import PAPER
 from fgmix.results.published import sensitivity
-from fgmix.results.selection import Method, Rule, Selection, select
-from fgmix.results.tables import Entry, Row, Spread, Table, overall_caption, overall_table
+from fgmix.results.selection import Rule, Selection, select
+from fgmix.results.tables import Entry, Spread, Table, TableRow, overall_caption, overall_table
 
 SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's symbols of settings
 PAPER_DATASET = "TerraIncognita"
@@ -114,7 +114,7 @@ def grid_tables(
     for dataset in dict.fromkeys(record.dataset for record in grid.records):
         for method in _methods(selections):
             table = _table(grid, selections, dataset, method, spread)
-            tables.append(_beside(table, grid, dataset) if published and method == Method("fgmix") else table)
+            tables.append(_beside(table, grid, dataset) if published and method == Row("fgmix") else table)
     return tables
 
 
@@ -128,29 +128,29 @@ def _of_held_out(selection: Selection, grid: Grid) -> Selection:
     return replace(selection, domains=domains)
 
 
-def _methods(selections: Mapping[tuple[Any, ...], Selection]) -> list[Method]:
+def _methods(selections: Mapping[tuple[Any, ...], Selection]) -> list[Row]:
     """Methods of the grid, raw before averaged."""
-    found = dict.fromkeys(method for selection in selections.values() for method in selection.methods())
+    found = dict.fromkeys(method for selection in selections.values() for method in selection.rows())
     return sorted(found, key=lambda method: method.model != "raw")
 
 
 def _table(
-    grid: Grid, selections: Mapping[tuple[Any, ...], Selection], dataset: str, method: Method, spread: Spread
+    grid: Grid, selections: Mapping[tuple[Any, ...], Selection], dataset: str, method: Row, spread: Spread
 ) -> Table:
     *leading, last = grid.values
     any_run = next(selection for selection in selections.values() if dataset in selection.domains)
     overall = {point: overall_table(selection, spread=spread) for point, selection in selections.items()}
     rows = tuple(
-        Row(
+        TableRow(
             method,
             tuple(_entry(overall[*first, value], dataset, method) for value in grid.values[last]),
             name=", ".join(map(_text, first)),
         )
         for first in product(*(grid.values[name] for name in leading))
     )
-    labels = labels_of(grid.records)
+    labels = collect_labels(grid.records)
     return Table(
-        f"{dataset}: {method_label(labels, *method)} by {' and '.join(map(symbol, grid.values))}",
+        f"{dataset}: {label_row(labels, method)} by {' and '.join(map(symbol, grid.values))}",
         f"{overall_caption(any_run, spread)} Test domains: {', '.join(any_run.domains[dataset])}.",
         tuple(f"{symbol(last)} = {_text(value)}" for value in grid.values[last]),
         rows,
@@ -160,9 +160,9 @@ def _table(
     )
 
 
-def _entry(table: Table, dataset: str, method: Method) -> Entry:
+def _entry(table: Table, dataset: str, method: Row) -> Entry:
     for row in table.rows:
-        if row.method == method and dataset in table.columns:
+        if row.row == method and dataset in table.columns:
             return row.entries[table.columns.index(dataset)]
     return Entry(note="not run")
 
@@ -177,7 +177,7 @@ def _beside(table: Table, grid: Grid, dataset: str) -> Table:
         return replace(table, caption=f"{table.caption} {missing}")
     theirs = sensitivity()
     source = PAPER if dataset == PAPER_DATASET else f"{PAPER}, {PAPER_DATASET}"
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for lam, row in zip(grid.values["lam"], table.rows):
         numbers = [theirs.get((PAPER_DATASET, lam, alpha)) for alpha in grid.values["alpha"]]
         rows += [row, replace(row, entries=tuple(map(Entry, numbers)), source=source)]

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fgmix.records.metrics import NAMES, Metric, Metrics
+from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import accuracy_text
-from fgmix.results.selection import Cell, Method, Selected, Selection
-from fgmix.results.tables import Entry, Row, Table
+from fgmix.results.selection import Cell, Selected, Selection
+from fgmix.results.tables import Entry, Table, TableRow
 
 COLUMNS = (
     "Majority class",
@@ -33,10 +34,12 @@ def metrics_tables(selection: Selection) -> list[Table]:
     """
     if selection.rule != "training_domain":
         return []
-    by_dataset: dict[str, dict[Method, dict[str, list[Metrics]]]] = defaultdict(dict)
+    by_dataset: dict[str, dict[Row, dict[str, list[Metrics]]]] = defaultdict(dict)
     chosen: dict[str, RunRecord] = {}
     for cell, found in selection.cells.items():
-        if isinstance(found, Selected) and (metrics := found.record.unseen.get(cell.model, {}).get(cell.test_domain)):
+        if isinstance(found, Selected) and (
+            metrics := found.record.unseen.get(cell.row.model, {}).get(cell.test_domain)
+        ):
             _domains(by_dataset[cell.dataset], cell).append(metrics)
             chosen[cell.dataset] = found.record  # runs that are selected together have the same metric
     tables = []
@@ -48,11 +51,11 @@ def metrics_tables(selection: Selection) -> list[Table]:
     return tables
 
 
-def _domains(rows: dict[Method, dict[str, list[Metrics]]], cell: Cell) -> list[Metrics]:
-    return rows.setdefault(cell.method, {}).setdefault(cell.test_domain, [])
+def _domains(rows: dict[Row, dict[str, list[Metrics]]], cell: Cell) -> list[Metrics]:
+    return rows.setdefault(cell.row, {}).setdefault(cell.test_domain, [])
 
 
-def _table(selection: Selection, dataset: str, rows: dict[Method, dict[str, list[Metrics]]], metric: Metric) -> Table:
+def _table(selection: Selection, dataset: str, rows: dict[Row, dict[str, list[Metrics]]], metric: Metric) -> Table:
     return Table(
         title=f"{dataset}: other metrics",
         caption="Means over test domains and trials, in percent, on the part of the test domain that is reported. "
@@ -60,7 +63,7 @@ def _table(selection: Selection, dataset: str, rows: dict[Method, dict[str, list
         "class against the rest, mean over classes. Lowest recall: of the class that is found least. Worst domain: "
         f"that of the lowest {NAMES[metric]}.",
         columns=COLUMNS,
-        rows=tuple(Row(method, _entries(domains, metric)) for method, domains in rows.items()),
+        rows=tuple(TableRow(method, _entries(domains, metric)) for method, domains in rows.items()),
         labels=selection.labels,
         best=False,
     )
@@ -86,13 +89,13 @@ def _entries(domains: dict[str, list[Metrics]], chosen: Metric) -> tuple[Entry, 
 
 
 def _recalls(
-    selection: Selection, dataset: str, rows: dict[Method, dict[str, list[Metrics]]], classes: tuple[str, ...]
+    selection: Selection, dataset: str, rows: dict[Row, dict[str, list[Metrics]]], classes: tuple[str, ...]
 ) -> Table:
     return Table(
         title=f"{dataset}: recall by class",
         caption="Share of the samples of a class that are found, in percent; means over test domains and trials.",
         columns=classes,
-        rows=tuple(Row(method, _recall_entries(domains, len(classes))) for method, domains in rows.items()),
+        rows=tuple(TableRow(method, _recall_entries(domains, len(classes))) for method, domains in rows.items()),
         labels=selection.labels,
         best=False,
     )

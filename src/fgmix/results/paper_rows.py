@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fgmix.records.benchmarks import paper_domain
-from fgmix.results.labels import method_label, split_origin
+from fgmix.records.rows import Row, label_row
 from fgmix.results.published import AVERAGE, accuracies, overall
-from fgmix.results.selection import Method
-from fgmix.results.tables import Entry, Row, Table
+from fgmix.results.tables import Entry, Table, TableRow
 
 PAPER = "paper"  # the source of a row
 ABOUT = (
@@ -22,24 +21,24 @@ def beside(table: Table) -> Table:
 
     The caption lists the methods or datasets that the paper does not have, and the preset that runs those it has.
     """
-    rows: list[Row] = []
-    shown: set[Method] = set()
+    rows: list[TableRow] = []
+    shown: set[Row] = set()
     for row in table.rows:
         method = _without_origin(row)
         rows.append(row)
         if _has_row(table, method) and method not in shown:  # once, if several folders have the method
             shown.add(method)
-            rows.append(Row(method, _entries(table, method), source=PAPER))
+            rows.append(TableRow(method, _entries(table, method), source=PAPER))
     notes = [table.caption, ABOUT if len(rows) > len(table.rows) else "", lacking(table)]
     return replace(table, rows=tuple(rows), caption=" ".join(filter(None, notes)))
 
 
 def lacking(table: Table) -> str:
     """Which rows of a table the paper does not have, and how to run those that it has; empty if it has all."""
-    methods = [row.method for row in table.rows if not _has_row(table, _without_origin(row))]
+    methods = [row.row for row in table.rows if not _has_row(table, _without_origin(row))]
     if not methods:
         return ""
-    names = ", ".join(method_label(table.labels, *method) for method in methods)
+    names = ", ".join(label_row(table.labels, method) for method in methods)
     if len(methods) < len(table.rows):
         return f"The paper has no numbers of {names}."
     datasets = [name for name in next(iter(overall().values())) if name != AVERAGE]
@@ -50,15 +49,15 @@ def lacking(table: Table) -> str:
     )
 
 
-def _without_origin(row: Row) -> Method:
-    return Method(split_origin(row.method.algorithm)[0], row.method.model)
+def _without_origin(row: TableRow) -> Row:
+    return row.row.anywhere
 
 
-def _has_row(table: Table, method: Method) -> bool:
+def _has_row(table: Table, method: Row) -> bool:
     return any(entry.value is not None for entry in _entries(table, method))
 
 
-def _entries(table: Table, method: Method) -> tuple[Entry, ...]:
+def _entries(table: Table, method: Row) -> tuple[Entry, ...]:
     if table.dataset is None:
         return _overall_entries(method, table.columns)
     columns = [AVERAGE if name == AVERAGE else paper_domain(table.dataset, name) for name in table.columns]
@@ -70,7 +69,7 @@ def _entries(table: Table, method: Method) -> tuple[Entry, ...]:
     )
 
 
-def _overall_entries(method: Method, columns: tuple[str, ...]) -> tuple[Entry, ...]:
+def _overall_entries(method: Row, columns: tuple[str, ...]) -> tuple[Entry, ...]:
     """The paper's average is over its five datasets; over fewer, it is the mean of those shown."""
     theirs = overall().get(method, {})
     datasets = [name for name in columns if name != AVERAGE]

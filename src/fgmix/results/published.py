@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import NamedTuple, get_args
 
 from fgmix.records.evaluations import Model
-from fgmix.results.selection import Method
+from fgmix.records.rows import Row
 
 AVERAGE = "Avg"  # the column of averages, in our tables too
 
@@ -38,10 +38,10 @@ def order() -> tuple[str, ...]:
 
 
 @cache
-def method_names() -> Mapping[str, str]:
+def algorithm_names() -> Mapping[str, str]:
     """The paper's names of its methods, by key.
 
-    >>> method_names()["l2a_ot"], method_names()["fgmix_a"]
+    >>> algorithm_names()["l2a_ot"], algorithm_names()["fgmix_a"]
     ('L2A-OT', 'FGMix-A')
     """
     variants = {line["key"]: f"FGMix-{line['variant']}" for line in _lines("ablation_by_domain")}
@@ -49,27 +49,27 @@ def method_names() -> Mapping[str, str]:
 
 
 @cache
-def accuracies() -> Mapping[tuple[str, Method, str], Accuracy]:
+def accuracies() -> Mapping[tuple[str, Row, str], Accuracy]:
     """By dataset, method, and the paper's name of the test domain (or "Avg"); the rows of the ablation included.
 
-    >>> accuracies()["PACS", Method("fgmix", "swa"), "S"]
+    >>> accuracies()["PACS", Row("fgmix", model="swa"), "S"]
     Accuracy(value=83.0, spread=0.8)
-    >>> accuracies()["TerraIncognita", Method("fgmix_e"), "Avg"].value
+    >>> accuracies()["TerraIncognita", Row("fgmix_e"), "Avg"].value
     49.2
     """
     found = {}
     for line in _lines("ablation_by_domain"):
-        found[line["dataset"], Method(line["key"]), line["test_domain"]] = _accuracy(line["accuracy"], line["std"])
+        found[line["dataset"], Row(line["key"]), line["test_domain"]] = _accuracy(line["accuracy"], line["std"])
     for line in _lines("accuracy_by_domain"):
         found[line["dataset"], _method(line), line["test_domain"]] = _accuracy(line["accuracy"], line["stderr_or_std"])
     return found
 
 
 @cache
-def overall() -> Mapping[Method, Mapping[str, float]]:
+def overall() -> Mapping[Row, Mapping[str, float]]:
     """By method, then by dataset or "Avg".
 
-    >>> overall()[Method("fgmix")]["Avg"]
+    >>> overall()[Row("fgmix")]["Avg"]
     65.0
     """
     no_dataset = ("key", "model", "algorithm", "ms_per_iteration")
@@ -94,18 +94,18 @@ def sensitivity() -> Mapping[tuple[str, float, float], float]:
 
 
 @cache
-def step_milliseconds() -> Mapping[Method, float]:
+def step_milliseconds() -> Mapping[Row, float]:
     """Time per step of each method, raw and averaged.
 
-    >>> step_milliseconds()[Method("erm")]
+    >>> step_milliseconds()[Row("erm")]
     284.8
     """
     return {_method(line): float(line["ms_per_iteration"]) for line in _lines("overall")}
 
 
-def _method(line: Mapping[str, str]) -> Method:
+def _method(line: Mapping[str, str]) -> Row:
     models: dict[str, Model] = {model: model for model in get_args(Model)}
-    return Method(line["key"], models[line["model"]])
+    return Row(line["key"], model=models[line["model"]])
 
 
 def _accuracy(value: str, spread: str) -> Accuracy:

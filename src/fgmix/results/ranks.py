@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fgmix.errors import UserError
-from fgmix.results.labels import Labels, method_label
+from fgmix.records.rows import Labels, Row, label_row
 from fgmix.results.rounding import p_equation, rank_text
-from fgmix.results.selection import Method, Selection
-from fgmix.results.statistics import DIGITS, accuracies_by_method, copies
-from fgmix.results.tables import Entry, Row, Table
+from fgmix.results.selection import Selection
+from fgmix.results.statistics import DIGITS, accuracies_by_row, copies
+from fgmix.results.tables import Entry, Table, TableRow
 
 RANKS, AVERAGE_RANK = "Ranks", "average rank"  # title of the table, and its column
 
@@ -35,18 +35,18 @@ class Ranking:
         copies: methods that are not ranked, each with the one of which it is a copy.
     """
 
-    ranks: Mapping[Method, float]
+    ranks: Mapping[Row, float]
     pairs: int
     statistic: float
     p: float
     critical_difference: float
     alpha: float
-    copies: Mapping[Method, Method]
+    copies: Mapping[Row, Row]
 
-    def cliques(self) -> list[tuple[Method, ...]]:
+    def cliques(self) -> list[tuple[Row, ...]]:
         """The largest groups of adjacent methods without a significant difference: the bars of the diagram."""
         methods = list(self.ranks)
-        bars: list[tuple[Method, ...]] = []
+        bars: list[tuple[Row, ...]] = []
         reached = 0
         for start, first in enumerate(methods):
             close = [m for m in methods[start:] if self.ranks[m] - self.ranks[first] < self.critical_difference]
@@ -56,7 +56,7 @@ class Ranking:
         return bars
 
 
-def rank_methods(selection: Selection, *, dataset: str | None = None, alpha: float = 0.05) -> Ranking:
+def rank_rows(selection: Selection, *, dataset: str | None = None, alpha: float = 0.05) -> Ranking:
     """Friedman's test over the pairs that all methods have, without copies.
 
     Args:
@@ -67,7 +67,7 @@ def rank_methods(selection: Selection, *, dataset: str | None = None, alpha: flo
     from scipy.stats import friedmanchisquare, rankdata
 
     twins = copies(selection, dataset)
-    scores = {m: of_m for m, of_m in accuracies_by_method(selection, dataset).items() if m not in twins}
+    scores = {m: of_m for m, of_m in accuracies_by_row(selection, dataset).items() if m not in twins}
     methods = list(scores)
     pairs = sorted(set.intersection(*(set(of_m) for of_m in scores.values()))) if scores else []
     k, n = len(methods), len(pairs)
@@ -108,7 +108,7 @@ def critical_difference(methods: int, pairs: int, alpha: float = 0.05) -> float:
 
 def ranking_table(ranking: Ranking, labels: Labels, title: str = RANKS) -> Table:
     """Average ranks, best first; the caption has Friedman's test and the critical difference."""
-    rows = tuple(Row(method, (Entry(rank, text=rank_text(rank)),)) for method, rank in ranking.ranks.items())
+    rows = tuple(TableRow(method, (Entry(rank, text=rank_text(rank)),)) for method, rank in ranking.ranks.items())
     caption = (
         f"Average rank over {ranking.pairs} trials and test domains; 1 is the best. Friedman: χ² = "
         f"{ranking.statistic:.2f}, {p_equation(ranking.p)}. Ranks that differ by less than "
@@ -121,13 +121,13 @@ def ranking_table(ranking: Ranking, labels: Labels, title: str = RANKS) -> Table
 def not_ranked(ranking: Ranking, labels: Labels) -> str:
     """Which rows have no rank, and why; empty if all have one."""
     found = [
-        f"{method_label(labels, *method)} (identical to {method_label(labels, *twin)})"
+        f"{label_row(labels, method)} (identical to {label_row(labels, twin)})"
         for method, twin in ranking.copies.items()
     ]
     return f"Not ranked: {', '.join(found)}." if found else ""
 
 
-def unranked_table(methods: Sequence[Method], reason: str, labels: Labels) -> Table:
+def unranked_table(methods: Sequence[Row], reason: str, labels: Labels) -> Table:
     """The same table if nothing could be ranked: every method, with the reason as a footnote."""
-    rows = tuple(Row(method, (Entry(note=reason),)) for method in methods)
+    rows = tuple(TableRow(method, (Entry(note=reason),)) for method in methods)
     return Table(RANKS, "Average rank over trials and test domains.", (AVERAGE_RANK,), rows, labels, best=False)

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from fgmix.errors import UserError
+from fgmix.records.rows import Row
 from fgmix.results.collect import Results
 from fgmix.results.costs import cost_table
 from fgmix.results.differences import comparison_table, marked
 from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
-from fgmix.results.labels import split_origin
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import beside
-from fgmix.results.ranks import RANKS, Ranking, rank_methods, ranking_table, unranked_table
-from fgmix.results.selection import Method, Rule, Selection, select
-from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_method, compare, copies
+from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
+from fgmix.results.selection import Rule, Selection, select
+from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_row, compare, copies
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
 Comparisons = Mapping[str | None, Sequence[Comparison]]  # by dataset; None: over all
@@ -114,16 +114,16 @@ def all_compared(selection: Selection) -> Comparisons:
 
 def compared(selection: Selection, dataset: str | None = None) -> list[Comparison]:
     """Every method against ERM; empty if ERM has no number."""
-    found = accuracies_by_method(selection, dataset)
-    has_erm = any(split_origin(method.algorithm)[0] == BASELINE for method in found)
+    found = accuracies_by_row(selection, dataset)
+    has_erm = any((row.algorithm, row.arm) == (BASELINE, "") for row in found)
     return compare(selection, dataset=dataset) if has_erm else []
 
 
 def has_overall(selection: Selection) -> bool:
     """Whether a method has numbers on several datasets: otherwise there is nothing to average over datasets."""
-    datasets: dict[Method, set[str]] = {}
+    datasets: dict[Row, set[str]] = {}
     for cell in selection.accuracies():
-        datasets.setdefault(cell.method, set()).add(cell.dataset)
+        datasets.setdefault(cell.row, set()).add(cell.dataset)
     return any(len(found) > 1 for found in datasets.values())
 
 
@@ -133,21 +133,21 @@ def rankings(selection: Selection) -> dict[str, Ranking]:
     Raises an error if there is one dataset only, and its methods cannot be ranked.
     """
     try:
-        return {RANKS: rank_methods(selection)}
+        return {RANKS: rank_rows(selection)}
     except UserError:
         if len(selection.domains) < 2:
             raise
     found = {}
     for dataset in selection.domains:
         with suppress(UserError):
-            found[f"{RANKS}, {dataset}"] = rank_methods(selection, dataset=dataset)
+            found[f"{RANKS}, {dataset}"] = rank_rows(selection, dataset=dataset)
     return found
 
 
 def _rank_tables(selection: Selection) -> list[Table]:
     """Average ranks, or why there are none; empty for two methods, whose ranks add nothing to their difference."""
     twins = copies(selection)
-    methods = [method for method in accuracies_by_method(selection) if method not in twins]
+    methods = [method for method in accuracies_by_row(selection) if method not in twins]
     if len(methods) < 3:
         return []
     try:

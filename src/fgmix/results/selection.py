@@ -28,8 +28,8 @@ from typing import Literal, NamedTuple, get_args
 from fgmix.errors import unknown
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.metrics import NAMES
+from fgmix.records.rows import Labels, Row, collect_labels, label_row, record_row
 from fgmix.records.schema import ResolvedSpec, RunRecord, options
-from fgmix.results.labels import labels_of, method_label, split_origin
 
 LAST = 5  # evaluations that `last_evaluations` averages; fixed in advance, not tuned
 Rule = Literal["training_domain", "last_evaluations", "leave_one_out", "oracle"]
@@ -41,25 +41,13 @@ RULES: dict[Rule, str] = {
 }
 
 
-class Method(NamedTuple):
-    """A row of a table: an algorithm (with its arm and origin, if any), and which of its models: raw, SWA or SWAD."""
-
-    algorithm: str
-    model: Model = "raw"
-
-
 class Cell(NamedTuple):
-    """The key of one number: dataset, algorithm, model, trial and test domain."""
+    """The key of one number: dataset, row, trial and test domain."""
 
     dataset: str
-    algorithm: str
-    model: Model
+    row: Row
     trial_seed: int
     test_domain: str
-
-    @property
-    def method(self) -> Method:
-        return Method(self.algorithm, self.model)
 
 
 @dataclass(frozen=True)
@@ -98,23 +86,23 @@ class Selection:
         rule: the selection rule.
         cells: numbers, or reasons why there is none.
         domains: domains of each dataset, in the dataset's order.
-        labels: the label of each method, by its key.
+        labels: of rows.
         metric: name of the metric that the numbers are.
     """
 
     rule: Rule
     cells: Mapping[Cell, Selected | Missing]
     domains: Mapping[str, tuple[str, ...]]
-    labels: Mapping[str, str]
+    labels: Labels
     metric: str = "accuracy"
 
-    def methods(self) -> list[Method]:
-        """Methods of all datasets, in order of appearance."""
-        return list(dict.fromkeys(cell.method for cell in self.cells))
+    def rows(self) -> list[Row]:
+        """List the rows of all datasets, in order of appearance."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
 
-    def label(self, method: Method) -> str:
-        """The label of a method."""
-        return method_label(self.labels, *method)
+    def label(self, row: Row) -> str:
+        """Print a row."""
+        return label_row(self.labels, row)
 
     def trials(self, dataset: str, origin: str | None = None) -> list[int]:
         """Trial seeds of a dataset; of one origin, or of all."""
@@ -126,7 +114,7 @@ class Selection:
         """Trial seeds by dataset and origin."""
         found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         for cell in self.cells:
-            found[cell.dataset][split_origin(cell.algorithm)[1]].add(cell.trial_seed)
+            found[cell.dataset][cell.row.origin].add(cell.trial_seed)
         return found
 
     def accuracies(self) -> dict[Cell, float]:
@@ -157,7 +145,7 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
         domains[dataset] = tuple(dict.fromkeys(name for names in lists for name in names))
         cells |= _select_dataset(dataset, domains[dataset], its_records, rule)
     metrics = [name for metric, name in NAMES.items() if any(record.spec.metric == metric for record in records)]
-    return Selection(rule, cells, domains, labels_of(records), " or ".join(metrics) or "accuracy")
+    return Selection(rule, cells, domains, collect_labels(records), " or ".join(metrics) or "accuracy")
 
 
 class _NoNumber(Exception):
@@ -218,15 +206,15 @@ class _Runs:
 def _select_dataset(
     dataset: str, domains: tuple[str, ...], records: list[RunRecord], rule: Rule
 ) -> dict[Cell, Selected | Missing]:
-    by_algorithm: dict[str, dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+    by_row: dict[Row, dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
-        by_algorithm[record.method][record.spec.trial_seed].append(record)
+        by_row[record_row(record)][record.spec.trial_seed].append(record)
     trials: dict[str, set[int]] = defaultdict(set)  # by origin
     for record in records:
         trials[record.origin].add(record.spec.trial_seed)
     different_data, different_metrics = _different_data(records), _different_metrics(records)
     cells: dict[Cell, Selected | Missing] = {}
-    for algorithm, by_trial in by_algorithm.items():
+    for row, by_trial in by_row.items():
         its_records = [record for found in by_trial.values() for record in found]
         difference = different_metrics or different_data.get(its_records[0].origin) or _difference(its_records)
         models = {"raw", *(model for record in its_records for model in record.models)}
@@ -234,7 +222,7 @@ def _select_dataset(
             runs = _index(domains, by_trial.get(trial, []), difference)
             for model in sorted(models):  # raw, swa, swad
                 for domain in domains:
-                    cells[Cell(dataset, algorithm, model, trial, domain)] = _outcome(rule, runs, domain, model)
+                    cells[Cell(dataset, row._replace(model=model), trial, domain)] = _outcome(rule, runs, domain, model)
     return cells
 
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from fgmix.errors import UserError, bad_value
 from fgmix.records.metrics import Floats
-from fgmix.results.labels import method_label, split_origin
-from fgmix.results.selection import Cell, Method, Selected, Selection
-from fgmix.results.tables import ordered_methods
+from fgmix.records.rows import Row, label_row
+from fgmix.results.selection import Cell, Selected, Selection
+from fgmix.results.tables import order_rows
 from fgmix.seeding import numpy_generator
 
 Pair = tuple[str, int, str]  # dataset, trial, test domain
@@ -43,27 +43,27 @@ class Comparison:
     """A method compared with the baseline of its kind.
 
     Args:
-        method: the method.
-        baseline: the method that it is compared with.
+        row: what is compared.
+        baseline: the row that it is compared with.
         pairs: number of pairs that both have.
         difference: mean of the method minus the baseline, in percentage points; None without pairs.
         interval: its bootstrap confidence interval; None with fewer than two pairs.
         p: Wilcoxon's p-value; None if not tested.
         p_holm: the same, corrected for all rows that were tested.
         smallest: the smallest corrected p-value that the numbers of pairs allow, whatever the accuracies.
-        copy_of: the method of which it is a copy, with the same accuracies in all runs; None if it is not a copy.
+        copy_of: the row of which it is a copy, with the same accuracies in all runs; None if it is not a copy.
         alpha: the level of significance.
     """
 
-    method: Method
-    baseline: Method
+    row: Row
+    baseline: Row
     pairs: int
     difference: float | None = None
     interval: tuple[float, float] | None = None
     p: float | None = None
     p_holm: float | None = None
     smallest: float | None = None
-    copy_of: Method | None = None
+    copy_of: Row | None = None
     alpha: float = 0.05
 
     @property
@@ -80,21 +80,21 @@ class Comparison:
         return self.verdict == "different"
 
 
-def accuracies_by_method(selection: Selection, dataset: str | None = None) -> dict[Method, dict[Pair, float]]:
+def accuracies_by_row(selection: Selection, dataset: str | None = None) -> dict[Row, dict[Pair, float]]:
     """Selected accuracies in percent, by method, then by pair.
 
     Args:
         selection: the selected accuracies.
         dataset: one dataset; None for all.
     """
-    found: dict[Method, dict[Pair, float]] = {}
+    found: dict[Row, dict[Pair, float]] = {}
     for cell, accuracy in selection.accuracies().items():
         if dataset in (None, cell.dataset):
-            found.setdefault(cell.method, {})[cell.dataset, cell.trial_seed, cell.test_domain] = 100 * accuracy
+            found.setdefault(cell.row, {})[cell.dataset, cell.trial_seed, cell.test_domain] = 100 * accuracy
     return found
 
 
-def copies(selection: Selection, dataset: str | None = None) -> dict[Method, Method]:
+def copies(selection: Selection, dataset: str | None = None) -> dict[Row, Row]:
     """Methods whose runs have exactly the accuracies of another's at every evaluation, each with that other.
 
     Averaged weights of a run that ended before the average began are the raw ones; a method whose settings switch it
@@ -105,24 +105,23 @@ def copies(selection: Selection, dataset: str | None = None) -> dict[Method, Met
         selection: the selected accuracies.
         dataset: one dataset; None for all.
     """
-    measured: dict[Method, list[tuple[Cell, Selected]]] = {}
+    measured: dict[Row, list[tuple[Cell, Selected]]] = {}
     for cell, found in sorted(selection.cells.items()):
         if isinstance(found, Selected) and dataset in (None, cell.dataset):
-            measured.setdefault(cell.method, []).append((cell, found))
-    folders = list(dict.fromkeys(split_origin(method.algorithm)[1] for method in selection.methods()))
+            measured.setdefault(cell.row, []).append((cell, found))
+    folders = list(dict.fromkeys(row.origin for row in selection.rows()))
 
-    def place(method: Method) -> tuple[bool, bool, int]:
-        own, origin = split_origin(method.algorithm)
-        return method.model != "raw", own != BASELINE, folders.index(origin)
+    def place(row: Row) -> tuple[bool, bool, int]:
+        return row.model != "raw", (row.algorithm, row.arm) != (BASELINE, ""), folders.index(row.origin)
 
-    originals: list[Method] = []
-    found_copies: dict[Method, Method] = {}
-    for method in sorted(measured, key=place):
-        twin = next((other for other in originals if _are_copies(measured[other], measured[method])), None)
+    originals: list[Row] = []
+    found_copies: dict[Row, Row] = {}
+    for row in sorted(measured, key=place):
+        twin = next((other for other in originals if _are_copies(measured[other], measured[row])), None)
         if twin is None:
-            originals.append(method)
+            originals.append(row)
         else:
-            found_copies[method] = twin
+            found_copies[row] = twin
     return found_copies
 
 
@@ -133,7 +132,7 @@ def _are_copies(first: list[tuple[Cell, Selected]], second: list[tuple[Cell, Sel
         return [(cell.dataset, cell.trial_seed, cell.test_domain, found.accuracy) for cell, found in cells]
 
     def at_evaluations(cell: Cell, found: Selected) -> list[object]:
-        return [evaluation.accuracy.get(cell.model) for evaluation in found.record.evaluations]
+        return [evaluation.accuracy.get(cell.row.model) for evaluation in found.record.evaluations]
 
     return numbers(first) == numbers(second) and all(
         at_evaluations(*one) == at_evaluations(*other) for one, other in zip(first, second)
@@ -153,61 +152,61 @@ def compare(
     Args:
         selection: the selected accuracies.
         dataset: one dataset; None for all.
-        baseline: key of the method to compare with: its raw row with raw rows, its averaged row with averaged ones.
+        baseline: the algorithm to compare with, without an arm: its raw row with raw rows, its averaged row with
+            averaged ones.
         alpha: level of significance; the intervals cover 1 − α.
         resamples: bootstrap resamples. The generator is fixed: the same records give the same intervals.
     """
     if not 0 < alpha < 1:
         raise bad_value("alpha", "between 0 and 1", alpha)
-    scores = accuracies_by_method(selection, dataset)
-    baselines = [method.algorithm for method in scores if split_origin(method.algorithm)[0] == baseline]
+    scores = accuracies_by_row(selection, dataset)
+    baselines = [row.runs for row in scores if (row.algorithm, row.arm) == (baseline, "")]
     if not baselines:
         raise UserError(
-            f"Expected results of {method_label(selection.labels, baseline)} to compare with. Found none. "
+            f"Expected results of {label_row(selection.labels, Row(baseline))} to compare with. Found none. "
             f"Run the sweep with {baseline} among --algorithms."
         )
     twins = copies(selection, dataset)
     found = [
-        _untested(method, scores, _baseline_of(method, baselines), twins.get(method), alpha, resamples)
-        for method in ordered_methods(selection, dataset=dataset)
-        if method in scores and method.algorithm not in baselines
+        _untested(row, scores, _baseline_of(row, baselines), twins.get(row), alpha, resamples)
+        for row in order_rows(selection, dataset=dataset)
+        if row in scores and row.runs not in baselines
     ]
     return _corrected(found, scores)
 
 
-def _baseline_of(method: Method, baselines: Sequence[str]) -> Method:
-    """The baseline of the method's own kind and origin, or of the first origin that has one if its own has none."""
-    _, origin = split_origin(method.algorithm)
-    own = (name for name in baselines if split_origin(name)[1] == origin)
-    return Method(next(own, baselines[0]), method.model)
+def _baseline_of(row: Row, baselines: Sequence[Row]) -> Row:
+    """The baseline of the row's own kind and origin, or of the first origin that has one if its own has none."""
+    own = (baseline for baseline in baselines if baseline.origin == row.origin)
+    return next(own, baselines[0])._replace(model=row.model)
 
 
 def _untested(
-    method: Method,
-    scores: Mapping[Method, Mapping[Pair, float]],
-    baseline: Method,
-    copy_of: Method | None,
+    row: Row,
+    scores: Mapping[Row, Mapping[Pair, float]],
+    baseline: Row,
+    copy_of: Row | None,
     alpha: float,
     resamples: int,
 ) -> Comparison:
     """The difference and its interval, without a test."""
-    d = paired_differences(scores[method], scores.get(baseline, {}))
+    d = paired_differences(scores[row], scores.get(baseline, {}))
     difference = float(d.mean()) if len(d) else None
     interval = bootstrap_interval(d, alpha, resamples) if len(d) > 1 else None
-    return Comparison(method, baseline, len(d), difference, interval, copy_of=copy_of, alpha=alpha)
+    return Comparison(row, baseline, len(d), difference, interval, copy_of=copy_of, alpha=alpha)
 
 
-def _corrected(found: Sequence[Comparison], scores: Mapping[Method, Mapping[Pair, float]]) -> list[Comparison]:
+def _corrected(found: Sequence[Comparison], scores: Mapping[Row, Mapping[Pair, float]]) -> list[Comparison]:
     """The comparisons with their p-values; Holm's family is those with pairs that are not copies."""
     family = [c for c in found if c.pairs and c.copy_of is None]
-    p = [wilcoxon(paired_differences(scores[c.method], scores[c.baseline])) for c in family]
+    p = [wilcoxon(paired_differences(scores[c.row], scores[c.baseline])) for c in family]
     # Wilcoxon's p-value is smallest if all n differences have the same sign, and Holm's correction is monotonic in p.
     smallest = holm([min(1.0, 2.0 ** (1 - c.pairs)) for c in family])
     tested = {
-        c.method: replace(c, p=p_raw, p_holm=p_holm, smallest=least)
+        c.row: replace(c, p=p_raw, p_holm=p_holm, smallest=least)
         for c, p_raw, p_holm, least in zip(family, p, holm(p), smallest)
     }
-    return [tested.get(c.method, c) for c in found]
+    return [tested.get(c.row, c) for c in found]
 
 
 def paired_differences(x: Mapping[Pair, float], y: Mapping[Pair, float]) -> Floats:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fgmix.errors import unknown
-from fgmix.results.labels import Labels, algorithm_of, method_label, split_origin
+from fgmix.records.rows import Labels, Row, label_row
 from fgmix.results.published import AVERAGE, order
 from fgmix.results.rounding import DASH, accuracy_text
-from fgmix.results.selection import RULES, Cell, Method, Missing, Selected, Selection
+from fgmix.results.selection import RULES, Cell, Missing, Selected, Selection
 
 OVERALL = "Overall"  # title of the table over all datasets
 Spread = Literal["stderr", "std"]
@@ -57,18 +57,18 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row: its method, its entries, and what distinguishes it from other rows of the method.
 
     Args:
-        method: keys of the method and its model.
+        row: what the numbers belong to.
         entries: one for each column.
         name: text of the first column instead of the method, such as the values of settings.
         source: source of the numbers, such as "paper"; empty for our runs.
         mark: a symbol after the label, which the caption explains.
     """
 
-    method: Method
+    row: Row
     entries: tuple[Entry, ...]
     name: str = ""
     source: str = ""
@@ -93,18 +93,18 @@ class Table:
     title: str
     caption: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     labels: Labels = field(default_factory=dict)
     dataset: str | None = None
     best: bool = True
     corner: str = "Method"
 
-    def label(self, row: Row) -> str:
+    def label(self, row: TableRow) -> str:
         """The first column of a row."""
-        name = row.name or method_label(self.labels, *row.method)
+        name = row.name or label_row(self.labels, row.row)
         return " ".join(part for part in (name, row.source and f"({row.source})", row.mark) if part)
 
-    def is_best(self, row: Row, column: int) -> bool:
+    def is_best(self, row: TableRow, column: int) -> bool:
         """Whether an entry of our runs is the highest of two or more in its column, as printed; ties included."""
         ours = [each.entries[column].value for each in self.rows if not each.source]
         values = [value for value in ours if value is not None]
@@ -130,12 +130,12 @@ def dataset_table(
     domains = selection.domains[dataset]
     trials = selection.trials(dataset)
     rows = []
-    for method in ordered_methods(selection, algorithms, dataset):
-        own = selection.trials(dataset, split_origin(method.algorithm)[1])
+    for row in order_rows(selection, algorithms, dataset):
+        own = selection.trials(dataset, row.origin)
         entries = [
-            _over_trials({r: _number(selection, Cell(dataset, *method, r, t)) for r in own}, spread) for t in domains
+            _over_trials({r: _number(selection, Cell(dataset, row, r, t)) for r in own}, spread) for t in domains
         ]
-        rows.append(Row(method, (*entries, _average(entries, domains))))
+        rows.append(TableRow(row, (*entries, _average(entries, domains))))
     caption = _caption(selection, spread, len(trials), f"{AVERAGE}: mean over the test domains.")
     return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), selection.labels, dataset)
 
@@ -157,14 +157,14 @@ def overall_table(
             domain is left out: a mean without, say, the hardest domain would be misleading.
     """
     rows = []
-    for method in ordered_methods(selection, algorithms):
-        origin = split_origin(method.algorithm)[1]
+    for row in order_rows(selection, algorithms):
+        origin = row.origin
         own = {dataset: selection.trials(dataset, origin) for dataset in selection.domains}
         entries = [
-            _over_trials({r: _trial_mean(selection, dataset, method, r, partial_trials) for r in own[dataset]}, spread)
+            _over_trials({r: _trial_mean(selection, dataset, row, r, partial_trials) for r in own[dataset]}, spread)
             for dataset in selection.domains
         ]
-        rows.append(Row(method, (*entries, _average(entries, list(own)))))
+        rows.append(TableRow(row, (*entries, _average(entries, list(own)))))
     caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
     return Table(OVERALL, caption, (*selection.domains, AVERAGE), tuple(rows), selection.labels)
 
@@ -176,15 +176,15 @@ def overall_caption(selection: Selection, spread: Spread, partial_trials: bool =
     return _caption(selection, spread, trials, f"A trial is the mean over its test domains.{partial}")
 
 
-def ordered_methods(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Method]:
+def order_rows(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Row]:
     """The rows of a table: ERM, then `algorithms`, the paper's methods in its order, and others; raw models first.
 
     The arms of a method follow it.
     """
     places = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *order()]))}
-    known = {cell.method for cell in selection.cells if dataset in (None, cell.dataset)}
-    methods = [method for method in selection.methods() if method in known]
-    return sorted(methods, key=lambda m: (m.model != "raw", places.get(algorithm_of(m.algorithm), len(places))))
+    known = {cell.row for cell in selection.cells if dataset in (None, cell.dataset)}
+    rows = [row for row in selection.rows() if row in known]
+    return sorted(rows, key=lambda m: (m.model != "raw", places.get(m.algorithm, len(places))))
 
 
 def _number(selection: Selection, cell: Cell) -> float | Missing:
@@ -192,10 +192,8 @@ def _number(selection: Selection, cell: Cell) -> float | Missing:
     return outcome.accuracy if isinstance(outcome, Selected) else outcome
 
 
-def _trial_mean(
-    selection: Selection, dataset: str, method: Method, trial: int, partial_trials: bool
-) -> float | Missing:
-    found = [_number(selection, Cell(dataset, *method, trial, domain)) for domain in selection.domains[dataset]]
+def _trial_mean(selection: Selection, dataset: str, row: Row, trial: int, partial_trials: bool) -> float | Missing:
+    found = [_number(selection, Cell(dataset, row, trial, domain)) for domain in selection.domains[dataset]]
     values = [each for each in found if not isinstance(each, Missing)]
     if not values or (len(values) < len(found) and not partial_trials):
         return Missing("; ".join(dict.fromkeys(each.reason for each in found if isinstance(each, Missing))))

@@ -11,6 +11,7 @@ import torch
 from fgmix.data import DomainDataset, cache_dir
 from fgmix.durations import readable_duration
 from fgmix.errors import UserError
+from fgmix.records.rows import spec_row
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.training.calibrate import Calibration, RunCost, calibrate, checkpoint_bytes, estimate
@@ -130,7 +131,7 @@ def summarise(
     """
     by_row: dict[tuple[str, str], list[RunCost]] = {}
     for each in runs:
-        by_row.setdefault((each.dataset, each.run.spec.method), []).append(each.estimate)
+        by_row.setdefault((each.dataset, spec_row(each.run.spec).key), []).append(each.estimate)
     lines = []
     for (dataset, row), estimates in by_row.items():
         part = add_estimates(estimates)

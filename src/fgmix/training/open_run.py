@@ -19,7 +19,7 @@ from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
 from fgmix.records.evaluations import Model
 from fgmix.records.files import checked_path
-from fgmix.records.rows import printed
+from fgmix.records.rows import label_arm, label_model
 from fgmix.records.schema import RunRecord, Which, selected_weights
 from fgmix.records.store import RunFolder, read_record
 from fgmix.seeding import numpy_generator
@@ -103,8 +103,7 @@ class OpenedRun:
 
     def label(self, model: Model = "raw") -> str:
         """Return the algorithm's label in tables, with its arm."""
-        arm = self.record.spec.arm
-        return printed(f"{self.record.label} ({arm})" if arm else self.record.label, model)
+        return label_model(label_arm(self.record.label, self.record.spec.arm), model)
 
     def algorithm(self, which: Which = "last", model: Model = "raw") -> Algorithm:
         """Build the algorithm with its weights after the last or at the selected step, in evaluation mode."""

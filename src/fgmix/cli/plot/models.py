@@ -12,6 +12,7 @@ import typer
 from fgmix.cli.options import Flags, check_options, declare, flags, forbid
 from fgmix.cli.plot.saving import FIGURES, Out, make_slug, save, save_rows
 from fgmix.errors import UserError
+from fgmix.records.rows import record_row
 
 if TYPE_CHECKING:
     from fgmix.training.open_run import OpenedRun
@@ -217,7 +218,7 @@ def _group_by_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
     rows: dict[tuple[str, ...], list[OpenedRun]] = {}
     for run in runs:
         rows.setdefault(run.test_domains, []).append(run)
-    methods = [[run.record.method for run in row] for row in rows.values()]
+    methods = [[record_row(run.record).key for run in row] for row in rows.values()]
     if any(sorted(each) != sorted(methods[0]) for each in methods):
         listing = "; ".join(f"{' and '.join(test)}: {', '.join(row)}" for test, row in zip(rows, methods))
         raise UserError(f"Expected the same methods for every test domain. Found {listing}. Name the missing runs.")
@@ -229,7 +230,7 @@ def _name_figure(kind: str, runs: list[OpenedRun]) -> str:
     if len(runs) == 1:
         return f"{kind}-{runs[0].folder.resolve().name}"
     domains = dict.fromkeys(name for run in runs for name in run.test_domains)
-    methods = dict.fromkeys(run.record.method for run in runs)
+    methods = dict.fromkeys(record_row(run.record).key for run in runs)
     trials = dict.fromkeys(str(run.record.spec.trial_seed) for run in runs)
     words = (runs[0].prepared.dataset.name, _shorten(domains), _shorten(methods), f"trial {_shorten(trials)}")
     return "-".join([kind, *map(make_slug, words)])

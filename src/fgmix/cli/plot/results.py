@@ -60,14 +60,14 @@ def cd(
     Example: fgmix plot cd sweep --out figures
     """
     from fgmix.figures.cd import collect_ranks
-    from fgmix.results.ranks import rank_methods
+    from fgmix.results.ranks import rank_rows
     from fgmix.results.selection import select
 
     name = f"cd-{make_slug(dataset)}" if dataset else "cd"
     selected = select(_collect(folders, from_domainbed).records, _check_rule(selection))
     if dataset is not None and dataset not in selected.domains:
         raise unknown("dataset of this sweep", dataset, selected.domains)
-    save(collect_ranks(rank_methods(selected, dataset=dataset), selected.labels), out, name)
+    save(collect_ranks(rank_rows(selected, dataset=dataset), selected.labels), out, name)
 
 
 def results(

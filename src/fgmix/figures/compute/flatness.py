@@ -30,6 +30,7 @@ from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss,
 from fgmix.figures.flatness import Flatness
 from fgmix.progress import track
 from fgmix.records.evaluations import Model
+from fgmix.records.rows import record_row
 from fgmix.records.schema import Which
 from fgmix.seeding import torch_generator
 from fgmix.training.open_run import OpenedRun, check_alike
@@ -83,7 +84,7 @@ def compute_flatness(
     return Flatness(
         scope=scope,
         methods=np.array([run.label(model) for run in runs]),
-        algorithms=np.array([run.record.method for run in runs]),
+        algorithms=np.array([record_row(run.record).key for run in runs]),
         data=np.array(data),
         gammas=np.array(gammas, dtype=np.float64),
         gaps=np.stack(gaps),

@@ -29,6 +29,7 @@ from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss,
 from fgmix.figures.surface import Surface
 from fgmix.progress import Progress, track
 from fgmix.records.evaluations import Model
+from fgmix.records.rows import record_row
 from fgmix.training.averaging import predictor_tensors
 from fgmix.training.open_run import OpenedRun, Sample, check_alike
 
@@ -147,7 +148,7 @@ def compute_surface(
         anchors=np.array(["Initial", first.label(averages[0]), second.label(averages[1])]),
         anchor_points=plane.points,
         paths=np.array(labels),
-        path_algorithms=np.repeat([run.record.method for run in (first, second)], 2),
+        path_algorithms=np.repeat([record_row(run.record).key for run in (first, second)], 2),
         path_averaged=np.array([False, True] * 2),
         path_panels=np.array([[True, False, True]] * 2 + [[False, True, True]] * 2),
         path=path,
