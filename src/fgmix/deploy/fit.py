@@ -98,7 +98,7 @@ def fit(
     if own and terms is not None:
         raise UserError(f"Expected `terms`, or its fields by name. Found both ({', '.join(own)}). Drop one.")
     terms = terms or Terms(**own)
-    name = data.name if isinstance(data, DomainDataset) else str(data)
+    name = data.name if isinstance(data, DomainDataset) else data
     said = to_spec({**options, "dataset": name, "algorithm": algorithm}, RunSpec)
     dataset = data if isinstance(data, DomainDataset) else load_dataset(said, progress=progress)
     spec = scale_steps(said, dataset)
