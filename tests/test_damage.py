@@ -24,9 +24,9 @@ from fgmix.deploy.soup import soup
 from fgmix.errors import UserError
 from fgmix.figures.arrays_file import load_arrays
 from fgmix.networks import build_featurizer
-from fgmix.records.packed import pack
+from fgmix.records.plans import read_status
 from fgmix.records.schema import to_plain
-from fgmix.records.status import read_status
+from fgmix.records.store import pack
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from properties.quickly import MANY

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from fgmix.records.metrics import Floats
-from fgmix.records.packed import unpack
 from fgmix.records.schema import RunRecord
+from fgmix.records.store import unpack
 from fgmix.results.selection import select
 from fgmix.results.statistics import accuracies_by_row, bootstrap_interval
 from fgmix.sweeps.presets import GRID

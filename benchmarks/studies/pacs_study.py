@@ -15,9 +15,9 @@ import numpy as np
 
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.metrics import Floats
-from fgmix.records.packed import unpack
 from fgmix.records.rows import record_row
 from fgmix.records.schema import RunRecord
+from fgmix.records.store import unpack
 from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
 from fgmix.results.report import compared

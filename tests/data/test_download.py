@@ -25,7 +25,7 @@ from fgmix.data.sources import SOURCES, RemoteFile, find_domains
 from fgmix.data.unpack import BadArchive
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import BENCHMARKS, Benchmark
-from fgmix.records.files import exclusive
+from fgmix.records.locks import hold_lock
 
 PACS, TERRA, DOMAIN_NET = (BENCHMARKS[name] for name in ("PACS", "TerraIncognita", "DomainNet"))
 AT_ONCE = Retry(attempts=2, wait=0)
@@ -379,7 +379,7 @@ def test_room_for_everything_is_asked_for_before_the_first_request(root: Path, m
 def test_two_processes_do_not_share_a_download(tmp_path: Path, root: Path) -> None:
     work = root / ".PACS.download"
     work.mkdir(parents=True)
-    with exclusive(work / "lock", UserError("unused")), pytest.raises(UserError, match="Expected no other process"):
+    with hold_lock(work / "lock", UserError("unused")), pytest.raises(UserError, match="Expected no other process"):
         get("PACS", root, archives=[published("PACS", tmp_path)])
 
 

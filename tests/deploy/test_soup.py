@@ -20,7 +20,7 @@ from fgmix.deploy.export import export_model
 from fgmix.deploy.model import Model
 from fgmix.deploy.soup import find_runs, soup
 from fgmix.errors import UserError
-from fgmix.records.files import exclusive
+from fgmix.records.locks import hold_lock
 from fgmix.records.rows import Row, record_row
 from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.records.store import read_record
@@ -270,7 +270,7 @@ def test_another_model_is_never_overwritten(runs: list[RunRecord], tmp_path: Pat
 
 
 def test_one_process_at_a_time_makes_a_model(runs: list[RunRecord], tmp_path: Path) -> None:
-    with exclusive(tmp_path / ".lock", UserError("busy")), pytest.raises(UserError, match="Another process"):
+    with hold_lock(tmp_path / ".lock", UserError("busy")), pytest.raises(UserError, match="Another process"):
         soup(folders(runs), tmp_path, **WHERE)
 
 

@@ -1,4 +1,4 @@
-"""Files are whole or absent, locks die with their process, and nothing of others is touched."""
+"""Files are whole or absent, and nothing of others is touched."""
 
 from __future__ import annotations
 
@@ -6,38 +6,14 @@ import errno
 import os
 import re
 import stat
-import subprocess
-import sys
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
 
 from fgmix.errors import MachineError, UserError
 from fgmix.records import files
 from fgmix.records.digests import Damaged
-from fgmix.records.files import (
-    exclusive,
-    is_held,
-    read_bytes,
-    read_json,
-    read_lines,
-    remove_temporaries,
-    write_bytes,
-    write_json,
-)
-
-BUSY = UserError("held")
-HOLDER = """
-import sys, time
-from pathlib import Path
-from fgmix.errors import MachineError, UserError
-from fgmix.records.files import exclusive
-with exclusive(Path(sys.argv[1]), UserError("held")):
-    print("holding", flush=True)
-    sys.stdin.read()
-"""
-
+from fgmix.records.files import read_bytes, read_json, read_lines, remove_temporaries, write_bytes, write_json
 
 # Atomic writes
 
@@ -149,92 +125,3 @@ def test_notes_are_read_past_half_a_line(tmp_path: Path) -> None:
     assert read_lines(file) == []
     file.write_bytes(b'{"a": 1}\n3\n\0\xff\n' + b"[" * 100_000 + b'\n{"a": 2}\n{"a": ')
     assert read_lines(file) == [{"a": 1}, {"a": 2}]
-
-
-# Locks
-
-
-def hold(path: Path) -> subprocess.Popen[str]:
-    """Another process that holds a lock until it is killed or its standard input is closed."""
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "holding\n"
-    return holder
-
-
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
-    path = tmp_path / ".lock"
-    with hold(path) as holder:
-        assert is_held(path)
-        with pytest.raises(UserError, match="held"), exclusive(path, BUSY):
-            pass
-        holder.kill()
-        holder.wait()
-    assert path.exists()
-    assert not is_held(path)
-    with exclusive(path, BUSY):
-        assert is_held(path)
-
-
-def test_a_lock_is_free_after_its_block_even_if_the_block_fails(tmp_path: Path) -> None:
-    path = tmp_path / ".lock"
-    with pytest.raises(OSError, match="training failed"), exclusive(path, BUSY):
-        raise OSError("training failed")  # not mistaken for a filesystem without locks
-    assert not is_held(path)
-
-
-def test_no_lock_file_is_no_lock(tmp_path: Path) -> None:
-    assert not is_held(tmp_path / "nowhere" / ".lock")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("look", [False, True])
-def test_a_lock_held_for_an_instant_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: bool) -> None:
-    """A look takes the lock for an instant: neither a worker nor a second look mistakes it for a worker."""
-    path = tmp_path / ".lock"
-    other = exclusive(path, BUSY)
-    other.__enter__()
-    monkeypatch.setattr(files, "sleep", lambda _: other.__exit__(None, None, None))
-    if look:
-        assert not is_held(path)
-    else:
-        with exclusive(path, BUSY):
-            pass
-
-
-def test_a_lock_is_seen_through_a_file_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's sweep: root may write everywhere, so the answer of `access` is made up."""
-    path = tmp_path / ".lock"
-    path.touch()
-    modes = []
-
-    def spy(file: Path, mode: str, **options: Any) -> IO[str]:
-        modes.append(mode)
-        return open(file, mode, **options)
-
-    monkeypatch.setattr(files.os, "access", lambda *_: False)
-    monkeypatch.setattr(files, "open", spy, raising=False)
-    assert not is_held(path)
-    assert modes == ["r"]
-    monkeypatch.undo()
-    with hold(path) as holder:
-        monkeypatch.setattr(files.os, "access", lambda *_: False)
-        assert is_held(path)
-        holder.kill()
-
-
-def test_a_filesystem_without_locks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(*_: object, **__: object) -> bool:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-    monkeypatch.setattr("filelock.lock_descriptor", no_locks)
-    with pytest.raises(UserError, match="file locks"), exclusive(tmp_path / ".lock", BUSY):
-        pass
-    assert not is_held(tmp_path / ".lock")
-
-
-def test_a_lock_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="Choose another --out"), exclusive(tmp_path / "nowhere" / ".lock", BUSY):
-        pass

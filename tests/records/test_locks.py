@@ -1,19 +1,22 @@
-"""Where locks are local to a node, two machines must not work on one run. Here every machine gets every lock."""
+"""Locks end with their process; where they are local to a node, two machines must not work on one run."""
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
-from fgmix.errors import MachineError
-from fgmix.records import files
-from fgmix.records import locks as run_claims
-from fgmix.records.locks import STALE, claimed, is_held_elsewhere
+from fgmix.errors import MachineError, UserError
+from fgmix.records import locks
+from fgmix.records.locks import STALE, hold_claim, hold_lock, is_held, is_held_elsewhere
 from fgmix.records.plans import state_of
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.sweeps.design import plan
@@ -23,18 +26,27 @@ from sweeps.toys import make_data, toy_sweep
 from training.killed_run import toy_data, toy_spec
 
 BUSY = RunBusy("held")
+HOLDER = """
+import sys, time
+from pathlib import Path
+from fgmix.errors import MachineError, UserError
+from fgmix.records.locks import hold_lock
+with hold_lock(Path(sys.argv[1]), UserError("held")):
+    print("holding", flush=True)
+    sys.stdin.read()
+"""
 On = Callable[[str], object]
 
 
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> On:
     """Makes what follows happen on the machine of that name; all machines get all locks."""
-    monkeypatch.setattr(files, "_lock", lambda _: True)
+    monkeypatch.setattr(locks, "_lock", lambda _: True)
 
     @contextmanager
     def elsewhere(name: str) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run_claims, "machine", lambda: name)
+            patch.setattr(locks, "machine", lambda: name)
             yield
 
     return elsewhere
@@ -48,14 +60,14 @@ def age(path: Path, seconds: float = STALE + 1) -> None:
 
 def test_one_machine_at_a_time(tmp_path: Path, on: On) -> None:
     path = tmp_path / ".claim"
-    with on("a"), claimed(path, BUSY):
+    with on("a"), hold_claim(path, BUSY):
         assert not is_held_elsewhere(path)  # on its own machine the lock decides
         with on("b"):
             assert is_held_elsewhere(path)
-            with pytest.raises(RunBusy), claimed(path, BUSY):
+            with pytest.raises(RunBusy), hold_claim(path, BUSY):
                 pass
     assert not list(tmp_path.iterdir())
-    with on("b"), claimed(path, BUSY):
+    with on("b"), hold_claim(path, BUSY):
         pass
 
 
@@ -63,15 +75,15 @@ def test_the_claim_of_a_dead_process_is_void(tmp_path: Path, on: On) -> None:
     """At once on its own machine, whose lock it would hold; elsewhere when it has not been touched for a while."""
     path = tmp_path / ".claim"
     with on("a"):
-        run_claims.Claim(path, BUSY).take()
-        with claimed(path, BUSY):
+        locks.Claim(path, BUSY).take()
+        with hold_claim(path, BUSY):
             pass
-        run_claims.Claim(path, BUSY).take()
+        locks.Claim(path, BUSY).take()
     with on("b"):
-        with pytest.raises(RunBusy), claimed(path, BUSY):
+        with pytest.raises(RunBusy), hold_claim(path, BUSY):
             pass
         age(path)
-        with claimed(path, BUSY):
+        with hold_claim(path, BUSY):
             pass
     assert not list(tmp_path.iterdir())
 
@@ -79,32 +91,32 @@ def test_the_claim_of_a_dead_process_is_void(tmp_path: Path, on: On) -> None:
 def test_who_dies_while_taking_over_blocks_nobody(tmp_path: Path, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / ".claim"
     with on("a"):
-        run_claims.Claim(path, BUSY).take()
+        locks.Claim(path, BUSY).take()
     age(path)
     with on("b"):
         with monkeypatch.context() as patch:
             patch.setattr(Path, "unlink", lambda *_, **__: None)
-            patch.setattr(run_claims.os, "replace", lambda *_: None)
-            run_claims.Claim(path, BUSY).take()
+            patch.setattr(locks.os, "replace", lambda *_: None)
+            locks.Claim(path, BUSY).take()
         for file in tmp_path.iterdir():
             age(file)
-        with pytest.raises(RunBusy), claimed(path, BUSY):  # removes what is left of it
+        with pytest.raises(RunBusy), hold_claim(path, BUSY):  # removes what is left of it
             pass
-        with claimed(path, BUSY):
+        with hold_claim(path, BUSY):
             pass
 
 
 def test_a_holder_touches_its_claim(tmp_path: Path, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_claims, "BEAT", 0.001)
+    monkeypatch.setattr(locks, "BEAT", 0.001)
     path, touched, utime = tmp_path / ".claim", threading.Event(), os.utime
-    monkeypatch.setattr(run_claims.os, "utime", lambda path: (utime(path), touched.set()))
-    with on("a"), claimed(path, BUSY):
+    monkeypatch.setattr(locks.os, "utime", lambda path: (utime(path), touched.set()))
+    with on("a"), hold_claim(path, BUSY):
         assert touched.wait(60)
 
 
 def test_a_claim_that_is_being_written_holds(tmp_path: Path, on: On) -> None:
     (tmp_path / ".claim").touch()
-    with on("b"), pytest.raises(RunBusy), claimed(tmp_path / ".claim", BUSY):
+    with on("b"), pytest.raises(RunBusy), hold_claim(tmp_path / ".claim", BUSY):
         pass
 
 
@@ -113,14 +125,14 @@ def test_of_many_that_take_over_one_does(tmp_path: Path) -> None:
     """Sixteen at once, as often as it takes to meet in the middle of it."""
     for round_ in range(20):
         path = tmp_path / f".claim{round_}"
-        run_claims.Claim(path, BUSY).take()
-        path.write_text(path.read_text().replace(run_claims.machine(), "gone"))
+        locks.Claim(path, BUSY).take()
+        path.write_text(path.read_text().replace(locks.machine(), "gone"))
         age(path)
         won, start = list[int](), threading.Barrier(16)
 
         def take(i: int, path: Path = path, won: list[int] = won, start: threading.Barrier = start) -> None:
             start.wait()
-            claim = run_claims.Claim(path, BUSY)
+            claim = locks.Claim(path, BUSY)
             claim.content["machine"] = f"machine {i}"
             try:
                 claim.take()
@@ -138,7 +150,7 @@ def test_of_many_that_take_over_one_does(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_the_machines(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match="Expected to write"), claimed(tmp_path / "no" / "folder", BUSY):
+    with pytest.raises(MachineError, match="Expected to write"), hold_claim(tmp_path / "no" / "folder", BUSY):
         pass
 
 
@@ -178,3 +190,92 @@ def test_a_holder_that_slept_too_long_writes_nothing_more(
     with pytest.raises(RunBusy):
         train_on("a")
     assert train_on("a") == finished[0]
+
+
+# Locks
+
+
+def hold(path: Path) -> subprocess.Popen[str]:
+    """Another process that holds a lock until it is killed or its standard input is closed."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "holding\n"
+    return holder
+
+
+def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with hold(path) as holder:
+        assert is_held(path)
+        with pytest.raises(UserError, match="held"), hold_lock(path, BUSY):
+            pass
+        holder.kill()
+        holder.wait()
+    assert path.exists()
+    assert not is_held(path)
+    with hold_lock(path, BUSY):
+        assert is_held(path)
+
+
+def test_a_lock_is_free_after_its_block_even_if_the_block_fails(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with pytest.raises(OSError, match="training failed"), hold_lock(path, BUSY):
+        raise OSError("training failed")  # not mistaken for a filesystem without locks
+    assert not is_held(path)
+
+
+def test_no_lock_file_is_no_lock(tmp_path: Path) -> None:
+    assert not is_held(tmp_path / "nowhere" / ".lock")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_a_lock_held_for_an_instant_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: bool) -> None:
+    """A look takes the lock for an instant: neither a worker nor a second look mistakes it for a worker."""
+    path = tmp_path / ".lock"
+    other = hold_lock(path, BUSY)
+    other.__enter__()
+    monkeypatch.setattr(locks, "sleep", lambda _: other.__exit__(None, None, None))
+    if look:
+        assert not is_held(path)
+    else:
+        with hold_lock(path, BUSY):
+            pass
+
+
+def test_a_lock_is_seen_through_a_file_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's sweep: root may write everywhere, so the answer of `access` is made up."""
+    path = tmp_path / ".lock"
+    path.touch()
+    modes = []
+
+    def spy(file: Path, mode: str, **options: Any) -> IO[str]:
+        modes.append(mode)
+        return open(file, mode, **options)
+
+    monkeypatch.setattr(locks.os, "access", lambda *_: False)
+    monkeypatch.setattr(locks, "open", spy, raising=False)
+    assert not is_held(path)
+    assert modes == ["r"]
+    monkeypatch.undo()
+    with hold(path) as holder:
+        monkeypatch.setattr(locks.os, "access", lambda *_: False)
+        assert is_held(path)
+        holder.kill()
+
+
+def test_a_filesystem_without_locks_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object, **__: object) -> bool:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("filelock.lock_descriptor", no_locks)
+    with pytest.raises(UserError, match="file locks"), hold_lock(tmp_path / ".lock", BUSY):
+        pass
+    assert not is_held(tmp_path / ".lock")
+
+
+def test_a_lock_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Choose another --out"), hold_lock(tmp_path / "nowhere" / ".lock", BUSY):
+        pass

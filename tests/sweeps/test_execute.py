@@ -14,11 +14,9 @@ import pytest
 
 from copying import replace
 from fgmix.errors import MachineError, UserError
-from fgmix.records.files import exclusive
-from fgmix.records.packed import pack, unpack
-from fgmix.records.plans import Outcome, Plan, read_plans, state_of, write_plan
-from fgmix.records.status import read_status
-from fgmix.records.store import RunBusy
+from fgmix.records.locks import hold_lock
+from fgmix.records.plans import Outcome, Plan, read_plans, read_status, state_of, write_plan
+from fgmix.records.store import RunBusy, pack, unpack
 from fgmix.results.collect import collect
 from fgmix.sweeps import execute as module
 from fgmix.sweeps.design import PlannedRun, Sweep, plan, plan_all
@@ -98,7 +96,7 @@ def test_what_another_process_works_on_is_left_to_it(
     """The sweep runs the others, then waits; when the other process ends without a result, it takes the run."""
     first, *others = [planned.name for planned in plan(toy_sweep(data))]
     (tmp_path / first).mkdir(parents=True)
-    lock = exclusive(tmp_path / first / ".lock", RunBusy("held"))
+    lock = hold_lock(tmp_path / first / ".lock", RunBusy("held"))
     lock.__enter__()
     slept = []
 
@@ -116,7 +114,7 @@ def test_what_another_process_works_on_is_left_to_it(
 def test_a_run_taken_between_plan_and_start_is_busy(data: str, tmp_path: Path, lock: str) -> None:
     planned = plan(toy_sweep(data))[0]
     (tmp_path / planned.name).mkdir()
-    with exclusive(tmp_path / planned.name / lock, RunBusy("held")):
+    with hold_lock(tmp_path / planned.name / lock, RunBusy("held")):
         assert execute(planned, str(tmp_path), "cpu").status == "busy"
     assert state_of(tmp_path / planned.name) == "waiting"
 

@@ -103,7 +103,7 @@ def _write_domainbed(results: Results, folder: Path) -> None:
 
 def _write_packed(results: Results, file: Path) -> None:
     """Write all records to one file."""
-    from fgmix.records.packed import pack
+    from fgmix.records.store import pack
 
     if results.grids:
         raise UserError(

@@ -62,7 +62,7 @@ def sweep(
 
     Example: fgmix sweep --datasets digits --algorithms erm,fgmix --hparams 1 --out sweep
     """
-    from fgmix.records.packed import unpack
+    from fgmix.records.store import unpack
     from fgmix.sweeps.execute import run_sweeps
     from fgmix.sweeps.step_times import measure_cost
 

@@ -25,7 +25,8 @@ from fgmix.data.sources import PLAIN, SOURCES, RemoteFile, Source
 from fgmix.data.unpack import BadArchive, Limits, unpack
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.benchmarks import BENCHMARKS, Benchmark
-from fgmix.records.files import exclusive, make_folder
+from fgmix.records.files import make_folder
+from fgmix.records.locks import hold_lock
 
 GB = 1_000_000_000
 MOST_GB = 100_000  # largest `max_gb`, more than any benchmark needs
@@ -106,7 +107,7 @@ def download(
     local = [_check_local(path, digest) for path, digest in zip_longest(archives, sha256 if archives else ())]
     work = make_folder(root / f".{benchmark.folder}.download", option="--data-root")
     busy = UserError(f"Expected no other process that downloads {name} to {root}. Found one. Wait for its end.")
-    with exclusive(work / "lock", busy):
+    with hold_lock(work / "lock", busy):
         if folder := _find(benchmark, root):  # another process was faster
             shutil.rmtree(work)
             return Download.of(benchmark, folder, is_new=False)

@@ -38,7 +38,8 @@ from fgmix.deploy.steps import note_steps, scale_steps
 from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
-from fgmix.records.files import checked_path, exclusive, make_folder, remove_temporaries
+from fgmix.records.files import checked_path, make_folder, remove_temporaries
+from fgmix.records.locks import hold_lock
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 from fgmix.training.open_run import OpenedRun, train_and_open
@@ -107,7 +108,7 @@ def fit(
     make_folder(out)
     if not (out / INFO).exists():
         check_own_files(out, OWN)
-    with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
+    with hold_lock(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
         remove_temporaries(out)
         _check_same(out, resolved, estimated, terms)
         if (out / INFO).exists():  # done before; its runs may be deleted by now

@@ -24,7 +24,7 @@ from fgmix.data.npz import open_npz
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError, reason_of, unknown
 from fgmix.progress import Progress
-from fgmix.records.spreadsheets import cell
+from fgmix.records.files import escape_cell
 
 BATCH = 64  # images decoded and predicted at a time, which bounds the memory
 Row = dict[str, Any]
@@ -117,7 +117,7 @@ def write_rows(rows: Iterator[Row], file: IO[str], format: Format = "csv") -> Wr
         if writer is None:
             writer = csv.DictWriter(file, list(row))
             writer.writeheader()
-        writer.writerow({name: cell(str(value)) for name, value in row.items()})
+        writer.writerow({name: escape_cell(str(value)) for name, value in row.items()})
     return written
 
 

@@ -36,7 +36,8 @@ from fgmix.errors import UserError, unknown
 from fgmix.progress import Progress
 from fgmix.records import evaluations
 from fgmix.records.evaluations import Evaluation
-from fgmix.records.files import checked_path, exclusive, make_folder, remove_temporaries
+from fgmix.records.files import checked_path, make_folder, remove_temporaries
+from fgmix.records.locks import hold_lock
 from fgmix.records.rows import label_model
 from fgmix.records.schema import RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
@@ -100,7 +101,7 @@ def soup(
     first = open_run(_folder_of(records[0]), dataset=dataset, data_root=data_root, device=device, progress=progress)
     combined = _Runs(first, {record.spec.name: record for record in records}, chosen)
     make_folder(out)
-    with exclusive(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
+    with hold_lock(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
         _check_out(out)
         remove_temporaries(out)
         model, record = _make_ensemble(combined, progress) if kind == "ensemble" else _average(combined, kind, progress)

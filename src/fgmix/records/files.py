@@ -1,22 +1,21 @@
-"""Files that are written atomically, checked when read, and locked."""
+"""Files that are written atomically, and read only if they are regular files."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from time import sleep
-from typing import IO, Any
+from typing import Any
 
 from fgmix.errors import FAILURES, MachineError, UserError, bad_value, machine_error, reason_of
 from fgmix.records.digests import open_json, seal_json
 
-LOOKS = 3  # attempts at a lock before it counts as held
-PAUSE = 0.01  # seconds between them
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -130,51 +129,12 @@ def new_file(path: Path, option: str = "--out") -> Path:
     return path
 
 
-@contextmanager
-def exclusive(path: Path, busy: UserError) -> Iterator[None]:
-    """Hold a lock, which is released at the latest when the process ends; raise `busy` if another process holds it."""
-    try:
-        file = open(path, "a", opener=at_once)  # noqa: SIM115 (held until the end of the block)
-    except OSError as error:
-        if error.errno in FAILURES:
-            raise machine_error(error, path) from error
-        raise UserError(
-            f"Expected to write to {path.parent}. It failed ({reason_of(error)}). Choose another --out."
-        ) from error
-    with file:
-        try:
-            locked = _lock(file)
-        except OSError as error:
-            raise UserError(
-                f"Expected a filesystem with file locks at {path.parent}. It has none ({error.strerror}). Choose "
-                "another --out."
-            ) from error
-        if not locked:
-            raise busy
-        yield
+def escape_cell(text: str) -> str:
+    """Return a text as a cell of a CSV file; a formula, which a spreadsheet would evaluate, gets an apostrophe.
 
+    Names in our tables come from other people's files.
 
-def is_held(path: Path) -> bool:
-    """Whether a living process holds the lock at `path`. Read permission is enough."""
-    try:
-        # NFS locks only files that are open for writing.
-        with open(path, "r+" if os.access(path, os.W_OK) else "r", opener=at_once) as file:
-            return not _lock(file)
-    except OSError:
-        return False  # no such file, or one whose lock this user cannot test
-
-
-def _lock(file: IO[str]) -> bool:
-    """Lock an open file until it is closed; False if another process keeps it locked.
-
-    The operating system's own lock, by descriptor: `FileLock` would need write permission even to test a lock, and
-    falls back to a marker file, which outlives its process.
+    >>> escape_cell("=HYPERLINK(A1)"), escape_cell("-0.5"), escape_cell("mr")
+    ("'=HYPERLINK(A1)", '-0.5', 'mr')
     """
-    from filelock import lock_descriptor  # imported here: a fifth of the time of `fgmix --help`
-
-    for look in range(LOOKS):
-        if look:
-            sleep(PAUSE)  # `is_held` of another process also holds the lock for an instant
-        if lock_descriptor(file.fileno(), blocking=False):
-            return True
-    return False
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

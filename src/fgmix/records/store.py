@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,25 +18,29 @@ from msgspec.structs import replace
 
 import fgmix
 from fgmix.errors import UserError, machine_error
-from fgmix.records.digests import Damaged, damaged, open_line, seal_line, strip_digest
+from fgmix.records.digests import Damaged, damaged, open_line, seal_line, strip_digest, strip_line
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import (
     at_once,
     checked_path,
-    exclusive,
     make_folder,
     may_exist,
+    new_file,
     read_bytes,
     read_json,
     remove_temporaries,
+    write_bytes,
     write_json,
 )
-from fgmix.records.locks import Claim, claimed
+from fgmix.records.locks import Claim, hold_claim, hold_lock
 from fgmix.records.schema import ResolvedSpec, RunRecord, Which, check_record, to_plain
 
 SPEC = "spec.json"
 RECORD = "record.json"
 SNAPSHOTS = "snapshots"
+PACKED = ".records.xz"  # ending of a packed file
+_PIECE = 2**24  # bytes that are decompressed at a time
+_LONGEST = 2**28  # bytes of a line, at most; that of a run has some thousands
 KEPT = ("none", "best", "all")  # from the fewest weights to the most
 
 
@@ -151,7 +156,7 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Lock the folder for this process, among all machines that share it."""
         busy = RunBusy(f"The run {self.path} is being worked on by another process. Wait for it, or stop it.")
-        with exclusive(self.lock, busy), claimed(self.claim, busy) as self._held:
+        with hold_lock(self.lock, busy), hold_claim(self.claim, busy) as self._held:
             yield
 
     def _checked_spec(self, spec: ResolvedSpec) -> ResolvedSpec:
@@ -285,6 +290,55 @@ def _decode(data: bytes) -> RunRecord:
     except (msgspec.DecodeError, UnicodeDecodeError):
         # A metric may be NaN and a path may contain bytes that are not text, which Python's own reader accepts.
         return msgspec.convert(json.loads(data), RunRecord)
+
+
+# Many records in one small file, to archive and publish: a sealed line for each, compressed
+
+
+def pack(records: Sequence[RunRecord], path: Path) -> None:
+    """Write records to a new file; equal records give equal bytes, whatever their order.
+
+    Args:
+        records: of any runs except those of grids, which cannot be distinguished by their records alone.
+        path: a new file that ends in .records.xz.
+    """
+    if not path.name.endswith(PACKED):
+        raise UserError(f"Expected a file name that ends in {PACKED}. Found {path.name}. Choose another name.")
+    lines = sorted(seal_line(to_plain(record)) for record in records)
+    write_bytes(new_file(path, "--pack"), lzma.compress(b"".join(lines), preset=9))
+
+
+def unpack(path: Path) -> list[RunRecord]:
+    """The records of a file that `pack` wrote; they have no folder."""
+    try:
+        numbered = enumerate(_decompress_lines(path), start=1)
+        found = [parse_record(strip_line(line, str(path)), f"line {number} of {path}") for number, line in numbered]
+    except lzma.LZMAError as error:
+        raise UserError(
+            f"Expected a folder of runs, or a file of `fgmix report --pack`, at {path}. Found another file or a "
+            "damaged one. Check the path."
+        ) from error
+    except Damaged as error:
+        raise Damaged(f"{error} Copy it again, or pack the runs again.") from error
+    if not found:
+        raise UserError(f"Expected records in {path}. Found none. Pack finished runs.")
+    return found
+
+
+def _decompress_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a compressed file, decompressed in pieces, so that a damaged or malicious one cannot fill memory."""
+    decompressor, data, rest = lzma.LZMADecompressor(), read_bytes(path), b""
+    while not decompressor.eof:
+        piece = decompressor.decompress(data, max_length=_PIECE)
+        if (not piece and decompressor.needs_input) or len(rest) > _LONGEST:
+            raise damaged(str(path))
+        *lines, rest = (rest + piece).split(b"\n")
+        data = b""
+        yield from lines
+    if decompressor.unused_data:  # in a `cat` of two such files, the second would be lost
+        raise UserError(f"Expected one packed file at {path}. Found more after its end. Name each file by itself.")
+    if rest:
+        raise damaged(str(path))
 
 
 def _suffix(model: Model) -> str:

@@ -31,7 +31,7 @@ from fgmix.figures.description import Chart, encode
 from fgmix.figures.differences import describe_differences
 from fgmix.figures.kinds import describe
 from fgmix.figures.sensitivity import collect_sensitivities
-from fgmix.records.status import ORDER, Status
+from fgmix.records.plans import ORDER, Status
 from fgmix.report.choices import Choices
 from fgmix.report.runs import list_runs
 from fgmix.report.saved import Saved

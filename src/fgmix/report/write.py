@@ -10,7 +10,7 @@ from pathlib import Path
 import fgmix
 from fgmix.errors import UserError
 from fgmix.records.files import make_folder, write_bytes
-from fgmix.records.status import Status, read_status
+from fgmix.records.plans import Status, read_status
 from fgmix.report.choices import Choices
 from fgmix.report.page import GENERATOR, Frame, Sources, render_page
 from fgmix.report.saved import Saved, load_figures

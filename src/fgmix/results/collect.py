@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.errors import UserError, reason_of
-from fgmix.records.packed import unpack
 from fgmix.records.plans import Plan, read_plans
 from fgmix.records.schema import RunRecord
-from fgmix.records.store import RECORD, read_record
+from fgmix.records.store import RECORD, read_record, unpack
 from fgmix.results.costs import Costs, read_costs
 from fgmix.results.domainbed import from_domainbed as read_domainbed
 from fgmix.results.grids import Grid, split_grids

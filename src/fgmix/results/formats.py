@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from fgmix.errors import unknown
-from fgmix.records.spreadsheets import cell
+from fgmix.records.files import escape_cell
 from fgmix.results.tables import Entry, Table
 
 
@@ -78,10 +78,10 @@ def comma_separated(tables: Sequence[Table]) -> str:
     writer.writerow(["table", "row", "model", "source", "column", "value", "spread", "trials", "shown", "note"])
     for table in tables:
         for row in table.rows:
-            names = [cell(n) for n in (table.title, row.name or row.row.key, row.row.model, row.source)]
+            names = [escape_cell(n) for n in (table.title, row.name or row.row.key, row.row.model, row.source)]
             for column, entry in zip(table.columns, row.entries):
                 numbers = ["" if x is None else repr(x) for x in (entry.value, entry.spread, entry.trials)]
-                writer.writerow([*names, cell(column), *numbers, entry.shown, cell(entry.note)])
+                writer.writerow([*names, escape_cell(column), *numbers, entry.shown, escape_cell(entry.note)])
     return out.getvalue()
 
 

@@ -18,7 +18,8 @@ from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, failure_of_machine
 from fgmix.logs import Log, check
 from fgmix.progress import Progress
-from fgmix.records.files import exclusive, is_held, make_folder
+from fgmix.records.files import make_folder
+from fgmix.records.locks import hold_lock, is_held
 from fgmix.records.plans import (
     Outcome,
     Plan,
@@ -204,7 +205,7 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
     folder = Path(out) / run.name
     try:
         # `train` releases the run's own lock before its error is known: this lock is held until the error is recorded.
-        with exclusive(RunFolder(make_folder(folder)).attempt_lock, RunBusy(f"Another process tries {run.name}.")):
+        with hold_lock(RunFolder(make_folder(folder)).attempt_lock, RunBusy(f"Another process tries {run.name}.")):
             return _attempt(run, folder, device)
     except RunBusy:
         return Outcome(run.name, "busy")

@@ -18,8 +18,7 @@ from typing import Any
 
 from fgmix.errors import MachineError
 from fgmix.records.files import at_once, make_folder, read_lines
-from fgmix.records.plans import Outcome, failed
-from fgmix.records.status import describe_last_attempt
+from fgmix.records.plans import Outcome, describe_last_attempt, failed
 from fgmix.records.store import RunFolder
 
 MAX_ATTEMPTS = 3  # on workers that finished another run, before a run counts as failed

@@ -14,8 +14,7 @@ import pytest
 
 from copying import replace
 from fgmix.errors import UserError
-from fgmix.records.plans import is_locked
-from fgmix.records.status import read_status
+from fgmix.records.plans import is_locked, read_status
 from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.execute import run_sweeps
 from fgmix.sweeps.machine_errors import MAX_IN_A_ROW

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.records.packed import pack, unpack
-from fgmix.records.store import write_record
+from fgmix.records.store import pack, unpack, write_record
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from results.made import sweep

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fgmix.errors import UserError
-from fgmix.records.files import exclusive, write_json
-from fgmix.records.plans import Plan, is_locked, state_of, write_plan
-from fgmix.records.status import read_status
+from fgmix.records.files import write_json
+from fgmix.records.locks import hold_lock
+from fgmix.records.plans import Plan, is_locked, read_status, state_of, write_plan
 from fgmix.records.store import RunBusy
 
 
@@ -24,12 +24,12 @@ def test_states_follow_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert state_of(folder) == "waiting"
     folder.mkdir()
-    with exclusive(folder / ".lock", RunBusy("held")):
+    with hold_lock(folder / ".lock", RunBusy("held")):
         assert state_of(folder) == "running"
     assert not is_locked(folder)
     write_json(folder / "error.json", {"traceback": ""})
     assert state_of(folder) == "failed"
-    with exclusive(folder / ".lock", RunBusy("held")):
+    with hold_lock(folder / ".lock", RunBusy("held")):
         assert state_of(folder) == "running"  # tried again
     write_json(folder / "record.json", {"status": "done"})
     assert state_of(folder) == "done"
