@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Annotated, Literal, NamedTuple, get_args, overload
+from typing import Annotated, Any, Literal, NamedTuple, get_args, overload
 
 from msgspec import Meta, Struct
 
@@ -60,10 +60,15 @@ class Evaluation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         return sum(self.score(model, name, "holdout") for name in sources) / len(sources)
 
 
+Table = Literal["accuracy", "loss", "headline", "metrics"]
+TABLES: tuple[Table, ...] = ("accuracy", "loss", "headline")  # by model, domain and split
+Shape = tuple[tuple[Any, ...], ...]
+
+
 class Key(NamedTuple):
     """What a number of an evaluation is; an algorithm's metric has its name in place of the model."""
 
-    table: Literal["accuracy", "loss", "headline", "metrics"]
+    table: Table
     model: str
     domain: str = ""
     split: str = ""
@@ -73,17 +78,21 @@ class Layout:
     """Which number of an evaluation is what; the same for most evaluations of a sweep.
 
     Args:
-        keys: of the numbers, in their order.
+        shape: of each table, its models with domains and splits; then the names of metrics.
     """
 
-    def __init__(self, keys: tuple[Key, ...]) -> None:
-        self.keys = keys
-        self.places = {key: place for place, key in enumerate(keys)}
-        self.raw_losses = [place for place, key in enumerate(keys) if (key.table, key.model) == ("loss", "raw")]
-        self.models = tuple(model for model in MODELS if any(k.table == "accuracy" and k.model == model for k in keys))
-        self.selects_by: Literal["accuracy", "headline"] = (
-            "headline" if any(key.table == "headline" for key in keys) else "accuracy"
-        )
+    def __init__(self, shape: Shape) -> None:
+        *tables, metrics = shape
+        self.keys = [
+            Key(name, model, domain, split)
+            for name, table in zip(TABLES, tables)
+            for model, domain, *splits in table
+            for split in splits
+        ] + [Key("metrics", name) for name in metrics]
+        self.places = {key: place for place, key in enumerate(self.keys)}
+        self.models = tuple(m for m in MODELS if any((key.table, key.model) == ("accuracy", m) for key in self.keys))
+        self.raw_losses = [place for key, place in self.places.items() if (key.table, key.model) == ("loss", "raw")]
+        self.selects_by: Table = "headline" if any(key.table == "headline" for key in self.keys) else "accuracy"
 
     def place(self, model: Model, domain: str, split: str) -> int:
         """Return the place of a score that selection uses."""
@@ -116,8 +125,8 @@ class Evaluations(Sequence[Evaluation]):
     def __init__(self, evaluations: Iterable[Evaluation] = ()) -> None:
         self._numbers, self._layouts, steps = array("d"), [], []
         for evaluation in evaluations:
-            keys, numbers = _flatten(evaluation)
-            self._layouts.append(_share_layout(keys))
+            shape, numbers = _flatten(evaluation)
+            self._layouts.append(_share_layout(shape))
             self._numbers.extend(numbers)
             steps.append(evaluation.step)
         self._ends = [0, *accumulate(len(layout.keys) for layout in self._layouts)]
@@ -184,16 +193,12 @@ class Evaluations(Sequence[Evaluation]):
         return self._layouts[number].build(self.steps[number], numbers)
 
 
-def _flatten(evaluation: Evaluation) -> tuple[tuple[Key, ...], list[float]]:
-    """The numbers of an evaluation, and what each is."""
-    keys, numbers = [], []
-    for table in ("accuracy", "loss", "headline"):
-        for model, scores in getattr(evaluation, table).items():
-            for domain, parts in scores.items():
-                for split, number in parts.items():
-                    keys.append(Key(table, model, domain, split))
-                    numbers.append(number)
-    for name, number in evaluation.metrics.items():
-        keys.append(Key("metrics", name))
-        numbers.append(number)
-    return tuple(keys), numbers
+def _flatten(evaluation: Evaluation) -> tuple[Shape, list[float]]:
+    """The shape of an evaluation and its numbers. A report does this for some hundred thousand evaluations."""
+    tables = (evaluation.accuracy, evaluation.loss, evaluation.headline)
+    shape = [
+        tuple([(model, domain, *parts) for model, scores in table.items() for domain, parts in scores.items()])
+        for table in tables
+    ]
+    numbers = [n for table in tables for scores in table.values() for parts in scores.values() for n in parts.values()]
+    return (*shape, tuple(evaluation.metrics)), [*numbers, *evaluation.metrics.values()]
