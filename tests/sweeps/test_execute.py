@@ -209,7 +209,7 @@ def test_a_folder_without_locks_fails_the_run(data: str, tmp_path: Path, monkeyp
     def no_locks(*_: Any) -> Any:
         raise UserError("Expected a filesystem with file locks.")
 
-    monkeypatch.setattr(module, "exclusive", no_locks)
+    monkeypatch.setattr(module, "hold_lock", no_locks)
     planned = plan(toy_sweep(data))[0]
     assert execute(planned, str(tmp_path), "cpu").status == "failed"
     assert state_of(tmp_path / planned.name) == "failed"
