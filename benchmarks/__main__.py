@@ -32,33 +32,41 @@ def step(
     cpu_time: Annotated[
         bool, typer.Option("--cpu-time", help="count CPU seconds, which other processes hardly change")
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="folder of the times, for `fgmix report`; by default of the paper's methods")
+    ] = None,
 ) -> None:
     """Measure the time of a training step relative to ERM's, beside the paper's number.
 
-    Example: python -m benchmarks step fgmix coral
+    Examples: python -m benchmarks step fgmix coral;
+    python -m benchmarks step --backbone resnet50 --image-size 224 --rounds 20 --out cost && fgmix report cost
     """
+    from benchmarks.steps import PAPER, SWA, measure_steps, write_costs
     from fgmix.records.rows import Row
     from fgmix.results.published import step_milliseconds
-    from fgmix.sweeps.step_times import SWA, measure_steps
 
-    costs = measure_steps(
-        algorithms,
-        backbone=backbone,
-        image_size=image_size,
-        batch_size=batch_size,
-        n_domains=domains,
-        n_classes=classes,
-        rounds=rounds,
-        cpu_time=cpu_time,
-    )
+    bench = {
+        "algorithms": algorithms or (PAPER if out else None),
+        "backbone": backbone,
+        "image_size": image_size,
+        "batch_size": batch_size,
+        "n_domains": domains,
+        "n_classes": classes,
+        "rounds": rounds,
+        "cpu_time": cpu_time,
+    }
+    costs = []
     paper = step_milliseconds()
     print(f"{backbone} at {image_size} px, {domains} domains × {batch_size}, {classes} classes; ratio to ERM's step")
     print(f"{'method':20} {'ratio':>6} {'quartiles':>13} {'paper':>6} {'ms':>7}")
-    for cost in costs:
+    for cost in measure_steps(**bench):
+        costs.append(cost)
         published = paper.get(Row(cost.name.split(" ")[0], model="swa" if cost.name.endswith(SWA) else "raw"))
         theirs = f"{published / paper[Row('erm')]:6.2f}" if published else "     –"
         line = f"{cost.name:20} {cost.ratio:6.2f}  {cost.low:5.2f}–{cost.high:5.2f} {theirs} {cost.milliseconds:7.0f}"
         print(line, flush=True)
+    if out:
+        write_costs(costs, bench, out)
 
 
 @app.command()

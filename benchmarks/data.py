@@ -22,6 +22,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.per_image import ImageFiles, evaluation_transform, read, training_transform
+from benchmarks.steps import check_rounds
 from benchmarks.turns import Turns, by_turns
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Domain
@@ -31,7 +32,6 @@ from fgmix.data.loading import Batch, BatchSource, HostBatch, finish
 from fgmix.data.registry import LoadOptions
 from fgmix.data.sampling import UniformSampler
 from fgmix.errors import bad_value
-from fgmix.sweeps.step_times import check_rounds
 from fgmix.training.devices import torch_threads
 
 Work = Literal["train", "evaluate"]

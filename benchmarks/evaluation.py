@@ -26,6 +26,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.data import THEIR_EVALUATION_BATCH, cache_at, cached_domains, make_photos, samples_of, spread
 from benchmarks.per_image import ImageFiles, evaluation_transform, read
+from benchmarks.steps import check_rounds
 from benchmarks.turns import Turns, by_turns
 from fgmix.algorithms import Algorithm, create
 from fgmix.data.dataset import Domain
@@ -33,7 +34,6 @@ from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.data.loading import Batch
 from fgmix.errors import bad_value
 from fgmix.networks import build_featurizer
-from fgmix.sweeps.step_times import check_rounds
 from fgmix.training.averaging import RunningMean
 from fgmix.training.devices import torch_threads
 from fgmix.training.evaluate import BATCH, Predict, Subset, bind_weights, evaluation_mode, score_subsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fgmix.sweeps.step_times import build_algorithm, make_batches, uses_channels_last
+from benchmarks.steps import build_algorithm, make_batches, uses_channels_last
 
 STEPS = 6  # a multiple of the periods, 2 and 3, of methods that update an adversary in some steps
 

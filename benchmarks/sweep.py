@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from benchmarks.steps import check_rounds
 from benchmarks.turns import Turns, by_turns
 from fgmix.data import load
 from fgmix.errors import UserError, bad_value
@@ -28,7 +29,6 @@ from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun, Sweep, plan
 from fgmix.sweeps.execute import execute
 from fgmix.sweeps.launchers.local import run_local
-from fgmix.sweeps.step_times import check_rounds
 
 START = "import sys; from benchmarks import sweep; getattr(sweep, sys.argv[1])(*sys.argv[2:])"
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fgmix.sweeps.step_times import check_rounds
+from benchmarks.steps import check_rounds
 
 Way = Callable[[int], object]  # does the work of a round, by its number
 

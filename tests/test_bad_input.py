@@ -339,9 +339,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         f"{SWEEP} --grid lr=1 --set lr=2": "--set",
         f"{SWEEP} --steps 1e3": "--steps",
         f"{SWEEP} --log paper": "'paper'",
-        f"{SWEEP} --preset paper-cost": "--preset",
-        "--preset paper-cost --scale huge --out {new}": "'huge'",
-        "--preset paper-cost --trials 3 --out {new}": "--trials",
+        f"{SWEEP} --preset paper-ablation": "--preset",
+        "--preset paper-ablation --scale huge --out {new}": "'huge'",
     },
     "list": {
         "": "'KIND'",

@@ -87,12 +87,6 @@ def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     assert not list(there.glob("*/sessions.jsonl"))  # none was trained
 
 
-def test_a_measurement_is_no_sweep(fgmix: Fgmix) -> None:
-    code, printed, _ = fgmix("plan", "--preset", "paper-cost", "--scale", "small")
-    assert code == 0
-    assert printed == "paper-cost has no runs: it measures a step of 20 methods, 20 times each.\n"
-
-
 def test_a_grid_by_hand(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     what = ["--datasets", data, "--algorithms", "fgmix", "--test-domains", "us", *QUICK]

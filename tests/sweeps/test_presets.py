@@ -10,26 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from algorithms.toys import linear_algorithm, toy_batches
 from copying import replace
-from fgmix import algorithms
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import known_domains
-from fgmix.records.files import read_json
 from fgmix.records.plans import Outcome
 from fgmix.records.rows import Row, spec_row
 from fgmix.records.schema import RunSpec
 from fgmix.results.collect import collect
-from fgmix.results.published import accuracies, overall, sensitivity, step_milliseconds
+from fgmix.results.published import accuracies, overall, sensitivity
 from fgmix.results.report import report_text
 from fgmix.sweeps.design import PlannedRun, Sweep, plan
 from fgmix.sweeps.execute import Report, run_sweeps
 from fgmix.sweeps.presets import PRESETS, apply_changes, get_preset
-from fgmix.sweeps.step_times import AVERAGED, SWA, _choose_step, measure_cost
-from fgmix.training.averaging import RunningMean
 from fgmix.training.resolve import resolve
 from fgmix.training.trunk import shared_trunks, trunk_of
 from sweeps.toys import QUICK, Here, Refuse, make_data
@@ -160,18 +154,9 @@ def test_small_designs_are_the_same_on_digits() -> None:
     assert {(s.steps, s.settings["tau"]) for s in planned("paper-sensitivity", "small")} == {(300, 0.6)}
 
 
-def test_cost_is_of_every_method() -> None:
-    for scale in ("paper", "small"):
-        timed = get_preset("paper-cost", scale).bench["algorithms"]
-        assert set(timed) <= {*algorithms.names(), *AVERAGED}
-        rows = {Row(name.removesuffix(SWA), model="swa" if name.endswith(SWA) else "raw") for name in timed}
-        assert rows == set(step_milliseconds())
-        assert len(timed) == 20
-
-
 @pytest.mark.parametrize(
     ("name", "scale", "sentence"),
-    [("paper-cots", "small", "Did you mean 'paper-cost'"), ("paper-cost", "smal", "Did you mean 'small'")],
+    [("paper-ablaton", "small", "Did you mean 'paper-ablation'"), ("paper-ablation", "smal", "Did you mean 'small'")],
 )
 def test_unknown_names(name: str, scale: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
@@ -204,39 +189,6 @@ def test_a_sensitivity_sweep_becomes_the_papers_table(tmp_path: Path) -> None:
     assert raw[7] == "| 3 (paper, TerraIncognita) | 47.3 | 47.1 | 49.2 | 49.0 |"
 
 
-def test_cost_is_measured_and_reported(tmp_path: Path) -> None:
-    methods = ("erm", "coral", "coral + swa")
-    bench = {"algorithms": methods, "backbone": "small_cnn", "image_size": 8, "batch_size": 2, "rounds": 3}
-    measure_cost(bench, tmp_path)
-    rows = [line.split(" | ") for line in report_text(collect(tmp_path)).splitlines() if line.startswith("| ")]
-    assert [row[0] for row in rows[2:]] == ["| ERM", "| CORAL", "| CORAL + SWA"]
-    assert rows[3][3:] == ["305.8", "1.07 |"]  # the paper's
-    ((name, time),) = read_json(tmp_path / "cost.json")["averaged_milliseconds"]
-    assert name == "coral"
-    assert time > 0
-
-
-def test_an_averaged_step_trains_and_averages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The average after three steps is the mean of the weights after each."""
-    made: list[RunningMean] = []
-
-    class Noted(RunningMean):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            made.append(self)
-
-    monkeypatch.setattr("fgmix.sweeps.step_times.RunningMean", Noted)
-    method = linear_algorithm("erm").train()
-    step, seen = _choose_step("erm + swa", method), list[torch.Tensor]()
-    for _ in range(3):
-        step(toy_batches(shape=(5,), classes=3))
-        seen.append(method.classifier.weight.detach().clone())
-    assert torch.allclose(made[0].average()["classifier.weight"], torch.stack(seen).mean(0))
-    assert not torch.equal(seen[0], seen[2])
-    assert _choose_step("erm", method) == method.step
-    assert len(made) == 1
-
-
 def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain() -> None:
     specs = planned("paper-ablation", "cpu")
     assert count(specs, "trial_seed", "test_domains") == {
@@ -251,5 +203,5 @@ def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain() -> N
 
 
 def test_a_scale_that_a_preset_does_not_have_is_named() -> None:
-    with pytest.raises(UserError, match="Unknown scale of paper-cost 'cpu'"):
-        get_preset("paper-cost", "cpu")
+    with pytest.raises(UserError, match="Unknown scale of paper-overall 'cpu'"):
+        get_preset("paper-overall", "cpu")

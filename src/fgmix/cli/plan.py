@@ -59,11 +59,6 @@ def plan(
     lists = {"datasets": datasets, "algorithms": algorithms, "test_domains": test_domains}
     what = merge_options(context, values, sweep_options, options, lists, set_, grid)
     chosen = design_sweeps(what)
-    if chosen.bench:
-        methods, rounds = len(chosen.bench["algorithms"]), chosen.bench["rounds"]
-        print(f"{what.preset} has no runs: it measures a step of {methods} methods, {rounds} times each.")
-    if not chosen.sweeps:
-        return
     if out is not None and os.path.lexists(out) and not os.path.isdir(out):
         raise UserError(f"Expected the folder of a sweep at {out}. Found a file. Choose another --out.")
     how = Launching(

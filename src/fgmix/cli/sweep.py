@@ -11,7 +11,7 @@ import typer
 from fgmix.cli.files import SweepFile, take_names, take_path, take_table
 from fgmix.cli.help import REQUIRED
 from fgmix.cli.launching import LAUNCH_FLAGS, Launching, forbid_foreign, make_launch
-from fgmix.cli.options import Targets, flags, forbid, option_names, override, parse_pairs
+from fgmix.cli.options import Targets, flags, option_names, override, parse_pairs
 from fgmix.cli.sweep_options import (
     RUN_FLAGS,
     SWEEP_FLAGS,
@@ -64,7 +64,6 @@ def sweep(
     """
     from fgmix.records.store import unpack
     from fgmix.sweeps.execute import run_sweeps
-    from fgmix.sweeps.step_times import measure_cost
 
     values = read_sweep(file, (*option_names(Launching), "slurm", "out", "log", "records"))
     lists = {"datasets": datasets, "algorithms": algorithms, "test_domains": test_domains}
@@ -76,12 +75,6 @@ def sweep(
     if out is None:
         raise UserError("Missing option '--out'. Pass it, or name a file that has it.")
     chosen = design_sweeps(what)
-    if not chosen.sweeps:
-        others = context.params.keys() - {"preset", "scale", "out"}
-        forbid(context, others, f"with --preset {what.preset}, which has no runs")
-        measure_cost(chosen.bench, out)
-        print(f"Steps measured. Table: fgmix report {out}")
-        return
     how = Launching(**override(context, values, launching))
     forbid_foreign(context, how)
     launch = make_launch(how, slurm_options)

@@ -159,7 +159,7 @@ def design_sweeps(options: SweepOptions) -> Preset:
         "grid": {name: _check_values(algorithms, name, values) for name, values in options.grid.items()} or None,
     }
     given = {name: value for name, value in changes.items() if value is not None}
-    return presets.Preset(base.about, tuple(presets.apply_changes(sweep, given) for sweep in base.sweeps), base.bench)
+    return presets.Preset(base.about, tuple(presets.apply_changes(sweep, given) for sweep in base.sweeps))
 
 
 def _choose_base(options: SweepOptions) -> Preset:

@@ -20,7 +20,7 @@ from fgmix.records.files import make_folder, read_bytes, read_json, read_lines, 
 from fgmix.records.locks import is_held, is_held_elsewhere
 from fgmix.records.store import SPEC, RunFolder
 
-COST_FILE = "cost.json"  # times per step, of the preset paper-cost
+COST_FILE = "cost.json"  # times per step, measured by `python -m benchmarks step --out`
 
 State = Literal["done", "diverged", "running", "failed", "waiting"]
 ORDER: tuple[State, ...] = ("done", "diverged", "running", "failed", "waiting")

@@ -1,4 +1,4 @@
-"""Times per step: the file that the preset paper-cost writes, and its table with the paper's times."""
+"""Times per step: the file that `python -m benchmarks step --out` writes, and its table with the paper's times."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def read_costs(folder: Path) -> Costs | None:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"Expected times per step at {path}. Found something else. Measure them again with `fgmix sweep --preset "
-            "paper-cost`."
+            f"Expected times per step at {path}. Found something else. Measure them again with `python -m "
+            "benchmarks step --out`."
         ) from error
 
 

@@ -9,7 +9,7 @@ of FGMix and of image datasets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fgmix.algorithms.ddg import PAPER_STAGE0
@@ -21,8 +21,6 @@ ALGORITHMS = (
     *("erm", "mixup", "manifold_mixup", "mixstyle", "metamixup", "pcgrad", "andmask", "fish", "fishr"),
     *("l2a_ot", "cnsn", "ddg", "selfreg", "sagnet", "coral", "fgmix"),
 )
-AVERAGED = ("erm + swa", "selfreg + swa", "coral + swa", "fgmix + swa")  # methods that the paper times with SWA
-TIMED = (*ALGORITHMS, *AVERAGED)
 VARIANTS = (*(f"fgmix_{variant}" for variant in "abcdef"), "fgmix")
 FOUR = ("PACS", "VLCS", "OfficeHome", "TerraIncognita")
 GRID = {"lam": (1.0, 3.0, 5.0, 8.0), "alpha": (0.01, 0.03, 0.1, 0.3)}
@@ -39,17 +37,10 @@ _DDG_RUN = {**_DOMAINBED, "steps": 35_000, "batch_size": 8}  # the authors' 2: t
 
 @dataclass(frozen=True)
 class Preset:
-    """A table of the paper.
-
-    Args:
-        about: one line.
-        sweeps: the runs behind it.
-        bench: arguments of `step_times.measure_steps`, for the table of times per step.
-    """
+    """A table of the paper, described in one line, and the sweeps behind it."""
 
     about: str
     sweeps: tuple[Sweep, ...] = ()
-    bench: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _build_paper(datasets: tuple[str, ...], algorithms: tuple[str, ...], **fields: Any) -> Sweep:
@@ -123,16 +114,6 @@ PRESETS: dict[str, dict[Scale, Preset]] = {
     "paper-sensitivity": {
         "paper": Preset("FGMix by λ₀ and α", (_build_paper(("TerraIncognita",), ("fgmix",), grid=GRID),)),
         "small": Preset("FGMix by λ₀ and α on digits, two trials", (_build_small(("fgmix",), 2, grid=GRID),)),
-    },
-    "paper-cost": {
-        "paper": Preset(
-            "time of a step of every method, and of four with SWA",
-            bench={"algorithms": TIMED, "backbone": "resnet50", "image_size": 224, "rounds": 20},
-        ),
-        "small": Preset(
-            "the same on digits' network",
-            bench={"algorithms": TIMED, "backbone": "small_cnn", "image_size": 32, "n_classes": 10, "rounds": 20},
-        ),
     },
 }
 

@@ -1,4 +1,4 @@
-"""Time of a training step of every method, relative to ERM in the same process: the preset paper-cost."""
+"""Time of a training step of every method, relative to ERM in the same process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from fgmix.errors import bad_value
 from fgmix.networks import build_classifier, build_featurizer
 from fgmix.records.files import make_folder, write_json
 from fgmix.records.plans import COST_FILE
-from fgmix.sweeps.presets import AVERAGED
+from fgmix.sweeps.presets import ALGORITHMS
 from fgmix.training.averaging import RunningMean
 
+AVERAGED = ("erm + swa", "selfreg + swa", "coral + swa", "fgmix + swa")  # methods that the paper times with SWA
+PAPER = (*ALGORITHMS, *AVERAGED)  # rows of the paper's table
 SWA = " + swa"  # suffix of a method's name: its step and the update of the running mean
 
 Step = Callable[[Batches], object]
@@ -78,9 +80,8 @@ def measure_steps(
         yield _summarise(name, [*pairs, (_seconds(erm, batches, clock), 0.0)])
 
 
-def measure_cost(bench: Mapping[str, Any], out: Path) -> None:
-    """Time a step of every method and save the times in the folder, for `report`; replaces earlier times."""
-    costs = list(measure_steps(**bench))
+def write_costs(costs: Sequence[StepCost], bench: Mapping[str, Any], out: Path) -> None:
+    """Write the times of methods, ERM among them, to a folder for `fgmix report`; replaces earlier times."""
     erm = next(each.milliseconds for each in costs if each.name == "erm")
     # A ratio is of alternating steps; milliseconds of different methods were measured minutes apart.
     milliseconds = [(each.name, erm * each.ratio) for each in costs]
