@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fgmix.progress import Progress, bar_for
+from fgmix.progress import Progress
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -14,10 +14,10 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_several_pieces_of_work_share_one_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("fit", 4) as whole:
-        with bar_for(whole, "art", 2, done=1) as art:  # one step was done before an interruption
+        with Progress("art", 2, done=1, show=whole) as art:  # one step was done before an interruption
             art.advance(note="loss 1")
             art.say("evaluating")
-        with bar_for(whole, "photo", 2) as photo:
+        with Progress("photo", 2, show=whole) as photo:
             photo.advance(2)
     assert whole.done == 4
     half, evaluating, end = lines(capsys)
@@ -28,7 +28,7 @@ def test_several_pieces_of_work_share_one_bar(capsys: pytest.CaptureFixture[str]
 
 def test_alone_it_has_its_own_bar_or_none(capsys: pytest.CaptureFixture[str]) -> None:
     for show in (True, False):
-        with bar_for(show, "art", 1) as bar:
+        with Progress("art", 1, show=show) as bar:
             bar.say("evaluating")
             bar.advance()
     said, count = lines(capsys)
@@ -39,6 +39,6 @@ def test_alone_it_has_its_own_bar_or_none(capsys: pytest.CaptureFixture[str]) ->
 def test_what_was_done_before_does_not_count_as_speed(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("fit", 1000) as bar:
         bar.skip(999)
-        assert bar._rate_text() == ""
+        assert bar._describe_rate() == ""
         bar.advance()
     assert capsys.readouterr().err.startswith("fit: 1000/1000 ")

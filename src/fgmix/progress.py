@@ -1,14 +1,18 @@
-"""Progress of long work: a live bar on a terminal, a few plain lines elsewhere."""
+"""Progress of long work: a live bar on a terminal, a few plain lines elsewhere; and durations as text."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Self, TypeVar
 
+from fgmix.errors import UserError
+
 T = TypeVar("T")
+PLAIN_LINES = 10  # printed in total without a terminal
+SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class Progress:
@@ -18,19 +22,16 @@ class Progress:
         description: name of the work.
         total: number of units of work.
         done: how many were done before (by a run that is resumed).
-        show: False prints nothing.
+        show: False prints nothing; a bar of a larger piece of work shows this one as a part of it.
 
     Example:
-        >>> with Progress("decode", total=2, show=False) as progress:
-        ...     for _ in range(2):
-        ...         progress.advance(note="loss 0.3")
-        >>> progress.done
-        2
+        >>> with Progress("fit", total=4, show=False) as whole, Progress("art", total=3, done=1, show=whole) as part:
+        ...     part.advance(2, note="loss 0.3")
+        >>> whole.done
+        3
     """
 
-    PLAIN_LINES = 10  # printed in total without a terminal
-
-    def __init__(self, description: str, total: int, *, done: int = 0, show: bool = True) -> None:
+    def __init__(self, description: str, total: int, *, done: int = 0, show: bool | Progress = True) -> None:
         self.description = description
         self.total = max(total, 1)
         self.done = done
@@ -38,8 +39,11 @@ class Progress:
         self._start_done = done
         self._started = time.monotonic()
         self._live = None
+        self._whole = show if isinstance(show, Progress) else None
         self._show = show
-        if show and sys.stderr.isatty():
+        if self._whole:
+            self._whole.skip(done)
+        elif show and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
@@ -58,24 +62,21 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
     def advance(self, n: int = 1, note: str | None = None) -> None:
         """Count `n` more units done; `note` stays beside the bar until the next one."""
         before, self.done = self.done, self.done + n
-        if note is not None:
-            self.note = note
-        if self._live:
-            self._live.update(self._task, completed=self.done, note=self.note, rate=self._rate_text())
-        elif self._show and self._line(before) != self._line(self.done):
-            print(
-                f"{self.description}: {self.done}/{self.total} {self._rate_text()} {self.note}".rstrip(),
-                file=sys.stderr,
-            )
+        self.note = self.note if note is None else note
+        if self._whole:
+            self._whole.advance(n, None if note is None else f"{self.description}: {note}")
+        elif self._live:
+            self._live.update(self._task, completed=self.done, note=self.note, rate=self._describe_rate())
+        elif self._show and before * PLAIN_LINES // self.total != self.done * PLAIN_LINES // self.total:
+            line = f"{self.description}: {self.done}/{self.total} {self._describe_rate()} {self.note}"
+            print(line.rstrip(), file=sys.stderr)
 
     def skip(self, n: int) -> None:
         """Count `n` units that were done before, which are left out of the rate."""
@@ -84,66 +85,20 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Show a status message: beside the bar on a terminal, as a line elsewhere."""
-        if self._live:
+        if self._whole:
+            self._whole.say(f"{self.description}: {text}")
+        elif self._live:
             self._live.update(self._task, completed=self.done, note=text)
         elif self._show:
             print(f"{self.description}: {text}", file=sys.stderr)
 
-    def part(self, description: str, *, done: int = 0) -> Part:
-        """A part of the work, shown by this bar; `done` of its units were done before.
-
-        >>> with Progress("fit", total=4, show=False) as whole, whole.part("art", done=1) as part:
-        ...     part.advance(2)
-        >>> whole.done
-        3
-        """
-        return Part(self, description, done)
-
-    def _line(self, done: int) -> int:
-        return done * self.PLAIN_LINES // self.total
-
-    def _rate_text(self) -> str:
+    def _describe_rate(self) -> str:
         elapsed = time.monotonic() - self._started
         rate = (self.done - self._start_done) / elapsed if elapsed > 0 else 0.0
         if rate <= 0:
             return ""
         left = (self.total - self.done) / rate
         return f"{rate:.1f}/s, {left:.0f} s left" if not self._live else f"{rate:.1f}/s"
-
-
-class Part:
-    """A part of the work, counted and shown by the bar of the whole.
-
-    Args:
-        whole: that bar.
-        description: name of the part.
-        done: how many of its units were done before.
-    """
-
-    def __init__(self, whole: Progress, description: str, done: int = 0) -> None:
-        self.whole, self.description = whole, description
-        whole.skip(done)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def advance(self, n: int = 1, note: str | None = None) -> None:
-        """Count `n` more units done."""
-        self.whole.advance(n, None if note is None else f"{self.description}: {note}")
-
-    def say(self, text: str) -> None:
-        """Show a status message."""
-        self.whole.say(f"{self.description}: {text}")
-
-
-def bar_for(show: bool | Progress, description: str, total: int, *, done: int = 0) -> Progress | Part:
-    """A progress bar: a part of `show` if that is the bar of a larger piece of work, else its own."""
-    if isinstance(show, Progress):
-        return show.part(description, done=done)
-    return Progress(description, total, done=done, show=show)
 
 
 def track(things: Sequence[T], description: str, *, show: bool = True) -> Iterator[T]:
@@ -156,3 +111,31 @@ def track(things: Sequence[T], description: str, *, show: bool = True) -> Iterat
         for thing in things:
             yield thing
             bar.advance()
+
+
+def parse_duration(text: str) -> float:
+    """Parse a text to seconds, such as "8h", "90m", "1.5d", "40s".
+
+    >>> parse_duration("1h30m")
+    5400.0
+    """
+    plain = re.sub(r"\s", "", text.lower())
+    parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", plain)
+    if not parts or "".join(number + unit for number, unit in parts) != plain:
+        raise UserError(f"Expected a duration such as 8h, 90m or 1h30m. Found {text!r}.")
+    return sum(float(number) * SECONDS[unit] for number, unit in parts)
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration as text.
+
+    >>> format_duration(5400), format_duration(42)
+    ('1 h 30 min', '42 s')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:.1f} days"

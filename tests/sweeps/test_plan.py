@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from copying import replace
-from fgmix.durations import parse_duration, readable_duration
 from fgmix.errors import UserError
+from fgmix.progress import format_duration, parse_duration
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, plan
 from fgmix.sweeps.plan import CostedRun, add_estimates, estimate_costs, select_fitting, summarise
@@ -132,5 +132,5 @@ def test_what_is_no_duration(text: str) -> None:
     ("seconds", "text"),
     [(0.4, "0 s"), (59, "59 s"), (61, "1 min"), (3599, "1 h 0 min"), (7260, "2 h 1 min"), (250_000, "2.9 days")],
 )
-def test_readable_durations(seconds: float, text: str) -> None:
-    assert readable_duration(seconds) == text
+def test_format_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

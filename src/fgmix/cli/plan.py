@@ -49,7 +49,7 @@ def plan(
 
     Example: fgmix plan --datasets digits --algorithms erm,fgmix --workers 2
     """
-    from fgmix.durations import parse_duration
+    from fgmix.progress import parse_duration
     from fgmix.records.plans import is_settled
     from fgmix.sweeps.launchers.local import assign_devices
     from fgmix.sweeps.plan import estimate_costs, summarise

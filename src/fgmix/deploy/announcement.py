@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fgmix.data import DomainDataset
-from fgmix.durations import readable_duration
+from fgmix.progress import format_duration
 from fgmix.records.metrics import unbalanced
 from fgmix.records.schema import ResolvedSpec
 from fgmix.records.store import RunFolder
@@ -45,7 +45,7 @@ def _describe_cost(left: Sequence[ResolvedSpec], runs: int, dataset: DomainDatas
     calibration = calibrate(left[-1], dataset, device=device, budget=BUDGET)
     seconds = sum(estimate(spec, dataset, calibration).seconds for spec in left)
     count = f"{runs} run{'s' if runs > 1 else ''}" if len(left) == runs else f"{len(left)} of {runs} runs"
-    return f"{count} of {left[-1].steps:,} steps, about {readable_duration(seconds)} on {pick_device(device)}"
+    return f"{count} of {left[-1].steps:,} steps, about {format_duration(seconds)} on {pick_device(device)}"
 
 
 def advise(spec: ResolvedSpec, dataset: DomainDataset, device: str) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fgmix.durations import readable_duration
+from fgmix.progress import format_duration
 from fgmix.errors import MachineError, UserError, as_sentence
 from fgmix.records.digests import open_entry
 from fgmix.records.files import make_folder, read_bytes, read_json, read_lines, write_json
@@ -205,8 +205,8 @@ class Status:
             at_once = max(1, self.counts["running"])
             rate = 3600 * at_once / self.seconds_a_run
             text.append(
-                f"{readable_duration(self.seconds_a_run)} per run, {at_once} at a time, {rate:.0f} runs per hour; "
-                f"about {readable_duration(self.seconds_left)} left"
+                f"{format_duration(self.seconds_a_run)} per run, {at_once} at a time, {rate:.0f} runs per hour; "
+                f"about {format_duration(self.seconds_left)} left"
             )
         failed = [f"failed: {name}: {error}" for name, error in self.errors.items()]
         running = [f"running: {name}: {done}" for name, done in self.progress.items()]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from fgmix.data import DomainDataset, cache_dir
-from fgmix.durations import readable_duration
 from fgmix.errors import UserError
+from fgmix.progress import format_duration
 from fgmix.records.rows import spec_row
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, Sweep
@@ -135,7 +135,7 @@ def summarise(
     lines = []
     for (dataset, row), estimates in by_row.items():
         part = add_estimates(estimates)
-        duration = readable_duration(part.seconds / workers)
+        duration = format_duration(part.seconds / workers)
         lines.append(f"{dataset:16} {row:16} {part.runs:6} runs {duration:>14} {_gigabytes(part.bytes):>10}")
     lines += [
         f"{dataset:16} {algorithm:16} cannot run: {reason}"
@@ -144,7 +144,7 @@ def summarise(
     whole = add_estimates(each.estimate for each in runs)
     checkpoints = sum(sorted((each.checkpoint_bytes for each in runs), reverse=True)[:workers])
     lines.append(
-        f"{whole.runs} runs, about {readable_duration(whole.seconds / workers)} on {workers} "
+        f"{whole.runs} runs, about {format_duration(whole.seconds / workers)} on {workers} "
         f"worker{'s' if workers > 1 else ''}, {_gigabytes(whole.bytes)} of weights, and up to "
         f"{_gigabytes(checkpoints)} of checkpoints while runs are in progress."
     )
@@ -159,7 +159,7 @@ def summarise(
         trials = Counter(each.run.spec.trial_seed for each in fitting)
         by_trial = "".join(f", {count} of trial {trial}" for trial, count in sorted(trials.items()))
         lines.append(
-            f"The first {len(fitting)} of {whole.runs} runs finish within {readable_duration(budget)}{by_trial}."
+            f"The first {len(fitting)} of {whole.runs} runs finish within {format_duration(budget)}{by_trial}."
         )
     return lines
 

@@ -26,8 +26,7 @@ import fgmix
 from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
 from fgmix.errors import bad_value
-from fgmix.progress import Part as PartOfBar
-from fgmix.progress import Progress, bar_for
+from fgmix.progress import Progress
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import checked_path
 from fgmix.records.protocols import PROTOCOLS
@@ -183,7 +182,7 @@ class _Loop:
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with (
             self.folder.session(self.state.step) as session,
-            bar_for(self.show, title, last, done=self.state.step) as bar,
+            Progress(title, last, done=self.state.step, show=self.show) as bar,
         ):
             self.weights.save_snapshot(self.state.step)
             if self._evaluation_due:  # the run was stopped before it
@@ -252,7 +251,7 @@ class _Loop:
         if self.average:
             self.average.update(self.algorithm, self.state.step)
 
-    def _check_losses(self, bar: Progress | PartOfBar, saving: bool) -> int | None:
+    def _check_losses(self, bar: Progress, saving: bool) -> int | None:
         """Fetch the losses now and then, and before they are lost to a checkpoint.
 
         Shows the last one, and returns the first step whose loss is not finite.
@@ -270,7 +269,7 @@ class _Loop:
     def _accuracy_note(self) -> str:
         return f", holdout {100 * self.state.best['raw']:.1f} % at best" if "raw" in self.state.best else ""
 
-    def _evaluate(self, bar: Progress | PartOfBar) -> bool:
+    def _evaluate(self, bar: Progress) -> bool:
         """Score the raw and the averaged model, keep the best weights of each, write the line.
 
         Returns False, and writes nothing, when a loss is not finite: the step before broke the weights.
