@@ -54,7 +54,7 @@ def train(
 
     Example: fgmix train --dataset digits --algorithm fgmix --test-domain photo --out runs
     """
-    from fgmix.logs import Log, check
+    from fgmix.logs import Log, check_names
     from fgmix.training.loop import train as train_run
     from fgmix.training.prepare import rehearse
     from fgmix.training.resolve import notes_of
@@ -66,7 +66,7 @@ def train(
             print(f"note: {note}", file=sys.stderr)
         print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return
-    with Log(check(log or []), out) as follow:
+    with Log(check_names(log or []), out) as follow:
         record = train_run(spec, out, device=device, progress=not quiet, on_evaluation=follow)
         follow.complete(record)
     print("\n".join(summarize(record)))

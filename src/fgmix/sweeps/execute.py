@@ -16,7 +16,7 @@ import torch
 
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, failure_of_machine
-from fgmix.logs import Log, check
+from fgmix.logs import Log, check_names
 from fgmix.progress import Progress
 from fgmix.records.files import make_folder
 from fgmix.records.locks import hold_lock, is_held
@@ -89,7 +89,7 @@ def run_sweeps(
         log: trackers to log the runs to, such as ("tensorboard",): see `fgmix.logs`.
         finished: records made elsewhere: runs of the sweeps among them are not trained again.
     """
-    log = check(log)
+    log = check_names(log)
     runs = [replace(run, log=log) for run in _write_plans(sweeps, make_folder(out))]
     for note in dict.fromkeys(note for run in runs for note in run.notes):
         print(f"note: {note}", file=sys.stderr)
