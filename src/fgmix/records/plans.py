@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fgmix.progress import format_duration
 from fgmix.errors import MachineError, UserError, as_sentence
+from fgmix.progress import format_duration
 from fgmix.records.digests import open_entry
 from fgmix.records.files import make_folder, read_bytes, read_json, read_lines, write_json
 from fgmix.records.locks import is_held, is_held_elsewhere
