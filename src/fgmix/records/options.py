@@ -164,6 +164,7 @@ def declare(
     lt: float | None = None,
     le: float | None = None,
     group: str = "",
+    envvar: str | None = None,
     **extra: Any,
 ) -> Any:
     """Declare a field of a dataclass with help and bounds.
@@ -176,10 +177,11 @@ def declare(
         lt: … less.
         le: … less or equal.
         group: heading under which help texts list it.
+        envvar: environment variable that gives the flag's default.
         extra: anything else to store with the field.
     """
-    bounds = _limit(gt=gt, ge=ge, lt=lt, le=le)
-    return dataclasses.field(default=default, metadata={"about": About(help, group), "bounds": bounds, "extra": extra})
+    bounds, about = _limit(gt=gt, ge=ge, lt=lt, le=le), About(help, group, envvar=envvar)
+    return dataclasses.field(default=default, metadata={"about": about, "bounds": bounds, "extra": extra})
 
 
 @cache  # a report reads thousands of specs
