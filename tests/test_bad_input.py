@@ -445,7 +445,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "": "'RUNS'",
         "{erm}": "us",
         "{erm} {erm} --resolution 2 --samples 3": "runs",
-        f"{{erm}} {{fgmix}} --seed {10**25}": "--seed",
+        f"{{erm}} {{fgmix}} --seed {10**25}": "`seed`",
         "{erm} {fgmix} --resolution 0": "--resolution",
         "{erm} {fgmix} --resolution 100000000": "--resolution",
     },

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import fgmix.report
 from copying import replace
-from fgmix.cli import main
-from fgmix.cli.plot import app
+from fgmix.cli import main, plots
 from fgmix.errors import UserError
 from fgmix.figures.arrays_file import save_arrays
 from fgmix.figures.cd import collect_ranks
@@ -232,7 +231,7 @@ def test_commands_of_figures_name_their_folder(tmp_path: Path) -> None:
     variants = [finished(test, 0.5, algorithm=f"fgmix_{name}") for name in "ab" for test in "abc"]
     folder = folders.write(tmp_path / "my runs", [*folders.records(), *variants])
     text = Seen(write_report(folder, collect(folder), Choices()).read_text()).text
-    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    commands = {command.name or command.callback.__name__ for command in plots.registered_commands if command.callback}
     assert set(re.findall(r"fgmix plot (\w+)", text)) == {"cd", "curves", "results"} <= commands
     assert f"fgmix plot cd '{folder}' --selection training_domain" in text
 

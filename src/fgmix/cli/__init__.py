@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import typer
 
-from fgmix.cli import data, demo, doctor, export, fit, plan, plot, predict, report, soup, status, sweep, train
+from fgmix.cli import data, demo, doctor, export, fit, plan, predict, report, soup, status, sweep, train
 from fgmix.cli import list as list_
 from fgmix.cli.domainbed import advise
 from fgmix.cli.help import Command
+from fgmix.cli.plot import models, results
 from fgmix.errors import UserError, as_sentence
 from fgmix.training.signals import Stopped
 
@@ -29,7 +30,8 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
 )
 app.add_typer(data.app, name="data")
-app.add_typer(plot.app, name="plot")
+plots = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
+app.add_typer(plots, name="plot")
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.demo,
     "list": list_.list_,
@@ -46,6 +48,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name, cls=Command)(command)
+for command in (
+    *(results.weights, results.curves, results.cd, results.results),
+    *(models.tsne, models.flatness, models.surface, models.scores, models.shift),
+):
+    plots.command(cls=Command)(command)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,13 +1,40 @@
-"""fgmix plot: figures of runs and sweeps, each as PNG, PDF, SVG and the arrays behind it."""
+"""fgmix plot: figures of runs and sweeps, each as PNG, PDF, SVG and the arrays behind it. Here they are saved."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
 
-from fgmix.cli.help import Command
-from fgmix.cli.plot.models import flatness, scores, shift, surface, tsne
-from fgmix.cli.plot.results import cd, curves, results, weights
+from fgmix.errors import UserError
 
-app = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
-for command in (weights, curves, cd, results, tsne, flatness, surface, scores, shift):
-    app.command(cls=Command)(command)
+Out = Annotated[Path, typer.Option(help="folder for the figure")]
+FIGURES = Path("figures")
+
+
+def save(arrays: Any, out: Path, name: str) -> None:
+    """Draw and save a figure; print its files and its claims."""
+    from fgmix.figures.draw import draw, save_figure
+    from fgmix.figures.kinds import describe, state_claims
+
+    drawn = draw(describe(arrays))
+    if _replaces(out / f"{name}.npz", arrays):
+        print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
+    print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *state_claims(arrays)]))
+
+
+def _replaces(file: Path, arrays: Any) -> bool:
+    """Tell whether a file exists and contains other arrays."""
+    from fgmix.figures.arrays_file import have_equal_arrays, load_arrays
+
+    try:
+        return file.exists() and not have_equal_arrays(load_arrays(file), arrays)
+    except UserError:  # damaged, or of another version
+        return True
+
+
+def make_slug(text: str) -> str:
+    """Make a part of a file name from a title."""
+    return "-".join("".join(c if c.isalnum() else " " for c in text).split())

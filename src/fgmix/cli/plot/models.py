@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fgmix.cli.options import Flags, check_options, declare, flags, forbid
-from fgmix.cli.plot.saving import FIGURES, Out, make_slug, save, save_rows
+from fgmix.cli.plot import FIGURES, Out, make_slug, save
 from fgmix.errors import UserError
 from fgmix.records.rows import record_row
 
@@ -25,20 +25,11 @@ LARGEST_SEED = 2**32 - 1  # of scikit-learn
 
 @dataclass(frozen=True)
 class Opening:
-    """How finished runs are opened."""
+    """How finished runs are opened, which of their weights are analysed, and the seed of the random draws."""
 
     dataset: str = declare("", help="path of the dataset, if it has moved", group="Data")
     data_root: str = declare("", help="folder of the datasets, if it moved", group="Data", envvar="FGMIX_DATA")
     device: str = declare("auto", help="auto, cpu, cuda, cuda:1 or mps", group="Data")
-
-    def __post_init__(self) -> None:
-        check_options(self)
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Which weights of a run are analysed, and the seed of the random draws."""
-
     which: Literal["last", "best"] = declare(
         "last", help="weights after the last or at the selected step", group="Weights"
     )
@@ -48,16 +39,27 @@ class Weights:
     def __post_init__(self) -> None:
         check_options(self)
 
+    @property
+    def weights(self) -> dict[str, Any]:
+        """The arguments of all figures of one model."""
+        return {"which": self.which, "model": self.model, "seed": self.seed}
 
-OPENING = Flags(Opening, everyday=("device",))
-WEIGHTS = Flags(Weights, everyday=("model",))
+    def open(self, folders: list[Path]) -> list[OpenedRun]:
+        """Open runs; their common dataset is loaded once."""
+        from fgmix.training.open_run import open_run
+
+        dataset, root = self.dataset or None, self.data_root or None
+        first = open_run(folders[0], dataset=dataset, data_root=root, device=self.device)
+        return [first, *(open_run(folder, dataset=first.dataset, device=self.device) for folder in folders[1:])]
 
 
-@flags(opening=OPENING, weights=WEIGHTS)
+OPENING = Flags(Opening, everyday=("device", "model"))
+
+
+@flags(opening=OPENING)
 def tsne(
     context: typer.Context,
     opening: dict[str, Any],
-    weights: dict[str, Any],
     runs: Runs,
     beside: Annotated[list[Path] | None, typer.Option(help="runs whose codes to show beside these runs'")] = None,
     samples: Samples = 150,
@@ -74,22 +76,21 @@ def tsne(
     """
     from fgmix.figures.compute.embeddings import embed_codes, embed_mixing
 
-    taken = {**vars(Weights(**weights)), "samples": samples}
-    opened = _open([*(beside or []), *runs], opening)
+    how = Opening(**opening)
+    opened = how.open([*(beside or []), *runs])
     if beside:
         forbid(context, ("mixed",), "with --beside")
-        name = _name_figure("tsne-features", opened)
-        rows = [embed_codes(row, **taken) for row in _group_by_domain(opened)]
+        _save_rows("tsne-features", opened, out, lambda row: embed_codes(row, samples=samples, **how.weights))
     else:
-        name = _name_figure("tsne", opened)
-        rows = [embed_mixing(run, mixed=mixed, **taken) for run in opened]
-    save_rows(rows, out, name)
+        rows = [[run] for run in opened]
+        _save_rows(
+            "tsne", opened, out, lambda row: embed_mixing(*row, mixed=mixed, samples=samples, **how.weights), rows
+        )
 
 
-@flags(opening=OPENING, weights=WEIGHTS)
+@flags(opening=OPENING)
 def flatness(
     opening: dict[str, Any],
-    weights: dict[str, Any],
     runs: Runs,
     scope: Annotated[
         str, typer.Option(help="what is moved: classifier, or network (filter-normalised)")
@@ -108,22 +109,12 @@ def flatness(
     """
     from fgmix.figures.compute.flatness import compute_flatness
 
-    opened = _open(runs, opening)
-    name = _name_figure(f"flatness-{scope}", opened)
-    rows = [
-        compute_flatness(
-            row,
-            scope=scope,  # type: ignore[arg-type]  # checked by the library
-            directions=directions,
-            samples=samples,
-            **vars(Weights(**weights)),
-        )
-        for row in _group_by_domain(opened)
-    ]
-    save_rows(rows, out, name)
+    how = Opening(**opening)
+    options: dict[str, Any] = {"scope": scope, "directions": directions, "samples": samples, **how.weights}
+    _save_rows(f"flatness-{scope}", how.open(runs), out, lambda row: compute_flatness(row, **options))
 
 
-@flags(opening=OPENING)
+@flags(opening=Flags(Opening, omit=("which", "model"), everyday=("device",)))
 def surface(
     opening: dict[str, Any],
     runs: Annotated[
@@ -131,7 +122,6 @@ def surface(
     ],
     resolution: Annotated[int, typer.Option(help="points on each side of the grid", min=2, max=1000)] = 21,
     samples: Samples = 150,
-    seed: Annotated[int, typer.Option(help="seed of every random draw", min=0, max=LARGEST_SEED, hidden=True)] = 0,
     out: Out = FIGURES,
 ) -> None:
     """Plot losses and accuracy on the plane through three models.
@@ -144,23 +134,21 @@ def surface(
     """
     from fgmix.figures.compute.surface import compute_surface
 
-    opened = _open(runs, opening)
-    name = _name_figure("surface", opened)
-    pairs = _group_by_domain(opened)
-    for pair in pairs:
+    how = Opening(**opening)
+    opened = how.open(runs)
+    for pair in _group_by_domain(opened):
         if len(pair) != 2:
             raise UserError(
                 f"Expected two runs for each test domain, for example of ERM and of FGMix. Found {len(pair)} for "
                 f"{' and '.join(pair[0].test_domains)}. Name one of each."
             )
-    rows = [compute_surface(*pair, resolution=resolution, samples=samples, seed=seed) for pair in pairs]
-    save_rows(rows, out, name)
+    options: dict[str, Any] = {"resolution": resolution, "samples": samples, "seed": how.seed}
+    _save_rows("surface", opened, out, lambda pair: compute_surface(pair[0], pair[1], **options))
 
 
-@flags(opening=OPENING, weights=WEIGHTS)
+@flags(opening=OPENING)
 def scores(
     opening: dict[str, Any],
-    weights: dict[str, Any],
     run: Run,
     pairs: Annotated[int, typer.Option(help="pairs of samples for each pair of domains", min=1, max=100_000)] = 200,
     any_class: Annotated[bool, typer.Option("--any-class", help="pairs need not share their class")] = False,
@@ -174,15 +162,14 @@ def scores(
     """
     from fgmix.figures.compute.scores import compute_scores
 
-    (opened,) = _open([run], opening)
-    arrays = compute_scores(opened, pairs=pairs, same_class=not any_class, **vars(Weights(**weights)))
-    save(arrays, out, f"scores-{run.resolve().name}")
+    how = Opening(**opening)
+    options = {"pairs": pairs, "same_class": not any_class, **how.weights}
+    _save_rows("scores", how.open([run]), out, lambda row: compute_scores(*row, **options))
 
 
-@flags(opening=OPENING, weights=WEIGHTS)
+@flags(opening=OPENING)
 def shift(
     opening: dict[str, Any],
-    weights: dict[str, Any],
     run: Run,
     permutations: Annotated[
         int, typer.Option(help="permutations behind a p value", min=1, max=100_000, hidden=True)
@@ -198,19 +185,23 @@ def shift(
     """
     from fgmix.figures.compute.shift import compute_shift
 
-    (opened,) = _open([run], opening)
-    name = f"shift-{run.resolve().name}"
-    arrays = compute_shift(opened, permutations=permutations, samples=samples, **vars(Weights(**weights)))
-    save(arrays, out, name)
-
-
-def _open(folders: list[Path], opening: dict[str, Any]) -> list[OpenedRun]:
-    """Open runs; their common dataset is loaded once."""
-    from fgmix.training.open_run import open_run
-
     how = Opening(**opening)
-    first = open_run(folders[0], dataset=how.dataset or None, data_root=how.data_root or None, device=how.device)
-    return [first, *(open_run(folder, dataset=first.dataset, device=how.device) for folder in folders[1:])]
+    options = {"permutations": permutations, "samples": samples, **how.weights}
+    _save_rows("shift", how.open([run]), out, lambda row: compute_shift(*row, **options))
+
+
+def _save_rows(
+    kind: str,
+    runs: list[OpenedRun],
+    out: Path,
+    compute: Callable[[list[OpenedRun]], Any],
+    rows: list[list[OpenedRun]] | None = None,
+) -> None:
+    """Compute and save a figure of several rows, by default one for each test domain."""
+    from fgmix.figures.arrays import stack_rows
+
+    name = _name_figure(kind, runs)
+    save(stack_rows([compute(row) for row in rows or _group_by_domain(runs)]), out, name)
 
 
 def _group_by_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:

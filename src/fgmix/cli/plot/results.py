@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgmix.cli.options import check_choice
-from fgmix.cli.plot.saving import FIGURES, Out, make_slug, redraw, save
+from fgmix.cli.plot import FIGURES, Out, make_slug, save
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -89,10 +89,12 @@ def results(
 
     Example: fgmix plot results sweep --out figures
     """
+    from fgmix.figures.arrays_file import load_arrays
+
     rule = _check_rule(selection)
     files = [path for path in places or () if path.suffix == ".npz"]
     for file in files:
-        redraw(file)
+        save(load_arrays(file), file.parent, file.stem)
     folders = [path for path in places or () if path not in files]
     if files and not folders:
         return
