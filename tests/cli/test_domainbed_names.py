@@ -9,10 +9,10 @@ import pytest
 
 from fgmix.algorithms import get, names
 from fgmix.cli.domainbed import OURS, RUN_OPTIONS, advise, advise_setting
-from fgmix.cli.options import option_names
 from fgmix.data import names as dataset_names
 from fgmix.errors import UserError, unknown
 from fgmix.records.benchmarks import from_domainbed_dataset, known_domains
+from fgmix.records.options import options_of
 from fgmix.records.schema import RunSpec, flag_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-domainbed.md").read_text()
@@ -75,7 +75,7 @@ def test_every_name_of_domainbed_is_answered_with_ours() -> None:
     for theirs in ("RotatedMNIST", "ColoredMNIST"):
         assert f"Did you mean {from_domainbed_dataset(theirs)!r}?" in str(unknown("dataset", theirs, dataset_names()))
     for option in RUN_OPTIONS.values():
-        assert option.split()[0] in map(flag_of, option_names(RunSpec))
+        assert option.split()[0] in map(flag_of, options_of(RunSpec))
 
 
 def table(lines: Iterable[Iterable[str]], *head: str) -> str:

@@ -10,10 +10,10 @@ import torch
 from sklearn import metrics as theirs
 
 from copying import replace
-from fgmix.cli.train import summarize
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.records.schema import RunSpec, selected_weights, to_plain
 from fgmix.records.store import read_record
+from fgmix.results.unseen import summarize_run
 from fgmix.training import evaluate
 from fgmix.training.evaluate import Subset, score_subsets
 from fgmix.training.loop import train
@@ -55,7 +55,7 @@ def test_the_selected_weights_have_these_metrics(tmp_path: Path, averaging: str)
         best = record.selected(model)
         assert best.headline[model]["north"]["train"] == pytest.approx(found.balanced_accuracy)
         assert best.accuracy[model]["north"]["train"] == pytest.approx(found.accuracy)
-    shown = "\n".join(summarize(record))
+    shown = "\n".join(summarize_run(record))
     assert "raw: best validation balanced accuracy" in shown
     assert "| Recall of class | north |" in shown
 
@@ -72,7 +72,7 @@ def test_accuracy_as_metric_writes_it_once(tmp_path: Path) -> None:
     record = train(replace(SPEC, metric="accuracy"), tmp_path, dataset=rare(), device="cpu", progress=False)
     assert all(e.headline == {} and "headline" not in to_plain(e) for e in record.evaluations)
     assert set(record.unseen) == {"raw", "swa"}
-    assert "consider --metric balanced_accuracy" in "\n".join(summarize(record))
+    assert "consider --metric balanced_accuracy" in "\n".join(summarize_run(record))
 
 
 def test_records_from_before_are_read(tmp_path: Path) -> None:

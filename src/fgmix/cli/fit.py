@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Flags, Quiet, Set, flags, forbid, parse_settings
+from fgmix.cli.options import Device, Flags, Quiet, Set, flags, forbid, parse_pairs, parse_settings
 from fgmix.deploy.terms import Terms
 from fgmix.records.schema import RunSpec
 
@@ -43,7 +43,7 @@ def fit(
 
     if (averaging := options.get("averaging", "swa")) != "swa":
         forbid(context, ("averaging_start",), f"with --averaging {averaging}")
-    settings = parse_settings(algorithm, set_)
+    settings = parse_settings(algorithm, parse_pairs(set_ or []))
     how: dict[str, Any] = {"estimated": estimate, "terms": Terms(**terms), "device": device, "progress": not quiet}
     fit_model(data, out, algorithm=algorithm, settings=settings, **how, **options)
     print((out / CARD).read_text(encoding="utf-8"), end="")

@@ -1,14 +1,18 @@
-"""Flags from declarations: a command gets a flag for each declared option of a class. Shared flags are declared here.
+"""Flags from declarations: a command gets a flag for each declared option of a class; a TOML file may give the same.
 
-The only module of the command line that reads declarations.
+The only module of the command line that reads declarations. Shared flags are declared here.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import os
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -16,22 +20,24 @@ import typer
 from fgmix.cli.domainbed import advise_setting
 from fgmix.cli.help import REQUIRED, HelpAll
 from fgmix.errors import UserError, unknown
+from fgmix.records.files import read_bytes, read_json
 from fgmix.records.options import Option, options_of
 from fgmix.records.options import check_options as check_options  # for the options of commands, declared likewise
 from fgmix.records.options import declare as declare
 from fgmix.records.schema import RunSpec, flag_of
+from fgmix.records.store import SPEC
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="setting of the method; may be repeated", rich_help_panel="Method")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")]
-Targets = Annotated[
-    list[str] | None, typer.Option("--log", help="also log to tensorboard, wandb or mlflow; may be repeated")
-]
 Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
+LOG = "also log to tensorboard, wandb or mlflow; may be repeated"
 
 K = TypeVar("K", bound=str)
 Command = Callable[..., None]
+Table = Mapping[str, Any]  # an option of values by name: a table in a file, and flags `name=value`
+Names = tuple[str, ...]
 # Options of a run that `--help` shows; `--help-all` shows the others, too.
 EVERYDAY = (
     *("data_root", "image_size", "trial_seed"),
@@ -48,7 +54,8 @@ class Flags:
 
     Args:
         cls: the class.
-        omit: options without a flag.
+        omit: options that are not the command's.
+        ignored: options without a flag that a file may have, for another command.
         everyday: options that `--help` shows; None for all.
         required: options that are listed first, as required.
         section: of the help, for all of them; None for each option's own group.
@@ -57,6 +64,7 @@ class Flags:
 
     cls: type
     omit: Collection[str] = ()
+    ignored: Collection[str] = ()
     everyday: Collection[str] | None = None
     required: Collection[str] = ()
     section: str | None = None
@@ -65,51 +73,78 @@ class Flags:
     @property
     def fields(self) -> dict[str, Option]:
         """The options that become flags, by name."""
-        return {name: field for name, field in options_of(self.cls).items() if name not in {*self.omit, *WITHOUT_FLAG}}
+        without = {*self.omit, *self.ignored, *WITHOUT_FLAG}
+        return {name: field for name, field in options_of(self.cls).items() if name not in without}
 
     def parameter(self, field: Option) -> inspect.Parameter:
         """Build a flag for typer; bounds and choices are checked by the declaration, when the values are used."""
         info = typer.Option(
+            *([field.extra["flag"]] if "flag" in field.extra else []),
             help=f"{field.help} ({', '.join(field.choices)})" if field.choices else field.help,
-            metavar="N" if int in field.types else "X" if float in field.types else None,
+            metavar="N" if int in field.types else "X" if float in field.types else field.extra.get("metavar"),
             rich_help_panel=REQUIRED if field.name in self.required else self.section or field.about.group or None,
             envvar=field.about.envvar,
             show_default=self.defaults,
             hidden=self.everyday is not None and field.name not in {*self.everyday, *self.required},
         )
-        is_required = field.default is MISSING
-        kind = field.plain_type
+        is_plain = field.kind not in (Table, Names)
+        kind = field.plain_type if is_plain else list[str]
+        default = None if field.default is MISSING or not is_plain else field.default
         return inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=None if is_required else field.default,
-            annotation=Annotated[kind | None if is_required else kind, info],
+            default=default,
+            annotation=Annotated[kind | None if default is None else kind, info],
         )
 
+    def merge(self, context: typer.Context, values: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that the user has given: the command line overrides the file, it the environment.
 
-def flags(**groups: Flags) -> Callable[[Command], Command]:
+        Args:
+            context: of the command.
+            values: of all flags.
+            file: values of the file; flags add to its tables.
+        """
+        merged: dict[str, Any] = {}
+        for name, field in self.fields.items():
+            if field.kind == Table:
+                pairs = parse_pairs(values[name] or (), field.extra.get("flag", flag_of(name)))
+                merged[name] = {**_read_table(file, name), **pairs}
+            elif field.kind == Names:
+                merged[name] = tuple(values[name] or _read_names(file, name))
+            elif name in file and not is_given(context, name, ("COMMANDLINE",)):
+                merged[name] = file[name]
+            elif is_given(context, name):
+                merged[name] = values[name]
+        return merged
+
+
+def flags(file: Any = None, /, **groups: Flags) -> Callable[[Command], Command]:
     """Add a flag for each declared option of the groups, and `--help-all`.
 
     Args:
+        file: annotation of the argument FILE, which may give the same options; None for no such argument.
         groups: by the command's parameter, which gets a dictionary of the values that the user has given.
     """
 
     def expand(command: Command) -> Command:
         @wraps(command)
         def run(context: typer.Context, **values: Any) -> None:
-            del values["help_all"]  # its callback has printed
-            given: dict[str, Any] = {"context": context} if "context" in own else {}
-            for parameter, group in groups.items():
-                every = {name: values.pop(name) for name in group.fields}
-                given[parameter] = {name: value for name, value in every.items() if is_given(context, name)}
-            command(**given, **values)
+            known = {name for group in groups.values() for name in (*group.fields, *group.ignored)}
+            in_file = read_file(values.get("file"), known)
+            merged = {name: group.merge(context, values, in_file) for name, group in groups.items()}
+            rest = {name: values[name] for name in own if name in values}
+            command(**merged, **rest, **({"context": context} if "context" in own else {}))
 
         own = inspect.signature(command, eval_str=True).parameters
-        first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        added = [group.parameter(field) for group in groups.values() for field in group.fields.values()]
         kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own.values() if p.name not in {*groups, "context"}]
-        last = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll)
-        parameters = [first, *added, *kept, last]
+        parameters = [
+            _add_parameter("context", typer.Context, inspect.Parameter.empty),
+            *([] if file is None else [_add_parameter("file", file, None)]),
+            *(group.parameter(field) for group in groups.values() for field in group.fields.values()),
+            *kept,
+            _add_parameter("help_all", HelpAll, False),  # its callback prints
+        ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         return run
@@ -117,9 +152,37 @@ def flags(**groups: Flags) -> Callable[[Command], Command]:
     return expand
 
 
-def option_names(cls: type) -> list[str]:
-    """List the names of a class's declared options."""
-    return list(options_of(cls))
+def _add_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def is_given(context: typer.Context, name: str, sources: Collection[str] = ("COMMANDLINE", "ENVIRONMENT")) -> bool:
+    """Tell whether a parameter was given, on the command line or by an environment variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in sources
+
+
+def forbid(context: typer.Context, names: Iterable[str], where: str) -> None:
+    """Raise an error for flags that were given but have no effect; `where` says when, such as "without --serve"."""
+    written = {parameter.name: max(parameter.opts, key=len) for parameter in context.command.params}
+    for name in names:
+        if is_given(context, name, ("COMMANDLINE",)):
+            raise UserError(f"Option {written[name]} has no effect {where}. Drop it.")
+
+
+def require(**options: Any) -> None:
+    """Raise an error for a required option that neither a flag nor a file has given."""
+    for name, value in options.items():
+        if not value:
+            raise UserError(f"Missing option '{flag_of(name)}'. Pass it, or name a file that has it.")
+
+
+def check_choice(kind: str, value: str, known: Collection[K]) -> K:
+    """Return `value` if it is one of `known`; otherwise raise an error that names the closest one."""
+    for each in known:
+        if each == value:
+            return each
+    raise unknown(kind, value, known)
 
 
 def check_run_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,49 +196,15 @@ def check_setting(config: type, name: str, value: Any) -> Any:
     return declared.parse(value) if isinstance(value, str) else declared.check(value)
 
 
-def is_given(context: typer.Context, name: str, sources: Collection[str] = ("COMMANDLINE", "ENVIRONMENT")) -> bool:
-    """Tell whether a parameter was given, on the command line or by an environment variable."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name in sources
-
-
-def override(context: typer.Context, file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the values of a file with those given: the command line overrides the file, it the environment."""
-    typed = {name: value for name, value in given.items() if is_given(context, name, ("COMMANDLINE",))}
-    return {**given, **file, **typed}
-
-
-def forbid(context: typer.Context, names: Iterable[str], where: str) -> None:
-    """Raise an error for flags that were given but have no effect.
-
-    Args:
-        context: of the command.
-        names: of its parameters.
-        where: when these have no effect, such as "without --serve".
-    """
-    for name in names:
-        if is_given(context, name, ("COMMANDLINE",)):
-            raise UserError(f"Option {flag_of(name.rstrip('_'))} has no effect {where}. Drop it.")
-
-
-def check_choice(kind: str, value: str, known: Collection[K]) -> K:
-    """Return `value` if it is one of `known`; otherwise raise an error that names the closest one."""
-    for each in known:
-        if each == value:
-            return each
-    raise unknown(kind, value, known)
-
-
-def parse_settings(algorithm: str, texts: Iterable[str] | None) -> dict[str, Any]:
-    """Parse the settings of a method from the texts of `--set name=value`."""
+def parse_settings(algorithm: str, pairs: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the settings of a method that are texts; the others are checked with the run."""
     from fgmix.algorithms import get
 
-    pairs = parse_pairs(texts or [])
     if "steps" in pairs:
         raise UserError("The number of steps is given with --steps, not with --set.")
     for name in pairs:
         advise_setting(algorithm, name)
-    return get(algorithm).Config.parse(pairs)
+    return {**pairs, **get(algorithm).Config.parse({k: v for k, v in pairs.items() if isinstance(v, str)})}
 
 
 def parse_pairs(texts: Iterable[str], option: str = "--set") -> dict[str, str]:
@@ -191,11 +220,61 @@ def parse_pairs(texts: Iterable[str], option: str = "--set") -> dict[str, str]:
     return pairs
 
 
-def split_names(texts: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Split comma-separated names, of one text or several.
+def split_names(texts: Iterable[str]) -> tuple[str, ...]:
+    """Split comma-separated names.
 
-    >>> split_names(["erm", "coral, sd"]), split_names(None)
-    (('erm', 'coral', 'sd'), ())
+    >>> split_names(["erm", "coral, sd"])
+    ('erm', 'coral', 'sd')
     """
-    texts = [texts] if isinstance(texts, str) else texts or []
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def read_file(path: Path | None, known: Collection[str]) -> dict[str, Any]:
+    """Read options from a TOML file; those of a run also from its spec.json or its folder.
+
+    Paths in a file are relative to the current folder. The run of a folder is repeated, or resumed, in that folder
+    unless `out` is overridden.
+
+    Args:
+        path: of the file; None for no file.
+        known: names of options, as keys of the file.
+    """
+    if path is None:
+        return {}
+    if "dataset" in known and os.path.isdir(path):
+        path = path / SPEC
+    if "dataset" in known and path.suffix == ".json":
+        spec = read_json(path).get("spec")
+        if not isinstance(spec, dict):
+            raise UserError(f"Expected the {SPEC} of a run at {path}. Found another file. Name a run's folder.")
+        given = {name: value for name, value in spec.items() if name in known}
+        return {"out": str(path.absolute().parent.parent), **given}
+    if not os.path.lexists(path):
+        raise UserError(f"Expected a TOML file at {path}. Found none. Options are given as --name value.")
+    try:
+        values = tomllib.loads(read_bytes(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"Expected a TOML file at {path}. Found an error in it: {error}.") from error
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            guess = f" Did you mean `{near[0]}`?" if near else " Keys are the names of options, with _ for -."
+            raise UserError(f"Unknown key `{name}` in {path}.{guess}")
+    return values
+
+
+def _read_table(file: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a table of a file; an empty one if there is none."""
+    table = file.get(name, {})
+    if not isinstance(table, dict):
+        raise UserError(f"Expected a table [{name}] in the file. Found {table!r}. Write name = value below [{name}].")
+    return table
+
+
+def _read_names(file: Mapping[str, Any], name: str) -> list[str]:
+    """Return a list of names of a file; a single name is a list of one."""
+    names = file.get(name, [])
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise UserError(f'Expected `{name}` in the file as a list of names, such as ["a", "b"]. Found {names!r}.')
+    return names

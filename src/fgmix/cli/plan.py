@@ -8,38 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.files import SweepFile
-from fgmix.cli.launching import Launching
-from fgmix.cli.options import Flags, flags, option_names, override, split_names
-from fgmix.cli.sweep_options import (
-    RUN_FLAGS,
-    SWEEP_FLAGS,
-    Algorithms,
-    Datasets,
-    Grid,
-    Set,
-    TestDomains,
-    design_sweeps,
-    merge_options,
-    read_sweep,
-)
+from fgmix.cli.options import Flags, flags, split_names
+from fgmix.cli.sweep_options import RUN_FLAGS, SWEEP_FLAGS, Launching, SweepFile, SweepOptions, design_sweeps
 from fgmix.errors import UserError
 
-OF_LAUNCHERS = ("launcher", "runs_per_gpu", "address", "cpus", "gpus")  # without effect on the estimate
+# Without effect on the estimate.
+OF_SWEEPS = ("launcher", "runs_per_gpu", "address", "cpus", "gpus", "slurm", "out", "log", "records")
 
 
-@flags(sweep_options=SWEEP_FLAGS, options=RUN_FLAGS, launching=Flags(Launching, omit=OF_LAUNCHERS))
+@flags(SweepFile, what=SWEEP_FLAGS, run=RUN_FLAGS, how=Flags(Launching, ignored=OF_SWEEPS))
 def plan(
-    context: typer.Context,
-    sweep_options: dict[str, Any],
-    options: dict[str, Any],
-    launching: dict[str, Any],
-    file: SweepFile = None,
-    datasets: Datasets = None,
-    algorithms: Algorithms = None,
-    test_domains: TestDomains = None,
-    set_: Set = None,
-    grid: Grid = None,
+    what: dict[str, Any],
+    run: dict[str, Any],
+    how: dict[str, Any],
     budget: Annotated[str | None, typer.Option(help="also show what fits into this time, such as 8h")] = None,
     out: Annotated[Path | None, typer.Option(help="count only what is missing in this folder")] = None,
 ) -> None:
@@ -55,17 +36,12 @@ def plan(
     from fgmix.sweeps.plan import estimate_costs, summarise
 
     seconds = parse_duration(budget) if budget else None
-    values = read_sweep(file, (*option_names(Launching), "slurm", "out", "log", "records"))
-    lists = {"datasets": datasets, "algorithms": algorithms, "test_domains": test_domains}
-    what = merge_options(context, values, sweep_options, options, lists, set_, grid)
-    chosen = design_sweeps(what)
+    chosen = design_sweeps(SweepOptions(**what), run)
     if out is not None and os.path.lexists(out) and not os.path.isdir(out):
         raise UserError(f"Expected the folder of a sweep at {out}. Found a file. Choose another --out.")
-    how = Launching(
-        **override(context, {name: values[name] for name in ("device", "workers") if name in values}, launching)
-    )
-    devices = split_names(how.device) or ("auto",)
-    workers = len(assign_devices(devices, how.workers))
+    launching = Launching(**how, slurm={})
+    devices = split_names([launching.device]) or ("auto",)
+    workers = len(assign_devices(devices, launching.workers))
     costs = estimate_costs(chosen.sweeps, device=devices[0], workers=workers)
     missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
     print("\n".join(summarise(missing, workers, seconds, costs.impossible)))

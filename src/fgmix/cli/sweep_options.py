@@ -1,68 +1,51 @@
-"""Which runs `fgmix sweep` and `fgmix plan` are about: a preset, or datasets and algorithms; from flags and a file."""
+"""Options of `fgmix sweep` and `fgmix plan`: which runs, and where they are executed; from flags and a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.files import read_toml, take_names, take_table
 from fgmix.cli.help import REQUIRED
 from fgmix.cli.options import (
+    LOG,
     Flags,
     check_options,
     check_run_options,
     check_setting,
     declare,
-    option_names,
-    override,
-    parse_pairs,
+    forbid,
     split_names,
 )
-from fgmix.errors import UserError, unknown
+from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.schema import RunSpec
 
 if TYPE_CHECKING:
+    from fgmix.sweeps.execute import Launch
     from fgmix.sweeps.presets import Preset
 
 _GROUP = "What to run"
-Datasets = Annotated[list[str] | None, typer.Option(help="comma-separated names or paths", rich_help_panel=REQUIRED)]
-Algorithms = Annotated[list[str] | None, typer.Option(help="comma-separated names, or `all`", rich_help_panel=REQUIRED)]
-TestDomains = Annotated[
-    list[str] | None, typer.Option(help="comma-separated domains to hold out; all by default", rich_help_panel=_GROUP)
-]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="setting, for all methods that have it", rich_help_panel="What to run")
-]
-Grid = Annotated[
-    list[str] | None, typer.Option(help="values of a setting; all combinations are run", rich_help_panel=_GROUP)
+SweepFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", show_default=False, help="sweep.toml with these options; flags override it"),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """What to run; None and "" mean what the preset says, or the default.
+    """What to run; None, "" and () mean what the preset says, or the default."""
 
-    Args:
-        datasets: names or paths.
-        algorithms: registered names, or `all`.
-        test_domains: to hold out; all by default.
-        settings: of all methods that have them; texts are parsed.
-        grid: values of settings.
-        common: options of every run.
-
-    The other fields are declared below, each with its help.
-    """
-
-    datasets: tuple[str, ...] = ()
-    algorithms: tuple[str, ...] = ()
-    test_domains: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    grid: Mapping[str, Any] = field(default_factory=dict)
-    common: Mapping[str, Any] = field(default_factory=dict)
+    datasets: tuple[str, ...] = declare((), help="comma-separated names or paths", group=REQUIRED)
+    algorithms: tuple[str, ...] = declare((), help="comma-separated names, or `all`", group=REQUIRED)
+    test_domains: tuple[str, ...] = declare(
+        (), help="comma-separated domains to hold out; all by default", group=_GROUP
+    )
+    settings: Mapping[str, Any] = declare(help="setting, for all methods that have it", group=_GROUP, flag="--set")
+    grid: Mapping[str, Any] = declare(help="values of a setting; all combinations are run", group=_GROUP)
     preset: str = declare(
         "", help="instead of datasets and algorithms: a table of the paper, such as paper-ablation", group=_GROUP
     )
@@ -81,13 +64,45 @@ class SweepOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        for name in ("datasets", "algorithms", "test_domains"):
+            object.__setattr__(self, name, split_names(getattr(self, name)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launching:
+    """The folder of the runs, the launcher that executes them, and its resources."""
+
+    out: str = declare("", help="folder of the runs", group=REQUIRED)
+    launcher: Literal["local", "ray", "slurm"] = declare("local", help="where runs are executed", group="Launcher")
+    workers: int | None = declare(
+        None, help="processes (local; one per GPU by default) or jobs (slurm)", group="Launcher", ge=1, le=1024
+    )
+    runs_per_gpu: int = declare(1, help="runs that share a GPU (local, slurm)", group="Launcher", ge=1, le=64)
+    device: str = declare("auto", help="auto, cpu, or devices to share, such as cuda:0,cuda:1", group="Launcher")
+    address: str = declare(
+        "", help="address of a Ray cluster; without one, a cluster is started here", group="Launcher"
+    )
+    cpus: int = declare(1, help="cores per run (ray, slurm)", group="Launcher", ge=1, le=1024)
+    gpus: float | None = declare(
+        None, help="GPUs per run (ray; fractions share one) or per job (slurm)", group="Launcher", ge=0, le=1024
+    )
+    slurm: Mapping[str, Any] = declare(help="option of Slurm, such as partition=gpu", group="Launcher")
+    log: tuple[str, ...] = declare((), help=LOG)
+    records: tuple[str, ...] = declare((), help="finished runs, packed by `fgmix report --pack`, not to train again")
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 # Options of a run that the sweep sets itself.
 SWEPT = ("dataset", "algorithm", "trial_seed", "hparams_seed", "data_root")
-LISTS = ("datasets", "algorithms", "test_domains")
-TABLES = ("settings", "grid")
-SWEEP_FLAGS = Flags(SweepOptions, everyday=("preset", "scale", "trials", "hparams", "data_root"))
+SWEEP_FLAGS = Flags(
+    SweepOptions,
+    everyday=(
+        *("datasets", "algorithms", "test_domains", "settings", "grid"),
+        *("preset", "scale", "trials", "hparams", "data_root"),
+    ),
+)
 RUN_FLAGS = Flags(
     RunSpec,
     omit=SWEPT,
@@ -95,57 +110,29 @@ RUN_FLAGS = Flags(
     section="Every run",
     defaults=False,
 )
+LAUNCH_FLAGS = Flags(Launching, everyday=("out", "launcher", "workers", "device", "gpus", "log"))
+# Options without effect for a launcher: an error instead of ignoring them silently.
+FOREIGN: dict[str, tuple[str, ...]] = {
+    "local": ("address", "cpus", "gpus", "slurm"),
+    "ray": ("workers", "runs_per_gpu", "slurm"),
+    "slurm": ("address",),
+}
 
 
-def read_sweep(path: Path | None, more: Iterable[str]) -> dict[str, Any]:
-    """Read a sweep file: its keys are the options of a sweep and of its runs, and `more`; None for no file."""
-    runs = [name for name in option_names(RunSpec) if name not in SWEPT]
-    return read_toml(path, [*LISTS, *TABLES, *option_names(SweepOptions), *runs, *more])
-
-
-def merge_options(
-    context: typer.Context,
-    file: dict[str, Any],
-    given: Mapping[str, Any],
-    options: Mapping[str, Any],
-    lists: Mapping[str, list[str] | None],
-    set_: list[str] | None,
-    grid: list[str] | None,
-) -> SweepOptions:
-    """Merge a sweep file with the flags; the flags of a table add to it.
+def design_sweeps(options: SweepOptions, common: Mapping[str, Any]) -> Preset:
+    """Design the preset's sweeps, or one over the given datasets and algorithms, with the other options applied.
 
     Args:
-        context: of the command.
-        file: values of the file; those of a sweep are removed.
-        given: declared options of a sweep.
-        options: options of runs.
-        lists: datasets, algorithms and test domains.
-        set_: texts of `--set`.
-        grid: texts of `--grid`.
+        options: what to run.
+        common: options of every run.
     """
-    in_file = {name: take_names(file, name) for name in LISTS}
-    names: dict[str, Any] = {name: split_names(lists[name] or in_file[name]) for name in LISTS}
-    settings, combinations = (take_table(file, name) for name in TABLES)
-    own = {name: file.pop(name) for name in option_names(SweepOptions) if name in file}
-    common = {name: file.pop(name) for name in option_names(RunSpec) if name in file}
-    return SweepOptions(
-        **names,
-        **override(context, own, given),
-        settings={**settings, **parse_pairs(set_ or [])},
-        grid={**combinations, **{name: text.split(",") for name, text in parse_pairs(grid or [], "--grid").items()}},
-        common=override(context, common, options),
-    )
-
-
-def design_sweeps(options: SweepOptions) -> Preset:
-    """Design the preset's sweeps, or one over the given datasets and algorithms, with the other options applied."""
     from fgmix.sweeps import presets
 
     base = _choose_base(options)
     algorithms = {name for sweep in base.sweeps for name in sweep.algorithms}
     if twice := sorted(options.settings.keys() & options.grid.keys()):
         raise UserError(f"Expected {twice[0]} in --set or in --grid. Found it in both. Remove one of them.")
-    common = check_run_options(options.common) | ({"data_root": options.data_root} if options.data_root else {})
+    common = check_run_options(common) | ({"data_root": options.data_root} if options.data_root else {})
     if common.get("backbone"):
         _check_backbone(common["backbone"])
     changes = {
@@ -192,7 +179,7 @@ def _check_backbone(name: str) -> None:
 
 def _check_values(algorithms: set[str], name: str, values: Any) -> tuple[Any, ...]:
     """Check the values of a grid's setting."""
-    values = values if isinstance(values, list) else [values]
+    values = values.split(",") if isinstance(values, str) else values if isinstance(values, list) else [values]
     texts = [value.strip() if isinstance(value, str) else value for value in values]
     if not texts or texts == [""]:
         raise UserError(f"Expected --grid {name}=value,value,… Found no value. Name at least one.")
@@ -210,3 +197,50 @@ def _check_setting(algorithms: set[str], name: str, value: Any) -> Any:
     if not having:
         raise unknown("setting of these algorithms", name, {known for config in configs for known in config.names()})
     return check_setting(having[0], name, value)
+
+
+def make_launch(how: Launching) -> Launch:
+    """Return the launcher's function with the user's options."""
+    from fgmix.sweeps import launchers
+
+    _check_gpus(how)
+    if how.launcher == "local":
+        from fgmix.sweeps.launchers.local import assign_devices, check_devices, run_local
+
+        devices = split_names([how.device])
+        check_devices(devices)
+        options: dict[str, Any] = {"workers": how.workers, "devices": devices, "runs_per_gpu": how.runs_per_gpu}
+        assign_devices(**options)  # raises errors before the data are loaded
+        return partial(run_local, **options)
+    if how.launcher == "ray":
+        launchers.require("ray", "ray")
+        from fgmix.sweeps.launchers.ray import run_ray
+
+        return partial(run_ray, address=how.address or None, cpus=how.cpus, gpus=how.gpus, device=how.device)
+    launchers.require("submitit", "slurm")
+    from fgmix.sweeps.launchers.slurm import run_slurm
+
+    resources: dict[str, Any] = {"cpus": how.cpus, "gpus": int(how.gpus or 0), "runs_per_gpu": how.runs_per_gpu}
+    return partial(run_slurm, jobs=how.workers or 1, device=how.device, options=how.slurm, **resources)
+
+
+def forbid_foreign(context: typer.Context, how: Launching) -> None:
+    """Raise an error for flags that have no effect with this launcher."""
+    forbid(context, FOREIGN[how.launcher], f"with --launcher {how.launcher}")
+    if how.launcher == "local" and how.workers is not None:
+        forbid(context, ("runs_per_gpu",), "with --workers, which are shared out between the GPUs")
+
+
+def _check_gpus(how: Launching) -> None:
+    """Raise an error for devices that the launcher does not support."""
+    if how.launcher != "local" and how.device not in ("auto", "cpu"):
+        raise UserError(
+            f"Expected --device auto or cpu with --launcher {how.launcher}. Found {how.device!r}. It assigns GPUs "
+            "itself: request them with --gpus."
+        )
+    if how.launcher == "slurm" and how.gpus is not None and how.gpus != int(how.gpus):
+        raise bad_value("gpus", "a whole number for slurm", how.gpus, "Runs share a GPU with --runs-per-gpu.")
+    if how.launcher == "slurm" and how.runs_per_gpu > 1 and not how.gpus:
+        raise UserError(
+            f"Expected --gpus with --runs-per-gpu {how.runs_per_gpu}. Found no --gpus. Add --gpus N, the GPUs of a job."
+        )

@@ -1,4 +1,4 @@
-"""Markdown tables of metrics on unseen domains, for runs and for model cards."""
+"""Metrics on unseen domains as Markdown tables, for runs and for model cards, and the summary of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fgmix.records.metrics import Metric, Metrics
+from fgmix.records.metrics import NAMES, Metric, Metrics, unbalanced
+from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import DASH
 
 MOST_COLUMNS = 12  # classes of a printed confusion matrix
@@ -79,3 +80,34 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table whose first column is text and whose others are numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def summarize_run(record: RunRecord) -> list[str]:
+    """Summarize a finished run: scores of the selected models, and its folder."""
+    if record.status == "diverged":
+        return [f"The loss was not finite at step {record.diverged_at}: the run diverged.", f"Run: {record.folder}"]
+    lines = []
+    for model in record.models:
+        best = record.selected(model)
+        validation = 100 * best.validation(record.sources, model)
+        lines.append(f"{model}: best validation {NAMES[record.spec.metric]} {validation:.1f} % at step {best.step}")
+        for name, parts in best.accuracy[model].items():
+            role = "source" if name in record.sources else "test"
+            scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in sorted(parts.items()))
+            lines.append(f"  {name} ({role}): {scores}")
+    longer = ["Still improving at the last step: raise --steps."] if record.still_improving else []
+    return [*lines, *_describe_unseen(record), *longer, f"Run: {record.folder}"]
+
+
+def _describe_unseen(record: RunRecord) -> list[str]:
+    """List all metrics of the run's final model (averaged if there is one) on the test domains."""
+    model = record.models[-1]
+    metrics = record.unseen.get(model, {})
+    if not metrics:
+        return []
+    confusion = confusion_table(record.classes, pooled_confusion(metrics))
+    tables = [metrics_table(metrics), recall_table(record.classes, metrics), *([confusion] if confusion else [])]
+    rows = [sum(row) for row in pooled_confusion(metrics)]
+    suggestion = "The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy."
+    advised = rows and unbalanced(rows) and record.spec.metric == "accuracy"
+    return [f"{model} on the test domains (the part that tables report):", *tables, *([suggestion] if advised else [])]
