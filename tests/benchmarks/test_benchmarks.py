@@ -22,7 +22,7 @@ from benchmarks.turns import Turns, by_turns
 from data.pictures import make_folder
 from fgmix.data.folders import ImageFile, scan_folder
 from fgmix.errors import UserError
-from fgmix.records.plans import failed
+from fgmix.records.plans import record_failure
 from fgmix.sweeps.design import PlannedRun
 from fgmix.training.evaluate import evaluation_mode
 from sweeps.toys import make_data
@@ -115,7 +115,7 @@ def test_both_sides_of_a_sweep_are_timed_on_the_same_runs(tmp_path: Path, monkey
 
 def test_a_sweep_whose_runs_fail_is_no_fast_one(tmp_path: Path) -> None:
     runs = sweep.small_runs(make_data(tmp_path), "erm", 2, 3)
-    failed(tmp_path / runs[0].name, "ValueError: no")
+    record_failure(tmp_path / runs[0].name, "ValueError: no")
     with pytest.raises(UserError, match=rf"{runs[0].name} \(ValueError: no\)"):
         sweep.require_done(runs, tmp_path)
 

@@ -23,7 +23,7 @@ from fgmix.networks import build_featurizer
 from fgmix.records.schema import RunSpec
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
-from fgmix.training.prepare import PreparedRun, batch_source, build_algorithm, frozen_backbone, prepare
+from fgmix.training.prepare import PreparedRun, build_algorithm, build_frozen_backbone, build_source, prepare
 from fgmix.training.resolve import resolve
 
 QUICK: dict[str, Any] = {"steps": 20, "eval_every": 10, "averaging_start": 5, "batch_size": 8, "image_size": 16}
@@ -69,7 +69,7 @@ def test_features_are_the_backbones_of_the_normalised_images(pictures: Path, fro
     for features, images in zip(run.dataset.domains, plain.dataset.domains):
         rows = np.arange(len(images))
         with torch.no_grad():
-            expected = frozen_backbone(run.spec)(images.inputs.clean(rows))
+            expected = build_frozen_backbone(run.spec)(images.inputs.clean(rows))
         torch.testing.assert_close(features.inputs.clean(rows), expected, atol=1e-5, rtol=1e-4)
     assert run.dataset.input_shape == (run.spec.code_size,) == expected.shape[1:]
 
@@ -151,7 +151,7 @@ def test_an_interrupted_extraction_resumes(
                 raise KeyboardInterrupt
             return x.flatten(1)[:, :5]
 
-    monkeypatch.setattr("fgmix.training.prepare.frozen_backbone", lambda _: Backbone())
+    monkeypatch.setattr("fgmix.training.prepare.build_frozen_backbone", lambda _: Backbone())
     with pytest.raises(KeyboardInterrupt):
         run_on(pictures, frozen)
     run = run_on(pictures, frozen)
@@ -199,7 +199,7 @@ def test_novelty_is_tested_on_images_of_noise(model_folder: Path) -> None:
     mean, std = (torch.tensor(values)[:, None, None] for values in (run.record.spec.mean, run.record.spec.std))
     pixels = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))  # the other three are plain
     with torch.no_grad():
-        expected = frozen_backbone(run.record.spec)((pixels - mean) / std)
+        expected = build_frozen_backbone(run.record.spec)((pixels - mean) / std)
     torch.testing.assert_close(features[:3], expected, atol=1e-4, rtol=1e-4)
     assert run.prepared.standard is not None
     seen = make_noise(run, 6, features)
@@ -236,7 +236,7 @@ def test_every_method_trains_on_features_or_says_that_it_needs_images(
     run = replace(prepared, spec=spec)
     refusal = ""
     try:
-        assert torch.isfinite(build_algorithm(run).step(batch_source(run).at(0))["loss"])
+        assert torch.isfinite(build_algorithm(run).step(build_source(run).at(0))["loss"])
     except UserError as error:
         refusal = str(error)
     assert ("needs images. Drop --frozen" in refusal) == bool(refusal)

@@ -14,7 +14,7 @@ from fgmix.data import ArrayInputs, DomainDataset, from_arrays
 from fgmix.errors import UserError
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_plain, to_spec
-from fgmix.training.resolve import notes_of, resolve
+from fgmix.training.resolve import list_notes, resolve
 
 
 def images(name: str = "PACS") -> DomainDataset:
@@ -129,10 +129,10 @@ def test_a_short_run_has_no_averaged_row_and_says_why() -> None:
     spec = RunSpec(dataset="PACS", algorithm="fishr", test_domains="2", steps=50)
     run = resolve(spec, images())
     assert run.averaging == "none"
-    notes = notes_of(spec, run)
+    notes = list_notes(spec, run)
     assert any("averaging starts at step 100" in note for note in notes)
     assert any("1500" in note for note in notes), "Fishr's penalty never starts"
-    assert notes_of(replace(spec, steps=2000), resolve(replace(spec, steps=2000), images())) == []
+    assert list_notes(replace(spec, steps=2000), resolve(replace(spec, steps=2000), images())) == []
 
 
 def test_the_average_starts_when_the_base_model_does() -> None:

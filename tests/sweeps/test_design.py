@@ -15,7 +15,7 @@ from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import Sweep, plan
 from fgmix.sweeps.presets import get_preset
 from fgmix.training.resolve import resolve
-from fgmix.training.trunk import shared_trunks, trunk_of
+from fgmix.training.trunk import describe_trunk, find_shared_trunks
 from records.test_protocols import images
 from sweeps.toys import QUICK, make_data, toy_sweep
 from training.killed_run import toy_data
@@ -119,9 +119,9 @@ def test_the_papers_designs_cost_at_most_half(preset_name: str, runs: int) -> No
         for point in sweep.list_points()
     ]
     assert len(specs) == runs
-    trunks = shared_trunks(specs)
+    trunks = find_shared_trunks(specs)
     steps = sum(spec.steps - trunks[spec.name] for spec in specs)
-    once = {(trunk_of(spec).name, trunks[spec.name]) for spec in specs}
+    once = {(describe_trunk(spec).name, trunks[spec.name]) for spec in specs}
     assert steps + sum(length for _, length in once) <= 5000 * runs / 2
 
 

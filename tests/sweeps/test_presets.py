@@ -25,7 +25,7 @@ from fgmix.sweeps.design import PlannedRun, Sweep, plan
 from fgmix.sweeps.execute import Report, run_sweeps
 from fgmix.sweeps.presets import PRESETS, apply_changes, get_preset
 from fgmix.training.resolve import resolve
-from fgmix.training.trunk import shared_trunks, trunk_of
+from fgmix.training.trunk import describe_trunk, find_shared_trunks
 from sweeps.toys import QUICK, Here, Refuse, make_data
 
 DOMAINS = {"PACS": 4, "VLCS": 4, "OfficeHome": 4, "TerraIncognita": 4, "DomainNet": 6}
@@ -197,9 +197,9 @@ def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain() -> N
     assert count(specs, "arm")[("",)] == 7 * 12
     assert {spec.settings["lam"] for spec in specs if spec_row(spec) == Row("fgmix_a", "λ = 3")} == {3.0}
     assert {spec.settings["gamma"] for spec in specs if spec_row(spec) == Row("fgmix", "γ = 10")} == {10.0}
-    trunks = shared_trunks(specs)
+    trunks = find_shared_trunks(specs)
     assert set(trunks.values()) == {479}  # the 480th step mixes
-    assert len({trunk_of(spec).name for spec in specs}) == 12
+    assert len({describe_trunk(spec).name for spec in specs}) == 12
 
 
 def test_a_scale_that_a_preset_does_not_have_is_named() -> None:

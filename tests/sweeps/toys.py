@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fgmix.records.plans import Outcome, failed
+from fgmix.records.plans import Outcome, record_failure
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from fgmix.sweeps.design import PlannedRun, Sweep
@@ -54,7 +54,7 @@ class Refuse(Here):
 
     def __call__(self, runs: Sequence[PlannedRun], out: Path, _: Report) -> list[Outcome]:
         self.ran += [run.name for run in runs]
-        return [failed(out / run.name, "no") for run in runs]
+        return [record_failure(out / run.name, "no") for run in runs]
 
 
 def tables(out: Path) -> str:

@@ -14,7 +14,7 @@ from algorithms.test_synchronisation import NoWaiting, meta, on_meta
 from algorithms.toys import toy_algorithm, toy_batches
 from copying import replace
 from fgmix.algorithms import Algorithm, create
-from fgmix.training.averaging import RunningMean, WeightAverage, predictor_tensors
+from fgmix.training.averaging import RunningMean, WeightAverage, get_predictor_tensors
 from fgmix.training.loop import train
 from fgmix.training.swad import OverfitAware
 from training.killed_run import toy_data, toy_spec
@@ -23,7 +23,7 @@ __all__ = ["meta"]  # a fixture
 
 
 def snapshot(algorithm: Algorithm) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in predictor_tensors(algorithm).items()}
+    return {name: tensor.clone() for name, tensor in get_predictor_tensors(algorithm).items()}
 
 
 def test_mean_of_all_weights_from_the_start_on() -> None:
@@ -49,9 +49,9 @@ def test_applying_the_mean_leaves_training_untouched() -> None:
         averaged.step(toy_batches())
         mean.update(averaged, step)
         with mean.applied_to(averaged):
-            assert all(torch.equal(now, mean.average()[name]) for name, now in predictor_tensors(averaged).items())
-    for name, tensor in predictor_tensors(plain).items():
-        assert torch.equal(tensor, predictor_tensors(averaged)[name])
+            assert all(torch.equal(now, mean.average()[name]) for name, now in get_predictor_tensors(averaged).items())
+    for name, tensor in get_predictor_tensors(plain).items():
+        assert torch.equal(tensor, get_predictor_tensors(averaged)[name])
 
 
 def test_integer_buffers_are_copied_not_averaged() -> None:

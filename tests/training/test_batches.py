@@ -10,14 +10,14 @@ from fgmix.data import DomainDataset, from_arrays
 from fgmix.data.sampling import PairedSampler, UniformSampler
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec
-from fgmix.training.prepare import batch_source, prepare
+from fgmix.training.prepare import build_source, prepare
 
 
 def test_ddg_at_the_papers_size_gets_a_positive_that_is_another_image() -> None:
     """Eight images per domain: two a, two b and the four positives, which a search in the batch seldom found."""
     settings = {"pairs": 2}
     spec = RunSpec(dataset="digits", algorithm="ddg", test_domains=("photo",), settings=settings, batch_size=8)
-    source = batch_source(prepare(spec, progress=False))
+    source = build_source(prepare(spec, progress=False))
     assert isinstance(source.sampler, PairedSampler)
     for step in range(20):
         for indices, domain in zip(source.sampler.draw(step), source.domains, strict=True):
@@ -27,7 +27,7 @@ def test_ddg_at_the_papers_size_gets_a_positive_that_is_another_image() -> None:
 
 def test_other_methods_draw_as_before() -> None:
     spec = RunSpec(dataset="digits", algorithm="erm", test_domains=("photo",))
-    assert isinstance(batch_source(prepare(spec, progress=False)).sampler, UniformSampler)
+    assert isinstance(build_source(prepare(spec, progress=False)).sampler, UniformSampler)
 
 
 def rare(**weights: object) -> DomainDataset:
@@ -38,7 +38,7 @@ def rare(**weights: object) -> DomainDataset:
 
 def test_balanced_classes_are_drawn_equally_often() -> None:
     spec = RunSpec(dataset="arrays", algorithm="erm", batch_size=400, class_weight="balanced")
-    for _, y in next(batch_source(prepare(spec, rare())).ahead(0, 1)):
+    for _, y in next(build_source(prepare(spec, rare())).ahead(0, 1)):
         assert 0.42 < y.float().mean() < 0.58
 
 
@@ -47,7 +47,7 @@ def test_sample_weights_count_within_a_domain_and_multiply_with_those_of_classes
     spec = RunSpec(dataset="arrays", algorithm="erm", batch_size=400, standardize=False)
     for class_weight, share in (("none", 1 / 9), ("balanced", 0.5 / (0.5 + 0.5 * 8 / 9))):
         run = prepare(replace(spec, class_weight=class_weight), rare(sample_weight=weights))
-        for x, y in next(batch_source(run).ahead(0, 1)):
+        for x, y in next(build_source(run).ahead(0, 1)):
             assert not (x.flatten() % 10 == 1).any()
             assert abs(float(y.float().mean()) - share) < 0.07
 
@@ -62,7 +62,7 @@ def test_sample_weights_count_within_a_domain_and_multiply_with_those_of_classes
 )
 def test_mistakes_in_weights(weights: np.ndarray, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        batch_source(prepare(RunSpec(dataset="arrays", algorithm="erm"), rare(sample_weight=weights)))
+        build_source(prepare(RunSpec(dataset="arrays", algorithm="erm"), rare(sample_weight=weights)))
 
 
 def test_class_aware_sampling_refuses_weights() -> None:

@@ -66,7 +66,7 @@ def test_a_checkpoint_by_hand(data: str) -> None:
 
 def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     """Files hold the tensors and a few kilobytes more; FGMix's hold its policy, too."""
-    from fgmix.training.prepare import batch_source, build_algorithm, build_average, prepare
+    from fgmix.training.prepare import build_algorithm, build_average, build_source, prepare
     from fgmix.training.state import TrainingState, save_checkpoint
     from fgmix.training.weights import save_weights
 
@@ -75,7 +75,7 @@ def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     )
     found = calibrate(run.spec, run.dataset, device="cpu", repeats=1)
     algorithm = build_algorithm(run)
-    algorithm.step(batch_source(run).at(0))
+    algorithm.step(build_source(run).at(0))
     average = build_average(run.spec, algorithm)
     save_checkpoint((tmp_path / "checkpoint.pt", tmp_path / "before.pt"), algorithm, average, TrainingState())
     save_weights(tmp_path / "best.pt", algorithm)

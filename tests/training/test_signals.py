@@ -19,7 +19,7 @@ from fgmix.training import evaluate, loop
 from fgmix.training.loop import train
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
 from fgmix.training.state import TrainingState, read_checkpoint, save_checkpoint
-from fgmix.training.trunk import trunk_steps
+from fgmix.training.trunk import count_trunk_steps
 from training.killed_run import toy_data, toy_spec
 from training.test_resume import assert_same_files
 
@@ -115,7 +115,7 @@ def test_a_stop_in_a_shared_trunk_and_after_it(
     settings = {"tau": 0.4, "n": 8, "directions": 5}
     spec = replace(toy_spec("fgmix"), settings=settings, eval_every=4, dropout=0.0)
     whole = run(spec, tmp_path / "whole")
-    first = trunk_steps(whole.spec)
+    first = count_trunk_steps(whole.spec)
     assert 4 < first < 20
     patched.setattr(loop._Loop, "_step", at_call(count, loop._Loop._step))
     with pytest.raises(Stopped, match=where):

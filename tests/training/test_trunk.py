@@ -18,11 +18,11 @@ from fgmix.records.store import RunFolder
 from fgmix.training import loop
 from fgmix.training.loop import train
 from fgmix.training.resolve import resolve
-from fgmix.training.trunk import trunk_folder, trunk_of, trunk_steps
+from fgmix.training.trunk import count_trunk_steps, describe_trunk, locate_trunk
 from fgmix.training.weights import read_weights
 from training.killed_run import toy_data, toy_spec
 
-SHARING = [name for name in algorithms.names() if trunk_steps(resolve(toy_spec(name), toy_data()))]
+SHARING = [name for name in algorithms.names() if count_trunk_steps(resolve(toy_spec(name), toy_data()))]
 TRUNK = 17  # τ = 0.6 · 30 = 18 is the first step that mixes
 
 
@@ -111,9 +111,9 @@ def test_trunks_are_shared_by_runs_that_agree_before_it_ends(tmp_path: Path) -> 
         resolve(replace(toy_spec("fgmix"), dropout=0.2), data),
         resolve(replace(toy_spec("fgmix"), test_domains=("1",)), data),
     ]
-    assert {trunk_of(spec).name for spec in same} == {trunk_of(base).name}
-    assert len({trunk_of(spec).name for spec in [base, *others]}) == 1 + len(others)
-    assert trunk_folder(base, 17, tmp_path).path != trunk_folder(base, 16, tmp_path).path
+    assert {describe_trunk(spec).name for spec in same} == {describe_trunk(base).name}
+    assert len({describe_trunk(spec).name for spec in [base, *others]}) == 1 + len(others)
+    assert locate_trunk(base, 17, tmp_path).path != locate_trunk(base, 16, tmp_path).path
 
 
 def test_a_run_killed_after_its_trunk_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def train(
     from fgmix.results.unseen import summarize_run
     from fgmix.training.loop import train as train_run
     from fgmix.training.prepare import rehearse
-    from fgmix.training.resolve import notes_of
+    from fgmix.training.resolve import list_notes
 
     more = Rest(**rest)
     require(dataset=options.get("dataset"), algorithm=options.get("algorithm"))
@@ -83,7 +83,7 @@ def train(
     spec, out = RunSpec(**options, test_domains=more.test_domains, settings=settings), Path(more.out)
     if dry_run:
         resolved = rehearse(spec, progress=not quiet)
-        for note in notes_of(spec, resolved):
+        for note in list_notes(spec, resolved):
             print(f"note: {note}", file=sys.stderr)
         print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return

@@ -49,7 +49,7 @@ from fgmix.results.unseen import worst_domain
 from fgmix.training.devices import pick_device
 from fgmix.training.open_run import OpenedRun, train_and_open
 from fgmix.training.prepare import prepare
-from fgmix.training.resolve import notes_of
+from fgmix.training.resolve import list_notes
 
 Array = npt.NDArray[Any]
 ARRAYS = {"dtype": "numeric", "allow_nd": True}  # scikit-learn checks for finite numbers; images have four axes
@@ -303,7 +303,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         gpus = range(torch.cuda.device_count())
         with TemporaryDirectory(prefix="fgmix-") as folder, torch.random.fork_rng(gpus):
             prepared = prepare(spec, dataset, device=self.device, progress=self.verbose)
-            for note in notes_of(spec, prepared.spec) if self.verbose else ():
+            for note in list_notes(spec, prepared.spec) if self.verbose else ():
                 print(f"note: {note}", file=sys.stderr)
             run = train_and_open(prepared, Path(folder), dataset, device=self.device, progress=self.verbose)
             if run.record.status == "diverged":

@@ -43,8 +43,8 @@ from fgmix.records.locks import hold_lock
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 from fgmix.training.open_run import OpenedRun, train_and_open
-from fgmix.training.prepare import PreparedRun, frozen_backbone, load_dataset, new_algorithm, prepare_data
-from fgmix.training.resolve import notes_of, resolve
+from fgmix.training.prepare import PreparedRun, build_frozen_backbone, load_dataset, new_algorithm, prepare_data
+from fgmix.training.resolve import list_notes, resolve
 
 RUNS = "runs"
 # Patterns of the files in a model's folder
@@ -115,7 +115,7 @@ def fit(
             model = load_model(out, device)
             write_card(out, model.info)
             return model
-        notes = [*note_steps(said, spec), *notes_of(spec, resolved)]
+        notes = [*note_steps(said, spec), *list_notes(spec, resolved)]
         held_out = [(name,) for name in dataset.domain_names] if estimated else []
         specs = [resolve(structs.replace(spec, test_domains=names), dataset) for names in held_out]
         model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, device, progress)
@@ -237,7 +237,7 @@ def build_network(run: OpenedRun, algorithm: Algorithm, estimate: Estimate | Non
         code, features = estimate.trust.limits
         familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)
     temperature, standard = estimate.temperature if estimate else 1.0, run.prepared.standard
-    backbone = frozen_backbone(spec).to(run.device) if spec.frozen else None
+    backbone = build_frozen_backbone(spec).to(run.device) if spec.frozen else None
     return Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
 
 

@@ -16,7 +16,7 @@ from fgmix.records.evaluations import Model
 from fgmix.records.metrics import Floats
 from fgmix.records.schema import ResolvedSpec, RunRecord, Which, selected_weights
 from fgmix.training.open_run import OpenedRun, Sample
-from fgmix.training.prepare import frozen_backbone
+from fgmix.training.prepare import build_frozen_backbone
 
 CODES = 2000  # codes of each domain that `Familiar` is fitted to: more hardly change it and need memory
 NOISE = 200  # noise samples that novelty is tested on: predictions for them should not be trusted
@@ -147,7 +147,7 @@ def compute_noise_features(spec: ResolvedSpec, n: int, device: torch.device) -> 
     mean, std = (torch.tensor(values)[:, None, None] for values in (spec.mean, spec.std))
     black_and_white = torch.stack([torch.zeros(spec.input_shape), torch.ones(spec.input_shape)])
     images = draw_noise((black_and_white - mean) / std, n)
-    backbone = frozen_backbone(spec).to(device)
+    backbone = build_frozen_backbone(spec).to(device)
     return torch.cat([backbone(batch.to(device)).float().cpu() for batch in images.split(BATCH)])
 
 

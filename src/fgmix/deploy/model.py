@@ -27,7 +27,7 @@ from fgmix.networks.preprocessing import Normalisation
 from fgmix.records.digests import damaged, digest_of
 from fgmix.records.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
 from fgmix.training.devices import pick_device
-from fgmix.training.prepare import frozen_backbone, new_algorithm
+from fgmix.training.prepare import build_frozen_backbone, new_algorithm
 
 WEIGHTS = "weights.safetensors"
 
@@ -177,7 +177,7 @@ def _build_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ens
 def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     with torch.random.fork_rng(devices=[]):  # initial weights are random, then replaced: the caller's generator stays
         algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
-        backbone = frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
+        backbone = build_frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     usual, reach, limit, size = (float(tensors[name]) for name in ("usual", "reach", "limit", "size"))
     familiar = Familiar(center, means, whitening, usual, reach, limit, size)

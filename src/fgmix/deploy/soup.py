@@ -41,7 +41,7 @@ from fgmix.records.locks import hold_lock
 from fgmix.records.rows import label_model
 from fgmix.records.schema import RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
-from fgmix.training.averaging import Mean, predictor_tensors
+from fgmix.training.averaging import Mean, get_predictor_tensors
 from fgmix.training.evaluate import Predict, Score, Subset, bind_weights, score_subsets
 from fgmix.training.open_run import OpenedRun, open_run
 
@@ -162,7 +162,7 @@ class _Runs:
     def build(self, name: str) -> Algorithm:
         """Build a run's method with its weights; UserError if its network differs from that of the first run."""
         own = self._build(name)
-        tensors, expected = predictor_tensors(own), predictor_tensors(self._network)
+        tensors, expected = get_predictor_tensors(own), get_predictor_tensors(self._network)
         if {key: t.shape for key, t in tensors.items()} != {key: t.shape for key, t in expected.items()}:
             raise UserError(
                 f"Expected runs whose networks have the same tensors. Found others in {name}. Use runs of one method "
@@ -209,18 +209,18 @@ def _average(runs: _Runs, kind: Kind, progress: bool) -> tuple[Model, RunRecord]
     names = sorted(runs.records, key=lambda name: -runs.validation[name]) if greedy else list(runs.records)
     base = runs.build(names[0])
     used: list[str] = []
-    mean, best = Mean(predictor_tensors(base)), -1.0
+    mean, best = Mean(get_predictor_tensors(base)), -1.0
     with Progress("soup", len(names), show=progress) as bar:
         for name in names:
             candidate = Mean(mean.tensors, mean.count if used else 0)
-            candidate.add(predictor_tensors(runs.build(name)))
+            candidate.add(get_predictor_tensors(runs.build(name)))
             scores = runs.score(bind_weights(base, candidate.tensors)) if greedy else {}
             value = fmean(score.counts.value(runs.metric) for score in scores.values()) if greedy else best
             if value >= best:
                 used, mean, best = [*used, name], candidate, value
             bar.advance()
     with torch.no_grad():
-        for key, tensor in predictor_tensors(base).items():
+        for key, tensor in get_predictor_tensors(base).items():
             tensor.copy_(mean.tensors[key])
     return _describe(runs, kind, used, [base], base.predict)
 

@@ -124,7 +124,7 @@ def is_locked(folder: Path) -> bool:
     return is_held(run.lock) or is_held_elsewhere(run.claim)
 
 
-def outcome_of(folder: Path) -> Outcome:
+def read_outcome(folder: Path) -> Outcome:
     """How a settled run ended, from its folder."""
     if RunFolder(folder).is_done:
         return Outcome(folder.name, "done")
@@ -147,7 +147,7 @@ def _text(file: Path, name: str) -> str:
     return str(found)
 
 
-def failed(folder: Path, error: str, trace: str = "") -> Outcome:
+def record_failure(folder: Path, error: str, trace: str = "") -> Outcome:
     """Record in a run's folder that it failed, and why."""
     write_json(RunFolder(make_folder(folder)).error, {"error": error, "traceback": trace})
     return Outcome(folder.name, "failed", error)

@@ -21,8 +21,8 @@ from fgmix.records.schema import RunSpec
 from fgmix.seeding import seed_hash
 from fgmix.sweeps.search import Space, sample_hparams
 from fgmix.training.prepare import load_dataset
-from fgmix.training.resolve import notes_of, resolve
-from fgmix.training.trunk import shared_trunks
+from fgmix.training.resolve import list_notes, resolve
+from fgmix.training.trunk import find_shared_trunks
 
 Setting = bool | int | float | str | None
 MAX_RUNS = 1_000_000  # of a sweep: each is planned before the first is trained
@@ -164,8 +164,8 @@ def plan_all(sweeps: Sequence[Sweep]) -> list[list[PlannedRun]]:
     plans = [
         {(run := resolve(spec, data)).name: (spec, run) for spec, data in sweep.generate_specs()} for sweep in sweeps
     ]
-    trunks = shared_trunks({name: run for runs in plans for name, (_, run) in runs.items()}.values())
+    trunks = find_shared_trunks({name: run for runs in plans for name, (_, run) in runs.items()}.values())
     return [
-        [PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, run))) for name, (spec, run) in runs.items()]
+        [PlannedRun(name, spec, trunks[name], tuple(list_notes(spec, run))) for name, (spec, run) in runs.items()]
         for runs in plans
     ]

@@ -23,12 +23,12 @@ from fgmix.records.locks import hold_lock, is_held
 from fgmix.records.plans import (
     Outcome,
     Plan,
-    failed,
     has_failed,
     is_locked,
     is_settled,
     read_error,
     read_plans,
+    record_failure,
     write_plan,
 )
 from fgmix.records.schema import RunRecord
@@ -37,7 +37,7 @@ from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
 from fgmix.sweeps.machine_errors import allow_retry, postpone
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train
-from fgmix.training.prepare import load_options
+from fgmix.training.prepare import choose_load_options
 from fgmix.training.resolve import resolve
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
 from fgmix.training.trunk import remove_trunks
@@ -214,7 +214,7 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
     except Stopped as stopped:
         return Outcome(run.name, "stopped", str(stopped))
     except UserError as error:  # a folder that cannot be locked
-        return failed(folder, str(error))
+        return record_failure(folder, str(error))
     finally:
         _release_memory()
 
@@ -234,14 +234,14 @@ def _attempt(run: PlannedRun, folder: Path, device: str) -> Outcome:
     except Exception as error:
         if machine := failure_of_machine(error):
             raise machine from error
-        return failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
+        return record_failure(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def _load_data(run: PlannedRun, device: str) -> DomainDataset:
     """Load the run's data. They and the device were there when the sweep was planned: an error now is the machine's."""
     try:
         pick_device(device)
-        return _load_dataset(run.spec.dataset, load_options(run.spec, progress=False))
+        return _load_dataset(run.spec.dataset, choose_load_options(run.spec, progress=False))
     except Exception as error:
         raise MachineError(str(error)) from error
 

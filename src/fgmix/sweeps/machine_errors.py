@@ -18,7 +18,7 @@ from typing import Any
 
 from fgmix.errors import MachineError
 from fgmix.records.files import at_once, make_folder, read_lines
-from fgmix.records.plans import Outcome, describe_last_attempt, failed
+from fgmix.records.plans import Outcome, describe_last_attempt, record_failure
 from fgmix.records.store import RunFolder
 
 MAX_ATTEMPTS = 3  # on workers that finished another run, before a run counts as failed
@@ -73,7 +73,7 @@ def _count_against(folder: Path) -> None:
     _append(folder, {"host": platform.node(), "at": time.time(), "counted": True})
     if sum(bool(line.get("counted")) for line in read_lines(RunFolder(folder).attempts)) >= MAX_ATTEMPTS:
         last = describe_last_attempt(folder)
-        failed(folder, f"{last}. It failed {MAX_ATTEMPTS} times on workers that finished other runs.")
+        record_failure(folder, f"{last}. It failed {MAX_ATTEMPTS} times on workers that finished other runs.")
 
 
 def _append(folder: Path, line: dict[str, Any]) -> None:

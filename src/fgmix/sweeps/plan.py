@@ -16,8 +16,8 @@ from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.training.calibrate import Calibration, RunCost, calibrate, checkpoint_bytes, estimate
 from fgmix.training.devices import pick_device, torch_threads
-from fgmix.training.resolve import notes_of, resolve
-from fgmix.training.trunk import shared_trunks, trunk_of
+from fgmix.training.resolve import list_notes, resolve
+from fgmix.training.trunk import describe_trunk, find_shared_trunks
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
         for sweep in sweeps
         for spec, data in sweep.generate_specs()
     }
-    trunks = shared_trunks(run for run, _, _ in planned.values())
+    trunks = find_shared_trunks(run for run, _, _ in planned.values())
     trained: set[tuple[str, int]] = set()  # trunks that an earlier run trains
     calibrations: dict[tuple[str, str], Calibration | UserError] = {}
     costed: list[CostedRun] = []
@@ -71,10 +71,10 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
             calibrations[key] = _try_to_calibrate(spec, data, device, workers)
         if isinstance(calibration := calibrations[key], UserError):
             continue
-        trunk = (trunk_of(run).name, trunks[name])
+        trunk = (describe_trunk(run).name, trunks[name])
         start = trunks[name] if trunk in trained else 0
         trained.add(trunk)
-        each = PlannedRun(name, spec, trunks[name], tuple(notes_of(spec, run)))
+        each = PlannedRun(name, spec, trunks[name], tuple(list_notes(spec, run)))
         cost = estimate(run, data, calibration, start)
         costed.append(CostedRun(each, data.name, cost, checkpoint_bytes(run, calibration), data.kind == "images"))
     impossible = {key: str(error) for key, error in calibrations.items() if isinstance(error, UserError)}

@@ -24,7 +24,7 @@ from fgmix.algorithms._config import Choice, Distribution, LogUniform, Searched
 from fgmix.errors import unknown
 from fgmix.records.protocols import DEFAULTS
 from fgmix.seeding import seed_hash
-from fgmix.training.resolve import default_lr
+from fgmix.training.resolve import choose_lr
 
 Space = Literal["domainbed", "paper"]
 
@@ -87,7 +87,7 @@ def search_space(
         searched = {**_paper_space(kind), **own}
     else:
         searched = {**_domainbed_space(dataset, kind), **own, **get(algorithm).domainbed_space(dataset, kind)}
-    if default_lr(kind, backbone, DEFAULTS[kind]) < DEFAULTS[kind].lr:  # also the learning rate of an algorithm's own
+    if choose_lr(kind, backbone, DEFAULTS[kind]) < DEFAULTS[kind].lr:  # also the learning rate of an algorithm's own
         lr = searched["lr"]
         tenth = lr.distribution and _Tenth(lr.distribution)
         searched["lr"] = replace(lr, default=_round(lr.default / 10), distribution=tenth)

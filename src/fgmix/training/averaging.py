@@ -20,7 +20,7 @@ from fgmix.algorithms import Algorithm
 _add_to_means = get_swa_multi_avg_fn()
 
 
-def predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
+def get_predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
     """Return parameters and buffers of the featurizer and the classifier, on which a prediction depends."""
     state = {}
     for part in ("featurizer", "classifier"):
@@ -85,7 +85,7 @@ class WeightAverage:
     @contextmanager
     def applied_to(self, algorithm: Algorithm) -> Iterator[None]:
         """Let the algorithm predict with the average within the block."""
-        live = predictor_tensors(algorithm)
+        live = get_predictor_tensors(algorithm)
         raw = {name: tensor.clone() for name, tensor in live.items()}
         _copy(self.average(), live)
         try:
@@ -121,12 +121,12 @@ class RunningMean(WeightAverage):
 
     def __init__(self, algorithm: Algorithm, start: int) -> None:
         self.start = start
-        self.mean = Mean(predictor_tensors(algorithm))
+        self.mean = Mean(get_predictor_tensors(algorithm))
 
     def update(self, algorithm: Algorithm, step: int) -> None:
         if step <= self.start:
             self.mean.count = 0  # the next `add` replaces the content
-        self.mean.add(predictor_tensors(algorithm))
+        self.mean.add(get_predictor_tensors(algorithm))
 
     def average(self) -> dict[str, Tensor]:
         return self.mean.tensors

@@ -15,10 +15,10 @@ from fgmix.data import DomainDataset
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import RunSpec
 from fgmix.seeding import seed_torch
-from fgmix.training.averaging import predictor_tensors
+from fgmix.training.averaging import get_predictor_tensors
 from fgmix.training.devices import pick_device
 from fgmix.training.evaluate import evaluation_mode
-from fgmix.training.prepare import PreparedRun, batch_source, build_algorithm, prepare
+from fgmix.training.prepare import PreparedRun, build_algorithm, build_source, prepare
 from fgmix.training.resolve import resolve
 
 PHASES = (0.5, 0.1, 0.9)  # fractions of a run: algorithms that change over a run (warm-up, annealing) are timed at each
@@ -83,7 +83,7 @@ def calibrate(
         read_seconds=read_seconds,
         score_seconds=score_seconds,
         weights_bytes=sum(tensor.nbytes for tensor in state.values() if isinstance(tensor, Tensor)),
-        model_bytes=_count_bytes(predictor_tensors(algorithm)),
+        model_bytes=_count_bytes(get_predictor_tensors(algorithm)),
         state_bytes=_count_bytes(state),
     )
 
@@ -91,7 +91,7 @@ def calibrate(
 def _time_steps(run: PreparedRun, algorithm: Algorithm, repeats: int, budget: float) -> float:
     """Return the seconds of one step: the mean over the phases of a run of the median within a phase."""
     device = next(algorithm.parameters()).device
-    source = batch_source(run)
+    source = build_source(run)
     by_phase: list[float] = []
     begun = time.perf_counter()
     for phase in PHASES:

@@ -44,16 +44,16 @@ from fgmix.training.evaluate import (
 )
 from fgmix.training.prepare import (
     PreparedRun,
-    batch_source,
     build_algorithm,
     build_average,
+    build_source,
     compile_featurizer,
     prepare,
 )
-from fgmix.training.resolve import notes_of
+from fgmix.training.resolve import list_notes
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
 from fgmix.training.state import resume, save_checkpoint
-from fgmix.training.trunk import build_trunk, check_trunk, load_trunk, trunk_folder, trunk_of
+from fgmix.training.trunk import build_trunk, check_trunk, describe_trunk, load_trunk, locate_trunk
 from fgmix.training.warmup import warm_up
 from fgmix.training.weights import KeptWeights
 
@@ -104,7 +104,7 @@ def train(
         raise bad_value("on_evaluation", "a function of a spec and an evaluation", on_evaluation)
     runs = checked_path("out", out)
     run = prepare(spec, dataset, device=device, progress=bool(progress))
-    for note in notes_of(spec, run.spec) if progress is True else ():
+    for note in list_notes(spec, run.spec) if progress is True else ():
         print(f"note: {note}", file=sys.stderr)
     return train_prepared(run, runs, device=device, progress=progress, trunk=trunk, on_evaluation=on_evaluation)
 
@@ -162,8 +162,8 @@ class _Loop:
 
     def start_from_trunk(self, steps: int) -> None:
         """Take over the first steps from the trunk beside this run; train it if nobody has."""
-        folder = trunk_folder(self.spec, steps, self.folder.path.parent)
-        with folder.opened(trunk_of(self.spec)):
+        folder = locate_trunk(self.spec, steps, self.folder.path.parent)
+        with folder.opened(describe_trunk(self.spec)):
             algorithm = compile_featurizer(build_trunk(build_algorithm(self.run), self.spec).to(self.device), self.spec)
             algorithm = warm_up(algorithm, self.run, progress=self.show is True)
             run = replace(self.run, spec=structs.replace(self.spec, keep="all"))
@@ -178,7 +178,7 @@ class _Loop:
 
     def run_until(self, last: int) -> int | None:
         """Train up to step `last`; returns the first step whose loss was not finite, if there is one."""
-        source = batch_source(self.run)
+        source = build_source(self.run)
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with (
             self.folder.session(self.state.step) as session,

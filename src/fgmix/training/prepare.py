@@ -46,7 +46,7 @@ class PreparedRun:
         return tuple(name for name in self.dataset.domain_names if name not in self.spec.test_domains)
 
 
-def load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
+def choose_load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
     """Return where and how a spec's dataset is loaded."""
     root = Path(spec.data_root) if spec.data_root else None
     trial_seed = spec.trial_seed if depends_on_trial(spec.dataset) else 0  # 0: trials share the loaded data
@@ -55,7 +55,7 @@ def load_options(spec: RunSpec, *, progress: bool = True) -> LoadOptions:
 
 def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
     """Load the dataset of a spec; with `progress`, notes about it are printed."""
-    dataset = load(spec.dataset, load_options(spec, progress=progress))
+    dataset = load(spec.dataset, choose_load_options(spec, progress=progress))
     for note in dataset.notes if progress else ():
         print(f"note: {note}", file=sys.stderr)
     return dataset
@@ -94,7 +94,7 @@ def prepare_data(
         expected = Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]
         dataset = dataset.normalise(expected)
     if spec.frozen:
-        backbone, where = frozen_backbone(spec), pick_device(device)
+        backbone, where = build_frozen_backbone(spec), pick_device(device)
         dataset = frozen_features(
             dataset, backbone, name=spec.backbone, views=spec.views, device=where, progress=progress
         )
@@ -151,7 +151,7 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
         ) from error
 
 
-def frozen_backbone(spec: ResolvedSpec, *, blank: bool = False) -> Featurizer:
+def build_frozen_backbone(spec: ResolvedSpec, *, blank: bool = False) -> Featurizer:
     """Build the backbone of a run with `frozen`, images → features; `blank` as in `new_algorithm`."""
     return _build_backbone(spec, blank, dropout=0.0, freeze_bn=True).requires_grad_(False).eval()
 
@@ -189,7 +189,7 @@ def compile_featurizer(algorithm: Algorithm, spec: ResolvedSpec) -> Algorithm:
     return algorithm
 
 
-def batch_source(run: PreparedRun) -> BatchSource:
+def build_source(run: PreparedRun) -> BatchSource:
     """Return the batches of the run's source domains."""
     spec = run.spec
     domains = tuple(run.dataset.domains[run.dataset.index(name)] for name in run.sources)

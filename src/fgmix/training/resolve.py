@@ -37,7 +37,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     rules, base = PROTOCOLS[spec.protocol], FROZEN_DEFAULTS if spec.frozen else DEFAULTS[dataset.kind]
     standardize = (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize
     steps, eval_every = _length(spec, dataset, rules, base)
-    lr = default_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
+    lr = choose_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
     config = algorithm.Config.of(**{"lr": lr, **spec.settings, "steps": steps})
     batch_size = spec.batch_size or base.batch_size
     algorithm.check_batch(config, batch_size, dataset.input_shape)
@@ -60,7 +60,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     return to_spec({**given, **decided, **known}, ResolvedSpec)
 
 
-def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:
+def choose_lr(kind: str, backbone: str | None, base: Defaults) -> float:
     """Return the default learning rate: a tenth of the usual one for vision transformers on images.
 
     Args:
@@ -74,7 +74,7 @@ def default_lr(kind: str, backbone: str | None, base: Defaults) -> float:
     return base.lr / 10 if slow else base.lr
 
 
-def notes_of(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
+def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
     """Return notes to print before a run starts: parts of it that will have no effect."""
     from fgmix.algorithms import get
 

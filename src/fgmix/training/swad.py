@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError, bad_value
-from fgmix.training.averaging import Mean, WeightAverage, predictor_tensors
+from fgmix.training.averaging import Mean, WeightAverage, get_predictor_tensors
 
 Tensors = dict[str, Tensor]
 
@@ -193,11 +193,11 @@ class OverfitAware(WeightAverage):
     def __init__(self, algorithm: Algorithm, start: int = 1) -> None:
         self.start = start
         self.swad = SWAD()
-        self.initial = Mean(predictor_tensors(algorithm)).tensors
+        self.initial = Mean(get_predictor_tensors(algorithm)).tensors
 
     def update(self, algorithm: Algorithm, step: int) -> None:
         if step >= self.start:
-            self.swad.update(predictor_tensors(algorithm))
+            self.swad.update(get_predictor_tensors(algorithm))
 
     def add_loss(self, validation_loss: float) -> None:
         if self.swad.open is not None or self.swad.ended:

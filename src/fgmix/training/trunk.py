@@ -52,7 +52,7 @@ class Trunk(Algorithm):
 # Which runs share what
 
 
-def trunk_steps(spec: ResolvedSpec) -> int:
+def count_trunk_steps(spec: ResolvedSpec) -> int:
     """Return how many first steps of a run train as ERM does."""
     if spec.algorithm == "erm":
         return spec.steps
@@ -62,22 +62,22 @@ def trunk_steps(spec: ResolvedSpec) -> int:
 
 def check_trunk(spec: ResolvedSpec, steps: int) -> None:
     """Raise an error if a run cannot start from a trunk of so many steps."""
-    most = trunk_steps(spec)
+    most = count_trunk_steps(spec)
     if type(steps) is not int or not 0 <= steps <= most:
         raise bad_value("trunk", f"an integer from 0 to {most}, the steps that {spec.algorithm} shares with ERM", steps)
 
 
-def trunk_of(spec: ResolvedSpec) -> ResolvedSpec:
+def describe_trunk(spec: ResolvedSpec) -> ResolvedSpec:
     """Return the spec of a run's trunk: equal for runs that may share it."""
     settings = {name: spec.settings[name] for name in SHARED_SETTINGS}
     return structs.replace(spec, algorithm="erm", settings=settings, arm="", hparams_seed=0, checkpoint_every=0)
 
 
-def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
+def find_shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
     """Return how many first steps each run shares with others, by the run's name; 0 if none."""
     runs = list(runs)
-    keys = {run.name: trunk_of(run).name for run in runs}
-    own = {run.name: trunk_steps(run) for run in runs}
+    keys = {run.name: describe_trunk(run).name for run in runs}
+    own = {run.name: count_trunk_steps(run) for run in runs}
     ends: dict[str, set[int]] = defaultdict(set)  # where runs of one trunk leave it
     for run in runs:
         if 0 < own[run.name] < run.steps:
@@ -90,9 +90,9 @@ def shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
 # Training a trunk, and a run from it
 
 
-def trunk_folder(spec: ResolvedSpec, steps: int, out: Path) -> RunFolder:
+def locate_trunk(spec: ResolvedSpec, steps: int, out: Path) -> RunFolder:
     """Return the folder of the first `steps` steps of a run's trunk."""
-    return RunFolder(out / FOLDER / f"{trunk_of(spec).name}-{steps}")
+    return RunFolder(out / FOLDER / f"{describe_trunk(spec).name}-{steps}")
 
 
 def remove_trunks(out: Path) -> None:

@@ -16,7 +16,7 @@ from fgmix.algorithms import Algorithm
 from fgmix.progress import Progress
 from fgmix.seeding import seed_hash, seed_torch
 from fgmix.training.devices import autocast
-from fgmix.training.prepare import PreparedRun, batch_source
+from fgmix.training.prepare import PreparedRun, build_source
 
 LR = 1e-3  # Adam's default: the classifier starts from random weights, whatever the network's learning rate
 
@@ -35,7 +35,7 @@ def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) ->
     if not steps:
         return algorithm
     device = next(algorithm.parameters()).device
-    source = batch_source(replace(run, spec=structs.replace(run.spec, seed=seed_hash("warm-up", run.spec.seed))))
+    source = build_source(replace(run, spec=structs.replace(run.spec, seed=seed_hash("warm-up", run.spec.seed))))
     optimizer = torch.optim.Adam(h.parameters(), lr=LR)
     algorithm.featurizer.eval()  # codes as in evaluation: no dropout, and batch-norm statistics do not change
     h.train()

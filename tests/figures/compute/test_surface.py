@@ -12,7 +12,7 @@ import torch
 from copying import replace
 from fgmix.errors import UserError
 from fgmix.figures.compute.surface import Plane, combine, compute_surface, flatten, span_grid
-from fgmix.training.averaging import predictor_tensors
+from fgmix.training.averaging import get_predictor_tensors
 from fgmix.training.open_run import OpenedRun
 
 
@@ -133,5 +133,5 @@ def test_runs_from_other_weights_are_refused(erm: OpenedRun, mixing: OpenedRun, 
 def test_the_vector_holds_parameters_alone(erm: OpenedRun) -> None:
     algorithm = erm.algorithm()
     parameters = {name for name, _ in algorithm.named_parameters()}
-    size = sum(value.numel() for name, value in predictor_tensors(algorithm).items() if name in parameters)
+    size = sum(value.numel() for name, value in get_predictor_tensors(algorithm).items() if name in parameters)
     assert flatten(algorithm).shape == (size,)

@@ -30,7 +30,7 @@ from fgmix.figures.surface import Surface
 from fgmix.progress import Progress, track
 from fgmix.records.evaluations import Model
 from fgmix.records.rows import record_row
-from fgmix.training.averaging import predictor_tensors
+from fgmix.training.averaging import get_predictor_tensors
 from fgmix.training.open_run import OpenedRun, Sample, check_alike
 
 Tensors = Mapping[str, Tensor]
@@ -130,7 +130,7 @@ def compute_surface(
     labels, path, steps, points = _project_paths(plane, first, second, averages, progress)
     u, v = (span_grid(np.concatenate([plane.points, points])[:, axis], resolution) for axis in (0, 1))
     probe = _Probe.of((first, second), algorithms, samples, seed)
-    states = [{name: tensor.clone() for name, tensor in predictor_tensors(each).items()} for each in anchors]
+    states = [{name: tensor.clone() for name, tensor in get_predictor_tensors(each).items()} for each in anchors]
 
     rows = np.array(
         [
@@ -218,7 +218,7 @@ class _Probe:
         """Compute the train losses of both algorithms, then 1 for every test sample that is classified correctly, 0 for
         the others."""
         for algorithm in self.algorithms:
-            for name, live in predictor_tensors(algorithm).items():
+            for name, live in get_predictor_tensors(algorithm).items():
                 live.copy_(tensors[name])
         network = self.algorithms[0]
         device = next(network.parameters()).device

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from fgmix.errors import UserError
-from fgmix.records.plans import Outcome, failed, is_settled, outcome_of
+from fgmix.records.plans import Outcome, is_settled, read_outcome, record_failure
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Report
 from fgmix.sweeps.machine_errors import MachineHealth
@@ -148,7 +148,7 @@ class Pool(ABC, Generic[W]):
             run = self.waiting.popleft()
             if not is_settled(self.out / run.name):
                 return run
-            self._add_outcome(outcome_of(self.out / run.name))
+            self._add_outcome(read_outcome(self.out / run.name))
         return None
 
     def _handle(self, slot: Slot[W], outcome: Outcome | None) -> None:
@@ -177,7 +177,7 @@ class Pool(ABC, Generic[W]):
             self.waiting.appendleft(run)
         else:
             reason = f"Its worker process died {self.max_deaths} times; {self.cause_of_death}."
-            self._add_outcome(failed(self.out / run.name, reason))
+            self._add_outcome(record_failure(self.out / run.name, reason))
 
     def _add_outcome(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)

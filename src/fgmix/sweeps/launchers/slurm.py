@@ -27,7 +27,7 @@ from submitit.helpers import DelayedSubmission
 
 from fgmix.errors import UserError, bad_value
 from fgmix.records.files import make_folder, read_lines
-from fgmix.records.plans import Outcome, failed
+from fgmix.records.plans import Outcome, record_failure
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Report
@@ -97,7 +97,7 @@ class Job:
                 "Expected a time limit in which a run gets from one checkpoint to the next. In a job of "
                 f"{self.minutes:g} minutes it ended no step. Raise --slurm timeout_min and add --retry-failed."
             )
-            self._write(failed(self.out / slot.run.name, reason))
+            self._write(record_failure(self.out / slot.run.name, reason))
 
 
 def run_slurm(
