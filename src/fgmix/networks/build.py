@@ -21,7 +21,6 @@ from fgmix.networks.names import full_name as full_name
 from fgmix.networks.parts import freeze_sections
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.networks.small_cnn import SmallCNN
-from fgmix.networks.tiny_maps import use_tiny_maps
 
 CLASSIFIERS = ("linear", "mlp")
 
@@ -49,7 +48,7 @@ def build_featurizer(
         dropout: dropout rate of the codes.
         freeze_bn: keep batch norm in evaluation mode; by default if `pretrained` or `weights` is given.
         freeze: freeze the stem and this many first sections (stages, or quarters of a transformer's blocks).
-        channels_last: convert to channels-last memory format, with faster convolutions of tiny maps on a CPU.
+        channels_last: convert to channels-last memory format, in which CPUs convolve faster.
         normalisation: applied by the featurizer to images in [0, 1]; None if they are already normalised.
 
     Example:
@@ -62,7 +61,6 @@ def build_featurizer(
     net, out_features = _backbone(name, input_shape, pretrained and file is None)
     matched = load_weights(net, file) if file is not None else None
     if channels_last:
-        use_tiny_maps(net)
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     frozen = (pretrained or weights is not None) if freeze_bn is None else freeze_bn
     featurizer = Featurizer(net, out_features, dropout, frozen, input_shape, matched, normalisation)
