@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import Adam, Optimizer
 
-from fgmix.algorithms._adam import DenseAdam
 from fgmix.algorithms._config import BaseConfig, Searched
 from fgmix.errors import UserError, bad_value
 
@@ -34,6 +33,23 @@ FAMILIES = {
     "flatness": "minima around which the loss stays low",
     "averaging": "averages of weights",
 }
+
+
+class DenseAdam(Adam):
+    """Fused Adam for weights and gradients of any memory layout, with the same results as `torch.optim.Adam`.
+
+    Torch's fused step on CPU reads a gradient as flat memory: one whose layout differs from its weight's would silently
+    update the wrong entries. Such gradients are converted first.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], **settings: Any) -> None:
+        super().__init__(parameters, fused=True, **settings)
+
+    def step(self, closure: Any = None) -> Any:
+        for p in (p for group in self.param_groups for p in group["params"]):
+            if p.grad is not None and p.grad.stride() != p.stride():
+                p.grad = torch.empty_like(p).copy_(p.grad)
+        return super().step(closure)
 
 
 class Algorithm(nn.Module):

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, relu
 
-from fgmix.algorithms._adam import DenseAdam
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss
 
-from fgmix.algorithms._adam import DenseAdam
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.functional.transport import energy_distance, transport_cost
