@@ -12,7 +12,7 @@ from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
 from fgmix.functional.mixup import mixed_cross_entropy, sample_beta
-from fgmix.networks.parts import change_outputs
+from fgmix.networks.parts import change_output
 from fgmix.networks.stages import stages
 
 
@@ -64,7 +64,7 @@ class ManifoldMixup(Algorithm):
         if m == 0:
             logits = self.predict(mix(x))
         else:
-            with change_outputs([self.featurizer.get_submodule(self.layers[m - 1])], mix):
+            with change_output(self.featurizer.get_submodule(self.layers[m - 1]), mix):
                 logits = self.predict(x)
         return {"loss": mixed_cross_entropy(logits, y, y[pi], lam), "lam": lam, "layer": torch.tensor(float(m))}
 

@@ -9,30 +9,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from fgmix.errors import UserError
-from fgmix.networks.stages import FeatureMap, Stage, sections
-from fgmix.networks.trace import copy_for_evaluation, image_shape, network_name
+from fgmix.networks.stages import FeatureMap, Stage, copy_for_evaluation, image_shape, network_name, sections
 
 
-@contextmanager
-def change_outputs(modules: Iterable[nn.Module], change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace the output h of each of `modules` by `change(h)` within the block.
+def change_output(module: nn.Module, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
+    """Replace the output h of a module by `change(h)` within a `with` block.
 
-    The hooks are removed after the block, so evaluation, averaging, copies and exports are not affected. They run
-    before permanent hooks, such as SelfNorm's.
-
-    >>> layer = nn.Identity()
-    >>> with change_outputs([layer], lambda h: 2 * h):
-    ...     layer(torch.tensor(3.0))
-    tensor(6.)
-    >>> layer(torch.tensor(3.0))
-    tensor(3.)
+    Evaluation, averaging, copies and exports after the block are not affected. The hook runs before permanent ones,
+    such as SelfNorm's.
     """
-    with ExitStack() as stack:
-        for module in modules:
-            stack.enter_context(module.register_forward_hook(lambda _module, _inputs, h: change(h), prepend=True))
-        yield
+    return module.register_forward_hook(lambda _module, _inputs, h: change(h), prepend=True)
 
 
 @contextmanager
@@ -45,34 +34,21 @@ def change_maps(network: nn.Module, maps: Iterable[FeatureMap], change: Callable
     with ExitStack() as stack:
         for place in maps:
             module = network.get_submodule(place.name)
-            stack.enter_context(change_outputs([module], change_channels_last if place.channels_last else change))
+            stack.enter_context(change_output(module, change_channels_last if place.channels_last else change))
         yield
 
 
 @contextmanager
 def record_features(network: nn.Module, places: Sequence[Stage]) -> Iterator[list[Tensor]]:
-    """Append the input of the first of `places` and the output of each of them in forward passes within the block.
-
-    >>> network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
-    >>> places = [Stage(name, FeatureMap(name, 3, (1,), 1)) for name in "01"]
-    >>> with record_features(network, places) as features:
-    ...     _ = network(torch.zeros(5, 2))
-    >>> [tuple(feature.shape) for feature in features]
-    [(5, 2), (5, 3), (5, 4)]
-    """
+    """Append the input of the first of `places` and the output of each of them in forward passes within the block."""
     features: list[Tensor] = []
-
-    def record_input(_module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        features.append(inputs[0])
-
-    def record_output(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-        features.append(output)
-
     with ExitStack() as stack:
         for place in places[:1]:
-            stack.enter_context(network.get_submodule(place.entry).register_forward_pre_hook(record_input))
+            first = network.get_submodule(place.entry)
+            stack.enter_context(first.register_forward_pre_hook(lambda _module, inputs: features.append(inputs[0])))
         for place in places:
-            stack.enter_context(network.get_submodule(place.end.name).register_forward_hook(record_output))
+            end = network.get_submodule(place.end.name)
+            stack.enter_context(end.register_forward_hook(lambda _module, _inputs, h: features.append(h)))
         yield features
 
 
@@ -80,12 +56,6 @@ def freeze_sections(featurizer: nn.Module, count: int) -> None:
     """Freeze the parameters of the stem and of the first `count` sections of a network.
 
     In a `Featurizer` their layers also stay in evaluation mode (`Featurizer.train`).
-
-    >>> from fgmix.networks import build_featurizer
-    >>> network = build_featurizer("small_cnn", (3, 32, 32))
-    >>> freeze_sections(network, 2)
-    >>> sorted({name.split(".")[1] for name, p in network.named_parameters() if p.requires_grad})
-    ['layer3']
     """
     known = sections(featurizer)
     if count > len(known):
@@ -93,27 +63,20 @@ def freeze_sections(featurizer: nn.Module, count: int) -> None:
             f"Expected at most {len(known)} sections to freeze, as many as {network_name(featurizer)} has. "
             f"Found {count}. Lower --freeze."
         )
-    for parameter in _parameters_up_to(featurizer, known[count - 1].end.name) if count else ():
-        parameter.requires_grad_(False)
-
-
-def _parameters_up_to(network: nn.Module, end: str) -> Iterator[nn.Parameter]:
-    """Yield parameters of the module `end`, of layers registered before it, and of the enclosing modules themselves."""
-    names = end.split(".")
-    for depth in range(len(names)):  # enclosing modules: a transformer's class token, for example
-        yield from network.get_submodule(".".join(names[:depth])).parameters(recurse=False)
-    for _, _, layer in layers_before(network, end):
-        yield from layer.parameters()
-    yield from network.get_submodule(end).parameters()
+    if count == 0:
+        return
+    end, reached = known[count - 1].end.name, False
+    for name, module in featurizer.named_modules():  # a module comes before those within it
+        within = f"{name}.".startswith(f"{end}.")
+        if reached and not within:
+            break
+        reached |= within
+        for parameter in module.parameters(recurse=False):
+            parameter.requires_grad_(False)
 
 
 def layers_before(network: nn.Module, entry: str) -> Iterator[tuple[nn.Module, str, nn.Module]]:
-    """Yield (parent, name, layer) of the layers registered before the module `entry`, with subtrees as one layer.
-
-    >>> network = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Linear(2, 2)))
-    >>> [layer for _, _, layer in layers_before(network, "1.1")]
-    [Linear(in_features=2, out_features=2, bias=True), ReLU()]
-    """
+    """Yield (parent, name, layer) of the layers registered before the module `entry`, with subtrees as one layer."""
     head, _, tail = entry.partition(".")
     for name, child in network.named_children():
         if name == head:
