@@ -68,11 +68,10 @@ class Algorithm(nn.Module):
         n_domains: k, the number of source domains, and of the batches passed to `step`.
         config: an instance of the class's own `Config`.
 
-    Example:
-        >>> from fgmix.algorithms import create
-        >>> erm = create("erm", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=1, lr=0.1)
-        >>> sorted(erm.step([(torch.randn(8, 2, 2), torch.zeros(8, dtype=torch.long))]))
-        ['loss']
+    >>> from fgmix.algorithms import create
+    >>> erm = create("erm", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=1, lr=0.1)
+    >>> sorted(erm.step([(torch.randn(8, 2, 2), torch.zeros(8, dtype=torch.long))]))
+    ['loss']
     """
 
     # What the rest of the package needs to know about a method, declared only in its file.

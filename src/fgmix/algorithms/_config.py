@@ -105,14 +105,8 @@ def setting(
 ) -> Any:
     """Declare a setting that is not searched over.
 
-    Args:
-        default: its value.
-        help: one line for `fgmix list` and the docs.
-        domainbed: DomainBed's name of it, if that differs.
-        gt: values should be greater.
-        ge: … greater or equal.
-        lt: … less.
-        le: … less or equal.
+    `help` is one line for `fgmix list` and the docs, `domainbed` DomainBed's name of the setting if that differs; gt,
+    ge, lt and le bound its values.
     """
     return declare(default, help=help, gt=gt, ge=ge, lt=lt, le=le, domainbed=domainbed)
 
@@ -131,17 +125,10 @@ def search(
 ) -> Any:
     """Declare a setting with a search space.
 
-    Args:
-        default: the value of hyper-parameter sample 0.
-        distribution: DomainBed's space; None if DomainBed does not have the method, which is then searched as in the
-            paper: a search that leaves a method's own settings at their defaults would not be a fair comparison.
-        help: one line for `fgmix list` and the docs.
-        paper: the space of the FGMix paper or of the method's authors; None for `distribution`.
-        domainbed: DomainBed's name of it, which seeds its samples so that they equal DomainBed's.
-        gt: values should be greater.
-        ge: … greater or equal.
-        lt: … less.
-        le: … less or equal.
+    `distribution` is DomainBed's space; None if DomainBed does not have the method, which is then searched as in the
+    paper: a search that leaves a method's own settings at their defaults would not be a fair comparison. `paper` is the
+    space of the FGMix paper or of the method's authors; None for `distribution`. `domainbed` is DomainBed's name of the
+    setting, which seeds its samples so that they equal DomainBed's. The others are those of `setting`.
     """
     spaces = {"domainbed": distribution or paper, "paper": paper or distribution}
     return declare(default, help=help, gt=gt, ge=ge, lt=lt, le=le, spaces=spaces, domainbed=domainbed)

@@ -14,14 +14,8 @@ from fgmix.errors import unknown
 class Overview:
     """A row of the table of methods; texts are empty if a method does not declare them.
 
-    Args:
-        name: registered name.
-        label: name in tables of results.
-        year: of the paper.
-        family: one of `FAMILIES`.
-        cost: floating-point operations of a step relative to ERM, such as "1.3".
-        needs: several domains, feature maps, further networks, …
-        paper: link.
+    `cost` is that of a step relative to ERM in floating-point operations, such as "1.3"; `needs` names several domains,
+    feature maps, further networks, …
     """
 
     name: str
@@ -36,10 +30,9 @@ class Overview:
 def overview(chosen: Sequence[str] | None = None, family: str | None = None) -> list[Overview]:
     """Return the rows of the named methods, of all by default, and of one family if it is given.
 
-    Example:
-        >>> [row] = overview(["mixup"])
-        >>> row.year, row.family, row.needs
-        ('2018', 'mixup', '2 domains')
+    >>> [row] = overview(["mixup"])
+    >>> row.year, row.family, row.needs
+    ('2018', 'mixup', '2 domains')
     """
     if family is not None and family not in FAMILIES:
         raise unknown("family", family, FAMILIES)

@@ -117,10 +117,9 @@ def remix_pairs(y: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
 
     The class counts are copied to the host, where the pairs are sampled.
 
-    Example:
-        >>> i, j = remix_pairs(torch.tensor([0, 2, 2]), n_classes=3)
-        >>> sorted([i.item(), j.item()])
-        [0, 1]
+    >>> i, j = remix_pairs(torch.tensor([0, 2, 2]), n_classes=3)
+    >>> sorted([i.item(), j.item()])
+    [0, 1]
     """
     drawn = [torch.randperm(n_c)[:2] for n_c in torch.bincount(y, minlength=n_classes).tolist()]
     pairs = [pair for pair in drawn if len(pair) == 2]

@@ -61,10 +61,8 @@ class ContrastiveBottleneck(Algorithm):
     def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Build masks (n, n): samples compared with, those whose share counts, those of which at least one must exist.
 
-        Args:
-            same_class: others of the same class.
-            same_domain: samples of the same domain, the sample itself among them.
-            other: all but the sample itself.
+        The arguments, all (n, n), are others of the same class; samples of the same domain, the sample itself among
+        them; and all but the sample itself.
         """
         raise NotImplementedError
 
@@ -122,9 +120,8 @@ class CondCAD(ContrastiveBottleneck):
 def masked_logsumexp(s: Tensor, mask: Tensor) -> Tensor:
     """Compute log Σ_{j in mask_i} exp s_ij (n,); an empty row gives an arbitrary finite number, and no NaN gradients.
 
-    Example:
-        >>> masked_logsumexp(torch.zeros(1, 3), torch.tensor([[True, False, True]])).exp().item()
-        2.0
+    >>> masked_logsumexp(torch.zeros(1, 3), torch.tensor([[True, False, True]])).exp().item()
+    2.0
     """
     mask = mask | ~mask.any(1, keepdim=True)
     return torch.where(mask, s, -torch.inf).logsumexp(1)

@@ -94,13 +94,9 @@ class CausIRLMMD(CausIRL):
 def random_mixtures(z: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Return A and B: the codes of every domain before a random position, and those from it on.
 
-    Args:
-        z: codes of each domain, k tensors (b_e, d).
-
-    Example:
-        >>> a, b = random_mixtures([torch.zeros(3, 2), torch.ones(4, 2)])
-        >>> len(a) + len(b), len(b) >= 2
-        (7, True)
+    >>> a, b = random_mixtures([torch.zeros(3, 2), torch.ones(4, 2)])
+    >>> len(a) + len(b), len(b) >= 2
+    (7, True)
     """
     cuts = [int(torch.randint(len(z_e), ())) for z_e in z]
     return torch.cat([z_e[:s] for z_e, s in zip(z, cuts)]), torch.cat([z_e[s:] for z_e, s in zip(z, cuts)])

@@ -35,14 +35,6 @@ class CNSN(Algorithm):
     https://arxiv.org/abs/2102.02811. Variant: the authors' code with the settings of its only domain-generalization
     experiment (GTAV → Cityscapes: one active CrossNorm, p = 0.5, style taken from a crop), both layers at the end of
     the block as in the FGMix paper, and gates that start near 1.
-
-    Example:
-        >>> from fgmix.algorithms import create
-        >>> from fgmix.networks import build_featurizer
-        >>> g = build_featurizer("small_cnn", (3, 16, 16))
-        >>> algorithm = create("cnsn", featurizer=g, classifier=nn.Linear(96, 2), n_domains=1)
-        >>> sorted(algorithm.step([(torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long))]))
-        ['loss']
     """
 
     label = "CNSN"

@@ -184,9 +184,8 @@ class CDANN(DomainAdversarial):
 def class_weights(y: Tensor, n_classes: int) -> Tensor:
     """Compute w_i = 1 / ((1 + max y) · samples of class y_i), for labels y (n,) below `n_classes`.
 
-    Example:
-        >>> class_weights(torch.tensor([0, 0, 1]), n_classes=5).tolist()
-        [0.25, 0.25, 0.5]
+    >>> class_weights(torch.tensor([0, 0, 1]), n_classes=5).tolist()
+    [0.25, 0.25, 0.5]
     """
     counts = torch.zeros(n_classes, device=y.device).index_add_(0, y, torch.ones_like(y, dtype=torch.float32))
     return 1 / (counts[y] * (1 + y.max()))

@@ -271,13 +271,10 @@ def positives(sizes: list[int], y: Tensor) -> Tensor:
     In batches of a `PairedSampler` it is the sample half a batch away, which is never the same image. In other batches
     it is a random other sample of the class in the domain, else in any domain, else the sample itself.
 
-    Args:
-        sizes: samples of each domain.
-        y: labels of all of them, domain by domain.
+    Labels y are in the order of the batch, which has `sizes` samples of the domains.
 
-    Example:
-        >>> positives([4, 3], torch.tensor([0, 1, 0, 1, 2, 3, 1])).tolist()[:6]
-        [2, 3, 0, 1, 4, 5]
+    >>> positives([4, 3], torch.tensor([0, 1, 0, 1, 2, 3, 1])).tolist()[:6]
+    [2, 3, 0, 1, 4, 5]
     """
     own = torch.arange(len(y), device=y.device)
     partner = torch.cat([half_away(of_domain) for of_domain in own.split(sizes)])

@@ -80,9 +80,8 @@ def kernel_quantile(L: Tensor, alpha: float) -> Tensor:
 
     Its position t between the extremes is constant in the gradient.
 
-    Example:
-        >>> round(kernel_quantile(torch.tensor([1.0, 2.0, 3.0]), 0.5).item(), 6)  # symmetric: the median is the mean
-        2.0
+    >>> round(kernel_quantile(torch.tensor([1.0, 2.0, 3.0]), 0.5).item(), 6)  # symmetric: the median is the mean
+    2.0
     """
     L = L.double()
     bandwidth = 1.06 * (L.var() + TINY).sqrt() * len(L) ** -0.2

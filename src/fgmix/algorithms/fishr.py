@@ -98,9 +98,8 @@ class Fishr(Algorithm):
 def spread(u: Tensor) -> Tensor:
     """Compute 1/k Σ_e mean (u_e − ū)² of u (k, P), ū = mean_e u_e.
 
-    Example:
-        >>> spread(torch.tensor([[1.0, 3.0], [3.0, 3.0]])).item()
-        0.5
+    >>> spread(torch.tensor([[1.0, 3.0], [3.0, 3.0]])).item()
+    0.5
     """
     return (u - u.mean(0)).square().mean()
 
@@ -108,14 +107,10 @@ def spread(u: Tensor) -> Tensor:
 def linear_variance(Z: Tensor, R: Tensor, bias: bool = True) -> Tensor:
     """Compute V (P,) = [V_W, V_b]: the biased variance over n samples of a linear head's gradient, in closed form.
 
-    Args:
-        Z: codes (n, d).
-        R: softmax − onehot (n, C).
-        bias: whether the head has one; without, P = C·d and V_b is left out.
+    Z (n, d) are codes and R (n, C) is softmax − onehot. Without a bias P = C·d, and V_b is left out.
 
-    Example:
-        >>> linear_variance(torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0], [1.0]])).tolist()
-        [1.0, 0.0]
+    >>> linear_variance(torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0], [1.0]])).tolist()
+    [1.0, 0.0]
     """
     n = len(Z)
     V_W = R.square().T @ Z.square() / n - (R.T @ Z / n).square()
@@ -126,16 +121,12 @@ def linear_variance(Z: Tensor, R: Tensor, bias: bool = True) -> Tensor:
 def general_variance(h: nn.Module, Z: Tensor, y: Tensor) -> Tensor:
     """Compute V (P,) of any head h, from the gradients of the n samples; in the order of `h.parameters()`.
 
-    Args:
-        h: classifier, codes to logits.
-        Z: codes (n, d).
-        y: labels (n,).
+    Z (n, d) are codes, y (n,) their labels.
 
-    Example:
-        >>> h, Z, y = nn.Linear(2, 3), torch.randn(4, 2), torch.tensor([0, 1, 2, 0])
-        >>> R = h(Z).softmax(1) - torch.eye(3)[y]
-        >>> torch.allclose(general_variance(h, Z, y), linear_variance(Z, R), atol=1e-6)
-        True
+    >>> h, Z, y = nn.Linear(2, 3), torch.randn(4, 2), torch.tensor([0, 1, 2, 0])
+    >>> R = h(Z).softmax(1) - torch.eye(3)[y]
+    >>> torch.allclose(general_variance(h, Z, y), linear_variance(Z, R), atol=1e-6)
+    True
     """
 
     def loss(phi: Mapping[str, Tensor], z: Tensor, y: Tensor) -> Tensor:

@@ -54,13 +54,7 @@ def reweighted(q: Tensor, L: Tensor, eta: float) -> Tensor:
 
     As a softmax, which cannot overflow however large η L is.
 
-    Args:
-        q: weights (k,).
-        L: risks (k,).
-        eta: η.
-
-    Example:
-        >>> reweighted(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]), eta=0.1).tolist()
-        [0.5, 0.5]
+    >>> reweighted(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]), eta=0.1).tolist()
+    [0.5, 0.5]
     """
     return torch.softmax(q.log() + eta * L, 0)

@@ -129,9 +129,8 @@ class IBIRM(Algorithm):
 def mean_variance(z: Iterable[Tensor]) -> Tensor:
     """Compute mean_e mean_j var z_{e,j} of codes z_e (b_e, d), at least two per domain.
 
-    Example:
-        >>> mean_variance([torch.tensor([[0.0, 1.0], [2.0, 1.0]])]).item()
-        1.0
+    >>> mean_variance([torch.tensor([[0.0, 1.0], [2.0, 1.0]])]).item()
+    1.0
     """
 
     def of_domain(z_e: Tensor) -> Tensor:

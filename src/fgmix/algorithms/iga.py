@@ -49,8 +49,7 @@ class IGA(Algorithm):
 def scatter(g: Tensor) -> Tensor:
     """Compute Σ_e ‖g_e − ḡ‖² of the gradients g (k, …) of one parameter tensor, ḡ = mean_e g_e constant.
 
-    Example:
-        >>> scatter(torch.tensor([[1.0, 0.0], [3.0, 0.0]])).item()
-        2.0
+    >>> scatter(torch.tensor([[1.0, 0.0], [3.0, 0.0]])).item()
+    2.0
     """
     return (g - g.mean(0).detach()).square().sum()

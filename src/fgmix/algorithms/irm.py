@@ -65,13 +65,10 @@ class IRM(Algorithm):
 def invariance_penalty(o: Tensor, y: Tensor) -> Tensor:
     """Compute G_even · G_odd, with G the gradient of the mean cross-entropy of w·o with respect to w at w = 1.
 
-    Args:
-        o: logits (b, C), at least two samples.
-        y: labels (b,).
+    o (b, C) are the logits of at least two samples, y (b,) their labels.
 
-    Example:
-        >>> invariance_penalty(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])).item()
-        0.0
+    >>> invariance_penalty(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])).item()
+    0.0
     """
     if len(y) < 2:
         raise UserError(

@@ -137,9 +137,7 @@ class L2AOT(Algorithm):
     def generator_terms(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Return the terms of L_G, and the novel images x̂ (k·m, c, h, w).
 
-        Args:
-            x: originals (k, m, c, h, w): m of each source domain.
-            y: their labels (k, m).
+        x (k, m, c, h, w) are m originals of each source domain, y (k, m) their labels.
         """
         k, m = y.shape
         self.C.eval()

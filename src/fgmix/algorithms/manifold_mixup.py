@@ -25,13 +25,6 @@ class ManifoldMixup(Algorithm):
     Verma et al., "Manifold Mixup: Better Representations by Interpolating Hidden States", 2019,
     https://arxiv.org/abs/1806.05236. Variant: the authors' code (one λ and one permutation π of the whole batch per
     step, nothing detached) with cross-entropy in place of its binary cross-entropy on softmax outputs.
-
-    Example:
-        >>> from torch import nn
-        >>> from fgmix.algorithms import create
-        >>> algorithm = create("manifold_mixup", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=1)
-        >>> sorted(algorithm.step([(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))]))
-        ['lam', 'layer', 'loss']
     """
 
     label = "Manifold Mixup"

@@ -35,12 +35,6 @@ class MetaMixup(Algorithm):
     https://arxiv.org/abs/1908.10059. Variant: the authors' code is not public. The scheme is that of Meta-Weight-Net
     (Shu et al., 2019, https://arxiv.org/abs/1902.07379), a source domain replaces the paper's validation split, and the
     virtual step updates the classifier φ only; `look_ahead="network"` updates θ as well.
-
-    Example:
-        >>> from fgmix.algorithms import create
-        >>> algorithm = create("metamixup", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=2)
-        >>> sorted(algorithm.step([(torch.randn(8, 4), torch.arange(8) % 2)] * 2))
-        ['lam', 'loss', 'validation']
     """
 
     label = "MetaMixup"
@@ -117,18 +111,12 @@ def look_ahead_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Compute L_val(w'(λ)) and dL_val(w'(λ))/dλ = −η·∇L_val(w')·∂_λ∇_w L_mix(w, λ), with w'(λ) = w − η·∇_w L_mix(w, λ).
 
-    Args:
-        L_mix: (w, λ) → loss of the virtual step.
-        L_val: w → loss that λ should reduce.
-        weights: w, by name.
-        lam: λ, a scalar that requires a gradient.
-        eta: η.
+    L_mix(w, λ) is the loss of the virtual step, and L_val(w) the loss that λ, which requires a gradient, should reduce.
 
-    Example:
-        >>> phi, lam = {"phi": torch.tensor(0.0, requires_grad=True)}, torch.tensor(2.0, requires_grad=True)
-        >>> _, slope = look_ahead_gradient(lambda w, l: l * w["phi"], lambda w: 3 * w["phi"], phi, lam, eta=0.1)
-        >>> round(float(slope), 6)  # φ' = −0.1·λ
-        -0.3
+    >>> phi, lam = {"phi": torch.tensor(0.0, requires_grad=True)}, torch.tensor(2.0, requires_grad=True)
+    >>> _, slope = look_ahead_gradient(lambda w, l: l * w["phi"], lambda w: 3 * w["phi"], phi, lam, eta=0.1)
+    >>> round(float(slope), 6)  # φ' = −0.1·λ
+    -0.3
     """
     gradients = torch.autograd.grad(
         L_mix(weights, lam), list(weights.values()), create_graph=True, allow_unused=True, materialize_grads=True

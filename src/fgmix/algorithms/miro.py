@@ -73,13 +73,7 @@ class MIRO(Algorithm):
 
 
 def features(network: nn.Module, places: tuple[Stage, ...], x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Return codes (n, d), and the outputs of the stem and of each of `places`; without places the codes alone.
-
-    Args:
-        network: g, or its frozen copy.
-        places: sections of the network.
-        x: inputs (n, …).
-    """
+    """Return codes (n, d), and the outputs of the stem and of each of `places`; without places the codes alone."""
     with record_features(network, places) as recorded:
         z: Tensor = network(x)
     return z, recorded or [z]
@@ -88,16 +82,11 @@ def features(network: nn.Module, places: tuple[Stage, ...], x: Tensor) -> tuple[
 def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
     """Compute ½ mean( (f − f⁰)²/σ² + log σ² ), σ² = softplus(b) + 10⁻⁵: Gaussian −log p(f⁰ | f) without its constant.
 
-    Args:
-        f: features, of any shape with c channels.
-        f0: f⁰, those of the frozen copy, of the same shape.
-        b: (c,), one number per channel.
-        axis: axis of the channels.
+    f and f⁰ have one shape with c channels at `axis`; b (c,) has one number per channel.
 
-    Example:
-        >>> b = torch.tensor([math.log(math.e - 1)])  # σ² = 1
-        >>> round(float(information_gap(torch.ones(4, 1), torch.zeros(4, 1), b, axis=1)), 3)
-        0.5
+    >>> b = torch.tensor([math.log(math.e - 1)])  # σ² = 1
+    >>> round(float(information_gap(torch.ones(4, 1), torch.zeros(4, 1), b, axis=1)), 3)
+    0.5
     """
     shape = [1] * f.ndim
     shape[axis] = -1

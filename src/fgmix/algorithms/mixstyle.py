@@ -33,14 +33,6 @@ class MixStyle(Algorithm):
 
     Zhou et al., "Domain Generalization with MixStyle", 2021, https://arxiv.org/abs/2104.02008. Variant: the authors'
     code; after stages 1 and 2, as in the FGMix paper (the authors: 1–3 for PACS, 1–2 for OfficeHome).
-
-    Example:
-        >>> from fgmix.algorithms import create
-        >>> from fgmix.networks import build_featurizer
-        >>> g = build_featurizer("small_cnn", (3, 16, 16))
-        >>> algorithm = create("mixstyle", featurizer=g, classifier=nn.Linear(96, 2), n_domains=1)
-        >>> sorted(algorithm.step([(torch.randn(4, 3, 16, 16), torch.zeros(4, dtype=torch.long))]))
-        ['loss']
     """
 
     label = "MixStyle"
@@ -86,10 +78,7 @@ class MixStyle(Algorithm):
 def mix_style(h: Tensor, lam: Tensor, pi: Tensor) -> Tensor:
     """Return maps with the statistics λ·(own) + (1 − λ)·(partner's).
 
-    Args:
-        h: feature maps (n, c, height, width).
-        lam: λ (n, 1, 1, 1).
-        pi: π (n,), the partner of each sample.
+    h (n, c, height, width) are maps, λ is (n, 1, 1, 1), and π (n,) gives the partner of each sample.
     """
     with torch.no_grad():
         mu, sigma = instance_statistics(h, EPS)
@@ -101,9 +90,6 @@ def crossdomain_partners(sizes: list[int]) -> Tensor:
     """Compute π (n,) with partners from another domain: the next one in a random ring of the domains.
 
     With two domains of equal size this is the authors' rule (each half gets the styles of the other, shuffled).
-
-    Args:
-        sizes: samples per domain, in the batch's order.
     """
     starts = [sum(sizes[:e]) for e in range(len(sizes))]
     order = torch.randperm(len(sizes)).tolist()

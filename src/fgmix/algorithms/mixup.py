@@ -22,14 +22,6 @@ class Mixup(Algorithm):
     Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, https://arxiv.org/abs/1710.09412; between domains:
     Xu et al., 2020, https://arxiv.org/abs/1912.01805, and Yan et al., 2020, https://arxiv.org/abs/2001.00677. Variant:
     DomainBed's, whose k pairs (i, j) are neighbours in a random ring of the domains.
-
-    Example:
-        >>> import torch
-        >>> from torch import nn
-        >>> from fgmix.algorithms import create
-        >>> mixup = create("mixup", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=2, alpha=0.2)
-        >>> sorted(mixup.step([(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))] * 2))
-        ['loss']
     """
 
     label = "Mixup"

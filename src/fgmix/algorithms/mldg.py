@@ -87,13 +87,10 @@ class MLDG(Algorithm):
 def meta_pairs(k: int, meta_test: int) -> list[tuple[int, int]]:
     """Draw pairs (i, j) of a meta-train and a meta-test domain from a random split; meta-test domains are used in turn.
 
-    Args:
-        k: number of domains, at least 2.
-        meta_test: number of meta-test domains; at least one domain is left for meta-train.
+    k is at least 2, and at least one domain is left for meta-train.
 
-    Example:
-        >>> sorted(meta_pairs(2, meta_test=2)) in ([(0, 1)], [(1, 0)])
-        True
+    >>> sorted(meta_pairs(2, meta_test=2)) in ([(0, 1)], [(1, 0)])
+    True
     """
     n_train = max(k - meta_test, 1)
     order = torch.randperm(k).tolist()

@@ -73,10 +73,7 @@ class MTL(Algorithm):
 class WithEmbedding(nn.Module):
     """h: logits of [z, m], with m the mean of the domains' embeddings, or 0 if training uses noise instead of them.
 
-    Args:
-        head: [z, m] (n, 2d) → logits.
-        embeddings: m_e (k, d), a buffer.
-        noise: whether training uses noise instead of the embeddings.
+    `head` maps [z, m] (n, 2d) to logits; the embeddings m_e (k, d) are a buffer.
     """
 
     embeddings: Tensor

@@ -48,9 +48,8 @@ class PCGrad(Algorithm):
 def gram(g: list[list[Tensor]]) -> Tensor:
     """Compute G_ij = g_i·g_j (k, k), summed over all parameter tensors.
 
-    Example:
-        >>> gram([[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]]).tolist()
-        [[5.0, 2.0], [2.0, 1.0]]
+    >>> gram([[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]]).tolist()
+    [[5.0, 2.0], [2.0, 1.0]]
     """
     k = len(g)
     G = g[0][0].new_zeros(k, k)
@@ -65,10 +64,9 @@ def gram(g: list[list[Tensor]]) -> Tensor:
 def weighted_sum_(g: list[list[Tensor]], w: Tensor) -> list[Tensor]:
     """Compute Σ_j w_j g_j for each parameter tensor, in the memory of g[0].
 
-    Example:
-        >>> g = [[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]]
-        >>> weighted_sum_(g, torch.tensor([2.0, 3.0]))[0].tolist()
-        [2.0, 7.0]
+    >>> g = [[torch.tensor([1.0, 2.0])], [torch.tensor([0.0, 1.0])]]
+    >>> weighted_sum_(g, torch.tensor([2.0, 3.0]))[0].tolist()
+    [2.0, 7.0]
     """
     for total, *others in zip(*g):
         total.mul_(w[0])
@@ -83,10 +81,9 @@ def in_memory_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     `flatten` copies channels-last tensors (100 ms for all of ResNet-18's); two of the same layout are read in memory
     order instead.
 
-    Example:
-        >>> a = torch.arange(4.0).view(1, 2, 1, 2).contiguous(memory_format=torch.channels_last)
-        >>> in_memory_order(a, a)[0].tolist()
-        [0.0, 2.0, 1.0, 3.0]
+    >>> a = torch.arange(4.0).view(1, 2, 1, 2).contiguous(memory_format=torch.channels_last)
+    >>> in_memory_order(a, a)[0].tolist()
+    [0.0, 2.0, 1.0, 3.0]
     """
     if a.dim() == 4 and a.stride() == b.stride() and a.is_contiguous(memory_format=torch.channels_last):
         return a.permute(0, 2, 3, 1).flatten(), b.permute(0, 2, 3, 1).flatten()
@@ -96,9 +93,8 @@ def in_memory_order(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def random_orders(k: int) -> Tensor:
     """Draw for each domain the others in random order, (k, k − 1).
 
-    Example:
-        >>> random_orders(2).tolist()
-        [[1], [0]]
+    >>> random_orders(2).tolist()
+    [[1], [0]]
     """
     return torch.rand(k, k).fill_diagonal_(2.0).argsort(1)[:, :-1]  # i itself is last in row i, and dropped
 
@@ -106,14 +102,12 @@ def random_orders(k: int) -> Tensor:
 def surgery(G: Tensor, orders: Tensor) -> Tensor:
     """Return coefficients C (k, k) of the projected gradients v_i = Σ_j C_ij g_j.
 
-    Args:
-        G: products G_ij = g_i·g_j of the domains' gradients (k, k).
-        orders: row i lists the domains j ≠ i in the order in which v_i is compared with them (k, k − 1).
+    G_ij = g_i·g_j are the products of the domains' gradients. Row i of `orders` (k, k − 1) lists the domains j ≠ i in
+    the order in which v_i is compared with them.
 
-    Example:
-        >>> G = torch.tensor([[1.0, -1.0], [-1.0, 2.0]])  # g_1 = (1, 0), g_2 = (−1, 1)
-        >>> surgery(G, torch.tensor([[1], [0]])).tolist()  # v_1 = g_1 + g_2 / 2, v_2 = g_2 + g_1
-        [[1.0, 0.5], [1.0, 1.0]]
+    >>> G = torch.tensor([[1.0, -1.0], [-1.0, 2.0]])  # g_1 = (1, 0), g_2 = (−1, 1)
+    >>> surgery(G, torch.tensor([[1], [0]])).tolist()  # v_1 = g_1 + g_2 / 2, v_2 = g_2 + g_1
+    [[1.0, 0.5], [1.0, 1.0]]
     """
     C = torch.eye(len(G), dtype=G.dtype, device=G.device)
     rows = torch.arange(len(G), device=G.device)

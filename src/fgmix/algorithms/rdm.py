@@ -96,13 +96,11 @@ class RDM(Algorithm):
 def matching_and_variance(r: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Compute MMD²(r_w, r) and var r + var r_w, with w the domain with the highest mean risk.
 
-    Args:
-        r: risks of the samples of each domain, k tensors (b_e,); longer ones are cut to the shortest.
+    r are the risks of each domain's samples, k tensors (b_e,); longer ones are cut to the shortest.
 
-    Example:
-        >>> matching, variance = matching_and_variance([torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0])])
-        >>> matching.item(), variance.item()
-        (0.0, 0.0)
+    >>> matching, variance = matching_and_variance([torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0])])
+    >>> matching.item(), variance.item()
+    (0.0, 0.0)
     """
     b = min(map(len, r))
     if b < 2:

@@ -133,16 +133,12 @@ def _untrained_copy(module: nn.Module) -> nn.Module:
 def randomise_style(z: Tensor, alpha: Tensor, pi: Tensor) -> Tensor:
     """Compute SR(z): interpolate the statistics of z with those of its partner.
 
-    Args:
-        z: codes (n, d) or maps (n, c, h, w).
-        alpha: α (n,), the weight of a sample's own statistics.
-        pi: permutation (n,), the partners.
+    z are codes (n, d) or maps (n, c, h, w), α (n,) weighs a sample's own statistics, and π (n,) permutes the samples.
 
-    Example:
-        >>> z = torch.tensor([[1.0, 3.0], [10.0, 14.0]])
-        >>> randomise_style(z, torch.zeros(2), torch.tensor([1, 0])).round(decimals=3)
-        tensor([[10., 14.],
-                [ 1.,  3.]])
+    >>> z = torch.tensor([[1.0, 3.0], [10.0, 14.0]])
+    >>> randomise_style(z, torch.zeros(2), torch.tensor([1, 0])).round(decimals=3)
+    tensor([[10., 14.],
+            [ 1.,  3.]])
     """
     maps = _view_as_maps(z)
     mu, sigma = instance_statistics(maps)
@@ -155,15 +151,10 @@ def randomise_style(z: Tensor, alpha: Tensor, pi: Tensor) -> Tensor:
 def randomise_content(z: Tensor, pi: Tensor) -> Tensor:
     """Compute CR(z): the partner's normalised values, as constants, with the statistics of z.
 
-    Args:
-        z: codes (n, d) or maps (n, c, h, w).
-        pi: permutation (n,), the partners.
-
-    Example:
-        >>> z = torch.tensor([[1.0, 3.0], [14.0, 10.0]])
-        >>> randomise_content(z, torch.tensor([1, 0])).round(decimals=3)
-        tensor([[ 3.,  1.],
-                [10., 14.]])
+    >>> z = torch.tensor([[1.0, 3.0], [14.0, 10.0]])
+    >>> randomise_content(z, torch.tensor([1, 0])).round(decimals=3)
+    tensor([[ 3.,  1.],
+            [10., 14.]])
     """
     maps = _view_as_maps(z)
     mu, sigma = instance_statistics(maps)

@@ -57,10 +57,7 @@ def compute_two_gradients(
     statistics, moving averages, heads that the objective itself trains) of the first. Afterwards the state is that
     after the first pass.
 
-    Args:
-        algorithm: provides the objective; the parameters of its optimiser are perturbed.
-        batches: those of the step.
-        scale: ‖g‖ → s.
+    The parameters of the algorithm's optimiser are perturbed; `scale` maps ‖g‖ to s.
     """
     state, draws = _copy(_state(algorithm)), _get_random_states(batches[0][0].device)
     terms = algorithm.objective(batches)

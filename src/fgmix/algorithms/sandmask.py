@@ -57,15 +57,11 @@ class SANDMask(Algorithm):
 def soft_mask(g: list[list[Tensor]], tau: float, kappa: float) -> list[Tensor]:
     """Compute m = max(0, tanh(κ (s − τ) / var_e g_e)).
 
-    Args:
-        g: for each of at least two domains the gradients of all parameter tensors.
-        tau: τ.
-        kappa: κ.
+    g has the gradients of all parameter tensors for each of at least two domains.
 
-    Example:
-        >>> import torch
-        >>> soft_mask([[torch.tensor([1.0, 1.0])], [torch.tensor([1.0, -1.0])]], tau=0.5, kappa=10.0)[0].tolist()
-        [1.0, 0.0]
+    >>> import torch
+    >>> soft_mask([[torch.tensor([1.0, 1.0])], [torch.tensor([1.0, -1.0])]], tau=0.5, kappa=10.0)[0].tolist()
+    [1.0, 0.0]
     """
     return [
         s_p.sub_(tau).mul_(kappa).div_(variance(g_p)).tanh_().clamp_min_(0.0).nan_to_num_(nan=1e-17)
@@ -78,10 +74,9 @@ def variance(g: Sequence[Tensor]) -> Tensor:
 
     In place where possible: `torch.var` of the stacked gradients would copy them.
 
-    Example:
-        >>> import torch
-        >>> variance([torch.tensor([1.0, 1.0]), torch.tensor([1.0, -1.0])]).tolist()
-        [0.0, 2.0]
+    >>> import torch
+    >>> variance([torch.tensor([1.0, 1.0]), torch.tensor([1.0, -1.0])]).tolist()
+    [0.0, 2.0]
     """
     mean = g[0] + g[1]
     for g_e in g[2:]:

@@ -92,13 +92,9 @@ def same_class_permutation(y: Tensor) -> Tensor:
 
     Sorting by class twice, once from a shuffled order, puts the samples of every class in the same positions.
 
-    Args:
-        y: labels (n,).
-
-    Example:
-        >>> y = torch.tensor([2, 0, 2, 1])
-        >>> torch.equal(y[same_class_permutation(y)], y)
-        True
+    >>> y = torch.tensor([2, 0, 2, 1])
+    >>> torch.equal(y[same_class_permutation(y)], y)
+    True
     """
     shuffle = torch.randperm(len(y), device=y.device)
     partners = shuffle[y[shuffle].argsort(stable=True)]

@@ -82,17 +82,13 @@ class Transfer(Algorithm):
 def project_(moved: nn.Module, centre: nn.Module, delta: float) -> None:
     """Project the parameters of `moved` to the ball of radius δ around those of `centre`, in place.
 
-    Args:
-        moved: h'.
-        centre: h, with the same layers.
-        delta: δ, a bound on the distance of all parameters together.
+    δ bounds the distance of all parameters together.
 
-    Example:
-        >>> a, b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
-        >>> _ = nn.init.constant_(a.weight, 5.0), nn.init.zeros_(b.weight)
-        >>> project_(a, b, delta=2.0)
-        >>> a.weight.item()
-        2.0
+    >>> a, b = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.constant_(a.weight, 5.0), nn.init.zeros_(b.weight)
+    >>> project_(a, b, delta=2.0)
+    >>> a.weight.item()
+    2.0
     """
     ours, theirs = [p.detach() for p in moved.parameters()], [p.detach() for p in centre.parameters()]
     distance = torch.stack([torch.linalg.vector_norm(a - b) for a, b in zip(ours, theirs)]).norm()

@@ -101,10 +101,7 @@ class TRM(Algorithm):
 def follow(head: nn.Linear, Z: Tensor, y: Tensor) -> None:
     """Train a linear head by `HEAD_STEPS` steps of gradient descent on its cross-entropy.
 
-    Args:
-        head: changed in place.
-        Z: codes (n, d), constant.
-        y: labels (n,).
+    The head is changed in place; the codes Z (n, d) are constant.
     """
     for _ in range(HEAD_STEPS):
         R = head(Z).softmax(1) - one_hot(y, head.out_features)
@@ -115,9 +112,8 @@ def follow(head: nn.Linear, Z: Tensor, y: Tensor) -> None:
 def weight_gradient(Z: Tensor, o: Tensor, y: Tensor) -> Tensor:
     """Compute ∂L/∂W (C, d) of the mean cross-entropy of logits o = Z Wᵀ + b, differentiable in Z and o.
 
-    Example:
-        >>> weight_gradient(torch.tensor([[2.0]]), torch.zeros(1, 2), torch.tensor([0])).tolist()
-        [[-1.0], [1.0]]
+    >>> weight_gradient(torch.tensor([[2.0]]), torch.zeros(1, 2), torch.tensor([0])).tolist()
+    [[-1.0], [1.0]]
     """
     return (o.softmax(1) - one_hot(y, o.shape[1])).T @ Z / len(Z)
 
@@ -128,10 +124,7 @@ def neumann(v: Tensor, Z: Tensor, o: Tensor) -> Tensor:
 
     No term is added once an entry exceeds the limit. `where` instead of `if` avoids GPU synchronisation.
 
-    Args:
-        v: v₀ (C, d).
-        Z: codes (n, d).
-        o: logits (n, C).
+    v is v₀ (C, d), Z (n, d) and o (n, C).
     """
     p = o.softmax(1)
 

@@ -19,13 +19,8 @@ HIDDEN = 100  # width of DomainBed's discriminator
 class Activated(nn.Module):
     """z = σ(g(x)).
 
-    Args:
-        net: featurizer g.
-        activation: σ, elementwise.
-
-    Example:
-        >>> Activated(nn.Flatten(), nn.ReLU())(torch.tensor([[-1.0, 2.0]])).tolist()
-        [[0.0, 2.0]]
+    >>> Activated(nn.Flatten(), nn.ReLU())(torch.tensor([[-1.0, 2.0]])).tolist()
+    [[0.0, 2.0]]
     """
 
     def __init__(self, net: nn.Module, activation: nn.Module) -> None:
@@ -116,9 +111,8 @@ class URM(Algorithm):
 def noise_discriminator(d: int, hidden_layers: int) -> nn.Module:
     """Build D: codes (n, d) → one logit (n, 1), through 1 + `hidden_layers` layers of 100, LeakyReLU after each.
 
-    Example:
-        >>> noise_discriminator(4, 1)(torch.zeros(2, 4)).shape
-        torch.Size([2, 1])
+    >>> noise_discriminator(4, 1)(torch.zeros(2, 4)).shape
+    torch.Size([2, 1])
     """
     sizes = [d, *[HIDDEN] * hidden_layers]
     hidden = [layer for size in sizes for layer in (nn.Linear(size, HIDDEN), nn.LeakyReLU())]

@@ -22,15 +22,9 @@ def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tens
 
     Khosla et al., "Supervised Contrastive Learning", 2020, https://arxiv.org/abs/2004.11362.
 
-    Args:
-        z: codes (n, d).
-        y: labels (n,).
-        temperature: T.
-
-    Example:
-        >>> z, y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0, 1])
-        >>> round(supervised_contrast(z, y).item(), 2)  # the second code is the third's, whose class is another
-        4.05
+    >>> z, y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0, 1])
+    >>> round(supervised_contrast(z, y).item(), 2)  # the second code is the third's, whose class is another
+    4.05
     """
     with torch.autocast(z.device.type, enabled=False):
         z = normalize(widened(z), dim=1)

@@ -16,17 +16,11 @@ Sample = TypeVar("Sample")
 def domain_risks(logits: Iterable[Tensor], batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """Compute L_e = mean cross-entropy of domain e.
 
-    Args:
-        logits: of each domain, k tensors (b_e, C).
-        batches: (x, y) of each domain, in the same order.
+    The logits are k tensors (b_e, C), in the order of the batches (x, y).
 
-    Returns:
-        L (k,).
-
-    Example:
-        >>> x, y = torch.zeros(2, 1), torch.tensor([0, 1])
-        >>> domain_risks([torch.zeros(2, 2)], [(x, y)]).exp().tolist()
-        [2.0]
+    >>> x, y = torch.zeros(2, 1), torch.tensor([0, 1])
+    >>> domain_risks([torch.zeros(2, 2)], [(x, y)]).exp().tolist()
+    [2.0]
     """
     return torch.stack([cross_entropy(o, y) for o, (_, y) in zip(logits, batches)])
 
@@ -34,9 +28,8 @@ def domain_risks(logits: Iterable[Tensor], batches: Iterable[tuple[Tensor, Tenso
 def mean_over_pairs(distance: Callable[[Sample, Sample], Tensor], samples: Sequence[Sample]) -> Tensor:
     """Average `distance` over all unordered pairs of different samples; 0 for one sample, which has no pair.
 
-    Example:
-        >>> mean_over_pairs(lambda a, b: torch.tensor(abs(a - b)), [0.0, 1.0, 3.0]).item()
-        2.0
+    >>> mean_over_pairs(lambda a, b: torch.tensor(abs(a - b)), [0.0, 1.0, 3.0]).item()
+    2.0
     """
     distances = [distance(a, b) for a, b in combinations(samples, 2)]
     return torch.stack(distances).mean() if distances else torch.zeros(())

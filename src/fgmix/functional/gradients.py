@@ -23,19 +23,13 @@ def domain_gradients(
     Uses `backward`, not `torch.autograd.grad`: only the former gives a gradient the memory layout of its parameter
     (such as channels last), and the fused Adam reads both as flat memory.
 
-    Args:
-        predict: x → logits.
-        batches: (x, y) of each domain.
-        parameters: θ. Their `.grad` is overwritten; a parameter that L_e does not depend on has gradient zero in g_e.
+    L (k,) is detached, and g has a list for each domain, in the order of the parameters θ. Their `.grad` is
+    overwritten; a parameter that L_e does not depend on has gradient zero in g_e.
 
-    Returns:
-        L (k,), detached; and for each domain a list of gradients in the order of `parameters`.
-
-    Example:
-        >>> linear = nn.Linear(1, 2, bias=False)
-        >>> L, g = domain_gradients(linear, [(torch.ones(1, 1), torch.tensor([0]))] * 3, list(linear.parameters()))
-        >>> L.shape, len(g), g[0][0].shape
-        (torch.Size([3]), 3, torch.Size([2, 1]))
+    >>> linear = nn.Linear(1, 2, bias=False)
+    >>> L, g = domain_gradients(linear, [(torch.ones(1, 1), torch.tensor([0]))] * 3, list(linear.parameters()))
+    >>> L.shape, len(g), g[0][0].shape
+    (torch.Size([3]), 3, torch.Size([2, 1]))
     """
     L, g = [], []
     for x, y in batches:
@@ -51,15 +45,10 @@ def domain_gradients(
 def sign_agreement(g: list[list[Tensor]]) -> list[Tensor]:
     """Compute s = |mean_e sign g_e|, elementwise: 1 where the signs of all domains agree, 0 where they cancel.
 
-    Args:
-        g: for each domain the gradients of all parameter tensors.
+    g has the gradients of all parameter tensors for each domain; s has one tensor for each of them.
 
-    Returns:
-        s for each parameter tensor.
-
-    Example:
-        >>> sign_agreement([[torch.tensor([1.0, 1.0, -1.0])], [torch.tensor([2.0, -3.0, 0.0])]])[0].tolist()
-        [1.0, 0.0, 0.5]
+    >>> sign_agreement([[torch.tensor([1.0, 1.0, -1.0])], [torch.tensor([2.0, -3.0, 0.0])]])[0].tolist()
+    [1.0, 0.0, 0.5]
     """
     s = [g_p.sign() for g_p in g[0]]
     for g_e in g[1:]:
@@ -73,14 +62,11 @@ def masked_mean_(g: list[list[Tensor]], m: list[Tensor]) -> list[Tensor]:
 
     Computed in place, in the memory of g[0]: on a CPU allocating a new tensor takes longer than filling it.
 
-    Args:
-        g: for each domain the gradients of all parameter tensors; those of the first are overwritten.
-        m: masks in [0, 1], one for each parameter tensor; mean(m) is over one tensor.
+    m has one mask in [0, 1] for each parameter tensor; mean(m) is over one tensor.
 
-    Example:
-        >>> g = [[torch.tensor([1.0, 1.0])], [torch.tensor([3.0, -1.0])]]
-        >>> masked_mean_(g, [torch.tensor([1.0, 0.0])])[0].tolist()
-        [4.0, 0.0]
+    >>> g = [[torch.tensor([1.0, 1.0])], [torch.tensor([3.0, -1.0])]]
+    >>> masked_mean_(g, [torch.tensor([1.0, 0.0])])[0].tolist()
+    [4.0, 0.0]
     """
     passed = torch.stack([m_p.mean() for m_p in m])  # stays on the device: no synchronisation
     scales = (1 / (len(g) * (passed + 1e-10))).unbind()
@@ -94,8 +80,7 @@ def masked_mean_(g: list[list[Tensor]], m: list[Tensor]) -> list[Tensor]:
 def share_passed(m: list[Tensor]) -> Tensor:
     """Return the mean over all elements of all masks.
 
-    Example:
-        >>> share_passed([torch.tensor([1.0, 0.0, 0.0]), torch.tensor(1.0)]).item()
-        0.5
+    >>> share_passed([torch.tensor([1.0, 0.0, 0.0]), torch.tensor(1.0)]).item()
+    0.5
     """
     return torch.stack([m_p.sum() for m_p in m]).sum() / sum(m_p.numel() for m_p in m)

@@ -15,10 +15,9 @@ Pair = tuple[Batch, Batch]
 def sample_beta(alpha: float, *shape: int) -> Tensor:
     """Sample λ ~ Beta(α, α) on the CPU: the same numbers on every device.
 
-    Example:
-        >>> lam = sample_beta(0.2, 3, 1)
-        >>> lam.shape, bool(((0 <= lam) & (lam <= 1)).all())
-        (torch.Size([3, 1]), True)
+    >>> lam = sample_beta(0.2, 3, 1)
+    >>> lam.shape, bool(((0 <= lam) & (lam <= 1)).all())
+    (torch.Size([3, 1]), True)
     """
     return torch.distributions.Beta(alpha, alpha).sample(shape)
 
@@ -28,10 +27,9 @@ def ring_pairs(batches: list[Batch]) -> list[Pair]:
 
     Variant: DomainBed's, which samples one permutation of the domains per step.
 
-    Example:
-        >>> batches = [(torch.full((2, 1), float(e)), torch.zeros(2, dtype=torch.long)) for e in range(3)]
-        >>> sorted(int(x_i[0]) for (x_i, _), _ in ring_pairs(batches))
-        [0, 1, 2]
+    >>> batches = [(torch.full((2, 1), float(e)), torch.zeros(2, dtype=torch.long)) for e in range(3)]
+    >>> sorted(int(x_i[0]) for (x_i, _), _ in ring_pairs(batches))
+    [0, 1, 2]
     """
     order = torch.randperm(len(batches)).tolist()
     pairs = []
@@ -53,10 +51,7 @@ def mixup_loss(predict: Callable[[Tensor], Tensor], pairs: list[Pair], lam: Tens
     Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, https://arxiv.org/abs/1710.09412. f is evaluated on
     all pairs in one pass.
 
-    Args:
-        predict: f, inputs (n, …) → logits (n, C).
-        pairs: P pairs of batches, ((x_i, y_i), (x_j, y_j)), equally long within a pair.
-        lam: λ (P,), on the inputs' device.
+    Both batches of a pair are equally long; λ (P,) is on the inputs' device.
     """
     mixed = [l_p * x_i + (1 - l_p) * x_j for l_p, ((x_i, _), (x_j, _)) in zip(lam, pairs)]
     logits = predict(torch.cat(mixed)).split([len(x) for x in mixed])

@@ -18,16 +18,11 @@ def moments(z: Tensor) -> Moments:
 
     Computed in float32 or wider, even under autocast: half precision is too coarse for small differences.
 
-    Args:
-        z: codes (n, d), at least two.
+    z (n, d) are at least two codes; μ is (d,) and C (d, d).
 
-    Returns:
-        μ (d,) and C (d, d).
-
-    Example:
-        >>> mu, C = moments(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
-        >>> mu.tolist(), C.tolist()
-        ([1.0, 1.0], [[2.0, 0.0], [0.0, 0.0]])
+    >>> mu, C = moments(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
+    >>> mu.tolist(), C.tolist()
+    ([1.0, 1.0], [[2.0, 0.0], [0.0, 0.0]])
     """
     if len(z) < 2:
         raise UserError(
@@ -46,14 +41,9 @@ def moment_distance(a: Moments, b: Moments) -> Tensor:
     Sun and Saenko, "Deep CORAL", 2016, https://arxiv.org/abs/1607.01719, has the second term (with 1/(4d²) in place of
     1/d²); the first is DomainBed's.
 
-    Args:
-        a: mean and covariance of one sample, from `moments`.
-        b: those of the other.
-
-    Example:
-        >>> z = torch.tensor([[0.0, 1.0], [2.0, 1.0]])
-        >>> moment_distance(moments(z), moments(z + 3)).item()
-        9.0
+    >>> z = torch.tensor([[0.0, 1.0], [2.0, 1.0]])
+    >>> moment_distance(moments(z), moments(z + 3)).item()
+    9.0
     """
     (mu_a, C_a), (mu_b, C_b) = a, b
     return (mu_a - mu_b).square().mean() + (C_a - C_b).square().mean()

@@ -9,8 +9,7 @@ from torch import Tensor
 def widened(x: Tensor) -> Tensor:
     """Convert x to float32 at least: for differences of nearly equal numbers, which half precision rounds away.
 
-    Example:
-        >>> widened(torch.zeros(1, dtype=torch.bfloat16)).dtype, widened(torch.zeros(1, dtype=torch.float64)).dtype
-        (torch.float32, torch.float64)
+    >>> widened(torch.zeros(1, dtype=torch.bfloat16)).dtype, widened(torch.zeros(1, dtype=torch.float64)).dtype
+    (torch.float32, torch.float64)
     """
     return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -19,17 +19,11 @@ def instance_statistics(x: Tensor, eps: float = 1e-5) -> Style:
     Ulyanov et al., "Instance Normalization", 2016, https://arxiv.org/abs/1607.08022; Huang and Belongie, "Arbitrary
     Style Transfer in Real-time with Adaptive Instance Normalization", 2017, https://arxiv.org/abs/1703.06868.
 
-    Args:
-        x: feature maps (n, c, h, w).
-        eps: ε, added to the variance.
+    x (n, c, h, w) are maps; μ and σ, each (n, c, 1, 1), are not detached.
 
-    Returns:
-        μ and σ, each (n, c, 1, 1), not detached.
-
-    Example:
-        >>> mu, sigma = instance_statistics(torch.tensor([[[[1.0, 3.0]]]]), eps=0.0)
-        >>> mu.flatten().tolist(), sigma.flatten().tolist()
-        ([2.0], [1.4142135381698608])
+    >>> mu, sigma = instance_statistics(torch.tensor([[[[1.0, 3.0]]]]), eps=0.0)
+    >>> mu.flatten().tolist(), sigma.flatten().tolist()
+    ([2.0], [1.4142135381698608])
     """
     x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     # Not torch.var_mean: over 96×128×8×8 maps on a CPU it takes 15 ms, this 0.7 ms (with backward 20 and 7 ms).
@@ -42,19 +36,12 @@ def instance_statistics(x: Tensor, eps: float = 1e-5) -> Style:
 def restyle(x: Tensor, own: Style, other: Style) -> Tensor:
     """Compute σ'·(x − μ)/σ + μ': the content of x in another style.
 
-    Args:
-        x: feature maps (n, c, h, w).
-        own: (μ, σ) of x, from `instance_statistics`.
-        other: (μ', σ'), the new style; same shapes.
+    x (n, c, h, w) are maps, `own` is (μ, σ) from `instance_statistics`, and `other` (μ', σ'). The dtype is that of x.
 
-    Returns:
-        Maps of the shape and dtype of x.
-
-    Example:
-        >>> x = torch.randn(2, 3, 4, 4)
-        >>> own = instance_statistics(x)
-        >>> torch.allclose(restyle(x, own, own), x, atol=1e-6)
-        True
+    >>> x = torch.randn(2, 3, 4, 4)
+    >>> own = instance_statistics(x)
+    >>> torch.allclose(restyle(x, own, own), x, atol=1e-6)
+    True
     """
     (mu, sigma), (mu_new, sigma_new) = own, other
     # One scale and one shift per channel: a single pass over the maps.

@@ -35,17 +35,11 @@ def sinkhorn_plan(cost: Tensor, eps: float = 0.05, iterations: int = 20) -> Tens
 
     Cuturi, "Sinkhorn Distances", 2013, https://arxiv.org/abs/1306.0895.
 
-    Args:
-        cost: c (…, n, m); leading dimensions are independent problems, solved together.
-        eps: ε, the weight of the entropy.
-        iterations: number of updates of u and v.
+    Leading dimensions of c (…, n, m) are independent problems, solved together. Column sums of P are exact, row sums
+    converge.
 
-    Returns:
-        P (…, n, m), detached; column sums are exact, row sums converge.
-
-    Example:
-        >>> sinkhorn_plan(1 - torch.eye(2), eps=1.0, iterations=1).sum(0).tolist()
-        [0.5, 0.5]
+    >>> sinkhorn_plan(1 - torch.eye(2), eps=1.0, iterations=1).sum(0).tolist()
+    [0.5, 0.5]
     """
     n, m = cost.shape[-2:]
     log_kernel = -cost / eps
@@ -61,19 +55,11 @@ def transport_cost(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int =
 
     Half precision is widened to float32, even under autocast: c/ε reaches 40, where the resolution of bfloat16 is ¼.
 
-    Args:
-        a: codes (…, n, d).
-        b: codes (…, m, d).
-        eps: ε of the plan.
-        iterations: those of the plan.
+    a (…, n, d) and b (…, m, d) are codes; W (…) is between 0 and 2.
 
-    Returns:
-        W (…), between 0 and 2.
-
-    Example:
-        >>> e1 = torch.tensor([[1.0, 0.0]])
-        >>> transport_cost(e1, -e1).item()
-        2.0
+    >>> e1 = torch.tensor([[1.0, 0.0]])
+    >>> transport_cost(e1, -e1).item()
+    2.0
     """
     with torch.autocast(a.device.type, enabled=False):
         cost = cosine_cost(widened(a), widened(b))
@@ -93,19 +79,11 @@ def energy_distance(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int 
 
     Salimans et al., "Improving GANs Using Optimal Transport", 2018, equation 8, https://arxiv.org/abs/1803.05573.
 
-    Args:
-        a: codes (…, n, d), at least two.
-        b: codes (…, m, d), at least two.
-        eps: ε of the plans.
-        iterations: those of the plans.
+    a (…, n, d) and b (…, m, d) are at least two codes each; d (…) is between −4 and 4.
 
-    Returns:
-        d (…), between −4 and 4.
-
-    Example:
-        >>> e1 = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-        >>> energy_distance(e1, -e1).item(), energy_distance(e1, e1).item()
-        (4.0, 0.0)
+    >>> e1 = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    >>> energy_distance(e1, -e1).item(), energy_distance(e1, e1).item()
+    (4.0, 0.0)
     """
     if min(a.shape[-2], b.shape[-2]) < 2:
         raise UserError(

@@ -78,14 +78,13 @@ class FGMix(nn.Module):
         domains_per_tuple: k', number of domains in each mixed code; None for all domains of the batch.
         lr: learning rate of the module's own optimiser; None for no optimiser.
 
-    Example:
-        >>> classifier = nn.Linear(8, 4)
-        >>> fgmix = FGMix(8, classifier, lr=1e-3)
-        >>> z, y, domains = torch.randn(12, 8), torch.arange(12) % 4, torch.arange(3).repeat_interleave(4)
-        >>> mixed = fgmix(z, y, domains, classifier)
-        >>> loss = nn.functional.cross_entropy(classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
-        >>> mixed.z.shape
-        torch.Size([32, 8])
+    >>> classifier = nn.Linear(8, 4)
+    >>> fgmix = FGMix(8, classifier, lr=1e-3)
+    >>> z, y, domains = torch.randn(12, 8), torch.arange(12) % 4, torch.arange(3).repeat_interleave(4)
+    >>> mixed = fgmix(z, y, domains, classifier)
+    >>> loss = nn.functional.cross_entropy(classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
+    >>> mixed.z.shape
+    torch.Size([32, 8])
     """
 
     def __init__(

@@ -61,12 +61,11 @@ def flat_loss(
         directions: S, the number of directions u.
         generator: on the device of z; None for torch's global one.
 
-    Example:
-        >>> A = torch.tensor([[0.5, 0.5]], requires_grad=True)
-        >>> loss = flat_loss(nn.Linear(4, 3), A, torch.randn(2, 4), torch.tensor([0]), gamma=1.0)
-        >>> loss.backward()
-        >>> A.grad.shape
-        torch.Size([1, 2])
+    >>> A = torch.tensor([[0.5, 0.5]], requires_grad=True)
+    >>> loss = flat_loss(nn.Linear(4, 3), A, torch.randn(2, 4), torch.tensor([0]), gamma=1.0)
+    >>> loss.backward()
+    >>> A.grad.shape
+    torch.Size([1, 2])
     """
     z = z.detach()
     head = linear_head(classifier)
@@ -121,11 +120,7 @@ def _sample_gamma(shapes: Tensor, generator: torch.Generator | None) -> Tensor:
 def linear_gaps(logits: Tensor, coordinates: Tensor, steps: Tensor, y: Tensor) -> Tensor:
     """Compute L(φ) − L(φ + step) for each step but the first, which is zero, (S,).
 
-    Args:
-        logits: of the mixed codes (n, C).
-        coordinates: of the mixed codes (n, r).
-        steps: the result of `draw_steps`.
-        y: classes (n,).
+    The logits (n, C) and coordinates (n, r) are those of the mixed codes; `draw_steps` gives the steps.
     """
     (n, r), S = coordinates.shape, steps.shape[1]
     E, v = steps[:r].flatten(1), steps[r:].flatten(1)  # v has one row, or none
@@ -143,13 +138,8 @@ def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
     by differences of the logits along a few directions, with a step of one hundredth of ‖φ‖, short enough for the head
     to be nearly linear in φ. The directions are fixed, so that the estimate uses no random numbers of the run.
 
-    Args:
-        classifier: h_φ, evaluated in evaluation mode.
-        z: codes (N, d), constants.
-
-    Example:
-        >>> logit_noise(nn.Linear(2, 2, bias=False), torch.tensor([[3.0, 4.0]]))
-        tensor([2.5000])
+    >>> logit_noise(nn.Linear(2, 2, bias=False), torch.tensor([[3.0, 4.0]]))
+    tensor([2.5000])
     """
     z = z.detach()
     size = sum(block_sizes(classifier))
@@ -162,16 +152,10 @@ def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
 def margins(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
     """Return the logit of the true class minus the largest other logit, for each code, (N,); negative if misclassified.
 
-    Args:
-        classifier: h_φ, evaluated in evaluation mode.
-        z: codes (N, d), constants.
-        y: their classes (N,).
-
-    Example:
-        >>> head = nn.Linear(2, 2, bias=False)
-        >>> _ = head.weight.data.copy_(torch.eye(2))
-        >>> margins(head, torch.tensor([[3.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1]))
-        tensor([ 2., -2.])
+    >>> head = nn.Linear(2, 2, bias=False)
+    >>> _ = head.weight.data.copy_(torch.eye(2))
+    >>> margins(head, torch.tensor([[3.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1]))
+    tensor([ 2., -2.])
     """
     logits, true = logits_of(classifier, z.detach()), y.unsqueeze(1)
     return logits.gather(1, true).squeeze(1) - logits.scatter(1, true, -math.inf).amax(1)
@@ -183,16 +167,13 @@ def relative_gamma(noise: Tensor, margin: Tensor, size: int) -> Tensor:
     The second is 10, the middle of the paper's range, for a linear head with 2048 inputs and 7 classes; for a head of
     another size it gives the same noise for codes of the same norm.
 
-    Args:
-        noise: that of a step of length 1: the median of `logit_noise`.
-        margin: the median of `margins`.
-        size: P.
+    The noise is that of a step of length 1, the median of `logit_noise`, and the margin the median of `margins`; P is
+    `size`.
 
-    Example:
-        >>> relative_gamma(torch.tensor(0.5), torch.tensor(3.0), 14_343), relative_gamma(
-        ...     torch.tensor(0.5), torch.tensor(-3.0), 14_343
-        ... )
-        (tensor(3.), tensor(10.))
+    >>> relative_gamma(torch.tensor(0.5), torch.tensor(3.0), 14_343), relative_gamma(
+    ...     torch.tensor(0.5), torch.tensor(-3.0), 14_343
+    ... )
+    (tensor(3.), tensor(10.))
     """
     gamma = 0.5 * margin / noise
     return torch.where((gamma > 0) & gamma.isfinite(), gamma, _PAPER_GAMMA * math.sqrt(size / _PAPER_P))

@@ -16,15 +16,10 @@ class Prior(nn.Module):
     The first 1/`rate` batches are weighted equally, so that the result does not depend on the initial values; then each
     new batch has weight `rate`, as in batch normalisation.
 
-    Args:
-        code_size: d.
-        rate: weight of a new batch.
-
-    Example:
-        >>> prior = Prior(2)
-        >>> prior.observe(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
-        >>> prior.mean, prior.var
-        (tensor([1., 1.]), tensor([1., 0.]))
+    >>> prior = Prior(2)
+    >>> prior.observe(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
+    >>> prior.mean, prior.var
+    (tensor([1., 1.]), tensor([1., 0.]))
     """
 
     mean: Tensor
@@ -63,10 +58,6 @@ class Discriminator(nn.Module):
     """code → 64 → ReLU → 1: the log-odds of d(z), the probability that a code z comes from the prior.
 
     log d and log(1 − d) are `logsigmoid` of ± the log-odds, which is always finite; d itself is never computed.
-
-    Args:
-        code_size: width of the codes.
-        hidden: width of the hidden layer.
     """
 
     def __init__(self, code_size: int, hidden: int = 64) -> None:

@@ -116,10 +116,9 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
         z: codes (m, d).
         y: classes (m,).
 
-    Example:
-        >>> g = classifier_gradients(nn.Linear(5, 3), torch.randn(4, 5), torch.tensor([0, 1, 2, 0]))
-        >>> g.dense().shape
-        torch.Size([4, 18])
+    >>> g = classifier_gradients(nn.Linear(5, 3), torch.randn(4, 5), torch.tensor([0, 1, 2, 0]))
+    >>> g.dense().shape
+    torch.Size([4, 18])
     """
     z = z.detach()
     head = linear_head(classifier)
@@ -149,10 +148,9 @@ def cosine_scores(vectors: Vectors | LinearGradients, position: Tensor) -> Tenso
         vectors: m codes or gradients.
         position: members of the tuples (n, k), indices into the m vectors.
 
-    Example:
-        >>> g = Vectors((torch.tensor([[-0.5, 1.0], [-1.0, 0.5], [-1.0, -1.0], [1.0, -1.0]]),))
-        >>> cosine_scores(g, torch.arange(4).unsqueeze(0)).softmax(1)
-        tensor([[0.2122, 0.3994, 0.3378, 0.0507]])
+    >>> g = Vectors((torch.tensor([[-0.5, 1.0], [-1.0, 0.5], [-1.0, -1.0], [1.0, -1.0]]),))
+    >>> cosine_scores(g, torch.arange(4).unsqueeze(0)).softmax(1)
+    tensor([[0.2122, 0.3994, 0.3378, 0.0507]])
     """
     cosines = vectors.cosines(position)
     return cosines.sum(2) - cosines.diagonal(dim1=1, dim2=2)
@@ -169,10 +167,9 @@ class Compatibility(nn.Module):
         sizes: P_1, P_2, …: sizes of the blocks that make up a vector (`block_sizes(classifier)`, or [d] for codes).
         hidden: width of both layers.
 
-    Example:
-        >>> A = Compatibility([5])
-        >>> A(torch.randn(4, 5), torch.randn(4, 5)).shape
-        torch.Size([4])
+    >>> A = Compatibility([5])
+    >>> A(torch.randn(4, 5), torch.randn(4, 5)).shape
+    torch.Size([4])
     """
 
     def __init__(self, sizes: Sequence[int], hidden: int = 64) -> None:
@@ -196,12 +193,7 @@ class Compatibility(nn.Module):
         return compatibility.squeeze(-1)
 
     def scores(self, vectors: Vectors | LinearGradients, position: Tensor) -> Tensor:
-        """Compute s_i = Σ_{j≠i} A_ω(v_i, v_j) for each member of each tuple, (n, k).
-
-        Args:
-            vectors: m codes or gradients.
-            position: members of the tuples (n, k), indices into the m vectors.
-        """
+        """Compute s_i = Σ_{j≠i} A_ω(v_i, v_j) for each member of each tuple, (n, k)."""
         projected = vectors.project(list(self.blocks))  # (m, 2h), each vector once
         first, second = projected[position].chunk(2, -1)  # W_a v_i and W_b v_j, (n, k, h)
         pairs = first.unsqueeze(2) + (second + self.bias).unsqueeze(1)  # (n, k, k, h)

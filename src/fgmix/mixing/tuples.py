@@ -42,11 +42,10 @@ def draw_tuples(
         domains, or only one. If no class occurs in k' domains, they are empty on a CPU; on other devices every class is
         then `IGNORED`.
 
-    Example:
-        >>> y, domains = torch.tensor([0, 1, 2, 1, 3]), torch.tensor([0, 0, 0, 1, 1])
-        >>> index, labels = draw_tuples(y, domains, n=2)
-        >>> index.tolist(), labels.tolist()
-        ([[1, 3], [1, 3]], [1, 1])
+    >>> y, domains = torch.tensor([0, 1, 2, 1, 3]), torch.tensor([0, 0, 0, 1, 1])
+    >>> index, labels = draw_tuples(y, domains, n=2)
+    >>> index.tolist(), labels.tolist()
+    ([[1, 3], [1, 3]], [1, 1])
     """
     if y.ndim != 1 or y.shape != domains.shape:
         raise UserError(
@@ -103,9 +102,8 @@ def _draw_rows(eligible: Tensor, n: int, generator: torch.Generator | None) -> T
 def _rows_at(eligible: Tensor, uniform: Tensor) -> Tensor:
     """Return the eligible rows at the quantiles u ∈ [0, 1) of their list, without reading their number.
 
-    Example:
-        >>> _rows_at(torch.tensor([False, True, True, False]), torch.tensor([0.0, 0.4, 0.5, 0.9])).tolist()
-        [1, 1, 2, 2]
+    >>> _rows_at(torch.tensor([False, True, True, False]), torch.tensor([0.0, 0.4, 0.5, 0.9])).tolist()
+    [1, 1, 2, 2]
     """
     rank = eligible.cumsum(0)
     wanted = torch.minimum((uniform * rank[-1]).long() + 1, rank[-1])  # counted from 1
@@ -118,10 +116,9 @@ def distinct_samples(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
     On a CPU, the distinct samples of the tuples: a third fewer for 96 picks out of 96. On other devices, all of the
     batch: counting the distinct ones would synchronise.
 
-    Example:
-        >>> distinct_samples(torch.tensor([[5, 2], [5, 3]]), 8)
-        (tensor([2, 3, 5]), tensor([[2, 0],
-                [2, 1]]))
+    >>> distinct_samples(torch.tensor([[5, 2], [5, 3]]), 8)
+    (tensor([2, 3, 5]), tensor([[2, 0],
+            [2, 1]]))
     """
     if _on_host(index):
         used, position = torch.unique(index, return_inverse=True)

@@ -15,9 +15,8 @@ def scale_and_shift(a: Tensor, lam: Tensor | float) -> Tensor:
         a: weights (…, k) that sum to 1.
         lam: λ.
 
-    Example:
-        >>> scale_and_shift(torch.tensor([0.1, 0.6, 0.3]), 3.0)
-        tensor([-0.3667,  1.1333,  0.2333])
+    >>> scale_and_shift(torch.tensor([0.1, 0.6, 0.3]), 3.0)
+    tensor([-0.3667,  1.1333,  0.2333])
     """
     return lam * a - (lam - 1) / a.shape[-1]
 
@@ -46,9 +45,8 @@ def mixing_matrix(a: Tensor, position: Tensor, m: int) -> Tensor:
         position: which of the m codes each weight belongs to (n, k).
         m: number of codes.
 
-    Example:
-        >>> mixing_matrix(torch.tensor([[0.25, 0.75]]), torch.tensor([[2, 0]]), 3)
-        tensor([[0.7500, 0.0000, 0.2500]])
+    >>> mixing_matrix(torch.tensor([[0.25, 0.75]]), torch.tensor([[2, 0]]), 3)
+    tensor([[0.7500, 0.0000, 0.2500]])
     """
     return a.new_zeros(len(a), m).scatter_add(1, position, a)
 

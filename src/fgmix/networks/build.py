@@ -51,9 +51,8 @@ def build_featurizer(
         channels_last: convert to channels-last memory format, in which CPUs convolve faster.
         normalisation: applied by the featurizer to images in [0, 1]; None if they are already normalised.
 
-    Example:
-        >>> build_featurizer("small_cnn", (3, 32, 32)).out_features
-        96
+    >>> build_featurizer("small_cnn", (3, 32, 32)).out_features
+    96
     """
     if not 0 <= dropout < 1:
         raise bad_value("dropout", "at least 0 and below 1", dropout)

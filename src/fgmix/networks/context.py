@@ -15,13 +15,11 @@ class InContext(nn.Module):
 
     The context network c maps an image to one channel of its size, for which the first convolution of g is widened.
 
-    Args:
-        net: featurizer g of images, whose first layer is a convolution; modified in place.
+    `net` is g, whose first layer is a convolution. It is modified in place.
 
-    Example:
-        >>> g = InContext(nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
-        >>> g(torch.zeros(5, 3, 8, 8), sizes=[2, 3]).shape
-        torch.Size([5, 4])
+    >>> g = InContext(nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    >>> g(torch.zeros(5, 3, 8, 8), sizes=[2, 3]).shape
+    torch.Size([5, 4])
     """
 
     def __init__(self, net: nn.Module) -> None:
@@ -42,9 +40,8 @@ class InContext(nn.Module):
 def context_network(channels: int, width: int = 64) -> nn.Module:
     """Build c: three 5×5 convolutions with batch norm and ReLU between them, and one output channel.
 
-    Example:
-        >>> context_network(3)(torch.zeros(2, 3, 8, 8)).shape
-        torch.Size([2, 1, 8, 8])
+    >>> context_network(3)(torch.zeros(2, 3, 8, 8)).shape
+    torch.Size([2, 1, 8, 8])
     """
     return nn.Sequential(
         nn.Conv2d(channels, width, 5, padding=2),

@@ -18,10 +18,7 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     The factor is `scale`, not 1 + `scale`. Huang and Belongie, "Arbitrary Style Transfer in Real-time with Adaptive
     Instance Normalization", 2017, https://arxiv.org/abs/1703.06868.
 
-    Args:
-        x: maps (n, c, h, w).
-        scale: (n, c).
-        bias: (n, c).
+    x (n, c, h, w) are maps; scale and bias are (n, c).
     """
     # Groups of one channel: instance normalisation with torch's faster kernel (see networks.generator).
     return torch.addcmul(bias[:, :, None, None], group_norm(x, x.shape[1]), scale[:, :, None, None])
@@ -69,15 +66,11 @@ class VariationEncoder(nn.Module):
 
     Images are converted to grey, so that colour can only come from the semantic code.
 
-    Args:
-        width: channels after the first convolution.
-        downs: number of halvings of the size.
-        n_blocks: number of residual blocks.
+    The first convolution has `width` channels.
 
-    Example:
-        >>> E_v = VariationEncoder(width=4)
-        >>> E_v(torch.zeros(2, 3, 16, 16)).shape, E_v.out_channels
-        (torch.Size([2, 16, 4, 4]), 16)
+    >>> E_v = VariationEncoder(width=4)
+    >>> E_v(torch.zeros(2, 3, 16, 16)).shape, E_v.out_channels
+    (torch.Size([2, 16, 4, 4]), 16)
     """
 
     def __init__(self, width: int = 16, downs: int = 2, n_blocks: int = 2) -> None:
@@ -103,18 +96,12 @@ class Decoder(nn.Module):
 
     The output is linear: only the losses keep pixels in their range.
 
-    Args:
-        in_channels: channels of s.
-        code_size: d, length of f.
-        channels: channels of the image.
-        downs: number of doublings of the size.
-        n_blocks: number of AdaIN residual blocks, with two AdaIN layers each.
-        hidden: width of the network that maps f to scales and biases.
+    s has `in_channels` channels, f the length `code_size`, and `hidden` is the width of the network that maps f to
+    scales and biases.
 
-    Example:
-        >>> dec = Decoder(16, code_size=8, channels=3)
-        >>> dec(torch.zeros(2, 16, 4, 4), torch.zeros(2, 8), size=(16, 15)).shape
-        torch.Size([2, 3, 16, 15])
+    >>> dec = Decoder(16, code_size=8, channels=3)
+    >>> dec(torch.zeros(2, 16, 4, 4), torch.zeros(2, 8), size=(16, 15)).shape
+    torch.Size([2, 3, 16, 15])
     """
 
     def __init__(
@@ -156,18 +143,13 @@ class Disentangler(nn.Module):
     https://arxiv.org/abs/2111.13839, with widths for 224 pixels; here the defaults are `width` 16 and two halvings, for
     images of 16 to 64 pixels on a CPU.
 
-    Args:
-        channels: channels of the images.
-        code_size: d, length of the semantic code f.
-        width: channels after the first convolution of E_v.
-        downs: number of halvings between the image and s; 4 in the paper.
-        n_blocks: number of residual blocks in E_v and in Dec; 4 in the paper.
+    `width` is the number of channels after the first convolution of E_v, `downs` that of halvings between the image and
+    s, and `n_blocks` that of residual blocks in E_v and in Dec (both 4 in the paper).
 
-    Example:
-        >>> gen = Disentangler(3, code_size=8, width=4)
-        >>> x, f = torch.zeros(2, 3, 16, 16), torch.zeros(2, 8)
-        >>> gen.decode(gen.encode(x), f, size=(16, 16)).shape
-        torch.Size([2, 3, 16, 16])
+    >>> gen = Disentangler(3, code_size=8, width=4)
+    >>> x, f = torch.zeros(2, 3, 16, 16), torch.zeros(2, 8)
+    >>> gen.decode(gen.encode(x), f, size=(16, 16)).shape
+    torch.Size([2, 3, 16, 16])
     """
 
     def __init__(self, channels: int, code_size: int, width: int = 16, downs: int = 2, n_blocks: int = 2) -> None:

@@ -43,16 +43,12 @@ class Generator(nn.Module):
 
     Choi et al., "StarGAN", 2018, https://arxiv.org/abs/1711.09020, with `width` 64 and 6 blocks.
 
-    Args:
-        channels: c of the images.
-        n_labels: number of domains.
-        width: channels after the first convolution; twice and four times as many after the next two.
-        n_blocks: number of residual blocks, at a quarter of the size.
+    The first convolution has `width` channels, the next two twice and four times as many; the residual blocks work at a
+    quarter of the size.
 
-    Example:
-        >>> G = Generator(3, n_labels=4, width=8)
-        >>> G(torch.zeros(2, 3, 16, 16), torch.tensor([0, 3])).shape
-        torch.Size([2, 3, 16, 16])
+    >>> G = Generator(3, n_labels=4, width=8)
+    >>> G(torch.zeros(2, 3, 16, 16), torch.tensor([0, 3])).shape
+    torch.Size([2, 3, 16, 16])
     """
 
     def __init__(self, channels: int, n_labels: int, width: int = 16, n_blocks: int = 2) -> None:

@@ -34,14 +34,10 @@ class PixelRange(nn.Module):
     generator that ends in tanh requires [−1, 1], and a margin on pixel errors requires a common scale. Images contain
     black and white pixels, so lo and hi stop changing after a few batches.
 
-    Args:
-        channels: c.
-
-    Example:
-        >>> scale = PixelRange(1)
-        >>> scale.observe(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2))
-        >>> scale.to_unit(torch.tensor([0.0, 0.75]).view(1, 1, 1, 2)).flatten().tolist()
-        [-1.0, 0.5]
+    >>> scale = PixelRange(1)
+    >>> scale.observe(torch.tensor([0.0, 1.0]).view(1, 1, 1, 2))
+    >>> scale.to_unit(torch.tensor([0.0, 0.75]).view(1, 1, 1, 2)).flatten().tolist()
+    [-1.0, 0.5]
     """
 
     lo: Tensor

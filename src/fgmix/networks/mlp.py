@@ -10,10 +10,6 @@ class MLP(nn.Module):
 
     With a linear classifier this is DomainBed's MLP of width 256 and depth 3; as a featurizer, DomainBed's has a third
     linear layer.
-
-    Args:
-        in_features: number of features of a sample.
-        out_features: width of the layers and of the code.
     """
 
     def __init__(self, in_features: int, out_features: int = 256) -> None:
@@ -48,16 +44,10 @@ def build_discriminator(
 ) -> nn.Module:
     """Build DomainBed's MLP: `depth` linear layers, with dropout and ReLU after each but the last.
 
-    Args:
-        in_features: d, the width of the codes.
-        out_features: number of logits.
-        width: width of the hidden layers.
-        depth: number of linear layers, at least 2.
-        dropout: dropout rate of the hidden layers.
+    `depth` is at least 2.
 
-    Example:
-        >>> [layer for layer in build_discriminator(4, 3, width=8, depth=2)]
-        [Linear(in_features=4, out_features=8, bias=True), ReLU(), Linear(in_features=8, out_features=3, bias=True)]
+    >>> [layer for layer in build_discriminator(4, 3, width=8, depth=2)]
+    [Linear(in_features=4, out_features=8, bias=True), ReLU(), Linear(in_features=8, out_features=3, bias=True)]
     """
     sizes = [in_features, *[width] * (depth - 1)]
     layers: list[nn.Module] = []

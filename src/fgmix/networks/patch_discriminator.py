@@ -29,16 +29,12 @@ class PatchDiscriminator(nn.Module):
     Between scales the image is halved by average pooling. There is no normalisation, which would couple the samples of
     the gradient penalty. Weights are initialised from N(0, 0.02²).
 
-    Args:
-        channels: channels of the images.
-        width: channels of the first convolutions (32 in the paper).
-        n_scales: number of scales (3 in the paper); the smallest needs 5 pixels.
-        n_blocks: number of residual blocks per scale (4 in the paper).
+    In the paper the first convolutions have 32 channels (`width`), and there are 3 scales with 4 residual blocks each.
+    The smallest scale needs 5 pixels.
 
-    Example:
-        >>> D = PatchDiscriminator(3, width=4)
-        >>> [tuple(scores.shape) for scores in D(torch.zeros(2, 3, 16, 16))]
-        [(2, 1, 4, 4), (2, 1, 2, 2)]
+    >>> D = PatchDiscriminator(3, width=4)
+    >>> [tuple(scores.shape) for scores in D(torch.zeros(2, 3, 16, 16))]
+    [(2, 1, 4, 4), (2, 1, 2, 2)]
     """
 
     def __init__(self, channels: int, width: int = 16, n_scales: int = 2, n_blocks: int = 1) -> None:
@@ -72,11 +68,7 @@ def discriminator_loss(D: nn.Module, fake: Tensor, real: Tensor, penalty: float 
     et al., 2018, https://arxiv.org/abs/1801.04406), which needs second derivatives. Computed without autocast: squared
     gradients underflow in half precision.
 
-    Args:
-        D: maps images to a list of score maps.
-        fake: generated images, detached.
-        real: images of the data, in the dtype of the weights of D.
-        penalty: weight of the gradient penalty.
+    The generated images are detached, the real ones in the dtype of the weights of D.
     """
     with torch.autocast(real.device.type, enabled=False):
         real = real.detach().requires_grad_()

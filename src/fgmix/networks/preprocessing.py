@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 class Normalisation:
     """How images in [0, 1] are normalised and resized.
 
-    Args:
-        mean: mean of each colour channel, which is subtracted.
-        std: standard deviation of each colour channel, by which it is divided.
-        interpolation: that of the resize.
+    `mean` of each colour channel is subtracted, which is then divided by `std`; `interpolation` is that of the resize.
     """
 
     mean: tuple[float, float, float]
@@ -47,12 +44,10 @@ IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 def normalisation_of(backbone: str) -> Normalisation:
     """Return the normalisation that the weights of a backbone expect: timm's, or ImageNet's for our own networks.
 
-    Args:
-        backbone: one of our own or a timm model; without a tag, its default weights are meant.
+    Without a tag, its default weights are meant.
 
-    Example:
-        >>> normalisation_of("vit_base_patch16_clip_224.openai").mean
-        (0.48145466, 0.4578275, 0.40821073)
+    >>> normalisation_of("vit_base_patch16_clip_224.openai").mean
+    (0.48145466, 0.4578275, 0.40821073)
     """
     if backbone in OWN_BACKBONES:
         return IMAGENET

@@ -16,9 +16,7 @@ from fgmix.networks.stages import FeatureMap, residual_blocks
 class Gate(nn.Module):
     """sigmoid(BN(w_μ·μ + w_σ·σ)) for each channel separately; w_μ and w_σ are the rows of `w`.
 
-    Args:
-        channels: c.
-        bias: initial shift of the batch norm; the gate starts near sigmoid(bias).
+    `bias` is the initial shift of the batch norm: the gate starts near sigmoid(bias).
     """
 
     running_mean: Tensor
@@ -49,15 +47,10 @@ class SelfNorm(nn.Module):
     Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", 2021,
     https://arxiv.org/abs/2102.02811.
 
-    Args:
-        channels: c of the feature maps (n, c, h, w).
-        two_gates: separate gates, f for the mean and g for the standard deviation, as in the paper; the authors' code
-            scales both by g.
-        bias: initial bias of the gates.
+    Two gates, f for the mean and g for the standard deviation, are the paper's; the authors' code scales both by g.
 
-    Example:
-        >>> SelfNorm(8)(torch.randn(2, 8, 4, 4)).shape
-        torch.Size([2, 8, 4, 4])
+    >>> SelfNorm(8)(torch.randn(2, 8, 4, 4)).shape
+    torch.Size([2, 8, 4, 4])
     """
 
     def __init__(self, channels: int, two_gates: bool = False, bias: float = 0.0) -> None:

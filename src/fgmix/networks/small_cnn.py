@@ -28,11 +28,7 @@ class ResidualBlock(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Stem (stride 2) and three residual stages, average-pooled to codes of `out_features` = 96.
-
-    Args:
-        channels: channels of the input images.
-    """
+    """Stem (stride 2) and three residual stages, average-pooled to codes of `out_features` = 96."""
 
     out_features = 96
 

@@ -16,11 +16,8 @@ from fgmix.testing import contract
 class Check:
     """One property of one algorithm; call it to check it.
 
-    Args:
-        algorithm: registered name.
-        holds: function of `fgmix.testing.contract` that raises an error if the property does not hold.
-        settings: of the algorithm.
-        case: name of these settings; empty for the defaults.
+    `holds` is a function of `fgmix.testing.contract` that raises an error if the property does not hold, and `case` the
+    name of the settings, empty for the defaults.
     """
 
     algorithm: str
@@ -71,9 +68,8 @@ def check_algorithm(name: str, *, verbose: bool = False) -> list[str]:
         AssertionError: if a check fails; the message says which one and where to look.
         UserError: for an unknown name, or a plug-in that cannot be imported.
 
-    Example:
-        >>> check_algorithm("erm")[:3]
-        ['erm-declarations', 'erm-declared_settings', 'erm-search_space']
+    >>> check_algorithm("erm")[:3]
+    ['erm-declarations', 'erm-declared_settings', 'erm-search_space']
     """
     passed = []
     for check in checks(name):

@@ -19,15 +19,10 @@ CLASSES = 4
 def toy_algorithm(name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHAPE, **settings: Any) -> Algorithm:
     """Build a registered algorithm on the small CNN (or an MLP for arrays), always from the same initial weights.
 
-    Args:
-        name: registered name.
-        n_domains: number of source domains.
-        shape: (c, h, w) of images or (f,) of arrays.
-        settings: of the method; lr is 1e-3 and steps 10 unless given.
+    `shape` is (c, h, w) of images or (f,) of arrays; lr is 1e-3 and steps 10 unless given.
 
-    Example:
-        >>> type(toy_algorithm("coral", gamma=2.0)).__name__
-        'CORAL'
+    >>> type(toy_algorithm("coral", gamma=2.0)).__name__
+    'CORAL'
     """
     torch.manual_seed(7)
     backbone = "small_cnn" if len(shape) == 3 else "mlp"
@@ -42,9 +37,8 @@ def toy_batches(
 ) -> Batches:
     """Draw random samples whose domains differ in mean and scale; every domain has every class if b is large enough.
 
-    Example:
-        >>> [(tuple(x.shape), y.tolist()) for x, y in toy_batches(2, b=4, shape=(6,))]
-        [((4, 6), [0, 1, 2, 3]), ((4, 6), [0, 1, 2, 3])]
+    >>> [(tuple(x.shape), y.tolist()) for x, y in toy_batches(2, b=4, shape=(6,))]
+    [((4, 6), [0, 1, 2, 3]), ((4, 6), [0, 1, 2, 3])]
     """
     g = torch.Generator().manual_seed(seed)
 
