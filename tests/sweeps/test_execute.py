@@ -180,7 +180,7 @@ def test_a_run_that_failed_in_another_sweep_meanwhile_is_not_tried_again(
     assert execute(planned, str(tmp_path), "cpu") == Outcome(planned.name, "failed", "RuntimeError: no")
 
 
-@pytest.mark.parametrize("moment", ["resolve", "failed"])
+@pytest.mark.parametrize("moment", ["resolve", "record_failure"])
 def test_two_sweeps_at_once_try_a_failing_run_once(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

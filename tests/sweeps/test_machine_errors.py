@@ -124,7 +124,7 @@ def test_a_failure_that_cannot_be_recorded_waits(
 
     planned = plan(toy_sweep(data))[0]
     broken.append(RuntimeError("shapes differ"))
-    monkeypatch.setattr(module, "failed", full)
+    monkeypatch.setattr(module, "record_failure", full)
     assert execute(planned, str(tmp_path), "cpu") == Outcome(planned.name, "waiting", "The disk is full.")
 
 
