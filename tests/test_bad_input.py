@@ -29,10 +29,10 @@ import fgmix as package
 from copying import replace
 from fgmix.cli import app
 from fgmix.data import LoadOptions, from_arrays, load
-from fgmix.deploy.terms import Terms
 from fgmix.networks import build_featurizer
 from fgmix.records.digests import digest_of, seal_line, seal_zip
 from fgmix.records.files import read_json, write_json
+from fgmix.records.model import Terms
 from fgmix.records.schema import to_spec
 from fgmix.training.resolve import resolve
 from workbench import Workbench, fgmix, save_npz, words_of

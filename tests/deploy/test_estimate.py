@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from fgmix.deploy.calibration import fit_temperature
-from fgmix.deploy.estimate import Estimate, estimate, prediction_interval
+from fgmix.deploy.estimate import estimate, prediction_interval
 from fgmix.deploy.hold_out import HeldOut
+from fgmix.records.model import Estimate
 
 
 def held_out(domain: str, right: int, n: int, *, novel: int = 0, seed: int = 0) -> HeldOut:

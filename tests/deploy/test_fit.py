@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,9 @@ from fgmix import DomainGeneralizer, fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import ArrayInputs, DomainDataset
 from fgmix.deploy.card import model_card
-from fgmix.deploy.estimate import TrustLevel
-from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
+from fgmix.records.model import Terms, TrustLevel
 from fgmix.training.open_run import open_run
 
 
@@ -286,25 +286,32 @@ def test_a_broken_model_is_told_in_a_sentence(folder: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "field"),
     [
-        {"classes": None},
-        {"min_confidence": "x"},
-        {"terms": {"target_accuracy": 2}},
-        {"counts": None},
-        {"estimate": {"interval": []}},
-        {"spec": {"settings": None}},
-        {"spec": {"algorithm": None}},
+        ({"classes": None}, "classes"),
+        ({"min_confidence": "x"}, "min_confidence"),
+        ({"min_confidence": [0.5]}, "min_confidence"),
+        ({"input_shape": [0]}, "input_shape[0]"),
+        ({"terms": {"target_accuracy": 2}}, "terms.target_accuracy"),
+        ({"counts": None}, "counts"),
+        ({"counts": [[1, 2]] * 3}, "counts[0]"),
+        ({"estimate": {"interval": []}}, "estimate.interval"),
+        ({"estimate": {"predicted": []}}, "estimate.predicted"),
+        ({"spec": {"settings": None}}, "spec.settings"),
+        ({"spec": {"algorithm": None}}, "spec.algorithm"),
+        ({"hidden": 1}, "hidden"),
     ],
     ids=str,
 )
-def test_a_changed_model_json_is_told_in_a_sentence(folder: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_changed_model_json_is_told_by_its_field(
+    folder: Path, tmp_path: Path, change: dict[str, Any], field: str
+) -> None:
     (tmp_path / "weights.safetensors").write_bytes((folder / "weights.safetensors").read_bytes())
     content = json.loads((folder / "model.json").read_text())
     changed = {k: {**content[k], **v} if isinstance(v, dict) else v for k, v in change.items()}
     del content["digest"]
     write_json(tmp_path / "model.json", {**content, **changed})
-    with pytest.raises(UserError, match="Expected a whole model") as caught:
+    with pytest.raises(UserError, match=rf"model\.json: .*`{re.escape(field)}`") as caught:
         load_model(tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from fgmix.deploy.calibration import calibrate_logits, calibration_error, fit_temperature, reliability
+from fgmix.deploy.calibration import calibrate_logits, calibration_error, fit_temperature, measure_reliability
 from fgmix.deploy.network import Network
 from fgmix.deploy.novelty import fit_familiar, squared_distances
-from fgmix.deploy.trust import JudgedDomain, choose_rule
+from fgmix.deploy.trust import JudgedDomain, choose_rule, find_trusted
 from fgmix.records.metrics import Floats
 
 RNG = np.random.default_rng(0)
@@ -130,7 +130,7 @@ def test_trust_is_the_least_confidence_that_reaches_the_target() -> None:
     assert choose_rule([judged(p < 0, np.zeros(100), p)], 1, 0.9).min_confidence is None  # never correct
     assert choose_rule([x, y], 1, 0.9, min_confidence=0.3).min_confidence == 0.3
     never = choose_rule([judged(p < 0, np.zeros(100), p)], 1, 0.9)
-    assert not never.trusted(np.zeros(100, int), p, np.zeros((100, 2))).any()
+    assert not find_trusted(never, np.zeros(100, int), p, np.zeros((100, 2))).any()
 
 
 def test_a_handful_of_correct_predictions_is_no_reason_to_trust() -> None:
@@ -149,7 +149,7 @@ def test_every_class_reaches_the_target() -> None:
         JudgedDomain(predicted[t], p[t], correct[t], np.zeros((t.sum(), 2)), np.full((50, 2), 9.0)) for t in thirds
     ]
     rule = choose_rule(domains, 4, 0.9)
-    trusted = rule.trusted(predicted, p, np.zeros((3000, 2)))
+    trusted = find_trusted(rule, predicted, p, np.zeros((3000, 2)))
     assert [least is None for least in rule.by_class] == [False, False, True, True]
     assert not trusted[predicted >= 2].any()
     for c in (0, 1):  # the lowest confidence that reaches the target for this class and for all, tried one by one
@@ -173,8 +173,8 @@ def test_novelty_counts_where_it_carries_information() -> None:
     blind = choose_rule([judged(correct, useless, p, noise=0.0)], 1, 0.4)
     assert not blind.uses_novelty
     one = np.zeros(1, int), np.ones(1)
-    assert blind.trusted(*one, np.array([[99.0, 0.0]])).all()
-    assert not blind.trusted(*one, np.array([[99.0, 1.1]])).any()  # features far outside are novel in any case
+    assert find_trusted(blind, *one, np.array([[99.0, 0.0]])).all()
+    assert not find_trusted(blind, *one, np.array([[99.0, 1.1]])).any()  # features far outside are novel in any case
 
 
 def test_a_class_is_trusted_for_enough_predictions_of_its_own() -> None:
@@ -207,7 +207,7 @@ def test_features_far_outside_are_novel_whatever_their_codes() -> None:
 def test_reliability_by_hand() -> None:
     """x: two of confidence 0.95, one correct; y: four of 0.65, all correct. Domains weigh the same."""
     x, y = np.array([[0.95, 0.05]] * 2), np.array([[0.65, 0.35]] * 4)
-    low, high = reliability([x, y], [np.array([0, 1]), np.zeros(4, np.int64)])
+    low, high = measure_reliability([x, y], [np.array([0, 1]), np.zeros(4, np.int64)])
     assert low == pytest.approx((0.65, 1.0, 0.5))
     assert high == pytest.approx((0.95, 0.5, 0.5))
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fgmix.cli.options import Device, Flags, Quiet, Set, flags, forbid, parse_pairs, parse_settings
-from fgmix.deploy.terms import Terms
+from fgmix.records.model import Terms
 from fgmix.records.schema import RunSpec
 
 OMITTED = ("dataset", "algorithm", "hparams_seed", "evaluate_train", "snapshots")  # for research, not for a model

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, Kind, fingerprint_of
+from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data.folders import list_some
 from fgmix.data.npz import open_npz
 from fgmix.errors import UserError, bad_value
+from fgmix.records.protocols import Kind
 
 KEYS = ("x", "y", "domain", "classes", "domains")
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from fgmix.errors import UserError, unknown
+from fgmix.records.protocols import Kind
 
 if TYPE_CHECKING:
     from fgmix.data.standardisation import Standardisation
     from fgmix.networks.preprocessing import Normalisation
 
 Indices = npt.NDArray[np.int64]
-Kind = Literal["images", "small_images", "features"]  # decides the protocol's defaults: backbone, lr, batch size
 
 
 class HostInputs(ABC):

@@ -9,7 +9,6 @@ fitted on held-out domains with equal weights: calibration on the source domains
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -17,6 +16,7 @@ from scipy.special import log_softmax, softmax
 
 from fgmix.data.dataset import Indices
 from fgmix.records.metrics import Floats
+from fgmix.records.model import Bin
 
 LOG_T = (-3.0, 3.0)  # bounds of log T
 BINS = 15  # of the calibration error
@@ -71,19 +71,11 @@ def calibration_error(probabilities: Floats, y: Indices, bins: int = BINS) -> fl
 
 def calibrate_logits(logits: Floats, temperature: float) -> Floats:
     """Compute calibrated probabilities (n, C)."""
-    found: Floats = softmax(logits / temperature, axis=1)
-    return found
+    probabilities: Floats = softmax(logits / temperature, axis=1)
+    return probabilities
 
 
-class Bin(NamedTuple):
-    """Predictions of similar confidence: mean confidence, accuracy, share of all predictions."""
-
-    confidence: float
-    accuracy: float
-    share: float
-
-
-def reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int = 10) -> tuple[Bin, ...]:
+def measure_reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int = 10) -> tuple[Bin, ...]:
     """Measure accuracy against confidence in bins, with equal weight for each domain, without empty bins.
 
     Args:
@@ -95,9 +87,9 @@ def reliability(probabilities: Sequence[Floats], y: Sequence[Indices], bins: int
     correct = np.concatenate([p.argmax(axis=1) == t for p, t in zip(probabilities, y, strict=True)])
     weight = np.concatenate([np.full(len(t), 1 / (len(t) * len(y))) for t in y])
     which = np.minimum((confidence * bins).astype(int), bins - 1)
-    found = []
+    filled = []
     for b in np.unique(which):
         inside = weight * (which == b)
         share = inside.sum()
-        found.append(Bin(*(float(v) for v in ((inside * confidence).sum() / share, inside @ correct / share, share))))
-    return tuple(found)
+        filled.append(Bin(*(float(v) for v in ((inside * confidence).sum() / share, inside @ correct / share, share))))
+    return tuple(filled)

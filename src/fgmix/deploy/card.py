@@ -13,8 +13,6 @@ from typing import Any
 import jinja2
 
 from fgmix.data.standardisation import TAIL
-from fgmix.deploy.estimate import Estimate
-from fgmix.deploy.info import ModelInfo
 from fgmix.deploy.trust import FEWEST, INFORMATIVE
 from fgmix.figures.confusion import describe_confusion
 from fgmix.figures.description import Chart
@@ -23,6 +21,7 @@ from fgmix.figures.reliability import describe_reliability
 from fgmix.networks._packaged import PACKAGES
 from fgmix.records.files import write_bytes
 from fgmix.records.metrics import NAMES, unbalanced
+from fgmix.records.model import Estimate, ModelInfo
 from fgmix.results.rounding import DASH
 from fgmix.results.unseen import (
     MOST_COLUMNS,

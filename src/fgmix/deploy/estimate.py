@@ -3,137 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import t as student
 
 from fgmix.data.dataset import Indices
-from fgmix.deploy.calibration import Bin, calibrate_logits, calibration_error, fit_temperature, reliability
+from fgmix.deploy.calibration import calibrate_logits, calibration_error, fit_temperature, measure_reliability
 from fgmix.deploy.hold_out import HeldOut
-from fgmix.deploy.terms import Terms
-from fgmix.deploy.trust import JudgedDomain, TrustRule, choose_rule
+from fgmix.deploy.trust import JudgedDomain, choose_rule, find_novel, find_trusted
 from fgmix.errors import UserError
-from fgmix.records.metrics import Counts, Floats, Metric, Metrics, metrics
+from fgmix.records.metrics import Counts, Floats, Metric, metrics
+from fgmix.records.model import Estimate, PredictedClass, Terms, TrustLevel, TrustRule, UnseenDomain
 
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are reported
 MOST_CLASSES = 100  # of a confusion matrix
-
-
-@dataclass(frozen=True)
-class UnseenDomain:
-    """Results on a domain while it was held out.
-
-    Args:
-        domain: its name.
-        metrics: of the network trained on the other domains, on all of its samples.
-        in_domain_accuracy: of the same network on held-out samples of its source domains.
-        unknown: share of samples whose class no other domain has, which this network cannot predict correctly.
-        confidence: mean calibrated confidence; equal to the accuracy if the calibration is perfect.
-        calibration_error: expected calibration error, with a temperature fitted on the other domains.
-        novel: share of samples flagged as novel, by a limit chosen on the other domains.
-        novel_accuracy: accuracy on those; None if there are none.
-        trusted: share of samples whose prediction is trusted, by a rule chosen on the other domains.
-        trusted_accuracy: accuracy on those; None if there are none.
-    """
-
-    domain: str
-    metrics: Metrics
-    in_domain_accuracy: float
-    unknown: float
-    confidence: float
-    calibration_error: float
-    novel: float
-    novel_accuracy: float | None
-    trusted: float
-    trusted_accuracy: float | None
-
-    @property
-    def samples(self) -> int:
-        """Number of samples."""
-        return self.metrics.samples
-
-    @property
-    def accuracy(self) -> float:
-        """Accuracy on all samples."""
-        return self.metrics.accuracy
-
-
-@dataclass(frozen=True)
-class TrustLevel:
-    """Samples of held-out domains that are not novel and are predicted with at least this confidence.
-
-    Only samples whose class another domain has are counted.
-
-    Args:
-        confidence: the level.
-        coverage: their share of the samples, with equal weight for each domain.
-        accuracy: on those, with the same weights; None if there are none.
-    """
-
-    confidence: float
-    coverage: float
-    accuracy: float | None
-
-
-@dataclass(frozen=True)
-class PredictedClass:
-    """Predictions of one class on held-out domains: an average over classes would hide rare ones.
-
-    Args:
-        predicted: number of predictions.
-        trusted: how many of these are trusted, by rules chosen on the other domains.
-        correct: how many of the trusted are correct.
-    """
-
-    predicted: int
-    trusted: int
-    correct: int
-
-    @property
-    def trusted_share(self) -> float | None:
-        """Share of the predictions that are trusted; None if there are no predictions."""
-        return self.trusted / self.predicted if self.predicted else None
-
-    @property
-    def trusted_accuracy(self) -> float | None:
-        """Accuracy on trusted predictions; None if there are none."""
-        return self.correct / self.trusted if self.trusted else None
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Estimate for a new domain.
-
-    Args:
-        domains: results on each domain while it was held out.
-        accuracy: mean over domains.
-        metric: the metric that is reported first.
-        value: its mean over domains.
-        interval: 95 % prediction interval for its value on one more domain; None with fewer than three domains.
-        temperature: fitted on all held-out domains.
-        trust: when a prediction is trusted, chosen on all held-out domains.
-        levels: coverage and accuracy by confidence.
-        reliability: accuracy by confidence, each domain with a temperature fitted on the others.
-        predicted: predictions by class, all domains together.
-    """
-
-    domains: tuple[UnseenDomain, ...]
-    accuracy: float
-    metric: Metric
-    value: float
-    interval: tuple[float, float] | None
-    temperature: float
-    trust: TrustRule
-    levels: tuple[TrustLevel, ...]
-    reliability: tuple[Bin, ...]
-    predicted: tuple[PredictedClass, ...]
-
-    @property
-    def metrics(self) -> dict[str, Metrics]:
-        """By domain."""
-        return {domain.domain: domain.metrics for domain in self.domains}
 
 
 def estimate(
@@ -170,7 +54,7 @@ def estimate(
         temperature=_fit_temperature(held_out, known),
         trust=trust,
         levels=tuple(_measure_level(level, shared, trust) for level in sorted({*levels, trust.min_confidence or 0.0})),
-        reliability=reliability(probabilities, [h.y for h in held_out]),
+        reliability=measure_reliability(probabilities, [h.y for h in held_out]),
         predicted=_count_predicted(held_out, probabilities, rules),
     )
 
@@ -182,8 +66,8 @@ def check_shared_classes(labels: Sequence[Indices], hint: str = "") -> None:
         labels: of each domain.
         hint: what to do instead.
     """
-    found = np.concatenate([np.unique(y) for y in labels])
-    if len(np.unique(found)) == len(found):
+    present = np.concatenate([np.unique(y) for y in labels])
+    if len(np.unique(present)) == len(present):
         raise UserError(
             "The estimate predicts each domain by the others: expected a class that occurs in two or more domains. "
             f"Found none. Add samples of the same classes from several domains{hint}."
@@ -259,7 +143,7 @@ def _judge(held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_
 def _describe_domain(
     held_out: HeldOut, probabilities: Floats, known: npt.NDArray[np.bool_], rule: TrustRule
 ) -> UnseenDomain:
-    novel = rule.novel(held_out.novelty)
+    novel = find_novel(rule, held_out.novelty)
     trusted = _find_trusted(held_out, probabilities, rule)
     return UnseenDomain(
         domain=held_out.domain,
@@ -282,12 +166,12 @@ def _count_predicted(
     correct = np.concatenate([h.correct for h in held_out])
     trusted = np.concatenate(list(map(_find_trusted, held_out, probabilities, rules)))
     which = (guesses, guesses[trusted], guesses[trusted & correct])
-    counts = (np.bincount(found, minlength=held_out[0].logits.shape[1]).tolist() for found in which)
+    counts = (np.bincount(each, minlength=held_out[0].logits.shape[1]).tolist() for each in which)
     return tuple(PredictedClass(*each) for each in zip(*counts, strict=True))
 
 
 def _find_trusted(held_out: HeldOut, probabilities: Floats, rule: TrustRule) -> npt.NDArray[np.bool_]:
-    return rule.trusted(probabilities.argmax(axis=1), probabilities.max(axis=1), held_out.novelty)
+    return find_trusted(rule, probabilities.argmax(axis=1), probabilities.max(axis=1), held_out.novelty)
 
 
 def _score(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | None:
@@ -295,7 +179,7 @@ def _score(held_out: HeldOut, chosen: npt.NDArray[np.bool_]) -> float | None:
 
 
 def _measure_level(level: float, judged: Sequence[JudgedDomain], rule: TrustRule) -> TrustLevel:
-    trusted = [(j.confidence >= level) & ~rule.novel(j.novelty) for j in judged]
+    trusted = [(j.confidence >= level) & ~find_novel(rule, j.novelty) for j in judged]
     coverage = float(np.mean([chosen.mean() for chosen in trusted]))
     # Not the mean of the domains' accuracies: one trusted sample of a domain would weigh as much as all of another.
     correct = float(np.mean([(chosen & j.correct).mean() for j, chosen in zip(judged, trusted, strict=True)]))

@@ -30,7 +30,7 @@ from fgmix.algorithms import get
 from fgmix.data import ArrayInputs
 from fgmix.data.arrays import check_weights
 from fgmix.data.standardisation import Standardisation
-from fgmix.deploy.estimate import Estimate, check_shared_classes, estimate
+from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.estimator_inputs import (
     OtherParameters,
     Samples,
@@ -44,6 +44,7 @@ from fgmix.deploy.hold_out import HeldOut, hold_out, select_weights
 from fgmix.deploy.steps import scale_steps
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.metrics import NAMES
+from fgmix.records.model import Estimate
 from fgmix.records.schema import RunSpec
 from fgmix.results.unseen import worst_domain
 from fgmix.training.devices import pick_device

@@ -24,12 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fgmix.deploy.info import ModelInfo
 from fgmix.deploy.model import Model
 from fgmix.deploy.network import Ensemble, Network
-from fgmix.deploy.trust import thresholds
+from fgmix.deploy.trust import fill_thresholds
 from fgmix.errors import UserError, unknown
 from fgmix.records.files import new_file, write_bytes
+from fgmix.records.model import ModelInfo
+from fgmix.records.schema import to_plain
 
 Format = Literal["onnx", "pt2"]
 INPUT, OUTPUTS = "x", ("probabilities", "novelty", "trusted")
@@ -50,7 +51,7 @@ class ExportedNetwork(nn.Module):
         super().__init__()
         self.network = network
         self.pixels, self.bytes = info.kind == "images", info.dtype == "uint8"
-        self.register_buffer("least", torch.tensor(thresholds(info.min_confidence), dtype=torch.float64))
+        self.register_buffer("least", torch.tensor(fill_thresholds(info.min_confidence), dtype=torch.float64))
         if self.pixels:
             self.register_buffer("mean", torch.tensor(info.spec.mean).view(3, 1, 1))
             self.register_buffer("std", torch.tensor(info.spec.std).view(3, 1, 1))
@@ -150,7 +151,7 @@ def _collect_metadata(info: ModelInfo) -> dict[str, str]:
     """Collect metadata for software that runs the file, as texts."""
     expected = {} if info.estimate is None else {"fgmix.unseen_accuracy": f"{info.estimate.accuracy:.4f}"}
     if info.composition:
-        expected["fgmix.composition"] = json.dumps(info.composition.as_dict(), ensure_ascii=False)
+        expected["fgmix.composition"] = json.dumps(to_plain(info.composition), ensure_ascii=False)
     # The graph normalises; the caller resizes.
     prepared = {name: json.dumps(getattr(info.spec, name)) for name in ("mean", "std", "interpolation")}
     return {

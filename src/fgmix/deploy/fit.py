@@ -21,7 +21,7 @@ from fgmix.algorithms import Algorithm, check_domains
 from fgmix.data import ArrayInputs, DomainDataset, split_dataset
 from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
-from fgmix.deploy.estimate import Estimate, check_shared_classes, estimate
+from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.hold_out import (
     NOISE,
     compute_noise_features,
@@ -31,15 +31,14 @@ from fgmix.deploy.hold_out import (
     measure_familiar,
     select_weights,
 )
-from fgmix.deploy.info import INFO, Dtype, ModelInfo, read_info
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Network
 from fgmix.deploy.steps import note_steps, scale_steps
-from fgmix.deploy.terms import Terms
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.files import checked_path, make_folder, remove_temporaries
 from fgmix.records.locks import hold_lock
+from fgmix.records.model import INFO, Dtype, Estimate, ModelInfo, Terms, read_info
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 from fgmix.training.open_run import OpenedRun, train_and_open
@@ -119,7 +118,7 @@ def fit(
         held_out = [(name,) for name in dataset.domain_names] if estimated else []
         specs = [resolve(structs.replace(spec, test_domains=names), dataset) for names in held_out]
         model = _train([*specs, resolved], dataset, out / RUNS, terms, notes, device, progress)
-        model.write(out)
+        model = model.write(out)
         write_card(out, model.info)
     return model
 

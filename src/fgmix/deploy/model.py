@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from msgspec import structs
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -18,14 +18,14 @@ from fgmix.algorithms._base import part_of
 from fgmix.data.arrays import as_floats, check_finite, check_numbers
 from fgmix.data.dataset import ArrayInputs, Inputs
 from fgmix.data.standardisation import Standardisation
-from fgmix.deploy.info import INFO, ModelInfo, explain_broken, read_info
 from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.novelty import Familiar
-from fgmix.deploy.trust import thresholds
+from fgmix.deploy.trust import fill_thresholds
 from fgmix.errors import UserError, bad_value
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.records.digests import damaged, digest_of
-from fgmix.records.files import checked_path, make_folder, read_bytes, read_json, write_bytes, write_json
+from fgmix.records.files import checked_path, make_folder, read_bytes, write_bytes
+from fgmix.records.model import ModelInfo, explain_broken, read_info, write_info
 from fgmix.training.devices import pick_device
 from fgmix.training.prepare import build_frozen_backbone, new_algorithm
 
@@ -59,15 +59,15 @@ class Predictions:
     @property
     def confidence(self) -> npt.NDArray[np.float32]:
         """The probability of the most probable class."""
-        found: npt.NDArray[np.float32] = self.probabilities.max(axis=1)
-        return found
+        highest: npt.NDArray[np.float32] = self.probabilities.max(axis=1)
+        return highest
 
     @property
     def trusted(self) -> npt.NDArray[np.bool_]:
         """Which predictions are trusted: confident enough for their class, on a sample that is not novel."""
-        least = thresholds(self.min_confidence)[self.probabilities.argmax(axis=1)]
-        found: npt.NDArray[np.bool_] = (self.confidence >= least) & (self.novelty <= 1)
-        return found
+        least = fill_thresholds(self.min_confidence)[self.probabilities.argmax(axis=1)]
+        trusted: npt.NDArray[np.bool_] = (self.confidence >= least) & (self.novelty <= 1)
+        return trusted
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,15 @@ class Model:
         if type(batch_size) is not int or batch_size < 1:
             raise bad_value("batch_size", "a positive integer", batch_size)
         device = next(self.network.buffers()).device
-        found: list[tuple[Tensor, Tensor]] = []
+        probabilities, novelties = [torch.zeros(0, len(self.info.classes))], [torch.zeros(0)]
         with torch.inference_mode():
-            for indices in _split_batches(len(inputs), batch_size):
+            for start in range(0, len(inputs), batch_size):
+                indices = np.arange(start, min(start + batch_size, len(inputs)))
                 p, novelty = self.network(inputs.clean(indices).to(device))
-                found.append((p.float().cpu(), novelty.float().cpu()))
-        probabilities = torch.cat([p for p, _ in found]) if found else torch.zeros(0, len(self.info.classes))
-        novelties = torch.cat([novelty for _, novelty in found]) if found else torch.zeros(0)
-        found_by = (probabilities.numpy(), novelties.numpy())
-        return Predictions(self.info.classes, *found_by, self.info.min_confidence)
+                probabilities.append(p.float().cpu())
+                novelties.append(novelty.float().cpu())
+        p, novelty = torch.cat(probabilities).numpy(), torch.cat(novelties).numpy()
+        return Predictions(self.info.classes, p, novelty, self.info.min_confidence)
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new or an empty folder, from which `load_model` reads it."""
@@ -137,12 +137,17 @@ class Model:
             raise UserError(f"Expected a new or an empty folder at {folder}. Found something there. Choose another.")
         self.write(folder)
 
-    def write(self, folder: Path) -> None:
-        """Write weights.safetensors and, last, model.json, whose presence means complete; replaces existing files."""
+    def write(self, folder: Path) -> Model:
+        """Write weights.safetensors and, last, model.json, whose presence means complete; replaces existing files.
+
+        Returns the model with the digest of its weights.
+        """
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
         data = save(tensors)
         write_bytes(folder / WEIGHTS, data)
-        write_json(folder / INFO, {**self.info.as_dict(), "weights": digest_of(data)})
+        written = replace(self, info=structs.replace(self.info, weights=digest_of(data)))
+        write_info(folder, written.info)
+        return written
 
 
 def load_model(folder: str | Path, device: str = "cpu") -> Model:
@@ -155,7 +160,7 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
     folder = checked_path("folder", folder)
     info = read_info(folder)
     data = read_bytes(folder / WEIGHTS)
-    if digest_of(data) != read_json(folder / INFO).get("weights"):
+    if digest_of(data) != info.weights:
         raise explain_broken(folder, damaged(str(folder / WEIGHTS)))
     try:
         network = _build_network(info, load(data))
@@ -196,7 +201,3 @@ def _to_array(x: npt.ArrayLike) -> npt.NDArray[Any]:
         return np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
     except (ValueError, TypeError) as error:  # rows of different lengths; a tensor of a type that numpy lacks
         raise UserError(f"Expected samples of one shape. Found others ({error}). Pass an array.") from error
-
-
-def _split_batches(n: int, size: int) -> Iterator[npt.NDArray[np.int64]]:
-    return (np.arange(start, min(start + size, n)) for start in range(0, n, size))

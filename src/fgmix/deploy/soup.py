@@ -27,9 +27,7 @@ import fgmix
 from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
 from fgmix.deploy.card import CARD, write_card
-from fgmix.deploy.composition import Composition, Kind
 from fgmix.deploy.fit import build_network, check_own_files, describe
-from fgmix.deploy.info import INFO, read_info
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Ensemble
 from fgmix.errors import UserError, unknown
@@ -38,6 +36,7 @@ from fgmix.records import evaluations
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.files import checked_path, make_folder, remove_temporaries
 from fgmix.records.locks import hold_lock
+from fgmix.records.model import INFO, Combination, Composition, read_info
 from fgmix.records.rows import label_model
 from fgmix.records.schema import RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
@@ -65,7 +64,7 @@ def soup(
     runs: Sequence[str | Path],
     out: str | Path,
     *,
-    kind: Kind = "uniform",
+    kind: Combination = "uniform",
     weights: evaluations.Model | None = None,
     algorithm: str | None = None,
     test_domains: Sequence[str] = (),
@@ -90,8 +89,8 @@ def soup(
         device: as in `fgmix.train`.
         progress: show a bar.
     """
-    if kind not in get_args(Kind):
-        raise unknown("kind of soup", str(kind), get_args(Kind))
+    if kind not in get_args(Combination):
+        raise unknown("kind of soup", str(kind), get_args(Combination))
     out = checked_path("out", out)
     _check_out(out)
     wanted = {"algorithm": algorithm, "test_domains": tuple(test_domains) or None, "trial_seed": trial_seed}
@@ -203,7 +202,7 @@ class _Runs:
         return dict(zip(keys, scores, strict=True))
 
 
-def _average(runs: _Runs, kind: Kind, progress: bool) -> tuple[Model, RunRecord]:
+def _average(runs: _Runs, kind: Combination, progress: bool) -> tuple[Model, RunRecord]:
     """Average the weights of all runs, or of those that Wortsman et al.'s recipe 1, the greedy one, adds."""
     greedy = kind == "greedy"
     names = sorted(runs.records, key=lambda name: -runs.validation[name]) if greedy else list(runs.records)
@@ -236,7 +235,7 @@ def _make_ensemble(runs: _Runs, progress: bool) -> tuple[Model, RunRecord]:
 
 
 def _describe(
-    runs: _Runs, kind: Kind, used: Sequence[str], networks: Sequence[Algorithm], predict: Predict
+    runs: _Runs, kind: Combination, used: Sequence[str], networks: Sequence[Algorithm], predict: Predict
 ) -> tuple[Model, RunRecord]:
     """Evaluate the model; return it, and its record for reports: an arm of the runs' method, with one evaluation."""
     run, scores = runs.first, runs.score(predict, unseen=True)
@@ -280,7 +279,7 @@ def _describe(
         label=label_model(runs.methods[0] if len(runs.methods) == 1 else "Several methods", runs.weights),
         domains=run.record.domains,
         classes=run.dataset.classes,
-        notes=(*run.record.notes, *composition.sentences()),
+        notes=(*run.record.notes, *composition.describe()),
         evaluations=(Evaluation(step=first.spec.steps, accuracy={"raw": accuracy}, loss={"raw": loss}, metrics={}),),
     )
     return model, record
@@ -311,7 +310,7 @@ def _choose_weights(records: Sequence[RunRecord], weights: evaluations.Model | N
     return common[-1]
 
 
-def _check_alike(records: Sequence[RunRecord], kind: Kind) -> None:
+def _check_alike(records: Sequence[RunRecord], kind: Combination) -> None:
     """Raise an error for runs that cannot be combined, or whose combination could not be evaluated fairly."""
     first = records[0].spec
     for field, advice in _EQUAL.items():

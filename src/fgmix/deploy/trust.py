@@ -6,13 +6,15 @@ Thresholds are chosen such that trusted predictions reach a target accuracy on h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from fgmix.data.dataset import Indices
 from fgmix.records.metrics import Floats, auroc
+from fgmix.records.model import TrustRule
 
 FAMILIAR = 0.95, 0.99  # shares of correct predictions on held-out domains that are not novel, by part of novelty
 INFORMATIVE = 0.6  # AUROC from which novelty is used: 0.5 is chance
@@ -39,42 +41,14 @@ class JudgedDomain:
     noise: Floats
 
 
-@dataclass(frozen=True)
-class TrustRule:
-    """When a prediction is trusted; `choose_rule` makes one.
+def find_novel(rule: TrustRule, parts: Floats) -> npt.NDArray[np.bool_]:
+    """Tell which samples are novel, from the parts of their novelty (n, 2)."""
+    return _combine_parts(parts, rule.limits) > 1
 
-    Args:
-        target: target accuracy of trusted predictions; None if the user set the confidence.
-        min_confidence: minimum confidence of trusted predictions of any class; None: nothing is trusted.
-        by_class: minimum confidence of trusted predictions of each class; None: none of the class is trusted.
-        uses_novelty: whether the novelty of codes is informative, and used.
-        novel_above: limit of each part of novelty, above which a sample is novel.
-        wrong_auroc: P(a wrong prediction is more novel than a correct one), mean over domains; None if no domain has
-            both.
-        noise_auroc: P(noise is more novel than a sample), mean over domains; None without noise.
-    """
 
-    target: float | None
-    min_confidence: float | None
-    by_class: tuple[float | None, ...]
-    uses_novelty: bool
-    novel_above: tuple[float, float]
-    wrong_auroc: float | None
-    noise_auroc: float | None
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """`novel_above`, infinite for codes whose novelty is not used."""
-        code, size = self.novel_above
-        return code if self.uses_novelty else np.inf, size
-
-    def novel(self, parts: Floats) -> npt.NDArray[np.bool_]:
-        """Tell which samples are novel, from the parts of their novelty (n, 2)."""
-        return _combine_parts(parts, self.limits) > 1
-
-    def trusted(self, predicted: Indices, confidence: Floats, parts: Floats) -> npt.NDArray[np.bool_]:
-        """Tell which predictions are trusted."""
-        return (confidence >= thresholds(self.by_class)[predicted]) & ~self.novel(parts)
+def find_trusted(rule: TrustRule, predicted: Indices, confidence: Floats, parts: Floats) -> npt.NDArray[np.bool_]:
+    """Tell which predictions are trusted, from their class, confidence and novelty."""
+    return (confidence >= fill_thresholds(rule.by_class)[predicted]) & ~find_novel(rule, parts)
 
 
 def _combine_parts(parts: Floats, limits: tuple[float, float]) -> Floats:
@@ -83,11 +57,11 @@ def _combine_parts(parts: Floats, limits: tuple[float, float]) -> Floats:
     The size of features counts only above its limit: below, it would mask the novelty of the codes.
     """
     code, size = (parts / limits).T
-    found: Floats = np.where(size > 1, np.maximum(code, size), code)
-    return found
+    novelty: Floats = np.where(size > 1, np.maximum(code, size), code)
+    return novelty
 
 
-def thresholds(by_class: Sequence[float | None]) -> Floats:
+def fill_thresholds(by_class: Sequence[float | None]) -> Floats:
     """Return minimum confidences (C,) as numbers; `NEVER` for None."""
     return np.array([NEVER if least is None else least for least in by_class])
 
@@ -126,7 +100,7 @@ def choose_rule(
     )
     if min_confidence is not None:
         return rule
-    familiar = [~rule.novel(j.novelty) for j in judged]
+    familiar = [~find_novel(rule, j.novelty) for j in judged]
     of_all = _least_confidence(judged, familiar, target)
     if of_all is None:
         return replace(rule, by_class=(None,) * classes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from fgmix.records.schema import Protocol
 
@@ -83,6 +84,9 @@ PROTOCOLS: dict[Protocol, Rules] = {
         longer={"DomainNet": (5001, 1000)},
     ),
 }
+
+
+Kind = Literal["images", "small_images", "features"]  # of a dataset; decides the defaults
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,375 @@
+"""The content of `model.json`: how a model was trained, and what to expect of it. A new field is one line here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from fgmix.errors import UserError
+from fgmix.records.digests import Damaged
+from fgmix.records.evaluations import Model
+from fgmix.records.files import may_exist, read_json, write_json
+from fgmix.records.metrics import NAMES, Metric, Metrics
+from fgmix.records.options import About, check_options
+from fgmix.records.protocols import Kind
+from fgmix.records.schema import Count, Positive, ResolvedSpec, to_plain
+
+INFO = "model.json"
+SCHEMA: Literal[6] = 6
+TARGET = 0.9  # accuracy of trusted predictions
+
+Dtype = Literal["uint8", "float32"]
+Combination = Literal["uniform", "greedy", "ensemble"]
+
+# Only of means of counts: a quotient of sums may exceed 1 by its rounding.
+Share = Annotated[float, Meta(ge=0, le=1)]
+TargetShare = Annotated[float, Meta(gt=0, le=1)]
+Temperature = Annotated[float, Meta(gt=0)]
+
+
+class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When to trust a model, and its licence and use for the card.
+
+    Example:
+        >>> Terms(target_accuracy=0.99).min_confidence is None
+        True
+    """
+
+    min_confidence: Annotated[
+        Share | None,
+        About("predictions below this confidence are not trusted; chosen for --target-accuracy by default", "Model"),
+    ] = None
+    target_accuracy: Annotated[TargetShare, About("accuracy among trusted predictions for unseen domains", "Model")] = (
+        TARGET
+    )
+    licence: Annotated[str, About("licence of the model, for its card", "Model")] = ""
+    intended_use: Annotated[str, About("intended use of the model, for its card", "Model")] = ""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+class UnseenDomain(Struct, frozen=True, forbid_unknown_fields=True):
+    """Results on a domain while it was held out.
+
+    Args:
+        domain: its name.
+        metrics: of the network trained on the other domains, on all of its samples.
+        in_domain_accuracy: of the same network on held-out samples of its source domains.
+        unknown: share of samples whose class no other domain has, which this network cannot predict correctly.
+        confidence: mean calibrated confidence; equal to the accuracy if the calibration is perfect.
+        calibration_error: expected calibration error, with a temperature fitted on the other domains.
+        novel: share of samples flagged as novel, by a limit chosen on the other domains.
+        novel_accuracy: accuracy on those; None if there are none.
+        trusted: share of samples whose prediction is trusted, by a rule chosen on the other domains.
+        trusted_accuracy: accuracy on those; None if there are none.
+    """
+
+    domain: str
+    metrics: Metrics
+    in_domain_accuracy: Share
+    unknown: Share
+    confidence: float
+    calibration_error: float
+    novel: Share
+    novel_accuracy: Share | None
+    trusted: Share
+    trusted_accuracy: Share | None
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self.metrics.samples
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy on all samples."""
+        return self.metrics.accuracy
+
+
+class TrustRule(Struct, frozen=True, forbid_unknown_fields=True):
+    """When a prediction is trusted: if it is confident enough for its class and its sample is not novel.
+
+    Args:
+        target: target accuracy of trusted predictions; None if the user set the confidence.
+        min_confidence: minimum confidence of trusted predictions of any class; None: nothing is trusted.
+        by_class: minimum confidence of trusted predictions of each class; None: none of the class is trusted.
+        uses_novelty: whether the novelty of codes is informative, and used.
+        novel_above: limit of each part of novelty, above which a sample is novel.
+        wrong_auroc: P(a wrong prediction is more novel than a correct one), mean over domains; None if no domain has
+            both.
+        noise_auroc: P(noise is more novel than a sample), mean over domains; None without noise.
+    """
+
+    target: TargetShare | None
+    min_confidence: Share | None
+    by_class: tuple[Share | None, ...]
+    uses_novelty: bool
+    novel_above: tuple[float, float]
+    wrong_auroc: float | None
+    noise_auroc: float | None
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """`novel_above`, infinite for codes whose novelty is not used."""
+        code, size = self.novel_above
+        return code if self.uses_novelty else math.inf, size
+
+
+class TrustLevel(Struct, frozen=True, forbid_unknown_fields=True):
+    """Samples of held-out domains that are not novel and are predicted with at least this confidence.
+
+    Only samples whose class another domain has are counted.
+
+    Args:
+        confidence: the level.
+        coverage: their share of the samples, with equal weight for each domain.
+        accuracy: on those, with the same weights; None if there are none.
+    """
+
+    confidence: Share
+    coverage: Share
+    accuracy: float | None
+
+
+class Bin(NamedTuple):
+    """Predictions of similar confidence: mean confidence, accuracy, share of all predictions."""
+
+    confidence: float
+    accuracy: float
+    share: float
+
+
+class PredictedClass(Struct, frozen=True, forbid_unknown_fields=True):
+    """Predictions of one class on held-out domains: an average over classes would hide rare ones.
+
+    Args:
+        predicted: number of predictions.
+        trusted: how many of these are trusted, by rules chosen on the other domains.
+        correct: how many of the trusted are correct.
+    """
+
+    predicted: Count
+    trusted: Count
+    correct: Count
+
+    @property
+    def trusted_share(self) -> float | None:
+        """Share of the predictions that are trusted; None if there are no predictions."""
+        return self.trusted / self.predicted if self.predicted else None
+
+    @property
+    def trusted_accuracy(self) -> float | None:
+        """Accuracy on trusted predictions; None if there are none."""
+        return self.correct / self.trusted if self.trusted else None
+
+
+class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
+    """Estimate for a new domain.
+
+    Args:
+        domains: results on each domain while it was held out.
+        accuracy: mean over domains.
+        metric: the metric that is reported first.
+        value: its mean over domains.
+        interval: 95 % prediction interval for its value on one more domain; None with fewer than three domains.
+        temperature: fitted on all held-out domains.
+        trust: when a prediction is trusted, chosen on all held-out domains.
+        levels: coverage and accuracy by confidence.
+        reliability: accuracy by confidence, each domain with a temperature fitted on the others.
+        predicted: predictions by class, all domains together.
+    """
+
+    domains: tuple[UnseenDomain, ...]
+    accuracy: Share
+    metric: Metric
+    value: Share
+    interval: tuple[Share, Share] | None
+    temperature: Temperature
+    trust: TrustRule
+    levels: tuple[TrustLevel, ...]
+    reliability: tuple[Bin, ...]
+    predicted: tuple[PredictedClass, ...]
+
+    @property
+    def metrics(self) -> dict[str, Metrics]:
+        """By domain."""
+        return {domain.domain: domain.metrics for domain in self.domains}
+
+
+class Composition(Struct, frozen=True, forbid_unknown_fields=True):
+    """The runs that a soup or an ensemble is made of, and how they were selected.
+
+    Args:
+        kind: how they are combined.
+        weights: which weights of each run: raw or swa, at the step that its validation selects, or swad.
+        runs: names of the runs used.
+        left_out: names of the runs that were given and not used.
+        validation: value of the metric of each run's own weights on the holdout parts of the training domains.
+        unseen: accuracy of the model on all samples of each domain that the runs held out.
+        methods: labels of the methods of the runs given, sorted.
+        metric: what the runs are selected by.
+    """
+
+    kind: Combination
+    weights: Model
+    runs: tuple[str, ...]
+    left_out: tuple[str, ...]
+    validation: dict[str, float]
+    unseen: dict[str, float]
+    methods: tuple[str, ...] = ()
+    metric: Metric = "accuracy"
+
+    @property
+    def members(self) -> int:
+        """Number of networks in the model."""
+        return len(self.runs) if self.kind == "ensemble" else 1
+
+    @property
+    def title(self) -> str:
+        """Name in tables, without the number of runs, which may differ between test domains.
+
+        >>> Composition("greedy", "raw", ("a", "b"), ("c",), {}, {}).title
+        'greedy soup'
+        >>> Composition("ensemble", "raw", ("a", "b"), (), {}, {}, ("CORAL", "ERM")).title
+        'ensemble of CORAL and ERM'
+        """
+        title = "ensemble" if self.kind == "ensemble" else f"{self.kind} soup"
+        return f"{title} of {_join(self.methods)}" if len(self.methods) > 1 else title
+
+    def describe(self) -> list[str]:
+        """Describe composition and selection, in sentences."""
+        metric, n, several = NAMES[self.metric], len(self.runs), len(self.methods)
+        made = {
+            "uniform": f"Uniform soup: the mean of the weights of {n} runs.",
+            "greedy": f"Greedy soup: the mean of the weights of {n} of {n + len(self.left_out)} runs.",
+            "ensemble": f"Ensemble: the mean of the logits of {n} models, one of each run.",
+        }
+        steps = "" if self.weights == "swad" else f" at the step that the validation {metric} of the run selects"
+        selection = "All runs given were used: nothing selected among them."
+        if self.kind == "greedy":
+            selection = (
+                f"In the order of their validation {metric}, a run was added if the validation {metric} of the mean "
+                "did not fall."
+            )
+        validation = (
+            f"Validation {metric} is the mean over the training domains of the {metric} on their holdout parts."
+        )
+        if self.unseen:
+            validation += f" No sample of {', '.join(self.unseen)} was used for training or selection."
+        return [
+            made[self.kind],
+            *([f"The runs given are of {several} methods: {_join(self.methods)}."] if several > 1 else []),
+            f"Of each run, its {self.weights} weights{steps}.",
+            selection,
+            validation,
+        ]
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `model.json`.
+
+    Args:
+        spec: the resolved spec of the run that made it.
+        run: that run's name, which contains a digest of the spec.
+        dataset: name of the training data.
+        data_fingerprint: digest of the training data.
+        kind: images, small_images or features.
+        input_shape: shape of the network's inputs.
+        dtype: of the training samples; uint8 is scaled to [0, 1], other numbers are not.
+        classes: names, in the order of probabilities.
+        domains: names of the domains that it was trained on.
+        min_confidence: by class; a prediction below it is not trusted. None: no prediction of the class is trusted.
+        estimate: for an unseen domain; None if it was not measured.
+        in_domain_accuracy: on held-out samples of its own domains.
+        notes: on the data, such as files left out, and on the training.
+        fgmix_version: the version that made it.
+        composition: the runs that it is made of; None for a model of one run.
+        date: on which it was trained, such as 2026-01-31.
+        terms: options about trust and use.
+        counts: samples by domain (row) and class (column).
+        weights_matched: how tensors of a weights file were matched with the backbone's, "by name" or "by order"; None
+            without a file.
+        in_domain_value: the metric of its estimate on held-out samples of its own domains; None without an estimate.
+        weights: digest of the file of its weights; empty before it is written.
+        schema: version of this schema.
+    """
+
+    spec: ResolvedSpec
+    run: str
+    dataset: str
+    data_fingerprint: str
+    kind: Kind
+    input_shape: Annotated[tuple[Positive, ...], Meta(min_length=1)]
+    dtype: Dtype
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    min_confidence: tuple[Share | None, ...]
+    estimate: Estimate | None
+    in_domain_accuracy: Share
+    notes: tuple[str, ...]
+    fgmix_version: str
+    composition: Composition | None = None
+    date: str = ""
+    terms: Terms = Terms()
+    counts: tuple[tuple[Count, ...], ...] = ()
+    weights_matched: str | None = None
+    in_domain_value: Share | None = None
+    weights: str = ""
+    schema: Literal[6] = SCHEMA
+
+
+def write_info(folder: Path, info: ModelInfo) -> None:
+    """Write the `model.json` of a model's folder."""
+    write_json(folder / INFO, {**to_plain(info), "spec": to_plain(info.spec)})
+
+
+def read_info(folder: Path) -> ModelInfo:
+    """Read the `model.json` of a model's folder, checked against the schema."""
+    if not may_exist(folder / INFO):
+        raise UserError(f"Expected a model's folder at {folder}. It holds no {INFO}. Make one with `fgmix fit`.")
+    try:
+        content = read_json(folder / INFO)
+        if content.get("schema") != SCHEMA:
+            raise UserError(
+                f"Expected a model of schema {SCHEMA} at {folder}. Found {content.get('schema')}. Make it again."
+            )
+        return _check_lengths(msgspec.convert(content, ModelInfo))
+    except (Damaged, msgspec.ValidationError) as error:
+        raise explain_broken(folder, error) from error
+
+
+def explain_broken(folder: Path, error: Exception) -> Damaged:
+    """Make the error for a model that is not whole, from the one that reading it raised."""
+    reason = str(error).partition("\n")[0].rstrip(".")  # torch's messages may fill a page
+    if isinstance(error, msgspec.ValidationError):
+        reason = f"{INFO}: {reason.replace('`$.', '`')}"
+    elif not isinstance(error, UserError):
+        reason = f"{type(error).__name__}: {reason}"
+    return Damaged(
+        f"Expected a whole model at {folder}. Found one that is not ({reason}). "
+        f"Delete its {INFO} and run `fgmix fit` again: its runs are kept."
+    )
+
+
+def _check_lengths(info: ModelInfo) -> ModelInfo:
+    """Return the content; raise an error if a table by class has not a value for each."""
+    by_class: dict[str, Sequence[object]] = {f"counts[{i}]": row for i, row in enumerate(info.counts)}
+    by_class["min_confidence"] = info.min_confidence
+    if info.estimate:
+        by_class |= {"estimate.trust.by_class": info.estimate.trust.by_class}
+        by_class |= {"estimate.predicted": info.estimate.predicted}
+    for name, values in by_class.items():
+        if len(values) != len(info.classes):
+            raise msgspec.ValidationError(f"Expected {len(info.classes)} values, got {len(values)} - at `$.{name}`")
+    return info
+
+
+def _join(names: tuple[str, ...]) -> str:
+    """Join at least two names for a sentence."""
+    return f"{', '.join(names[:-1])} and {names[-1]}"
