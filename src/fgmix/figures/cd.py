@@ -19,27 +19,16 @@ from fgmix.results.rounding import p_equation, rank_text
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """A critical-difference diagram.
+    """A critical-difference diagram."""
 
-    Args:
-        methods: labels of the algorithms, best first (m,).
-        algorithms: their keys (m,).
-        ranks: average ranks (m,).
-        cliques: first and last algorithm of each group without a significant difference (b, 2).
-        critical_difference: Nemenyi's.
-        pairs: number of pairs of trial and test domain that were ranked.
-        p: p-value of Friedman's test.
-        not_ranked: which algorithms have no rank, and why, in a sentence; empty if all have one.
-    """
-
-    methods: Texts
-    algorithms: Texts
-    ranks: Floats
-    cliques: Ints
-    critical_difference: float
-    pairs: int
-    p: float
-    not_ranked: str = ""
+    methods: Texts  # labels of the algorithms, best first (m,)
+    algorithms: Texts  # their keys (m,)
+    ranks: Floats  # average ranks (m,)
+    cliques: Ints  # first and last algorithm of each group without a significant difference (b, 2)
+    critical_difference: float  # Nemenyi's
+    pairs: int  # number of pairs of trial and test domain that were ranked
+    p: float  # p-value of Friedman's test
+    not_ranked: str = ""  # which algorithms have no rank, and why, in a sentence; empty if all have one
 
 
 def collect_ranks(ranking: Ranking, labels: Labels) -> Ranks:

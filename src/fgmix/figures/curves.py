@@ -46,29 +46,17 @@ COUNT = "mixed"  # mixed codes per step: 0 before mixing starts
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """A run over its steps.
+    """A run over its steps."""
 
-    Args:
-        title: algorithm and held-out domains.
-        steps: of the evaluations (s,).
-        models: "raw", and "swa" or "swad" where the weights were averaged (m,).
-        domains: names of all domains (k,).
-        is_test: which of them were held out (k,).
-        accuracy: on the holdout part, in percent (m, k, s).
-        loss: cross-entropy there (m, k, s).
-        metrics: names of the algorithm's metrics (q,).
-        metric_values: means over the steps since the previous evaluation (q, s).
-    """
-
-    title: str
-    steps: Ints
-    models: Texts
-    domains: Texts
-    is_test: Bools
-    accuracy: Floats
-    loss: Floats
-    metrics: Texts
-    metric_values: Floats
+    title: str  # algorithm and held-out domains
+    steps: Ints  # of the evaluations (s,)
+    models: Texts  # "raw", and "swa" or "swad" where the weights were averaged (m,)
+    domains: Texts  # names of all domains (k,)
+    is_test: Bools  # which of them were held out (k,)
+    accuracy: Floats  # on the holdout part, in percent (m, k, s)
+    loss: Floats  # cross-entropy there (m, k, s)
+    metrics: Texts  # names of the algorithm's metrics (q,)
+    metric_values: Floats  # means over the steps since the previous evaluation (q, s)
 
 
 def name_metric(key: str) -> str:

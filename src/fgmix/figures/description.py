@@ -22,141 +22,84 @@ Numbers = Sequence[float] | npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
+    """An axis."""
 
-    Args:
-        label: what it measures, and the unit.
-        ticks: positions and their texts; None lets the renderer choose, an empty tuple draws none.
-        low: where it starts; None for the lowest mark.
-        high: where it ends; None for the highest mark.
-        flipped: in reverse order.
-    """
-
-    label: str = ""
+    label: str = ""  # what it measures, and the unit
+    # Positions and their texts; None lets the renderer choose, an empty tuple draws none
     ticks: tuple[tuple[float, str], ...] | None = None
-    low: float | None = None
-    high: float | None = None
-    flipped: bool = False
+    low: float | None = None  # where it starts; None for the lowest mark
+    high: float | None = None  # where it ends; None for the highest mark
+    flipped: bool = False  # in reverse order
 
 
 @dataclass(frozen=True)
 class Points:
-    """Points of one kind.
+    """Points of one kind."""
 
-    Args:
-        name: for the legend, which shows and hides them; empty for none.
-        x: coordinates.
-        y: coordinates.
-        colour: of the points; "ink" is that of the text.
-        marker: as in `fgmix.figures.looks`.
-        text: what hovering over each shows.
-        key: points with the same key, in any panel, are highlighted together; in a chart with pictures, the number of
-            the point's picture. −1 for none.
-        faint: drawn pale, in the background.
-        outlined: with a dark outline, to be visible on a heat map.
-    """
-
-    name: str
+    name: str  # for the legend, which shows and hides them; empty for none
     x: Numbers
     y: Numbers
-    colour: str
-    marker: str = "o"
-    text: Sequence[str] = ()
+    colour: str  # of the points; "ink" is that of the text
+    marker: str = "o"  # as in `fgmix.figures.looks`
+    text: Sequence[str] = ()  # what hovering over each shows
+    # Points with the same key, in any panel, are highlighted together; in a chart with pictures, it is the number of
+    # the point's picture. −1 for none.
     key: Numbers = ()
-    faint: bool = False
-    outlined: bool = False
+    faint: bool = False  # drawn pale, in the background
+    outlined: bool = False  # with a dark outline, to be visible on a heat map
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points.
+    """A line through points."""
 
-    Args:
-        name: for the legend; empty for none.
-        x: coordinates; a NaN interrupts the line.
-        y: coordinates.
-        colour: of the line; "ink" is that of the text.
-        dashed: whether it is dashed.
-        width: in pixels.
-        text: what hovering over it shows.
-    """
-
-    name: str
-    x: Numbers
+    name: str  # for the legend; empty for none
+    x: Numbers  # coordinates; a NaN interrupts the line
     y: Numbers
-    colour: str
+    colour: str  # of the line; "ink" is that of the text
     dashed: bool = False
-    width: float = 1.5
-    text: str = ""
+    width: float = 1.5  # in pixels
+    text: str = ""  # what hovering over it shows
 
 
 @dataclass(frozen=True)
 class Band:
-    """The area between two curves, such as a spread around a mean.
+    """The area between two curves, such as a spread around a mean."""
 
-    Args:
-        name: of the legend's entry that it belongs to; empty for none.
-        x: coordinates.
-        y: the lower curve.
-        top: the upper curve.
-        colour: of the area, which is pale.
-    """
-
-    name: str
+    name: str  # of the legend's entry that it belongs to; empty for none
     x: Numbers
-    y: Numbers
-    top: Numbers
-    colour: str
+    y: Numbers  # the lower curve
+    top: Numbers  # the upper curve
+    colour: str  # of the area, which is pale
 
 
 @dataclass(frozen=True)
 class Words:
-    """Text at given points.
-
-    Args:
-        x: coordinates.
-        y: coordinates.
-        text: of each point.
-        anchor: which part of the text is at the point: "start", "middle" or "end".
-        colour: of the text.
-    """
+    """Text at given points."""
 
     x: Numbers
     y: Numbers
-    text: Sequence[str]
-    anchor: str = "middle"
+    text: Sequence[str]  # of each point
+    anchor: str = "middle"  # which part of the text is at the point: "start", "middle" or "end"
     colour: str = INK
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A heat map.
+    """A heat map."""
 
-    Args:
-        x: centres of the columns.
-        y: centres of the rows.
-        value: (rows, columns); NaN leaves a cell empty.
-        text: what hovering shows, row by row.
-        low: value of the first colour.
-        high: value of the last colour.
-        power: colours change with ((v − low) / (high − low)) to this power.
-        written: text in each cell, in one line or several; empty for none.
-        label: of the scale.
-        colours: the colour map: "cividis" for accuracies and distances, "magma" for losses, "Blues" for counts.
-        contours: filled contours on paper, for values of a continuous function.
-    """
-
-    x: Numbers
-    y: Numbers
-    value: Sequence[Sequence[float]] | npt.NDArray[Any]
-    text: Sequence[Sequence[str]]
-    low: float
-    high: float
-    power: float = 1.0
-    written: Sequence[Sequence[str]] = ()
-    label: str = ""
+    x: Numbers  # centres of the columns
+    y: Numbers  # centres of the rows
+    value: Sequence[Sequence[float]] | npt.NDArray[Any]  # (rows, columns); NaN leaves a cell empty
+    text: Sequence[Sequence[str]]  # what hovering shows, row by row
+    low: float  # value of the first colour
+    high: float  # value of the last colour
+    power: float = 1.0  # colours change with ((v − low) / (high − low)) to this power
+    written: Sequence[Sequence[str]] = ()  # text in each cell, in one line or several; empty for none
+    label: str = ""  # of the scale
+    # The colour map: "cividis" for accuracies and distances, "magma" for losses, "Blues" for counts
     colours: str = "cividis"
-    contours: bool = False
+    contours: bool = False  # filled contours on paper, for values of a continuous function
 
 
 Mark = Points | Line | Band | Words | Cells
@@ -174,40 +117,24 @@ class Panel:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Small pictures in one image, row by row.
+    """Small pictures in one image, row by row."""
 
-    Args:
-        source: the image as a data URL.
-        side: of a picture, in pixels.
-        columns: pictures in a row.
-    """
-
-    source: str
-    side: int
-    columns: int
+    source: str  # the image as a data URL
+    side: int  # of a picture, in pixels
+    columns: int  # pictures in a row
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure.
+    """A figure."""
 
-    Args:
-        title: a few words.
-        caption: one paragraph per line; paper shows the first, the page all of them.
-        panels: side by side where there is room.
-        columns: panels in a row on paper and on a wide screen; 0 for as many as fit.
-        pictures: shown when hovering over points, by their keys.
-        id: for links to it.
-        command: the command that draws it on paper; empty for none.
-    """
-
-    title: str
-    caption: str
-    panels: Sequence[Panel]
-    columns: int = 0
-    pictures: Pictures | None = None
-    id: str = ""
-    command: str = ""
+    title: str  # a few words
+    caption: str  # one paragraph per line; paper shows the first, the page all of them
+    panels: Sequence[Panel]  # side by side where there is room
+    columns: int = 0  # panels in a row on paper and on a wide screen; 0 for as many as fit
+    pictures: Pictures | None = None  # shown when hovering over points, by their keys
+    id: str = ""  # for links to it
+    command: str = ""  # the command that draws it on paper; empty for none
 
 
 def encode(thing: Any) -> Any:

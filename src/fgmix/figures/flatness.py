@@ -35,25 +35,15 @@ STRETCH = 4.0  # upper limit of an axis, times the median of the curves' maxima
 
 @dataclass(frozen=True, eq=False)
 class Flatness:
-    """(L(φ*) − L(φ'))² along random directions.
+    """(L(φ*) − L(φ'))² along random directions."""
 
-    Args:
-        scope: "classifier", or "network" (all parameters, filter-normalised directions).
-        methods: labels of the algorithms (m,).
-        algorithms: their keys (m,).
-        data: the codes that L is computed on, for each algorithm (m,): "original" or "original + mixed".
-        gammas: distances γ (g,); for a network in percent of each filter's norm.
-        gaps: squared differences (m, directions, g).
-        test_domains: the domains held out, in words.
-    """
-
-    scope: str
-    methods: Texts
-    algorithms: Texts
-    data: Texts
-    gammas: Floats
-    gaps: Floats
-    test_domains: str
+    scope: str  # "classifier", or "network" (all parameters, filter-normalised directions)
+    methods: Texts  # labels of the algorithms (m,)
+    algorithms: Texts  # their keys (m,)
+    data: Texts  # the codes that L is computed on, for each algorithm (m,): "original" or "original + mixed"
+    gammas: Floats  # distances γ (g,); for a network in percent of each filter's norm
+    gaps: Floats  # squared differences (m, directions, g)
+    test_domains: str  # the domains held out, in words
 
 
 @dataclass(frozen=True)

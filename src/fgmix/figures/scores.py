@@ -21,23 +21,14 @@ NORMAL = 1.959964  # quantile of the normal distribution for a 95 % interval
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Learned compatibility against the cosine, for pairs of domains.
+    """Learned compatibility against the cosine, for pairs of domains."""
 
-    Args:
-        pairs: "i → j", domains of g_i and g_j (p,).
-        score: A_ω(g_i, g_j) (p, n).
-        cosine: cos(g_i, g_j) (p, n).
-        rho: Spearman's ρ of the two (p,).
-        inputs: what g_i and g_j are: "gradients" or "codes".
-        test_domains: the domains held out, in words.
-    """
-
-    pairs: Texts
-    score: Floats
-    cosine: Floats
-    rho: Floats
-    inputs: str
-    test_domains: str
+    pairs: Texts  # "i → j", domains of g_i and g_j (p,)
+    score: Floats  # A_ω(g_i, g_j) (p, n)
+    cosine: Floats  # cos(g_i, g_j) (p, n)
+    rho: Floats  # Spearman's ρ of the two (p,)
+    inputs: str  # what g_i and g_j are: "gradients" or "codes"
+    test_domains: str  # the domains held out, in words
 
     @property
     def intervals(self) -> list[tuple[float, float]]:

@@ -14,25 +14,15 @@ from fgmix.results.rounding import accuracy_text, p_equation
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """Distances between domains.
+    """Distances between domains."""
 
-    Args:
-        title: dataset and algorithm of the codes.
-        domains: names (k,).
-        is_test: which of them were held out (k,).
-        accuracy: cross-validated accuracy of a classifier of two domains, balanced: 0.5 is chance (k, k).
-        mmd: squared maximum mean discrepancy of the two sets of codes (k, k).
-        p: its permutation p-value (k, k).
-        overall: balanced accuracy of a classifier of all domains.
-    """
-
-    title: str
-    domains: Texts
-    is_test: Bools
-    accuracy: Floats
-    mmd: Floats
-    p: Floats
-    overall: float
+    title: str  # dataset and algorithm of the codes
+    domains: Texts  # names (k,)
+    is_test: Bools  # which of them were held out (k,)
+    accuracy: Floats  # cross-validated accuracy of a classifier of two domains, balanced: 0.5 is chance (k, k)
+    mmd: Floats  # squared maximum mean discrepancy of the two sets of codes (k, k)
+    p: Floats  # its permutation p-value (k, k)
+    overall: float  # balanced accuracy of a classifier of all domains
 
 
 def describe_shift(arrays: Shift) -> Chart:

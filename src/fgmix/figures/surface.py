@@ -23,61 +23,36 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """Values on the plane through three models, and paths projected on it.
+    """Values on the plane through three models, and paths projected on it."""
 
-    Args:
-        u: grid along û (a,).
-        v: grid along v̂ (b,).
-        panels: titles (p,); the last panel is the test accuracy, the others are train losses.
-        values: (p, b, a).
-        anchors: labels of the three models (3,).
-        anchor_points: their coordinates (3, 2).
-        paths: labels of the paths (q,).
-        path_algorithms: keys of their algorithms (q,).
-        path_averaged: whether a path is of averaged weights (q,).
-        path_panels: whether a path is drawn in a panel (q, p).
-        path: which path a point belongs to (t,).
-        path_steps: the step of the weights (t,).
-        path_points: its coordinates (t, 2).
-        test_domains: the domains held out, in words.
-        correct: which test samples are classified correctly at each point of the grid (b, a, n): the accuracy is their
-            share. Empty in files of earlier versions.
-    """
-
-    u: Floats
-    v: Floats
-    panels: Texts
-    values: Floats
-    anchors: Texts
-    anchor_points: Floats
-    paths: Texts
-    path_algorithms: Texts
-    path_averaged: Bools
-    path_panels: Bools
-    path: Ints
-    path_steps: Ints
-    path_points: Floats
-    test_domains: str
+    u: Floats  # grid along û (a,)
+    v: Floats  # grid along v̂ (b,)
+    panels: Texts  # titles (p,); the last panel is the test accuracy, the others are train losses
+    values: Floats  # (p, b, a)
+    anchors: Texts  # labels of the three models (3,)
+    anchor_points: Floats  # their coordinates (3, 2)
+    paths: Texts  # labels of the paths (q,)
+    path_algorithms: Texts  # keys of their algorithms (q,)
+    path_averaged: Bools  # whether a path is of averaged weights (q,)
+    path_panels: Bools  # whether a path is drawn in a panel (q, p)
+    path: Ints  # which path a point belongs to (t,)
+    path_steps: Ints  # the step of the weights (t,)
+    path_points: Floats  # its coordinates (t, 2)
+    test_domains: str  # the domains held out, in words
+    # Which test samples are classified correctly at each point of the grid (b, a, n): the accuracy is their share.
+    # Empty in files of earlier versions.
     correct: Bools = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.bool_))
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Distances of the ends of the two averaged paths from the highest test accuracy.
+    """Distances of the ends of the two averaged paths from the highest test accuracy."""
 
-    Args:
-        distances: of the second and of the third model, in the units of the weights.
-        accuracies: test accuracies there in percent, interpolated between points of the grid.
-        closer: by how much the third model is closer than the second.
-        interval: of `closer`; None if results by test sample are not known.
-        resolution: half the diagonal of a grid cell, the smallest difference that the grid resolves.
-    """
-
-    distances: tuple[float, float]
-    accuracies: tuple[float, float]
-    closer: float
-    interval: tuple[float, float] | None
-    resolution: float
+    distances: tuple[float, float]  # of the second and of the third model, in the units of the weights
+    accuracies: tuple[float, float]  # test accuracies there in percent, interpolated between points of the grid
+    closer: float  # by how much the third model is closer than the second
+    interval: tuple[float, float] | None  # of `closer`; None if results by test sample are not known
+    resolution: float  # half the diagonal of a grid cell, the smallest difference that the grid resolves
 
     @property
     def is_tie(self) -> bool:

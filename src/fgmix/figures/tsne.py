@@ -22,37 +22,23 @@ KEPT = 0.9  # share of a class's codes, nearest to their median: t-SNE places a 
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """Latent codes in the plane, in panels.
+    """Latent codes in the plane, in panels."""
 
-    Args:
-        panels: titles of the panels (p,).
-        domains: names of all of the dataset's domains (k,).
-        is_test: which of them were held out (k,).
-        classes: names of the classes.
-        points: coordinates (n, 2).
-        panel: panel of each point (n,).
-        domain: its domain (n,); −1 for a mixed code.
-        label: its class (n,).
-        sample: its number within the domain (n,); −1 for a mixed code.
-        thumbnails: small pictures of the samples (t, s, s, 3); none if samples are not images.
-        thumbnail: its thumbnail (n,); −1 for none.
-        extrapolates: whether it is a mixed code with a weight below 0 (n,).
-        trained_share: share of extrapolated codes in training, over the steps before the last evaluation; NaN if
-            nothing was mixed.
-    """
-
-    panels: Texts
-    domains: Texts
-    is_test: Bools
-    classes: Texts
-    points: Floats
-    panel: Ints
-    domain: Ints
-    label: Ints
-    sample: Ints
+    panels: Texts  # titles of the panels (p,)
+    domains: Texts  # names of all of the dataset's domains (k,)
+    is_test: Bools  # which of them were held out (k,)
+    classes: Texts  # names of the classes
+    points: Floats  # coordinates (n, 2)
+    panel: Ints  # panel of each point (n,)
+    domain: Ints  # its domain (n,); −1 for a mixed code
+    label: Ints  # its class (n,)
+    sample: Ints  # its number within the domain (n,); −1 for a mixed code
+    # Small pictures of the samples (t, s, s, 3); none if samples are not images
     thumbnails: Bytes = field(default_factory=lambda: np.zeros((0, 1, 1, 3), dtype=np.uint8))
-    thumbnail: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    thumbnail: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # its thumbnail (n,); −1 for none
+    # Whether it is a mixed code with a weight below 0 (n,)
     extrapolates: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    # Share of extrapolated codes in training, over the steps before the last evaluation; NaN if nothing was mixed
     trained_share: float = float("nan")
 
     def extrapolated(self, panel: int) -> float:

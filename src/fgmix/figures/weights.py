@@ -15,29 +15,17 @@ DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 @dataclass(frozen=True, eq=False)
 class WeightEffect:
-    """Effect of λ on mixing weights, and the paper's toy example.
+    """Effect of λ on mixing weights, and the paper's toy example."""
 
-    Args:
-        lam: values of λ (l,).
-        a: weight vectors (w, k).
-        a_tilde: ã (w, l, k).
-        gradients: of the toy's samples (m, 2).
-        weights: their mixing weights a (m,).
-        surfaces: minima of three quadratic losses in the plane of the paper's panel (a) (3, 2).
-        updates: the update of each algorithm (3, 2).
-        update_names: labels of these algorithms (3,).
-        update_algorithms: keys of these algorithms (3,).
-    """
-
-    lam: Floats
-    a: Floats
-    a_tilde: Floats
-    gradients: Floats
-    weights: Floats
-    surfaces: Floats
-    updates: Floats
-    update_names: Texts
-    update_algorithms: Texts
+    lam: Floats  # values of λ (l,)
+    a: Floats  # weight vectors (w, k)
+    a_tilde: Floats  # ã (w, l, k)
+    gradients: Floats  # of the toy's samples (m, 2)
+    weights: Floats  # their mixing weights a (m,)
+    surfaces: Floats  # minima of three quadratic losses in the plane of the paper's panel (a) (3, 2)
+    updates: Floats  # the update of each algorithm (3, 2)
+    update_names: Texts  # labels of these algorithms (3,)
+    update_algorithms: Texts  # keys of these algorithms (3,)
 
 
 def describe_weights(arrays: WeightEffect) -> Chart:

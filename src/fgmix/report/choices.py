@@ -10,14 +10,8 @@ from fgmix.results.tables import Spread
 
 @dataclass(frozen=True)
 class Choices:
-    """How results are selected and shown.
+    """How results are selected and shown."""
 
-    Args:
-        rule: the selection rule.
-        spread: what ± is.
-        published: whether to show the paper's numbers, too.
-    """
-
-    rule: Rule = "training_domain"
-    spread: Spread = "stderr"
-    published: bool = False
+    rule: Rule = "training_domain"  # the selection rule
+    spread: Spread = "stderr"  # what ± is
+    published: bool = False  # whether to show the paper's numbers, too

@@ -53,15 +53,10 @@ Unit = tuple[Table | None, Chart | None]  # shown side by side
 
 @dataclass(frozen=True)
 class Sources:
-    """The folders of a report, as arguments of commands.
+    """The folders of a report, as arguments of commands."""
 
-    Args:
-        folders: of runs.
-        from_domainbed: of sweeps of DomainBed.
-    """
-
-    folders: tuple[str, ...] = ("SWEEP",)
-    from_domainbed: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ("SWEEP",)  # of runs
+    from_domainbed: tuple[str, ...] = ()  # of sweeps of DomainBed
 
     def command(self, kind: str, *options: str, every: bool = True) -> str:
         """Write the command that draws a figure of these folders; without `every`, of the folders of fgmix only."""
@@ -71,23 +66,14 @@ class Sources:
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around the results.
+    """What stands around the results."""
 
-    Args:
-        title: heading of the page.
-        origin: a sentence on the origin of the page.
-        sources: the folders, for the commands that draw their figures on paper.
-        status: progress of the sweep, if it is one.
-        live: update while the sweep runs; for a served page.
-        version: of the content; a served page reloads when the server's version changes.
-    """
-
-    title: str
-    origin: str = ""
-    sources: Sources = Sources()
-    status: Status | None = None
-    live: bool = False
-    version: str = ""
+    title: str  # heading of the page
+    origin: str = ""  # a sentence on the origin of the page
+    sources: Sources = Sources()  # the folders, for the commands that draw their figures on paper
+    status: Status | None = None  # progress of the sweep, if it is one
+    live: bool = False  # update while the sweep runs; for a served page
+    version: str = ""  # of the content; a served page reloads when the server's version changes
 
 
 def render_page(

@@ -28,17 +28,11 @@ SHOWN = 6  # unfinished runs whose curves are shown
 
 @dataclass
 class Followed:
-    """A folder whose sweep or run may still be training. Finished runs do not change, so each is read once.
+    """A folder whose sweep or run may still be training. Finished runs do not change, so each is read once."""
 
-    Args:
-        folder: of the sweep, or of a run of `fgmix train`.
-        choices: how to select and show.
-        title: heading of the page; by default the folder's name.
-    """
-
-    folder: Path
-    choices: Choices = field(default_factory=Choices)
-    title: str = ""
+    folder: Path  # of the sweep, or of a run of `fgmix train`
+    choices: Choices = field(default_factory=Choices)  # how to select and show
+    title: str = ""  # heading of the page; by default the folder's name
     _known: dict[Path, RunRecord] = field(default_factory=dict)
     _status: Status | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -19,17 +19,11 @@ SEVERAL = 3  # maximum number of values to list before showing only a count
 
 @dataclass(frozen=True)
 class Headline:
-    """A dataset's result.
+    """A dataset's result."""
 
-    Args:
-        dataset: its name.
-        result: a sentence with the best method and its difference from ERM.
-        run: what was run.
-    """
-
-    dataset: str
-    result: str
-    run: str
+    dataset: str  # its name
+    result: str  # a sentence with the best method and its difference from ERM
+    run: str  # what was run
 
 
 def write_headlines(

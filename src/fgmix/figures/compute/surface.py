@@ -40,19 +40,12 @@ MARGIN = 0.15  # of the paths' extent, left free on every side
 
 @dataclass(frozen=True)
 class Plane:
-    """The plane through three points.
+    """The plane through three points."""
 
-    Args:
-        origin: w₁.
-        u_hat: û.
-        v_hat: v̂.
-        points: coordinates of the three points (3, 2).
-    """
-
-    origin: Tensor
-    u_hat: Tensor
-    v_hat: Tensor
-    points: Floats
+    origin: Tensor  # w₁
+    u_hat: Tensor  # û
+    v_hat: Tensor  # v̂
+    points: Floats  # coordinates of the three points (3, 2)
 
     @classmethod
     def through(cls, w1: Tensor, w2: Tensor, w3: Tensor) -> Plane:
