@@ -7,10 +7,9 @@ import numpy as np
 
 import fgmix
 from fgmix.data import from_arrays
-from fgmix.figures.arrays_file import load_arrays
 from fgmix.figures.curves import collect_curves
 from fgmix.figures.draw import draw, save_figure
-from fgmix.figures.kinds import describe
+from fgmix.figures.kinds import describe, load_arrays
 
 rng = np.random.default_rng(0)
 y, domain = np.arange(600) % 3, np.arange(600) // 150

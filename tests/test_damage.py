@@ -22,7 +22,7 @@ from fgmix.data import LoadOptions, frozen
 from fgmix.data.image_dataset import load_images
 from fgmix.deploy.soup import soup
 from fgmix.errors import UserError
-from fgmix.figures.arrays_file import load_arrays
+from fgmix.figures.kinds import load_arrays
 from fgmix.networks import build_featurizer
 from fgmix.records.plans import read_status
 from fgmix.records.schema import to_plain

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fgmix.figures.arrays import split_rows
-from fgmix.figures.arrays_file import load_arrays
 from fgmix.figures.flatness import Flatness, divide_areas
+from fgmix.figures.kinds import load_arrays, split_rows
 from fgmix.figures.scores import Scores, bound_rho
 from fgmix.figures.surface import Surface, is_at_edge, measure_ends
 from fgmix.results.statistics import bootstrap_interval

@@ -11,7 +11,7 @@ import pytest
 from copying import replace
 from fgmix.cli import main
 from fgmix.figures import draw
-from fgmix.figures.arrays_file import load_arrays
+from fgmix.figures.kinds import load_arrays
 from fgmix.records.files import write_json
 from fgmix.records.plans import Plan, write_plan
 from fgmix.records.store import write_record

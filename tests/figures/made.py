@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fgmix.figures.ablation import Ablation
-from fgmix.figures.arrays import Rows
 from fgmix.figures.cd import Ranks
 from fgmix.figures.cost import Cost
 from fgmix.figures.curves import Curves, name_metric
@@ -165,6 +164,6 @@ def every() -> dict[str, Any]:
     return {type(arrays).__name__: arrays for arrays in made}
 
 
-def rows() -> dict[str, Rows]:
+def rows() -> dict[str, list[Any]]:
     """Two rows of each kind that has them."""
-    return {type(arrays).__name__: Rows((arrays, arrays)) for arrays in (embedding(), flatness(), surface())}
+    return {type(arrays).__name__: [arrays, arrays] for arrays in (embedding(), flatness(), surface())}

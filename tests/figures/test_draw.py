@@ -12,10 +12,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from copying import replace
-from fgmix.figures.arrays_file import load_arrays
 from fgmix.figures.description import Axis, Band, Cells, Chart, Line, Panel, Points, Words, list_names
 from fgmix.figures.draw import draw, render, save_figure
-from fgmix.figures.kinds import KINDS, describe
+from fgmix.figures.kinds import KINDS, describe, load_arrays
 from figures import made
 
 PANEL = Panel("Title", Axis("x", low=0.0, high=1.0), Axis("y", low=0.0, high=2.0), [Line("", [0, 1], [0, 2], "ink")])

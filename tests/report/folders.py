@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fgmix.figures.arrays_file import save_arrays
+from fgmix.figures.kinds import save_arrays
 from fgmix.records.digests import seal_json
 from fgmix.records.plans import Plan, write_plan
 from fgmix.records.schema import RunRecord, to_plain

@@ -20,8 +20,8 @@ import fgmix.report
 from copying import replace
 from fgmix.cli import main, plots
 from fgmix.errors import UserError
-from fgmix.figures.arrays_file import save_arrays
 from fgmix.figures.cd import collect_ranks
+from fgmix.figures.kinds import save_arrays
 from fgmix.records.files import write_json
 from fgmix.records.metrics import metrics
 from fgmix.records.plans import Plan, write_plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,51 +19,18 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Figures of one kind below each other: one row for each test domain.
-
-    Args:
-        parts: the arrays of each row, all of one kind.
-    """
-
-    parts: tuple[Any, ...]
-
-
-def stack_rows(parts: Sequence[Any]) -> Any:
-    """Join rows into one figure; return a single row as it is."""
-    return parts[0] if len(parts) == 1 else Rows(tuple(parts))
-
-
-def split_rows(arrays: Any) -> tuple[Any, ...]:
-    """Return the rows of a figure, one or more."""
-    return arrays.parts if isinstance(arrays, Rows) else (arrays,)
-
-
-@dataclass(frozen=True, eq=False)
 class Numbers:
-    """A table of numbers.
+    """A table of numbers."""
 
-    Args:
-        title: a few words.
-        corner: what the rows are.
-        rows: labels (r,).
-        algorithms: key of the algorithm of each row (r,).
-        published: whether a row is the paper's (r,).
-        columns: labels (c,).
-        value: (r, c); NaN for none.
-        spread: the number after ± (r, c); NaN for none.
-        about: sentences for the caption: what ± is, what the paper lacks.
-    """
-
-    title: str
-    corner: str
-    rows: Texts
-    algorithms: Texts
-    published: Bools
-    columns: Texts
-    value: Floats
-    spread: Floats
-    about: str = ""
+    title: str  # a few words
+    corner: str  # what the rows are
+    rows: Texts  # labels (r,)
+    algorithms: Texts  # key of the algorithm of each row (r,)
+    published: Bools  # whether a row is the paper's (r,)
+    columns: Texts  # labels (c,)
+    value: Floats  # (r, c); NaN for none
+    spread: Floats  # the number after ± (r, c); NaN for none
+    about: str = ""  # sentences for the caption: what ± is, what the paper lacks
 
     @classmethod
     def from_table(cls, table: Table, about: str = "") -> Self:

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fgmix.figures.arrays_file import save_arrays
 from fgmix.figures.description import INK, Axis, Band, Cells, Chart, Line, Panel, Points, Words
+from fgmix.figures.kinds import save_arrays
 from fgmix.records.files import make_folder, write_bytes
 
 COLUMN, PAGE = 3.5, 7.16  # widths in inches, of a column and of the text, in two-column papers

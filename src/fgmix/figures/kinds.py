@@ -1,13 +1,21 @@
-"""The kinds of figures whose arrays can be saved: a new kind is its file, a line here and its command."""
+"""The kinds of figures whose arrays can be saved: a new kind is its file, a line here and its command.
+
+A figure is the arrays of one of `KINDS`, or a list of them: one row for each test domain. Its file is an `.npz` file,
+which contains nothing that needs unpickling.
+"""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from fgmix.errors import UserError
 from fgmix.figures.ablation import Ablation, describe_ablation
-from fgmix.figures.arrays import split_rows
 from fgmix.figures.cd import Ranks, describe_ranks
 from fgmix.figures.cost import Cost, describe_cost
 from fgmix.figures.curves import Curves, describe_curves
@@ -19,19 +27,15 @@ from fgmix.figures.shift import Shift, describe_shift
 from fgmix.figures.surface import Surface, claim_surface, describe_surface
 from fgmix.figures.tsne import Embedding, describe_embedding
 from fgmix.figures.weights import WeightEffect, describe_weights
+from fgmix.records.files import read_bytes, write_bytes
 
 
 class Kind(NamedTuple):
-    """A kind of figure.
+    """A kind of figure."""
 
-    Args:
-        arrays: the class of its arrays, whose name is saved with them.
-        describe: the description of the rows of a figure; most kinds have one row.
-        claim: the claim that it tests and the statistics of each row, in sentences.
-    """
-
-    arrays: type
-    describe: Callable[[Sequence[Any]], Chart]
+    arrays: type  # the class of its arrays, whose name is saved with them
+    describe: Callable[[Sequence[Any]], Chart]  # the description of the rows of a figure; most kinds have one row
+    # The claim that it tests and the statistics of each row, in sentences
     claim: Callable[[Sequence[Any]], list[str]] = lambda _: []
 
 
@@ -53,11 +57,16 @@ KINDS = {
 }
 
 
+def split_rows(arrays: Any) -> list[Any]:
+    """Return the rows of a figure, one or more."""
+    return arrays if isinstance(arrays, list) else [arrays]
+
+
 def describe(arrays: Any, id: str = "", command: str = "") -> Chart:
     """Describe a figure, for `draw` and for the page.
 
     Args:
-        arrays: of one of `KINDS`, or rows of them.
+        arrays: the figure.
         id: for links to it.
         command: the command that draws it on paper.
     """
@@ -69,3 +78,61 @@ def state_claims(arrays: Any) -> list[str]:
     """State the claim of a figure and, for each row, its statistics, in sentences; none for kinds without a claim."""
     rows = split_rows(arrays)
     return KINDS[type(rows[0]).__name__].claim(rows)
+
+
+def save_arrays(path: Path, arrays: Any) -> None:
+    """Write the arrays of a figure to an `.npz` file, with the name of their kind."""
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **_collect(arrays))
+    write_bytes(path, packed.getvalue())
+
+
+def _collect(arrays: Any) -> dict[str, Any]:
+    """Collect the arrays by name; those of one of several rows have its number as a prefix."""
+    rows = split_rows(arrays)
+    content = {}
+    for number, row in enumerate(rows):
+        prefix = f"{number}/" if len(rows) > 1 else ""
+        content |= {prefix + each.name: np.asarray(getattr(row, each.name)) for each in fields(row)}
+        content[f"{prefix}kind"] = np.asarray(type(row).__name__)
+    return content
+
+
+def have_equal_arrays(first: Any, second: Any) -> bool:
+    """Tell whether two figures have equal arrays."""
+    one, other = _collect(first), _collect(second)
+    return one.keys() == other.keys() and all(
+        np.array_equal(value, other[name], equal_nan=value.dtype.kind == other[name].dtype.kind == "f")
+        for name, value in one.items()
+    )
+
+
+def load_arrays(path: Path) -> Any:
+    """Load the arrays that `save_arrays` wrote, as the same kind."""
+    data = read_bytes(path)
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            content = {name: archive[name] for name in archive.files}
+    except Exception as error:  # of numpy, zipfile or zlib, or out of memory
+        raise UserError(
+            f"Expected the arrays of a figure at {path}. Found a file of another kind, or a damaged one. Compute the "
+            "figure again."
+        ) from error
+    rows: dict[str, dict[str, Any]] = {}
+    for name, value in content.items():
+        row, slash, own = name.partition("/")
+        if slash:
+            rows.setdefault(row, {})[own] = value
+    return [_build(path, row) for row in rows.values()] if rows else _build(path, content)
+
+
+def _build(path: Path, content: dict[str, Any]) -> Any:
+    known = KINDS.get(str(content.pop("kind", "")))
+    every = fields(known.arrays) if known else ()
+    required = {each.name for each in every if each.default is MISSING and each.default_factory is MISSING}
+    if known is None or not required <= content.keys() <= {each.name for each in every}:
+        raise UserError(
+            f"Expected an .npz file that this version of `fgmix plot` wrote. Found another file at {path}. Compute the "
+            "figure again."
+        )
+    return known.arrays(**{name: value.item() if value.ndim == 0 else value for name, value in content.items()})

@@ -8,23 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgmix.errors import UserError
-from fgmix.figures.arrays_file import load_arrays
 from fgmix.figures.description import Chart
-from fgmix.figures.kinds import describe
+from fgmix.figures.kinds import describe, load_arrays
 from fgmix.records.store import RECORD
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Figures of a folder.
+    """Figures of a folder."""
 
-    Args:
-        charts: those that could be read.
-        notes: errors of the others.
-    """
-
-    charts: tuple[Chart, ...] = ()
-    notes: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()  # those that could be read
+    notes: tuple[str, ...] = ()  # errors of the others
 
 
 def load_figures(folder: Path) -> Saved:

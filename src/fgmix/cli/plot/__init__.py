@@ -27,7 +27,7 @@ def save(arrays: Any, out: Path, name: str) -> None:
 
 def _replaces(file: Path, arrays: Any) -> bool:
     """Tell whether a file exists and contains other arrays."""
-    from fgmix.figures.arrays_file import have_equal_arrays, load_arrays
+    from fgmix.figures.kinds import have_equal_arrays, load_arrays
 
     try:
         return file.exists() and not have_equal_arrays(load_arrays(file), arrays)

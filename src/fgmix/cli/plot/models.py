@@ -198,10 +198,8 @@ def _save_rows(
     rows: list[list[OpenedRun]] | None = None,
 ) -> None:
     """Compute and save a figure of several rows, by default one for each test domain."""
-    from fgmix.figures.arrays import stack_rows
-
     name = _name_figure(kind, runs)
-    save(stack_rows([compute(row) for row in rows or _group_by_domain(runs)]), out, name)
+    save([compute(row) for row in rows or _group_by_domain(runs)], out, name)
 
 
 def _group_by_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:

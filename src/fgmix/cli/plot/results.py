@@ -89,7 +89,7 @@ def results(
 
     Example: fgmix plot results sweep --out figures
     """
-    from fgmix.figures.arrays_file import load_arrays
+    from fgmix.figures.kinds import load_arrays
 
     rule = _check_rule(selection)
     files = [path for path in places or () if path.suffix == ".npz"]
