@@ -8,13 +8,14 @@ van der Maaten and Hinton, "Visualizing Data using t-SNE", 2008.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fgmix.errors import UserError
-from fgmix.figures.arrays import Bools, Bytes, Floats, Ints
+from fgmix.figures.arrays import Bytes, Floats
 from fgmix.figures.compute.mixtures import Mixture, build_random_mixer, find_mixer, load_policy, mix
 from fgmix.figures.curves import collect_curves, name_metric
 from fgmix.figures.tsne import Embedding
@@ -27,16 +28,7 @@ THUMBNAIL = 40  # pixels: enough to see what is in a picture
 LARGEST = 50  # dimensions of t-SNE's input: more are first reduced by PCA, without visible loss
 
 
-@dataclass(frozen=True)
-class _Points:
-    """Points of one panel, with the fields of `Embedding`."""
-
-    points: Floats
-    domain: Ints
-    label: Ints
-    sample: Ints
-    thumbnail: Ints
-    extrapolates: Bools
+_Points = dict[str, npt.NDArray[Any]]  # those of a panel, by the fields of `Embedding`
 
 
 def embed_mixing(
@@ -77,14 +69,10 @@ def embed_mixing(
     everything = torch.cat([z, tests.codes(algorithm), *(mixture.z for mixture in mixtures)]).cpu().numpy()
     (xy,) = [embed_plane(codes, seed) for codes in track([everything], "t-SNE", show=progress)]
     own = _place_originals((sources, tests), xy)
-    rest = np.split(xy[len(own.points) :], 2)
-    return _join(
-        run,
-        ["Original codes", "Random interpolation", run.label(model)],
-        [own, _add_mixed(own, mixtures[0], rest[0]), _add_mixed(own, mixtures[1], rest[1])],
-        make_thumbnails((sources, tests)),
-        read_trained_share(run),
-    )
+    rest = np.split(xy[len(own["points"]) :], 2)
+    points = [own, *(_add_mixed(own, mixture, places) for mixture, places in zip(mixtures, rest))]
+    titles = ["Original codes", "Random interpolation", run.label(model)]
+    return _join(run, titles, points, make_thumbnails((sources, tests)), read_trained_share(run))
 
 
 def read_trained_share(run: OpenedRun) -> float:
@@ -103,16 +91,8 @@ def embed_codes(
     seed: int = 0,
     progress: bool = True,
 ) -> Embedding:
-    """Embed codes of the same samples in several runs, one t-SNE per run: the effect of an algorithm on the features.
-
-    Args:
-        runs: runs on the same data.
-        which: weights after the last step, or the best.
-        model: raw or averaged.
-        samples: codes of each domain, at most.
-        seed: of the samples and of t-SNE.
-        progress: show a bar over the runs.
-    """
+    """Embed codes of the same samples in several runs on the same data, one t-SNE per run: the effect of an algorithm
+    on the features. The arguments are those of `embed_mixing`."""
     first = runs[0]
     for run in runs[1:]:
         check_alike(first, run, ("test_domains", "trial_seed", "holdout_fraction"), "show the same samples")
@@ -150,30 +130,28 @@ def _place_originals(samples: tuple[Sample, ...], xy: Floats) -> _Points:
     domain = torch.cat([sample.domain for sample in samples]).numpy()
     label = torch.cat([sample.y for sample in samples]).numpy()
     sample = np.concatenate([indices for sample in samples for indices in sample.indices])
-    return _Points(xy[: len(domain)], domain, label, sample, np.arange(len(domain)), np.zeros(len(domain), np.bool_))
+    n = len(domain)
+    return {
+        "points": xy[:n],
+        "domain": domain,
+        "label": label,
+        "sample": sample,
+        "thumbnail": np.arange(n),
+        "extrapolates": np.zeros(n, np.bool_),
+    }
 
 
 def _add_mixed(own: _Points, mixture: Mixture, xy: Floats) -> _Points:
     """Add mixed codes to the original ones; the mixed ones have neither domain nor sample."""
-    none = np.full(len(xy), -1)
-    return _Points(
-        np.concatenate([own.points, xy]),
-        np.concatenate([own.domain, none]),
-        np.concatenate([own.label, mixture.y.cpu().numpy()]),
-        np.concatenate([own.sample, none]),
-        np.concatenate([own.thumbnail, none]),
-        np.concatenate([own.extrapolates, mixture.extrapolates.cpu().numpy()]),
-    )
+    mixed = dict.fromkeys(own, np.full(len(xy), -1))
+    mixed |= {"points": xy, "label": mixture.y.cpu().numpy(), "extrapolates": mixture.extrapolates.cpu().numpy()}
+    return {name: np.concatenate([values, mixed[name]]) for name, values in own.items()}
 
 
 def make_thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
     """Make small pictures of all samples, (n, s, s, 3); none if they are not images.
 
     The lowest and the highest value of all become 0 and 255, which undoes a normalisation up to a slight tint.
-
-    Args:
-        samples: sets of samples, in the order of the result.
-        side: s at most.
     """
     small = []
     for x in (x for sample in samples for x in sample.inputs()):
@@ -190,11 +168,7 @@ def make_thumbnails(samples: Sequence[Sample], side: int = THUMBNAIL) -> Bytes:
 
 
 def _join(
-    run: OpenedRun,
-    titles: Sequence[str],
-    points: Sequence[_Points],
-    pictures: Bytes,
-    share: float = float("nan"),
+    run: OpenedRun, titles: Sequence[str], points: Sequence[_Points], pictures: Bytes, share: float = float("nan")
 ) -> Embedding:
     dataset = run.prepared.dataset
     return Embedding(
@@ -202,13 +176,8 @@ def _join(
         domains=np.array(dataset.domain_names),
         is_test=np.isin(dataset.domain_names, run.test_domains),
         classes=np.array(dataset.classes),
-        points=np.concatenate([each.points for each in points]),
-        panel=np.repeat(np.arange(len(points)), [len(each.points) for each in points]),
-        domain=np.concatenate([each.domain for each in points]),
-        label=np.concatenate([each.label for each in points]),
-        sample=np.concatenate([each.sample for each in points]),
+        panel=np.repeat(np.arange(len(points)), [len(each["points"]) for each in points]),
         thumbnails=pictures,
-        thumbnail=np.concatenate([each.thumbnail for each in points]),
-        extrapolates=np.concatenate([each.extrapolates for each in points]),
         trained_share=share,
+        **{name: np.concatenate([each[name] for each in points]) for name in points[0]},
     )

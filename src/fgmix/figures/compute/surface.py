@@ -15,7 +15,7 @@ Izmailov et al., "Averaging Weights Leads to Wider Optima and Better Generalizat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,14 +24,14 @@ from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
-from fgmix.figures.arrays import Floats
+from fgmix.figures.arrays import Floats, Ints
 from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss, find_mixer, load_policy
 from fgmix.figures.surface import Surface
-from fgmix.progress import Progress, track
+from fgmix.progress import track
 from fgmix.records.evaluations import Model
 from fgmix.records.rows import record_row
 from fgmix.training.averaging import get_predictor_tensors
-from fgmix.training.open_run import OpenedRun, Sample, check_alike
+from fgmix.training.open_run import OpenedRun, check_alike
 
 Tensors = Mapping[str, Tensor]
 RAW: Model = "raw"
@@ -122,12 +122,12 @@ def compute_surface(
     plane = Plane.through(*(flatten(each) for each in anchors))
     labels, path, steps, points = _project_paths(plane, first, second, averages, progress)
     u, v = (span_grid(np.concatenate([plane.points, points])[:, axis], resolution) for axis in (0, 1))
-    probe = _Probe.of((first, second), algorithms, samples, seed)
+    measure = _prepare_measuring((first, second), algorithms, samples, seed)
     states = [{name: tensor.clone() for name, tensor in get_predictor_tensors(each).items()} for each in anchors]
 
     rows = np.array(
         [
-            [probe.measure(combine(states, plane.combination(a, b))) for a in u]
+            [measure(combine(states, plane.combination(a, b))) for a in u]
             for b in track(v.tolist(), "surface", show=progress)
         ]
     )  # (b, a, 2 + n)
@@ -161,10 +161,6 @@ def flatten(algorithm: Algorithm) -> Tensor:
 def combine(states: Sequence[Tensors], c: Sequence[float]) -> dict[str, Tensor]:
     """Compute Σ c_i state_i of parameters and floating-point buffers; counters are those of the last state.
 
-    Args:
-        states: tensors by name, of each model.
-        c: coefficients that sum to 1.
-
     Example:
         >>> states = [{"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}]
         >>> combine(states, [0.25, 0.75])["w"].item()
@@ -188,55 +184,41 @@ def span_grid(values: Floats, resolution: int) -> Floats:
     return np.linspace(low - margin, high + margin, resolution)
 
 
-@dataclass(frozen=True)
-class _Probe:
-    """Evaluates both losses and the test samples at given weights, in one pass over the data."""
-
-    algorithms: tuple[Algorithm, Algorithm]
-    ratios: tuple[float, float]
-    sources: Sample
-    tests: Sample
-    seed: int
-
-    @classmethod
-    def of(cls, runs: tuple[OpenedRun, OpenedRun], algorithms: Sequence[Algorithm], samples: int, seed: int) -> _Probe:
-        first = runs[0]
-        sources = first.sample(first.sources, limit=samples, seed=seed)
-        tests = first.sample(first.test_domains, limit=samples, seed=seed)
-        ratios = [compute_ratio(run) if find_mixer(each) else 0.0 for run, each in zip(runs, algorithms)]
-        return cls((algorithms[0], algorithms[1]), (ratios[0], ratios[1]), sources, tests, seed)
+def _prepare_measuring(
+    runs: Sequence[OpenedRun], algorithms: Sequence[Algorithm], samples: int, seed: int
+) -> Callable[[Tensors], list[float]]:
+    """Return a function of weights: the train losses of both algorithms there, then 1 for every test sample that is
+    classified correctly, 0 for the others."""
+    first, network = runs[0], algorithms[0]
+    sources = first.sample(first.sources, limit=samples, seed=seed)
+    tests = first.sample(first.test_domains, limit=samples, seed=seed)
+    y, domain = sources.y.to(first.device), sources.domain.to(first.device)
+    ratios = [compute_ratio(run) if find_mixer(each) else 0.0 for run, each in zip(runs, algorithms)]
 
     @torch.no_grad()
-    def measure(self, tensors: Tensors) -> list[float]:
-        """Compute the train losses of both algorithms, then 1 for every test sample that is classified correctly, 0 for
-        the others."""
-        for algorithm in self.algorithms:
+    def measure(tensors: Tensors) -> list[float]:
+        for algorithm in algorithms:
             for name, live in get_predictor_tensors(algorithm).items():
                 live.copy_(tensors[name])
-        network = self.algorithms[0]
-        device = next(network.parameters()).device
-        z, y, domain = self.sources.codes(network), self.sources.y.to(device), self.sources.domain.to(device)
-        losses = [
-            compute_training_loss(algorithm, z, y, domain, ratio, self.seed)
-            for algorithm, ratio in zip(self.algorithms, self.ratios)
-        ]
-        correct = network.classifier(self.tests.codes(network)).argmax(1).cpu() == self.tests.y
+        z = sources.codes(network)
+        losses = [compute_training_loss(each, z, y, domain, ratio, seed) for each, ratio in zip(algorithms, ratios)]
+        correct = network.classifier(tests.codes(network)).argmax(1).cpu() == tests.y
         return [*losses, *correct.float().tolist()]
+
+    return measure
 
 
 def _project_paths(
     plane: Plane, first: OpenedRun, second: OpenedRun, averages: Sequence[Model], progress: bool
-) -> tuple[list[str], np.typing.NDArray[np.int64], np.typing.NDArray[np.int64], Floats]:
+) -> tuple[list[str], Ints, Ints, Floats]:
     """Return labels of the four paths (raw and averaged of both runs), and their points: path, step, coordinates."""
     wanted = [(run, model) for run, average in zip((first, second), averages) for model in (RAW, average)]
     path, steps, points = [], [], []
-    with Progress("paths", len(wanted), show=progress) as bar:
-        for i, (run, model) in enumerate(wanted):
-            for step, algorithm in run.path(model):
-                path.append(i)
-                steps.append(step)
-                points.append(plane.coordinates(flatten(algorithm)))
-            bar.advance()
+    for i, (run, model) in enumerate(track(wanted, "paths", show=progress)):
+        for step, algorithm in run.path(model):
+            path.append(i)
+            steps.append(step)
+            points.append(plane.coordinates(flatten(algorithm)))
     return [run.label(model) for run, model in wanted], np.array(path), np.array(steps), np.array(points)
 
 
