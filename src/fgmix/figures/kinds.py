@@ -90,7 +90,7 @@ def save_arrays(path: Path, arrays: Any) -> None:
 def _collect(arrays: Any) -> dict[str, Any]:
     """Collect the arrays by name; those of one of several rows have its number as a prefix."""
     rows = split_rows(arrays)
-    content = {}
+    content: dict[str, Any] = {}
     for number, row in enumerate(rows):
         prefix = f"{number}/" if len(rows) > 1 else ""
         content |= {prefix + each.name: np.asarray(getattr(row, each.name)) for each in fields(row)}
