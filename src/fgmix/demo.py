@@ -10,10 +10,10 @@ from fgmix.errors import MachineError, UserError
 from fgmix.records.files import write_bytes
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import read_record
-from fgmix.report.choices import Choices
 from fgmix.report.write import write_report
 from fgmix.results.collect import collect
 from fgmix.results.formats import markdown
+from fgmix.results.report import Choices
 from fgmix.results.selection import select
 from fgmix.results.tables import dataset_table
 from fgmix.sweeps.design import Sweep

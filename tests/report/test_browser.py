@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fgmix.report.choices import Choices
 from fgmix.report.write import write_report
 from fgmix.results.collect import collect
+from fgmix.results.report import Choices
 from report import folders
 from report.test_serve import served
 from results.made import finished

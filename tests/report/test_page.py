@@ -25,17 +25,16 @@ from fgmix.figures.kinds import save_arrays
 from fgmix.records.files import write_json
 from fgmix.records.metrics import metrics
 from fgmix.records.plans import Plan, write_plan
-from fgmix.report.choices import Choices
 from fgmix.report.page import Frame, pack_block, render_page, write_json_block
-from fgmix.report.saved import load_figures
-from fgmix.report.write import write_report
+from fgmix.report.write import load_figures, write_report
+from fgmix.results import statistics
 from fgmix.results.collect import Results, collect
 from fgmix.results.explain import explained
 from fgmix.results.formats import render
 from fgmix.results.grids import Grid
 from fgmix.results.origins import collect_all
 from fgmix.results.ranks import rank_rows
-from fgmix.results.report import all_tables
+from fgmix.results.report import Choices, all_tables
 from fgmix.results.selection import Selected, select
 from figures import made
 from report import folders
@@ -373,6 +372,26 @@ def test_of_very_many_runs_those_behind_the_numbers_are_listed(monkeypatch: pyte
 def test_without_torch_and_without_matplotlib() -> None:
     code = "import sys, fgmix.report.page; print({'torch', 'matplotlib'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_markdown_imports_neither_figures_nor_the_page(tmp_path: Path) -> None:
+    folder = folders.write(tmp_path / "runs", folders.records(1))
+    code = (
+        f"import atexit, sys; sys.argv = ['fgmix', 'report', {str(folder)!r}, '--format', 'md']; "
+        "rooms = ('fgmix.figures', 'fgmix.report', 'torch', 'matplotlib'); "
+        "atexit.register(lambda: print([name for name in sys.modules if name.startswith(rooms)])); "
+        "from fgmix.cli import main; main()"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "| FGMix |" in out
+    assert out.splitlines()[-1] == "[]"
+
+
+def test_a_page_compares_its_methods_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(statistics, "_are_copies", lambda first, second: calls.append((first, second)))
+    page(Results(folders.records()))
+    assert len(calls) == 6  # three pairs of rows, on the only dataset and over all: not again for each table and figure
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))

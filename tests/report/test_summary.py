@@ -5,7 +5,7 @@ from __future__ import annotations
 from copying import replace
 from fgmix.records.schema import RunRecord
 from fgmix.report.summary import write_headlines
-from fgmix.results.report import all_compared, report_tables
+from fgmix.results.report import report_tables
 from fgmix.results.selection import select
 from report import folders
 from results.made import finished, sweep
@@ -13,9 +13,7 @@ from results.made import finished, sweep
 
 def found(records: list[RunRecord]) -> tuple[str, str]:
     selection = select(records)
-    against_erm = all_compared(selection)
-    tables = report_tables(selection, against_erm=against_erm)
-    (headline,) = write_headlines(selection, records, tables, against_erm)
+    (headline,) = write_headlines(selection, records, report_tables(selection))
     return headline.result, headline.run
 
 

@@ -67,7 +67,7 @@ def labels(table: Table) -> list[str]:
 def test_rows_follow_the_caller_after_erm() -> None:
     records = sweep({name: [[0.5, 0.5, 0.5]] for name in ("mine", "fgmix", "fgmix_a", "coral", "erm", "mixup")})
     assert labels(dataset_table(select(records), "toy")) == ["ERM", "Mixup", "CORAL", "FGMix-A", "FGMix", "mine"]
-    table = dataset_table(select(records), "toy", algorithms=["mine", "coral"])
+    table = dataset_table(select(records), "toy", algorithms=("mine", "coral"))
     assert labels(table) == ["ERM", "mine", "CORAL", "Mixup", "FGMix-A", "FGMix"]
 
 

@@ -13,8 +13,8 @@ from fgmix.cli.options import check_choice, forbid
 from fgmix.errors import UserError
 
 if TYPE_CHECKING:
-    from fgmix.report.choices import Choices
     from fgmix.results.collect import Results
+    from fgmix.results.report import Choices
 
 
 def report(
@@ -48,12 +48,11 @@ def report(
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
-    from fgmix.report.choices import Choices
     from fgmix.results.collect import collector_paused
     from fgmix.results.explain import explained
     from fgmix.results.formats import FORMATS
     from fgmix.results.origins import collect_all
-    from fgmix.results.report import report_text
+    from fgmix.results.report import Choices, report_text
     from fgmix.results.selection import RULES
     from fgmix.results.tables import SPREADS
 
@@ -79,7 +78,7 @@ def report(
 
         print(write_report(folders or [], results, choices, out, title, from_domainbed or []))
     else:
-        print(report_text(results, rule=rule, format=format, spread=choices.spread, published=published), end="")
+        print(report_text(results, format=format, **vars(choices)), end="")
 
 
 def _forbid_others(context: typer.Context, mode: str) -> None:

@@ -41,12 +41,10 @@ def collect_ablation(
         spread: what ± is.
         published: whether to add the paper's numbers; `about` names those that the paper lacks.
     """
-    table = dataset_table(selection, dataset, algorithms=VARIANTS, spread=spread)
-    rows = tuple(
-        replace(row, row=row.row.anywhere)
-        for row in table.rows
-        if row.row.anywhere.key in VARIANTS and row.row.origin == origin and row.row.model == "raw"
-    )
+    table = dataset_table(selection, dataset, spread=spread)
+    here = [row for row in table.rows if row.row.origin == origin and row.row.model == "raw"]
+    variants = [replace(row, row=row.row.anywhere) for row in here if row.row.anywhere.key in VARIANTS]
+    rows = tuple(sorted(variants, key=lambda row: VARIANTS.index(row.row.key)))
     if not rows:
         raise UserError(
             f"Expected runs of the variants of FGMix on {dataset}. Found none. Run `fgmix sweep --preset "

@@ -32,9 +32,7 @@ from fgmix.figures.differences import describe_differences
 from fgmix.figures.kinds import describe
 from fgmix.figures.sensitivity import collect_sensitivities
 from fgmix.records.plans import ORDER, Status
-from fgmix.report.choices import Choices
 from fgmix.report.runs import list_runs
-from fgmix.report.saved import Saved
 from fgmix.report.summary import write_headlines
 from fgmix.results.collect import Results
 from fgmix.results.costs import COST, ERM
@@ -42,7 +40,7 @@ from fgmix.results.differences import DIFFERENCES
 from fgmix.results.formats import footnotes
 from fgmix.results.published import AVERAGE
 from fgmix.results.ranks import RANKS
-from fgmix.results.report import Comparisons, all_compared, all_tables, has_overall, rankings
+from fgmix.results.report import Choices, all_compared, all_tables, has_overall, rankings
 from fgmix.results.selection import RULES, Rule, Selection, select
 from fgmix.results.tables import OVERALL, Table
 
@@ -65,6 +63,14 @@ class Sources:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """Figures that `fgmix plot` saved."""
+
+    charts: tuple[Chart, ...] = ()  # those that could be read
+    notes: tuple[str, ...] = ()  # errors of the others
+
+
+@dataclass(frozen=True)
 class Frame:
     """What stands around the results."""
 
@@ -72,40 +78,28 @@ class Frame:
     origin: str = ""  # a sentence on the origin of the page
     sources: Sources = Sources()  # the folders, for the commands that draw their figures on paper
     status: Status | None = None  # progress of the sweep, if it is one
+    figures: Saved = Saved()
+    underway: Sequence[Chart] = ()  # curves of unfinished runs
     live: bool = False  # update while the sweep runs; for a served page
     version: str = ""  # of the content; a served page reloads when the server's version changes
 
 
-def render_page(
-    frame: Frame,
-    results: Results,
-    choices: Choices = Choices(),  # noqa: B008 (frozen)
-    figures: Saved = Saved(),  # noqa: B008 (frozen)
-    underway: Sequence[Chart] = (),
-) -> str:
-    """Render the page as text.
-
-    Args:
-        frame: title, origin and status.
-        results: of the finished runs.
-        choices: how to select and show them.
-        figures: charts of arrays that `fgmix plot` saved.
-        underway: curves of unfinished runs.
-    """
+def render_page(frame: Frame, results: Results, choices: Choices = Choices()) -> str:  # noqa: B008 (frozen)
+    """Render the results of finished runs, selected and shown as chosen, as the text of a page."""
     groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
     selection = dict(groups).get("")  # of runs outside of grids
-    against_erm = {} if selection is None else all_compared(selection)
-    how: dict[str, Any] = {"rule": choices.rule, "spread": choices.spread, "published": choices.published}
-    tables = all_tables(results, selection, **how, against_erm=against_erm)
-    own = dict(_describe_results(results, selection, against_erm, choices, frame.sources))
+    tables = all_tables(results, selection, **vars(choices))
+    own = dict(_describe_results(results, selection, choices, frame.sources))
     ablations = [] if selection is None else _describe_ablations(selection, choices, frame.sources)
-    new = _drop_repeated(figures.charts, [*own.values(), *ablations])
-    charts = _number([*own.values(), *underway, *ablations, *new])
+    new = _drop_repeated(frame.figures.charts, [*own.values(), *ablations])
+    every = [*own.values(), *frame.underway, *ablations, *new]
+    # Unique ids, also for files of the same name
+    charts = [replace(each, id=f"{number}-{each.id}") for number, each in enumerate(every, start=1)]
     beside, others = dict(zip(own, charts)), charts[len(own) :]
-    training, saved = others[: len(underway)], others[len(underway) :]
+    training, saved = others[: len(frame.underway)], others[len(frame.underway) :]
     finished = results.all_records()
     rows = list_runs(finished, groups)
-    headlines = [] if selection is None else write_headlines(selection, results.records, tables, against_erm)
+    headlines = [] if selection is None else write_headlines(selection, results.records, tables)
     style, script = _read_asset("page.css"), "\n".join(map(_read_asset, SCRIPTS))
     return _load_template().render(
         title=frame.title,
@@ -117,13 +111,13 @@ def render_page(
         version=frame.version,
         headlines=headlines,
         origin=" ".join(filter(None, (f"Model selection: {RULES[choices.rule]}." if headlines else "", frame.origin))),
-        sections=_list_sections(training=bool(training), figures=bool(saved or figures.notes)),
+        sections=_list_sections(training=bool(training), figures=bool(saved or frame.figures.notes)),
         **_describe_status(frame.status, frame.live),
         notes=results.notes,
         training=training,
         units=_pair_units(tables, beside),
         saved=saved,
-        unreadable=figures.notes,
+        unreadable=frame.figures.notes,
         about_runs=_describe_runs(len(finished), len(rows), choices.rule),
         charts=encode(charts),
         rows=rows,
@@ -177,14 +171,14 @@ def _write_json(content: Any) -> str:
 
 
 def _describe_results(
-    results: Results, selection: Selection | None, against_erm: Comparisons, choices: Choices, sources: Sources
+    results: Results, selection: Selection | None, choices: Choices, sources: Sources
 ) -> Iterator[tuple[str, Chart]]:
     """Describe charts from records alone, each with the title of the table that it is shown beside."""
     rule = ("--selection", choices.rule)
     if selection is not None:
         differences = {
             dataset or OVERALL: replace(describe_differences(comparisons, selection.labels), id="differences")
-            for dataset, comparisons in against_erm.items()
+            for dataset, comparisons in all_compared(selection).items()
             if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
         }
         kept = {id(each) for each in _drop_repeated([*differences.values()], ())}  # one dataset: overall repeats it
@@ -229,11 +223,6 @@ def _drop_repeated(charts: Sequence[Chart], shown: Iterable[Chart]) -> list[Char
             kept.append(each)
         known.add(content)
     return kept
-
-
-def _number(charts: Sequence[Chart]) -> list[Chart]:
-    """Give the charts unique ids, also for files of the same name."""
-    return [replace(each, id=f"{number}-{each.id}") for number, each in enumerate(charts, start=1)]
 
 
 # Text

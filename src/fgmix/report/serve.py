@@ -17,10 +17,10 @@ from fgmix.records.files import read_json
 from fgmix.records.plans import ORDER, Status, read_status
 from fgmix.records.schema import ResolvedSpec, RunRecord, to_spec
 from fgmix.records.store import RunFolder
-from fgmix.report.choices import Choices
 from fgmix.report.page import Frame, Sources, render_page
-from fgmix.report.saved import load_figures
+from fgmix.report.write import load_figures
 from fgmix.results.collect import NothingFinished, Results, collect
+from fgmix.results.report import Choices
 
 HOST = "127.0.0.1"  # this machine only
 SHOWN = 6  # unfinished runs whose curves are shown
@@ -46,11 +46,12 @@ class Followed:
                 f"Served from {self.folder}.",
                 Sources((str(self.folder),)),
                 status,
+                load_figures(self.folder),
+                describe_underway(status.unfinished()),
                 live=True,
                 version=_write_version(status),
             )
-            underway = describe_underway(status.unfinished())
-            return render_page(frame, self._collect(), self.choices, load_figures(self.folder), underway)
+            return render_page(frame, self._collect(), self.choices)
 
     def status(self) -> dict[str, Any]:
         """Return counts and time left, in JSON types."""

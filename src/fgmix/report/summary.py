@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fgmix.records.rows import Row
 from fgmix.records.schema import ResolvedSpec, RunRecord
 from fgmix.results.domainbed import is_domainbeds
-from fgmix.results.report import Comparisons
+from fgmix.results.report import all_compared
 from fgmix.results.rounding import accuracy_text, difference_text, p_equation
 from fgmix.results.selection import Selection
 from fgmix.results.statistics import BASELINE, Comparison
@@ -26,22 +26,19 @@ class Headline:
     run: str  # what was run
 
 
-def write_headlines(
-    selection: Selection, records: Sequence[RunRecord], tables: Sequence[Table], against_erm: Comparisons
-) -> list[Headline]:
+def write_headlines(selection: Selection, records: Sequence[RunRecord], tables: Sequence[Table]) -> list[Headline]:
     """Write one headline for each dataset.
 
     Args:
         selection: the selected models.
         records: the runs they were selected from.
         tables: of the report; the first of a dataset has its accuracies.
-        against_erm: every row against ERM, by dataset.
     """
     accuracies = {table.dataset: table for table in reversed(tables)}
     return [
         Headline(
             dataset,
-            state_result(_drop_extras(accuracies[dataset]), against_erm[dataset]),
+            state_result(_drop_extras(accuracies[dataset]), all_compared(selection)[dataset]),
             describe_runs([record for record in records if record.dataset == dataset]),
         )
         for dataset in selection.domains

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
 import fgmix
 from fgmix.errors import UserError
+from fgmix.figures.kinds import describe, load_arrays
 from fgmix.records.files import make_folder, write_bytes
 from fgmix.records.plans import Status, read_status
-from fgmix.report.choices import Choices
-from fgmix.report.page import GENERATOR, Frame, Sources, render_page
-from fgmix.report.saved import Saved, load_figures
+from fgmix.records.store import RECORD
+from fgmix.report.page import GENERATOR, Frame, Saved, Sources, render_page
 from fgmix.results.collect import Results
+from fgmix.results.report import Choices
 
 
 def write_report(
@@ -40,17 +42,35 @@ def write_report(
     path = out or (places[0].parent if places[0].is_file() else places[0]) / "report.html"
     if path.is_dir():
         path = path / "report.html"
-    figures = [load_figures(folder) for folder in places]
-    charts = tuple(chart for saved in figures for chart in saved.charts)
-    notes = tuple(note for saved in figures for note in saved.notes)
     frame = Frame(
         title or ", ".join(folder.resolve().name for folder in places),
         f"Made by fgmix {fgmix.__version__} on {date.today().isoformat()} from {', '.join(map(str, places))}.",
         Sources(tuple(map(str, ours)), tuple(map(str, from_domainbed))),
         _read_sweep_status(places[0], results) if len(places) == 1 else None,
+        load_figures(*places),
     )
-    _write_page(path, render_page(frame, results, choices, Saved(charts, notes)))
+    _write_page(path, render_page(frame, results, choices))
     return path
+
+
+def load_figures(*folders: Path) -> Saved:
+    """Describe the arrays that `fgmix plot --out FOLDER/figures` wrote, in any folder called figures."""
+    charts, notes = [], []
+    for path in (path for folder in folders for path in sorted(_find_figures(folder))):
+        try:
+            charts.append(describe(load_arrays(path), path.stem, shlex.join(["fgmix", "plot", "results", str(path)])))
+        except UserError as error:
+            notes.append(str(error))
+    return Saved(tuple(charts), tuple(notes))
+
+
+def _find_figures(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        # A folder with a record is a run: skipping 20,000 of them saves half a second.
+        folders[:] = [name for name in folders if not os.path.lexists(f"{place}/{name}/{RECORD}")]
+        if os.path.basename(place) == "figures":
+            # A hidden file is one that is being written.
+            yield from (Path(place, name) for name in names if name.endswith(".npz") and not name.startswith("."))
 
 
 def _read_sweep_status(folder: Path, results: Results) -> Status | None:

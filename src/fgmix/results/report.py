@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from fgmix.errors import UserError
 from fgmix.records.rows import Row
@@ -15,11 +16,20 @@ from fgmix.results.grids import grid_tables
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import beside
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
-from fgmix.results.selection import Rule, Selection, select
+from fgmix.results.selection import Rule, Selection, compute_once, select
 from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_row, compare, copies
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
 Comparisons = Mapping[str | None, Sequence[Comparison]]  # by dataset; None: over all
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How results are selected and shown."""
+
+    rule: Rule = "training_domain"  # the selection rule
+    spread: Spread = "stderr"  # what ± is
+    published: bool = False  # whether to show the paper's numbers, too
 
 
 def report_text(
@@ -43,7 +53,6 @@ def all_tables(
     rule: Rule,
     spread: Spread,
     published: bool,
-    against_erm: Comparisons | None = None,
 ) -> list[Table]:
     """Tables of the runs outside of grids, of metrics besides accuracy, of every grid, and of the times per step.
 
@@ -53,7 +62,6 @@ def all_tables(
         rule: selection rule, for the grids.
         spread: what is shown after ±.
         published: whether to add the paper's numbers.
-        against_erm: the result of `all_compared`; None to compute it.
     """
     tables: list[Table] = []
     if selection is not None:
@@ -62,7 +70,6 @@ def all_tables(
             spread=spread,
             published=published,
             partial_trials=results.partial_trials,
-            against_erm=against_erm,
         )
         tables += metrics_tables(selection)
     for grid in results.grids:
@@ -78,7 +85,6 @@ def report_tables(
     spread: Spread = "stderr",
     published: bool = False,
     partial_trials: bool = False,
-    against_erm: Comparisons | None = None,
 ) -> list[Table]:
     """A table per dataset, the overall table if there are several, the differences from ERM, and the ranks.
 
@@ -87,9 +93,8 @@ def report_tables(
         spread: what is shown after ±.
         published: whether to add the paper's numbers.
         partial_trials: as in `overall_table`.
-        against_erm: the result of `all_compared`; None to compute it.
     """
-    found = all_compared(selection) if against_erm is None else against_erm
+    found = all_compared(selection)
     tables = []
     for name, comparisons in found.items():
         if name is None and not has_overall(selection):
@@ -106,6 +111,7 @@ def report_tables(
     return [*tables, *_rank_tables(selection)]
 
 
+@compute_once
 def all_compared(selection: Selection) -> Comparisons:
     """Every method against ERM on each dataset, and over all of them (under None) if there are several."""
     datasets: list[str | None] = [*selection.domains]
@@ -127,6 +133,7 @@ def has_overall(selection: Selection) -> bool:
     return any(len(found) > 1 for found in datasets.values())
 
 
+@compute_once
 def rankings(selection: Selection) -> dict[str, Ranking]:
     """Rankings by title: over all datasets, or, if the methods cannot be ranked there, on each dataset that allows it.
 

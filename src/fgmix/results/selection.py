@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from inspect import signature
 from operator import attrgetter
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 from fgmix.errors import unknown
 from fgmix.records.evaluations import Evaluation, Model
@@ -120,6 +121,34 @@ class Selection:
     def accuracies(self) -> dict[Cell, float]:
         """The numbers, without missing ones."""
         return {cell: found.accuracy for cell, found in self.cells.items() if isinstance(found, Selected)}
+
+    @cached_property
+    def computed(self) -> dict[tuple[Any, ...], Any]:
+        """Results of functions of this selection, for `compute_once`."""
+        return {}
+
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def compute_once(function: Callable[Concatenate[Selection, P], R]) -> Callable[Concatenate[Selection, P], R]:
+    """Keep what a function returns with its selection: the tables and figures of a page share it, and do not change it.
+
+    Its other arguments are hashable.
+    """
+    parameters = signature(function)
+
+    @wraps(function)
+    def look_up(selection: Selection, *args: P.args, **options: P.kwargs) -> R:
+        bound = parameters.bind(selection, *args, **options)
+        bound.apply_defaults()
+        key = (function.__qualname__, *list(bound.arguments.values())[1:])
+        if key not in selection.computed:
+            selection.computed[key] = function(selection, *args, **options)
+        result: R = selection.computed[key]
+        return result
+
+    return look_up
 
 
 def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Selection:

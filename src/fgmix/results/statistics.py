@@ -25,7 +25,7 @@ import numpy as np
 from fgmix.errors import UserError, bad_value
 from fgmix.records.metrics import Floats
 from fgmix.records.rows import Row, label_row
-from fgmix.results.selection import Cell, Selected, Selection
+from fgmix.results.selection import Cell, Selected, Selection, compute_once
 from fgmix.results.tables import order_rows
 from fgmix.seeding import numpy_generator
 
@@ -80,6 +80,7 @@ class Comparison:
         return self.verdict == "different"
 
 
+@compute_once
 def accuracies_by_row(selection: Selection, dataset: str | None = None) -> dict[Row, dict[Pair, float]]:
     """Selected accuracies in percent, by method, then by pair.
 
@@ -94,6 +95,7 @@ def accuracies_by_row(selection: Selection, dataset: str | None = None) -> dict[
     return found
 
 
+@compute_once
 def copies(selection: Selection, dataset: str | None = None) -> dict[Row, Row]:
     """Methods whose runs have exactly the accuracies of another's at every evaluation, each with that other.
 

@@ -20,7 +20,7 @@ from fgmix.errors import unknown
 from fgmix.records.rows import Labels, Row, label_row
 from fgmix.results.published import AVERAGE, order
 from fgmix.results.rounding import DASH, accuracy_text
-from fgmix.results.selection import RULES, Cell, Missing, Selected, Selection
+from fgmix.results.selection import RULES, Cell, Missing, Selected, Selection, compute_once
 
 OVERALL = "Overall"  # title of the table over all datasets
 Spread = Literal["stderr", "std"]
@@ -114,8 +114,9 @@ class Table:
         return accuracy_text(value) == accuracy_text(max(values))
 
 
+@compute_once
 def dataset_table(
-    selection: Selection, dataset: str, *, algorithms: Sequence[str] = (), spread: Spread = "stderr"
+    selection: Selection, dataset: str, *, algorithms: tuple[str, ...] = (), spread: Spread = "stderr"
 ) -> Table:
     """The table of one dataset: methods × test domains, and the average over the domains.
 
