@@ -128,7 +128,8 @@ class Selection:
         return {}
 
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def compute_once(function: Callable[Concatenate[Selection, P], R]) -> Callable[Concatenate[Selection, P], R]:
@@ -139,7 +140,7 @@ def compute_once(function: Callable[Concatenate[Selection, P], R]) -> Callable[C
     parameters = signature(function)
 
     @wraps(function)
-    def look_up(selection: Selection, *args: P.args, **options: P.kwargs) -> R:
+    def look_up(selection: Selection, /, *args: P.args, **options: P.kwargs) -> R:
         bound = parameters.bind(selection, *args, **options)
         bound.apply_defaults()
         key = (function.__qualname__, *list(bound.arguments.values())[1:])
