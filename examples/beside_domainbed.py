@@ -14,8 +14,8 @@ import numpy as np
 
 import fgmix
 from fgmix.data import from_arrays
+from fgmix.results.collect import collect_all
 from fgmix.results.domainbed import to_domainbed
-from fgmix.results.origins import collect_all
 from fgmix.results.report import report_text
 
 DOMAINS = ("env0", "env1", "env2")  # DomainBed numbers the domains of a dataset that fgmix does not know

@@ -28,11 +28,10 @@ from fgmix.records.plans import Plan, write_plan
 from fgmix.report.page import Frame, pack_block, render_page, write_json_block
 from fgmix.report.write import load_figures, write_report
 from fgmix.results import statistics
-from fgmix.results.collect import Results, collect
+from fgmix.results.collect import Results, collect, collect_all
 from fgmix.results.explain import explained
 from fgmix.results.formats import render
 from fgmix.results.grids import Grid
-from fgmix.results.origins import collect_all
 from fgmix.results.ranks import rank_rows
 from fgmix.results.report import Choices, all_tables
 from fgmix.results.selection import Selected, select

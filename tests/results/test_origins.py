@@ -10,8 +10,7 @@ from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
-from fgmix.results.collect import Results
-from fgmix.results.origins import collect_all, origin_names
+from fgmix.results.collect import Results, collect_all, name_origins
 from fgmix.results.report import report_text
 from fgmix.results.selection import select
 from fgmix.results.statistics import compare
@@ -66,9 +65,9 @@ def test_the_papers_row_stands_once() -> None:
 
 
 def test_names_tell_folders_apart() -> None:
-    assert origin_names([Path("/x/runs"), Path("/y/other")]) == ["runs", "other"]
+    assert name_origins([Path("/x/runs"), Path("/y/other")]) == ["runs", "other"]
     with pytest.raises(UserError, match="Found one of them twice"):
-        origin_names([Path("/x/runs"), Path("/x/y/../runs")])
+        name_origins([Path("/x/runs"), Path("/x/y/../runs")])
 
 
 def test_no_folder_at_all() -> None:

@@ -13,7 +13,7 @@ from copying import replace
 from fgmix.data import DomainDataset, from_arrays
 from fgmix.records.schema import RunSpec, selected_weights, to_plain
 from fgmix.records.store import read_record
-from fgmix.results.unseen import summarize_run
+from fgmix.results.other_metrics import summarize_run
 from fgmix.training import evaluate
 from fgmix.training.evaluate import Subset, score_subsets
 from fgmix.training.loop import train

@@ -48,10 +48,9 @@ def report(
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
-    from fgmix.results.collect import collector_paused
+    from fgmix.results.collect import collect_all
     from fgmix.results.explain import explained
     from fgmix.results.formats import FORMATS
-    from fgmix.results.origins import collect_all
     from fgmix.results.report import Choices, report_text
     from fgmix.results.selection import RULES
     from fgmix.results.tables import SPREADS
@@ -63,7 +62,6 @@ def report(
     if serve:
         _serve(folders or [], choices, port, title)
         return
-    context.with_resource(collector_paused())  # until the end of the command
     results = collect_all(folders or [], from_domainbed or [])
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)

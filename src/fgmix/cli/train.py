@@ -71,7 +71,7 @@ def train(
     Example: fgmix train --dataset digits --algorithm fgmix --test-domain photo --out runs
     """
     from fgmix.logs import Log, check_names
-    from fgmix.results.unseen import summarize_run
+    from fgmix.results.other_metrics import summarize_run
     from fgmix.training.loop import train as train_run
     from fgmix.training.prepare import rehearse
     from fgmix.training.resolve import list_notes

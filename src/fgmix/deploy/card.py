@@ -22,8 +22,7 @@ from fgmix.networks._packaged import PACKAGES
 from fgmix.records.files import write_bytes
 from fgmix.records.metrics import NAMES, unbalanced
 from fgmix.records.model import Estimate, ModelInfo
-from fgmix.results.rounding import DASH
-from fgmix.results.unseen import (
+from fgmix.results.other_metrics import (
     MOST_COLUMNS,
     MOST_ROWS,
     confusion_table,
@@ -34,6 +33,7 @@ from fgmix.results.unseen import (
     table,
     worst_domain,
 )
+from fgmix.results.rounding import DASH
 
 CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
 DPI = 150  # of the figures, for screens

@@ -46,7 +46,7 @@ from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.metrics import NAMES
 from fgmix.records.model import Estimate
 from fgmix.records.schema import RunSpec
-from fgmix.results.unseen import worst_domain
+from fgmix.results.other_metrics import worst_domain
 from fgmix.training.devices import pick_device
 from fgmix.training.open_run import OpenedRun, train_and_open
 from fgmix.training.prepare import prepare

@@ -1,16 +1,18 @@
-"""Tables of metrics besides accuracy: majority class, balanced accuracy, macro F1, AUROC, worst domain, recalls."""
+"""Metrics besides accuracy: tables of a report, Markdown tables for runs and model cards, the summary of a run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
-from fgmix.records.metrics import NAMES, Metric, Metrics
+import numpy as np
+
+from fgmix.records.metrics import NAMES, Metric, Metrics, unbalanced
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
-from fgmix.results.rounding import accuracy_text
-from fgmix.results.selection import Cell, Selected, Selection
+from fgmix.results.rounding import DASH, accuracy_text
+from fgmix.results.selection import Selected, Selection
 from fgmix.results.tables import Entry, Table, TableRow
 
 COLUMNS = (
@@ -23,93 +25,178 @@ COLUMNS = (
     "Worst domain",
 )
 MOST_CLASSES = 20  # columns of a table of recalls
+MOST_COLUMNS = 12  # classes of a printed confusion matrix
+MOST_ROWS = 32  # classes whose recall is printed
+
+ByDomain = Mapping[str, Sequence[Metrics]]  # those of all trials
+Plain = Callable[[str], str]  # escapes names for the place where a table is shown
+
+
+# Tables of a report
 
 
 def metrics_tables(selection: Selection) -> list[Table]:
-    """Tables for each dataset whose reported runs have these metrics, which records of older versions lack.
+    """Make the tables of each dataset whose reported runs have these metrics, which records of older versions lack.
 
-    The second one, of recalls, is made for datasets with few classes.
-
-    Runs store them for the weights that training-domain validation selects: for other rules there are no tables.
+    The second one, of recalls, is made for datasets with few classes. Runs store the metrics for the weights that
+    training-domain validation selects: for other rules there are no tables.
     """
     if selection.rule != "training_domain":
         return []
     by_dataset: dict[str, dict[Row, dict[str, list[Metrics]]]] = defaultdict(dict)
-    chosen: dict[str, RunRecord] = {}
-    for cell, found in selection.cells.items():
-        if isinstance(found, Selected) and (
-            metrics := found.record.unseen.get(cell.row.model, {}).get(cell.test_domain)
-        ):
-            _domains(by_dataset[cell.dataset], cell).append(metrics)
-            chosen[cell.dataset] = found.record  # runs that are selected together have the same metric
+    runs: dict[str, RunRecord] = {}
+    for cell, outcome in selection.cells.items():
+        if not isinstance(outcome, Selected):
+            continue
+        metrics = outcome.record.unseen.get(cell.row.model, {}).get(cell.test_domain)
+        if metrics:
+            domains = by_dataset[cell.dataset].setdefault(cell.row, {})
+            domains.setdefault(cell.test_domain, []).append(metrics)
+            runs[cell.dataset] = outcome.record  # runs that are selected together have the same metric
     tables = []
     for dataset, rows in by_dataset.items():
-        tables.append(_table(selection, dataset, rows, chosen[dataset].spec.metric))
-        classes = chosen[dataset].classes
+        metric, classes = runs[dataset].spec.metric, runs[dataset].classes
+        caption = (
+            "Means over test domains and trials, in percent, on the part of the test domain that is reported. "
+            "Majority class: share of the most frequent class, which is the accuracy of always predicting it. AUROC: "
+            "one class against the rest, mean over classes. Lowest recall: of the class that is found least. Worst "
+            f"domain: that of the lowest {NAMES[metric]}."
+        )
+        cells = tuple(TableRow(row, _metric_entries(domains, metric)) for row, domains in rows.items())
+        tables.append(Table(f"{dataset}: other metrics", caption, COLUMNS, cells, selection.labels, best=False))
         if 0 < len(classes) <= MOST_CLASSES:
-            tables.append(_recalls(selection, dataset, rows, classes))
+            caption = "Share of the samples of a class that are found, in percent; means over test domains and trials."
+            cells = tuple(TableRow(row, _recall_entries(domains, len(classes))) for row, domains in rows.items())
+            tables.append(Table(f"{dataset}: recall by class", caption, classes, cells, selection.labels, best=False))
     return tables
 
 
-def _domains(rows: dict[Row, dict[str, list[Metrics]]], cell: Cell) -> list[Metrics]:
-    return rows.setdefault(cell.row, {}).setdefault(cell.test_domain, [])
+def _metric_entries(domains: ByDomain, metric: Metric) -> tuple[Entry, ...]:
+    def average(value: Callable[[Metrics], float | None]) -> Entry:
+        return _average((map(value, each) for each in domains.values()), "no domain has two classes")
 
-
-def _table(selection: Selection, dataset: str, rows: dict[Row, dict[str, list[Metrics]]], metric: Metric) -> Table:
-    return Table(
-        title=f"{dataset}: other metrics",
-        caption="Means over test domains and trials, in percent, on the part of the test domain that is reported. "
-        "Majority class: share of the most frequent class, which is the accuracy of always predicting it. AUROC: one "
-        "class against the rest, mean over classes. Lowest recall: of the class that is found least. Worst domain: "
-        f"that of the lowest {NAMES[metric]}.",
-        columns=COLUMNS,
-        rows=tuple(TableRow(method, _entries(domains, metric)) for method, domains in rows.items()),
-        labels=selection.labels,
-        best=False,
-    )
-
-
-def _entries(domains: dict[str, list[Metrics]], chosen: Metric) -> tuple[Entry, ...]:
-    def mean(values: dict[str, list[float]]) -> Entry:
-        known = [fmean(found) for found in values.values() if found]
-        return Entry(100 * fmean(known)) if known else Entry(note="no domain has two classes")
-
-    values = {name: fmean(getattr(m, chosen) for m in found) for name, found in domains.items()}
+    values = {name: fmean(m.value(metric) for m in each) for name, each in domains.items()}
     worst = min(values, key=values.__getitem__)
     lowest = 100 * values[worst]
     return (
-        *(
-            mean({name: [getattr(m, metric) for m in found] for name, found in domains.items()})
-            for metric in ("majority", "accuracy", "balanced_accuracy", "macro_f1")
-        ),
-        mean({name: [m.auroc for m in found if m.auroc is not None] for name, found in domains.items()}),
-        mean({name: [_lowest(m.recall) for m in found] for name, found in domains.items()}),
+        average(lambda m: m.majority),
+        average(lambda m: m.accuracy),
+        average(lambda m: m.balanced_accuracy),
+        average(lambda m: m.macro_f1),
+        average(lambda m: m.auroc),
+        average(lambda m: min(value for value in m.recall if value is not None)),
         Entry(lowest, text=f"{worst} {accuracy_text(lowest)}"),
     )
 
 
-def _recalls(
-    selection: Selection, dataset: str, rows: dict[Row, dict[str, list[Metrics]]], classes: tuple[str, ...]
-) -> Table:
-    return Table(
-        title=f"{dataset}: recall by class",
-        caption="Share of the samples of a class that are found, in percent; means over test domains and trials.",
-        columns=classes,
-        rows=tuple(TableRow(method, _recall_entries(domains, len(classes))) for method, domains in rows.items()),
-        labels=selection.labels,
-        best=False,
+def _recall_entries(domains: ByDomain, classes: int) -> tuple[Entry, ...]:
+    return tuple(
+        _average(([m.recall[c] for m in each] for each in domains.values()), "no test domain has this class")
+        for c in range(classes)
     )
 
 
-def _recall_entries(domains: dict[str, list[Metrics]], classes: int) -> tuple[Entry, ...]:
-    """The mean recall of each class over the domains that have it."""
-    entries = []
-    for c in range(classes):
-        by_domain = [[recall for m in found if (recall := m.recall[c]) is not None] for found in domains.values()]
-        known = [fmean(recalls) for recalls in by_domain if recalls]
-        entries.append(Entry(100 * fmean(known)) if known else Entry(note="no test domain has this class"))
-    return tuple(entries)
+def _average(by_domain: Iterable[Iterable[float | None]], note: str) -> Entry:
+    """Average over the trials of each domain, then over the domains that have a value; the note if none has."""
+    known = [[value for value in values if value is not None] for values in by_domain]
+    means = [fmean(values) for values in known if values]
+    return Entry(100 * fmean(means)) if means else Entry(note=note)
 
 
-def _lowest(recall: Sequence[float | None]) -> float:
-    return min(value for value in recall if value is not None)
+# Markdown tables of unseen domains
+
+
+def percent(share: float | None) -> str:
+    """Print a fraction in percent.
+
+    >>> percent(0.625), percent(None)
+    ('62.5 %', '–')
+    """
+    return DASH if share is None else f"{100 * share:.1f} %"
+
+
+def metrics_table(domains: Mapping[str, Metrics], plain: Plain = str) -> str:
+    """Make a table with a row of metrics for each domain."""
+    rows = [
+        [
+            plain(domain),
+            str(m.samples),
+            *map(percent, (m.majority, m.accuracy, m.balanced_accuracy, m.macro_f1)),
+            DASH if m.auroc is None else f"{m.auroc:.3f}",
+        ]
+        for domain, m in domains.items()
+    ]
+    head = ["Domain", "samples", "majority class", "accuracy", "balanced accuracy", "macro F1", "AUROC"]
+    return table(head, rows)
+
+
+def worst_domain(domains: Mapping[str, Metrics], metric: Metric) -> str:
+    """Return the domain on which the metric is lowest."""
+    return min(domains, key=lambda domain: domains[domain].value(metric))
+
+
+def recall_table(classes: Sequence[str], domains: Mapping[str, Metrics], plain: Plain = str) -> str:
+    """Make a table of the recall of each class in each domain.
+
+    With more than `MOST_ROWS` classes it has those with the lowest mean recall.
+    """
+    rows: list[tuple[float, list[str]]] = []
+    for c, name in enumerate(classes):
+        values = [m.recall[c] for m in domains.values()]
+        known = [value for value in values if value is not None]
+        rows.append((float(np.mean(known)) if known else 1.0, [plain(name), *map(percent, values)]))
+    if len(rows) > MOST_ROWS:
+        rows = sorted(rows, key=lambda row: row[0])[:MOST_ROWS]
+    return table(["Recall of class", *map(plain, domains)], [cells for _, cells in rows])
+
+
+def pooled_confusion(domains: Mapping[str, Metrics]) -> list[list[int]]:
+    """Add up the confusion matrices of all domains; empty if there is none."""
+    matrices = [np.array(m.confusion) for m in domains.values() if m.confusion]
+    total: list[list[int]] = np.sum(matrices, axis=0).tolist() if matrices else []
+    return total
+
+
+def confusion_table(classes: Sequence[str], matrix: Sequence[Sequence[int]], plain: Plain = str) -> str:
+    """Make a table of true classes (rows) and predicted ones (columns); empty for too many classes to print."""
+    if not matrix or len(classes) > MOST_COLUMNS:
+        return ""
+    rows = [[plain(name), *map(str, row)] for name, row in zip(classes, matrix, strict=True)]
+    return table(["True class \\ predicted", *map(plain, classes)], rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Make a Markdown table whose first column is text and whose others are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def summarize_run(record: RunRecord) -> list[str]:
+    """Summarize a finished run: scores of the selected models, and its folder."""
+    if record.status == "diverged":
+        return [f"The loss was not finite at step {record.diverged_at}: the run diverged.", f"Run: {record.folder}"]
+    lines = []
+    for model in record.models:
+        best = record.selected(model)
+        validation = 100 * best.validation(record.sources, model)
+        lines.append(f"{model}: best validation {NAMES[record.spec.metric]} {validation:.1f} % at step {best.step}")
+        for name, parts in best.accuracy[model].items():
+            role = "source" if name in record.sources else "test"
+            scores = ", ".join(f"{part} {100 * value:.1f} %" for part, value in sorted(parts.items()))
+            lines.append(f"  {name} ({role}): {scores}")
+    longer = ["Still improving at the last step: raise --steps."] if record.still_improving else []
+    return [*lines, *_describe_unseen(record), *longer, f"Run: {record.folder}"]
+
+
+def _describe_unseen(record: RunRecord) -> list[str]:
+    """List all metrics of the run's final model (averaged if there is one) on the test domains."""
+    model = record.models[-1]
+    metrics = record.unseen.get(model, {})
+    if not metrics:
+        return []
+    confusion = confusion_table(record.classes, pooled_confusion(metrics))
+    tables = [metrics_table(metrics), recall_table(record.classes, metrics), *([confusion] if confusion else [])]
+    rows = [sum(row) for row in pooled_confusion(metrics)]
+    suggestion = "The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy."
+    advised = rows and unbalanced(rows) and record.spec.metric == "accuracy"
+    return [f"{model} on the test domains (the part that tables report):", *tables, *([suggestion] if advised else [])]

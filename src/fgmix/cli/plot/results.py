@@ -143,7 +143,7 @@ def _check_rule(name: str) -> Rule:
 
 def _collect(folders: list[Path] | None, from_domainbed: list[Path] | None = None) -> Results:
     """Read the results in one folder or several; notes on skipped runs are printed."""
-    from fgmix.results.origins import collect_all
+    from fgmix.results.collect import collect_all
 
     collected = collect_all(folders or (), from_domainbed or ())
     for note in collected.notes:
