@@ -211,13 +211,10 @@ def test_a_tar_cut_between_two_files_is_refused(tmp_path: Path, target: Path) ->
         unpack(archive, target, LIMITS, progress=False)
 
 
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [(b"\n<!doctype html><html>", "web page"), (b"Rar!\x1a\x07", "something else"), (b"", "something else")],
-)
-def test_what_is_no_archive(tmp_path: Path, target: Path, content: bytes, found: str) -> None:
+@pytest.mark.parametrize("content", [b"\n<!doctype html><html>", b"Rar!\x1a\x07", b""])
+def test_what_is_no_archive(tmp_path: Path, target: Path, content: bytes) -> None:
     (tmp_path / "a.zip").write_bytes(content)
-    with pytest.raises(BadArchive, match=found):
+    with pytest.raises(BadArchive, match=r"a\.zip"):
         unpack(tmp_path / "a.zip", target, LIMITS, progress=False)
 
 

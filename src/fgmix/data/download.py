@@ -17,8 +17,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from fgmix.data.benchmarks import differences
-from fgmix.data.fetch import Retry, fetch, require_space, sha256_of
-from fgmix.data.files import describe_path
+from fgmix.data.fetch import Retry, fetch
+from fgmix.data.files import describe_path, require_space
 from fgmix.data.folders import scan_folder
 from fgmix.data.hub import arrange, check_mirror, fetch_mirror
 from fgmix.data.sources import PLAIN, SOURCES, RemoteFile, Source
@@ -34,20 +34,12 @@ MOST_GB = 100_000  # largest `max_gb`, more than any benchmark needs
 
 @dataclass(frozen=True)
 class Download:
-    """A benchmark under the data root.
-
-    Args:
-        benchmark: the benchmark.
-        folder: its folder.
-        counts: number of images of each domain.
-        notes: files left out, and differences from the benchmark's description.
-        is_new: False if it was there before.
-    """
+    """A benchmark under the data root."""
 
     benchmark: Benchmark
     folder: Path
-    counts: Mapping[str, int]
-    notes: tuple[str, ...]
+    counts: Mapping[str, int]  # images of each domain
+    notes: tuple[str, ...]  # files left out, and differences from the benchmark's description
     is_new: bool
 
     @classmethod
@@ -105,6 +97,7 @@ def download(
     if folder := _find(benchmark, root):
         return Download.of(benchmark, folder, is_new=False)
     local = [_check_local(path, digest) for path, digest in zip_longest(archives, sha256 if archives else ())]
+    target = root / benchmark.folder
     work = make_folder(root / f".{benchmark.folder}.download", option="--data-root")
     busy = UserError(f"Expected no other process that downloads {name} to {root}. Found one. Wait for its end.")
     with hold_lock(work / "lock", busy):
@@ -113,30 +106,28 @@ def download(
             return Download.of(benchmark, folder, is_new=False)
         _require_space(work, files)
         fetched = [_fetch(file, work, limits, retry, progress) for file in files]
+        parquet = fetch_mirror(mirror, work) if mirror else []
+        unpacked, arranged = work / "unpacked", work / "arranged"
+        notes: tuple[str, ...] = ()
+        _clear(unpacked, arranged)
         try:
-            arranged = work / "arranged"
-            note = ""
             if mirror:
-                parquet = fetch_mirror(mirror, work)
-                _clear(work)
-                note = arrange(benchmark, parquet, arranged, limits.bytes)
+                notes = (arrange(benchmark, parquet, arranged, limits.bytes),)
             else:
-                _clear(work)
-                _unpack_all(local + fetched, work / "unpacked", limits, progress)
-                source.arrange(benchmark, work / "unpacked", arranged)
+                _unpack_all(local + fetched, unpacked, limits, progress)
+                source.arrange(benchmark, unpacked, arranged)
             done = Download.of(benchmark, arranged, is_new=True)
         except UserError:
-            _clear(work)
+            _clear(unpacked, arranged)
             raise
-        target = root / benchmark.folder
         try:
             os.rename(arranged, target)  # replaces an empty folder, fails on any other
         except OSError as error:
             raise UserError(
-                f"Expected nothing at {target}. Found something by now ({error.strerror}). Move it away, then rerun."
+                f"Expected nothing at {target}. Found something ({error.strerror}). Move it away."
             ) from error
         shutil.rmtree(work)
-    return replace(done, folder=target, notes=(*done.notes, *([note] if note else [])))
+    return replace(done, folder=target, notes=done.notes + notes)
 
 
 def _require_source(name: str) -> None:
@@ -145,8 +136,8 @@ def _require_source(name: str) -> None:
     if name not in SOURCES:
         known = BENCHMARKS[name]
         raise UserError(
-            f"Expected one of {', '.join(SOURCES)} to download. Found {name}. Get it from {known.home} and unpack it "
-            f"under the data root as {known.folder}."
+            f"Expected one of {', '.join(SOURCES)}. Found {name}. Get it from {known.home}, and unpack it to "
+            f"{known.folder} under the data root."
         )
 
 
@@ -159,11 +150,10 @@ def _choose_files(
     for digest in sha256:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
             raise bad_value("sha256", "64 hexadecimal digits", digest)
-    if archives:
-        files = []
-    elif len(urls) == 1 and urls[0].endswith("/"):
+    files: list[RemoteFile] = []
+    if len(urls) == 1 and urls[0].endswith("/"):
         files = [replace(file, url=urls[0] + file.name) for file in source.files]
-    else:
+    elif not archives:
         files = [RemoteFile(_file_name(url), url) for url in urls] or list(source.files)
     n_files = len(archives) or len(files)
     if len(sha256) not in (0, n_files):
@@ -195,8 +185,8 @@ def _find(benchmark: Benchmark, root: Path) -> Path | None:
     target = root / benchmark.folder
     if os.path.lexists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise UserError(
-            f"Expected nothing, or {benchmark.name} with {', '.join(benchmark.domains)}, at {target}. Found something "
-            "else. Move it away, or choose another --data-root."
+            f"Expected nothing, or {benchmark.name}, at {target}. Found something else. Move it away, or choose "
+            "another --data-root."
         )
     return None
 
@@ -223,8 +213,11 @@ class _Archive:
 
     def check(self, sha256: str | None) -> _Archive:
         """Compare the digest, if one is given."""
-        if sha256 and (digest := sha256_of(self.path)) != sha256.lower():
-            raise self.reject(f"Expected SHA-256 {sha256.lower()} of {self.path}. Found {digest}.")
+        if sha256:
+            with open(self.path, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != sha256.lower():
+                raise self.reject(f"Expected SHA-256 {sha256.lower()} of {self.path}. Found {digest}.")
         return self
 
     def reject(self, sentence: str) -> BadArchive:
@@ -250,8 +243,8 @@ def _fetch(file: RemoteFile, work: Path, limits: Limits, retry: Retry | None, pr
 
 
 def _unpack_all(archives: Sequence[_Archive], unpacked: Path, limits: Limits, progress: bool) -> None:
-    """Unpack every archive, and copy files that are none, each to a folder of its own: names may occur in several."""
-    left = limits.bytes  # the bound holds for all archives together
+    """Unpack every archive, and copy other files, each to its own folder; the limit holds for all together."""
+    left = limits.bytes
     for number, archive in enumerate(archives):
         folder = unpacked / str(number)
         folder.mkdir()
@@ -264,8 +257,7 @@ def _unpack_all(archives: Sequence[_Archive], unpacked: Path, limits: Limits, pr
             raise archive.reject(str(error)) from error
 
 
-def _clear(work: Path) -> None:
-    """Empty the folders of unpacked and arranged files; downloaded files are kept."""
-    for name in ("unpacked", "arranged"):
-        shutil.rmtree(work / name, ignore_errors=True)
-        (work / name).mkdir()
+def _clear(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()

@@ -9,12 +9,10 @@ Google Drive returns a web page for a file that is too large for its virus scan.
 
 from __future__ import annotations
 
-import hashlib
 import html
 import http.client
 import os
 import re
-import shutil
 import ssl
 import time
 import urllib.error
@@ -27,14 +25,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from fgmix.errors import MachineError, UserError, machine_error, readable_size
+from fgmix.data.files import require_space
+from fgmix.errors import UserError, machine_error
 from fgmix.progress import Progress
 from fgmix.records.files import read_json, write_json
 
 MB = 1_000_000
 CHUNK = 1 << 20  # bytes of a read
 SILENCE = 60.0  # seconds without a byte before a connection counts as broken
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP status codes that are worth a retry
+PASSING = {408, 416, 425, 429, 500, 502, 503, 504}  # HTTP status codes that are worth a retry
 WAY_OUT = "Give another address with --url, or a file that you have with --archive."
 
 
@@ -55,22 +54,19 @@ class _Broken(Exception):
     """A temporary error of the network or the server."""
 
 
-@dataclass(frozen=True)
 class _Partial:
-    """The bytes downloaded so far, and a note on their version."""
+    """The bytes of a file downloaded so far, and a note {"length", "version"} on what the server declared."""
 
-    path: Path
+    def __init__(self, target: Path) -> None:
+        self.path = target.with_name(f"{target.name}.part")
+        self.note_path = target.with_name(f"{target.name}.part.json")
 
     @property
     def size(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
 
-    @property
-    def note_path(self) -> Path:
-        return self.path.with_name(self.path.name + ".json")
-
     def note(self) -> dict[str, Any]:
-        """Read {"length", "version"}; empty if the note is missing or damaged."""
+        """Read the note; empty if it is missing or damaged."""
         try:
             return read_json(self.note_path)
         except UserError:
@@ -90,19 +86,11 @@ class _Partial:
 
 
 def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, progress: bool = True) -> Path:
-    """Download the file at `url` to `target`; an existing file is not changed.
-
-    Args:
-        url: http or https.
-        target: path of the file, in an existing folder. `target.part` and `target.part.json` are temporary files.
-        most: largest number of bytes; a longer file is an error.
-        retry: how to resume after an error.
-        progress: show a progress bar.
-    """
+    """Download the file at `url`, of at most `most` bytes, to `target`; an existing file is not changed."""
     if target.exists():
         return target
     retry = retry or Retry()
-    partial = _Partial(target.with_name(target.name + ".part"))
+    partial = _Partial(target)
     furthest, fruitless = partial.size, 0
     while True:
         try:
@@ -113,32 +101,15 @@ def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, prog
             fruitless = 1 if partial.size > furthest else fruitless + 1
             furthest = max(furthest, partial.size)
             if fruitless >= retry.attempts:
-                size = partial.size
-                kept = f" {size / MB:,.1f} MB are kept: rerun the same command to resume." if size else ""
+                kept = f" {partial.size / MB:,.1f} MB are kept: rerun to resume." if partial.size else ""
                 raise UserError(
-                    f"Expected an answer from {url}. Found none ({error}).{kept} Check the network, and HTTPS_PROXY if "
-                    f"it needs a proxy. {WAY_OUT}"
+                    f"Expected an answer from {url}. Found none ({error}).{kept} Check the network and HTTPS_PROXY. "
+                    f"{WAY_OUT}"
                 ) from error
             time.sleep(retry.wait * 2 ** (fruitless - 1))
     os.replace(partial.path, target)
     partial.discard()
     return target
-
-
-def sha256_of(path: Path) -> str:
-    """Compute the hexadecimal digest of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def require_space(folder: Path, needed: int, what: str) -> None:
-    """Raise a MachineError if the disk of `folder` has less than `needed` bytes free."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise MachineError(
-            f"Expected {readable_size(needed)} of free disk for {what}. Found {readable_size(free)} at {folder}. Free "
-            "space, or choose another --data-root."
-        )
 
 
 def _transfer(url: str, partial: _Partial, most: int, progress: bool) -> None:
@@ -152,8 +123,7 @@ def _transfer(url: str, partial: _Partial, most: int, progress: bool) -> None:
             partial.discard()
             raise _Broken("the file has changed")
         if total is not None:
-            if total > most:
-                raise _too_long(url, most, f"The server announces {total / MB:,.0f} MB")
+            _require_length(total, most, url)
             # images are hardly compressible: unpacked they take about as much again
             require_space(partial.path.parent, 2 * total - start, f"{url} and what it holds")
         if start == 0:
@@ -179,8 +149,7 @@ def _request_file(url: str, partial: _Partial) -> HTTPResponse:
             break
         url = urljoin(response.url, form)
     title = " ".join("".join(re.findall(r"<title>(.*?)</title>", page, re.DOTALL)).split())[:100]
-    what = f"a web page titled {title!r}" if title else "a web page"
-    raise UserError(f"Expected an archive at {url}. Found {what}. {WAY_OUT}")
+    raise UserError(f"Expected an archive at {url}. Found a web page titled {title!r}. {WAY_OUT}")
 
 
 def _form_address(page: str) -> str | None:
@@ -188,22 +157,17 @@ def _form_address(page: str) -> str | None:
     form = re.search(r'<form[^>]*\bid="download-form".*?</form>', page, re.DOTALL)
     if form is None:
         return None
-    action, *inputs = ({k: html.unescape(v) for k, v in re.findall(r'(\w+)="([^"]*)"', tag)} for tag in _tags(form[0]))
+    tags = re.findall(r"<(?:form|input)\b[^>]*>", form[0])
+    action, *inputs = ({k: html.unescape(v) for k, v in re.findall(r'(\w+)="([^"]*)"', tag)} for tag in tags)
     fields = urlencode({each["name"]: each.get("value", "") for each in inputs if "name" in each})
     address = action.get("action", "")
     return address + ("&" if urlsplit(address).query else "?") + fields
 
 
-def _tags(form: str) -> list[str]:
-    """List the tags of a form and its inputs."""
-    return re.findall(r"<(?:form|input)\b[^>]*>", form)
-
-
 def _request(url: str, partial: _Partial) -> HTTPResponse:
+    no_address = f"Expected an address http://… or https://…. Found {url!r}. For a file of your own use --archive."
     if urlsplit(url).scheme not in ("http", "https"):
-        raise UserError(
-            f"Expected an address http://… or https://…. Found {url!r}. For a file of your own use --archive."
-        )
+        raise UserError(no_address)
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())  # Drive's form may set a cookie
     opener.addheaders = [("User-Agent", "fgmix")]
     try:
@@ -216,11 +180,11 @@ def _request(url: str, partial: _Partial) -> HTTPResponse:
         error.close()
         if error.code == 416:  # the part is longer than the file: it belongs to another version
             partial.discard()
-        if error.code == 416 or error.code in PASSING:
+        if error.code in PASSING:
             raise _Broken(f"it answers {answer}") from error
         raise UserError(f"Expected an archive at {url}. The server answers {answer}. {WAY_OUT}") from error
     except (http.client.InvalidURL, UnicodeError) as error:
-        raise UserError(f"Expected an address http://… or https://…. Found {url!r}.") from error
+        raise UserError(no_address) from error
 
 
 @contextmanager
@@ -256,23 +220,19 @@ def _append(response: HTTPResponse, path: Path, start: int, total: int | None, m
     size = start
     try:
         with open(path, "ab") as file, bar:
-            while chunk := _read_chunk(response):
+            while True:
+                with _network_errors():
+                    chunk = response.read1(CHUNK)
+                if not chunk:
+                    return
                 size += len(chunk)
-                if size > most:
-                    raise _too_long(response.url, most, "It sends more")
+                _require_length(size, most, response.url)
                 file.write(chunk)
-                if size // MB > bar.done:
-                    bar.advance(size // MB - bar.done)
+                bar.advance(size // MB - bar.done)
     except OSError as error:  # an error of the disk: those of the connection are _Broken
         raise machine_error(error, path, total) from error
 
 
-def _read_chunk(response: HTTPResponse) -> bytes:
-    with _network_errors():
-        return response.read1(CHUNK)
-
-
-def _too_long(url: str, most: int, observed: str) -> UserError:
-    return UserError(
-        f"Expected at most {most / MB:,.0f} MB at {url}. {observed}. If the size is correct, raise --max-gb."
-    )
+def _require_length(size: int, most: int, url: str) -> None:
+    if size > most:
+        raise UserError(f"Expected at most {most / MB:,.0f} MB at {url}. Found more. If that is right, raise --max-gb.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.errors import FAILURES, MachineError
+from fgmix.errors import FAILURES, MachineError, readable_size
 from fgmix.records.digests import check_zip, damaged, seal_zip
 from fgmix.records.files import write_bytes
 
@@ -61,6 +62,16 @@ def describe_path(path: Path) -> str:
         return "a link to nothing" if os.path.islink(path) else "nothing there"
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
         return f"something that cannot be read ({getattr(error, 'strerror', None) or error})"
+
+
+def require_space(folder: Path, needed: float, what: str, remedy: str = "choose another --data-root") -> None:
+    """Raise a MachineError if the disk of `folder` has less than `needed` bytes free."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise MachineError(
+            f"Expected {readable_size(needed)} of free disk for {what}. Found {readable_size(free)} at {folder}. Free "
+            f"space, or {remedy}."
+        )
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:

@@ -34,18 +34,11 @@ Place = tuple[str, str]  # a domain and a class
 
 @dataclass(frozen=True)
 class MirrorImage:
-    """An image of a mirror.
+    """An image of a mirror."""
 
-    Args:
-        domain: its domain, as spelled by the mirror.
-        label: name of its class.
-        name: its file name; empty if the mirror has none.
-        content: the bytes of the file.
-    """
-
-    domain: str
+    domain: str  # as spelled by the mirror
     label: str
-    name: str
+    name: str  # of the file; empty if the mirror has none
     content: bytes
 
 
@@ -53,14 +46,10 @@ def check_mirror(name: str) -> str:
     """Return the repository that mirrors a benchmark; UserError if there is none, or if pyarrow is not installed."""
     if name not in MIRRORS:
         raise UserError(
-            f"Expected a benchmark with a mirror on the hub: {', '.join(MIRRORS)}. Found {name}. Omit --hub, or pass "
-            "--url or --archive."
+            f"Expected a benchmark with a mirror on the hub: {', '.join(MIRRORS)}. Found {name}. Omit --hub."
         )
     if find_spec("pyarrow") is None:
-        raise UserError(
-            "Expected the library pyarrow, which reads the hub's files. It is not installed. Run "
-            "`pip install 'fgmix[hub]'`."
-        )
+        raise UserError("Expected the library pyarrow. It is not installed. Run `pip install 'fgmix[hub]'`.")
     return MIRRORS[name]
 
 
@@ -71,10 +60,10 @@ def fetch_mirror(repository: str, work: Path) -> list[Path]:
     endpoint = os.environ.get("HF_ENDPOINT") or None
     try:
         names = HfApi(endpoint=endpoint).list_repo_files(repository, repo_type="dataset")
-        files = sorted(name for name in names if name.endswith(".parquet"))
         paths = [
-            hf_hub_download(repository, name, repo_type="dataset", local_dir=work / "hub", endpoint=endpoint)
-            for name in files
+            Path(hf_hub_download(repository, name, repo_type="dataset", local_dir=work / "hub", endpoint=endpoint))
+            for name in sorted(names)
+            if name.endswith(".parquet")
         ]
     except Exception as error:  # errors of huggingface_hub and of its network library, and OSError
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -83,7 +72,7 @@ def fetch_mirror(repository: str, work: Path) -> list[Path]:
         ) from error
     if not paths:
         raise UserError(f"Expected parquet files in {repository} on the hub. Found none. Pass --url or --archive.")
-    return [Path(path) for path in paths]
+    return paths
 
 
 def read_rows(file: Path, *, contents: bool = True) -> Iterator[MirrorImage]:
@@ -91,45 +80,35 @@ def read_rows(file: Path, *, contents: bool = True) -> Iterator[MirrorImage]:
     from pyarrow.parquet import ParquetFile
 
     opened = ParquetFile(file)
-    names = _class_names(opened.schema_arrow.metadata)
+    # the names of the values of integer columns are stored in the metadata of the schema
+    metadata = json.loads((opened.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+    features = metadata.get("info", {}).get("features", {})
+
+    def name_of(column: str, value: Any) -> str:
+        return str(features[column]["names"][value] if isinstance(value, int) else value)
+
     columns = ["image.path", "domain", "label", *(["image.bytes"] if contents else [])]
     for batch in opened.iter_batches(batch_size=AT_ONCE, columns=columns):
         for row in batch.to_pylist():
-            domain, label = (_value_name(names, column, row[column]) for column in ("domain", "label"))
+            domain, label = (name_of(column, row[column]) for column in ("domain", "label"))
             yield MirrorImage(domain, label, Path(row["image"]["path"] or "").name, row["image"].get("bytes") or b"")
 
 
-def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Return the names of the values of integer columns, which are stored in the metadata of the schema."""
-    features = json.loads((metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    return {column: feature["names"] for column, feature in features.items() if "names" in feature}
-
-
-def _value_name(names: dict[str, list[str]], column: str, value: Any) -> str:
-    return names[column][value] if isinstance(value, int) else str(value)
-
-
 def arrange(benchmark: Benchmark, files: Sequence[Path], arranged: Path, most: int) -> str:
-    """Write the images of a mirror as domain/class/file, in DomainBed's order; return a note on the mirror.
-
-    Args:
-        benchmark: the expected benchmark.
-        files: parquet files.
-        arranged: the folder to write to.
-        most: limit on the bytes of all images.
-    """
+    """Write the images in parquet files, at most `most` bytes, as domain/class/file; return a note on their order."""
     are_named = _are_named(row for file in files for row in read_rows(file, contents=False))
     known = _known_orders().get(benchmark.name, {})
     if not are_named and not known:
         raise UserError(
-            f"Expected file names in the mirror of {benchmark.name}, by which DomainBed orders images. Found none: its "
-            "splits cannot be restored. Pass --url or --archive with the original."
+            f"Expected file names in the mirror of {benchmark.name}, on which DomainBed's splits depend. Found none. "
+            "Pass --url or --archive with the original."
         )
     written = 0
     digests: dict[Place, dict[str, bytes]] = defaultdict(dict)
     for row in (row for file in files for row in read_rows(file)):
         place = _domain_of(benchmark, row.domain), _check_name(row.label)
-        name = _check_name(row.name) if are_named else f"{len(digests[place]):06d}{_ending(row.content)}"
+        ending = ".png" if row.content.startswith(b"\x89PNG") else ".jpg"
+        name = _check_name(row.name) if are_named else f"{len(digests[place]):06d}{ending}"
         written += len(row.content)
         if written > most:
             raise UserError(f"Expected at most {most / 1e9:g} GB of images. Found more. Raise --max-gb.")
@@ -153,10 +132,7 @@ def _domain_of(benchmark: Benchmark, name: str) -> str:
     """Return the benchmark's spelling of a domain."""
     spellings = {plain_name(domain): domain for domain in benchmark.domains}
     if plain_name(name) not in spellings:
-        raise UserError(
-            f"Expected the domains {', '.join(benchmark.domains)} in the mirror of {benchmark.name}. Found {name!r}. "
-            "Pass --url or --archive."
-        )
+        raise UserError(f"Expected the domains {', '.join(benchmark.domains)} in the mirror. Found {name!r}.")
     return spellings[plain_name(name)]
 
 
@@ -164,10 +140,6 @@ def _check_name(name: str) -> str:
     if not SAFE.fullmatch(name):
         raise UserError(f"Expected a plain name of a file or class in the mirror. Found {name!r}. Do not trust it.")
     return name
-
-
-def _ending(content: bytes) -> str:
-    return ".png" if content.startswith(b"\x89PNG") else ".jpg"
 
 
 def order_digest(contents: Iterable[bytes]) -> str:
@@ -196,13 +168,9 @@ def _check_order(
             other_files.append("/".join(place))
         elif order_digest(files[name] for name in sorted(files)) != in_order:
             other_order.append("/".join(place))
-    differences = [
-        f"{what} in {list_some(places)}"
-        for what, places in (("other files", other_files), ("the same files in another order", other_order))
-        if places
-    ]
-    if differences:
-        raise UserError(
-            f"Expected the images of {benchmark.name} in DomainBed's order. Found {' and '.join(differences)}: splits, "
-            "and so results, would differ. Pass --url or --archive with the original."
-        )
+    for what, places in (("other files", other_files), ("the same files in another order", other_order)):
+        if places:
+            raise UserError(
+                f"Expected the images of {benchmark.name} in DomainBed's order. Found {what} in {list_some(places)}: "
+                "splits, and so results, would differ. Pass --url or --archive with the original."
+            )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,14 +27,7 @@ Arrange = Callable[[Benchmark, Path, Path], None]  # benchmark, folder of unpack
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download.
-
-    Args:
-        name: local file name.
-        url: its URL.
-        bytes: its length, if known.
-        sha256: its digest, if known.
-    """
+    """A file to download: its local name and URL and, if known, its length and digest."""
 
     name: str
     url: str
@@ -44,16 +37,10 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a benchmark.
-
-    Args:
-        files: the files, all of which are needed.
-        max_gb: limit on the unpacked size, well above the true size.
-        arrange: arranges the unpacked files as domain/class/image.
-    """
+    """The files of a benchmark, all of which are needed, and how they are arranged."""
 
     files: tuple[RemoteFile, ...]
-    max_gb: float
+    max_gb: float  # limit on the unpacked size, well above the true size
     arrange: Arrange
 
 
@@ -62,10 +49,9 @@ def arrange_domains(benchmark: Benchmark, unpacked: Path, arranged: Path) -> Non
     folders = find_domains(unpacked, benchmark.domains)
     missing = [domain for domain in benchmark.domains if domain not in folders]
     if missing:
-        tops = sorted({path.name for archive in unpacked.iterdir() for path in archive.iterdir()})
         raise UserError(
             f"Expected folders {', '.join(benchmark.domains)} in the archives of {benchmark.name}. Found no "
-            f"{list_some(missing)} below {list_some(tops) or 'nothing'}. Give archives with one folder per domain."
+            f"{list_some(missing)}. Give archives with one folder per domain."
         )
     for domain, folder in folders.items():
         os.rename(folder, arranged / domain)
@@ -87,8 +73,25 @@ def arrange_terra_incognita(benchmark: Benchmark, unpacked: Path, arranged: Path
     """Sort the images of the four locations by the animals in the COCO files; an image with two is in both classes."""
     if find_domains(unpacked, benchmark.domains):  # an archive of the arranged folder
         arrange_domains(benchmark, unpacked, arranged)
-    else:
-        _sort_pictures(benchmark, unpacked, arranged)
+        return
+    files = list(_files(unpacked))
+    tables = [path for path in files if path.suffix == ".json"]
+    pictures = {path.name: path for path in files}  # only these are copied, whatever names the tables contain
+    if not tables:
+        raise UserError(
+            "Expected the annotations of TerraIncognita (.json) beside its images. Found none. Give --archive twice: "
+            "eccv_18_all_images_sm.tar.gz and eccv_18_annotations.tar.gz."
+        )
+    places: dict[str, set[tuple[str, str]]] = {}
+    for name, domain, label in (sighting for table in tables for sighting in _sightings(table)):
+        if domain in benchmark.domains and label in (benchmark.classes or ()):
+            places.setdefault(name, set()).add((domain, label))
+    for name in sorted(places.keys() & pictures.keys()):
+        for domain, label in sorted(places[name]):
+            # copied: links would connect the copies, and not every disk supports them
+            (arranged / domain / label).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(pictures[name], arranged / domain / label / name)
+        pictures[name].unlink()
 
 
 def find_domains(unpacked: Path, domains: Sequence[str]) -> dict[str, Path]:
@@ -107,25 +110,7 @@ def find_domains(unpacked: Path, domains: Sequence[str]) -> dict[str, Path]:
     return outermost
 
 
-def _sort_pictures(benchmark: Benchmark, unpacked: Path, arranged: Path) -> None:
-    files = list(_files(unpacked))
-    tables = [path for path in files if path.suffix == ".json"]
-    pictures = {path.name: path for path in files}  # only these are copied, whatever names the tables contain
-    if not tables:
-        raise UserError(
-            "Expected the annotations of TerraIncognita (.json) beside its images. Found none. Give --archive twice: "
-            "eccv_18_all_images_sm.tar.gz and eccv_18_annotations.tar.gz."
-        )
-    places: dict[str, set[tuple[str, str]]] = {}
-    for table in tables:
-        for name, domain, label in _sightings(table):
-            if domain in benchmark.domains and label in (benchmark.classes or ()):
-                places.setdefault(name, set()).add((domain, label))
-    for name in sorted(places.keys() & pictures.keys()):
-        _copy_to(pictures[name], [arranged / domain / label for domain, label in sorted(places[name])])
-
-
-def _sightings(table: Path) -> Iterator[tuple[str, str, str]]:
+def _sightings(table: Path) -> list[tuple[str, str, str]]:
     """List (file name, domain, class) of every annotation in a COCO file with locations."""
     try:
         content = json.loads(table.read_bytes())
@@ -134,26 +119,14 @@ def _sightings(table: Path) -> Iterator[tuple[str, str, str]]:
             image["id"]: (str(image["file_name"]), f"location_{image['location']}") for image in content["images"]
         }
         notes = [note for note in content["annotations"] if note["image_id"] in images]
-        rows = [(*images[note["image_id"]], labels[note["category_id"]]) for note in notes]
+        return [(*images[note["image_id"]], labels[note["category_id"]]) for note in notes]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(
-            f"Expected categories, images with a location, and annotations in {table.name}. Found something else "
-            f"({error!r})."
-        ) from error
-    yield from rows
+        raise UserError(f"Expected COCO annotations with locations in {table.name}. Found {error!r}.") from error
 
 
 def _files(folder: Path) -> Iterator[Path]:
     for root, _, names in os.walk(folder):
         yield from (Path(root, name) for name in names)
-
-
-def _copy_to(picture: Path, folders: Iterable[Path]) -> None:
-    """Copy an image to every folder and delete it; links would connect the copies, and not every disk supports them."""
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(picture, folder / picture.name)
-    picture.unlink()
 
 
 def _drive(name: str, file_id: str) -> RemoteFile:

@@ -17,10 +17,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from fgmix.data.fetch import require_space
+from fgmix.data.files import require_space
 from fgmix.errors import UserError, machine_error
 from fgmix.progress import Progress
 
@@ -33,12 +34,7 @@ LITTER = {"__MACOSX", ".DS_Store"}  # added to archives by macOS, as are files n
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the content of an archive.
-
-    Args:
-        bytes: unpacked size of all files together.
-        files: number of files and folders.
-    """
+    """Limits on the unpacked bytes of an archive, and on its number of files and folders."""
 
     bytes: int
     files: int = 2_000_000  # three times DomainNet
@@ -55,24 +51,14 @@ class Member:
     path: PurePosixPath
     size: int
     is_folder: bool
-    extract: Callable[[Path], object]
+    extract: Callable[..., object]
 
 
 def unpack(archive: Path, folder: Path, limits: Limits, *, progress: bool = True) -> int:
-    """Write the members of `archive` to `folder`; return the number of bytes.
-
-    Args:
-        archive: zip, tar or tar.gz, recognised by its content.
-        folder: an existing folder; files in it are not overwritten.
-        limits: limits beyond which an error is raised.
-        progress: show a progress bar.
-    """
-    n_members, size = inspect(archive, limits)
+    """Write the members of a zip, tar or tar.gz to a folder, whose files are not overwritten; return their bytes."""
+    count, size = inspect(archive, limits)
     require_space(folder, size, f"what {archive.name} holds")
-    with (
-        _members(archive, limits) as members,
-        Progress(f"unpack {archive.name}", n_members, show=progress) as bar,
-    ):
+    with _members(archive, limits) as members, Progress(f"unpack {archive.name}", count, show=progress) as bar:
         for member in members:
             _write(member, folder, archive)
             bar.advance()
@@ -130,51 +116,42 @@ def _members(archive: Path, limits: Limits) -> Iterator[Iterator[Member]]:
             start = file.read(CHUNK)
             file.seek(0)
             if start.startswith(b"PK"):
-                with zipfile.ZipFile(file) as opened:
-                    yield _without_litter(_zip_members(opened, archive))
+                members = _zip_members(file, archive)
             elif start.startswith(b"\x1f\x8b"):
-                with gzip.GzipFile(fileobj=file) as plain:
-                    yield _without_litter(_tar_members(plain, archive, limits))
+                members = _tar_members(gzip.GzipFile(fileobj=file), archive, limits)
             elif start[257:262] == b"ustar":
-                yield _without_litter(_tar_members(file, archive, limits))
+                members = _tar_members(file, archive, limits)
             else:
-                page = "a web page" if start.lstrip()[:1] == b"<" else "something else"
-                raise BadArchive(f"Expected a zip, tar or tar.gz archive at {archive}. Found {page}.")
+                raise BadArchive(f"Expected a zip, tar or tar.gz archive at {archive}. Found another kind of file.")
+            yield (member for member in members if member.path.parts and not any(map(_is_litter, member.path.parts)))
     except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise BadArchive(f"Expected a whole archive at {archive}. It is damaged ({error}).") from error
     except RuntimeError as error:  # of zipfile: a password; NotImplementedError: a rare compression
         raise BadArchive(f"Expected a common compression without a password in {archive}. Found: {error}.") from error
 
 
-def _without_litter(members: Iterator[Member]) -> Iterator[Member]:
-    for member in members:
-        is_litter = any(part in LITTER or part.startswith("._") for part in member.path.parts)
-        if member.path.parts and not is_litter:
-            yield member
+def _is_litter(part: str) -> bool:
+    return part in LITTER or part.startswith("._")
 
 
-def _zip_members(opened: zipfile.ZipFile, archive: Path) -> Iterator[Member]:
-    for info in opened.infolist():
-        path = safe_path(info.filename, archive)
-        kind = stat.S_IFMT(info.external_attr >> 16)  # zero if the archive was not created on Unix
-        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise _not_plain(info.filename, archive)
-        yield Member(path, info.file_size, info.is_dir(), lambda folder, info=info: opened.extract(info, folder))  # type: ignore[misc]
+def _zip_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(file) as opened:
+        for info in opened.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)  # zero if the archive was not created on Unix
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise _not_plain(info.filename, archive)
+            path, extract = safe_path(info.filename, archive), partial(opened.extract, info)
+            yield Member(path, info.file_size, info.is_dir(), extract)
 
 
 def _tar_members(file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits) -> Iterator[Member]:
     guarded = _Guarded(file, archive, limits)
     with tarfile.open(fileobj=guarded, mode="r:") as opened:  # type: ignore[call-overload]
         for info in opened:
-            path = safe_path(info.name, archive)
             if not (info.isreg() or info.isdir()) or info.issparse():
                 raise _not_plain(info.name, archive)
-            yield Member(
-                path,
-                info.size if info.isreg() else 0,
-                info.isdir(),
-                lambda folder, info=info: opened.extract(info, folder, filter=_plain_data),  # type: ignore[misc]
-            )
+            path, extract = safe_path(info.name, archive), partial(opened.extract, info, filter=_plain_data)
+            yield Member(path, info.size if info.isreg() else 0, info.isdir(), extract)
             opened.members = []  # else tarfile keeps every header in memory
         if guarded.last != bytes(tarfile.BLOCKSIZE):  # tarfile does not require an end mark
             raise tarfile.ReadError("it stops before its end mark")
@@ -213,12 +190,9 @@ class _Guarded:
 
 def _too_large(archive: Path, limits: Limits) -> UserError:
     return UserError(
-        f"Expected at most {limits.bytes / GB:g} GB unpacked in {archive}. It announces more. If the size is "
-        "correct, raise --max-gb."
+        f"Expected at most {limits.bytes / GB:g} GB unpacked in {archive}. Found more: check it, or raise --max-gb."
     )
 
 
 def _not_plain(name: str, archive: Path) -> BadArchive:
-    return BadArchive(
-        f"Expected files and folders alone in {archive}. Found a link or device, {name!r}: nothing of it is unpacked."
-    )
+    return BadArchive(f"Expected files and folders alone in {archive}. Found a link or device, {name!r}.")
