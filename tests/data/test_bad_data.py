@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import socket
 import struct
 import zipfile
@@ -44,13 +45,13 @@ class Case:
 
     Args:
         name: of the case.
-        sentence: what the error should match.
+        value: the name or value that the message should contain.
         make: makes the fixture in an empty folder; returns what `call` gets.
         call: what a user does with it.
     """
 
     name: str
-    sentence: str
+    value: str
     make: Make
     call: Callable[[Any], object] = load_quietly
 
@@ -210,9 +211,9 @@ def sized(size: Any) -> Callable[[Any], object]:
     return lambda path: load(str(path), LoadOptions(image_size=size, progress=False))
 
 
-def from_values(name: str, sentence: str, x: Any = X, **others: Any) -> Case:
+def from_values(name: str, value: str, x: Any = X, **others: Any) -> Case:
     """A case of `from_arrays`."""
-    return Case(name, sentence, lambda _: None, lambda _: from_arrays(x, **{"y": Y, "domain": D, **others}))
+    return Case(name, value, lambda _: None, lambda _: from_arrays(x, **{"y": Y, "domain": D, **others}))
 
 
 class Sparse:
@@ -224,191 +225,187 @@ IDX = bytes([0, 0, 8, 3]) + struct.pack(">III", 2, 2, 2) + bytes(8)
 
 CASES = [
     # paths
-    Case("empty name", "Unknown dataset ''", lambda _: ""),
-    Case("NUL in a path", "Expected a folder .*Found something that cannot be read", lambda _: "a/b\0c"),
-    Case("a path that is too long", "Expected a folder .*name too long", lambda _: "x/" * 10 + "y" * 5000),
-    Case("home of nobody", "Expected a folder .*Found nothing there", lambda _: "~no_such_user_here/data"),
-    Case("a link to itself", "Expected a folder .*symbolic links", linked("loop", "loop")),
-    Case("a link to nothing", "Expected a folder .*Found a link to nothing", linked("gone", "nowhere")),
-    Case("a device", "Expected a folder .*Found a device", lambda _: "/dev/zero"),
-    Case("a pipe", "Expected a folder .*Found a named pipe", piped("pipe")),
-    Case("a pipe called .npz", "Expected a folder .*Found a named pipe", piped("pipe.npz")),
-    Case("a pipe called .csv", "Expected a folder .*Found a named pipe", piped("pipe.csv")),
-    Case("an endless .npz", "Expected a folder .*Found a device", linked("a.npz", "/dev/zero")),
-    Case("an endless .csv", "Expected a folder .*Found a device", linked("a.csv", "/dev/zero")),
-    Case("a single array", "Expected a folder .*Found a file", file("a.npy", b"")),
-    Case("a text", "Expected a folder .*Found a file", file("notes.txt", b"hello")),
+    Case("empty name", "''", lambda _: ""),
+    Case("NUL in a path", "cannot be read", lambda _: "a/b\0c"),
+    Case("a path that is too long", "too long", lambda _: "x/" * 10 + "y" * 5000),
+    Case("home of nobody", "nothing there", lambda _: "~no_such_user_here/data"),
+    Case("a link to itself", "symbolic links", linked("loop", "loop")),
+    Case("a link to nothing", "a link to nothing", linked("gone", "nowhere")),
+    Case("a device", "a device", lambda _: "/dev/zero"),
+    Case("a pipe", "a named pipe", piped("pipe")),
+    Case("a pipe called .npz", "a named pipe", piped("pipe.npz")),
+    Case("a pipe called .csv", "a named pipe", piped("pipe.csv")),
+    Case("an endless .npz", "a device", linked("a.npz", "/dev/zero")),
+    Case("an endless .csv", "a device", linked("a.csv", "/dev/zero")),
+    Case("a single array", "a.npy", file("a.npy", b"")),
+    Case("a text", "notes.txt", file("notes.txt", b"hello")),
     # folders
-    Case("an empty folder", "Expected images domain/class/image .*Found none. Images end in", lambda folder: folder),
+    Case("an empty folder", ".webp", lambda folder: folder),
     Case(
         "gif alone",
-        r"Found none, but other files \(2 \.gif\)",
+        "2 .gif",
         folder_of({"art": {"cat": ["1.gif"]}, "photo": {"cat": ["1.gif"]}}),
     ),
-    Case("one domain", "Expected at least two domains .*Found one, 'art'", folder_of({"art": {"cat": ["1.png"]}})),
-    Case("no classes", "Found images directly in its sub-folders", lambda folder: two_domains(folder / "pets") / "art"),
-    Case("a newline in a class", "printable and not blank. Found 'a.nb'", named_class("a\nb")),
-    Case("a blank class", "printable and not blank. Found ' '", named_class(" ")),
-    Case("bytes that are no text", "valid UTF-8", named_class(os.fsdecode(b"\xff"))),
+    Case("one domain", "'art'", folder_of({"art": {"cat": ["1.png"]}})),
+    Case("no classes", "cat, dog", lambda folder: two_domains(folder / "pets") / "art"),
+    Case("a newline in a class", "'a\\nb'", named_class("a\nb")),
+    Case("a blank class", "' '", named_class(" ")),
+    Case("bytes that are no text", "UTF-8", named_class(os.fsdecode(b"\xff"))),
     # sizes
-    Case("image size 0", "`image_size` should be a number of pixels from 1 to 4096. Found 0", two_domains, sized(0)),
-    Case("image size -5", "`image_size` should be .*Found -5", two_domains, sized(-5)),
-    Case("image size of a planet", "`image_size` should be .*Found 1000000000", two_domains, sized(10**9)),
-    Case("image size 2.5", r"`image_size` should be .*Found 2\.5", two_domains, sized(2.5)),
-    Case("image size true", "`image_size` should be .*Found True", two_domains, sized(True)),
-    Case("image size in words", "`image_size` should be .*Found 'big'", two_domains, sized("big")),
+    Case("image size 0", "image_size", two_domains, sized(0)),
+    Case("image size -5", "image_size", two_domains, sized(-5)),
+    Case("image size of a planet", "image_size", two_domains, sized(10**9)),
+    Case("image size 2.5", "image_size", two_domains, sized(2.5)),
+    Case("image size true", "image_size", two_domains, sized(True)),
+    Case("image size in words", "image_size", two_domains, sized("big")),
     # files in folders
-    Case("a pipe among images", r"x\.png. It cannot be decoded \(It is a named pipe", in_class(os.mkfifo)),
-    Case("a device among images", r"x\.png.*It is a device", in_class(lambda path: path.symlink_to("/dev/zero"))),
-    Case("a socket among images", r"x\.png.*It is a socket", in_class(listen)),
-    Case("a link to itself among images", r"x\.png.*symbolic links", in_class(lambda path: path.symlink_to(path.name))),
-    Case("an absent image", r"x\.png.*No such file", in_class(lambda path: path.symlink_to("absent"))),
-    Case("an empty image", r"x\.png.*none of BMP", in_class(Path.touch)),
-    Case("a text for an image", r"x\.png.*none of BMP", in_class(lambda path: path.write_text("hello"))),
-    Case("half an image", r"x\.png.*truncated", in_class(lambda path: picture(0, 99, 99).save(path) or truncate(path))),
-    Case("16-bit colour", r"x\.png.*more than 8 bits", in_class(lambda path: png16(path, 2, 3))),
+    Case("a pipe among images", "x.png", in_class(os.mkfifo)),
+    Case("a device among images", "x.png", in_class(lambda path: path.symlink_to("/dev/zero"))),
+    Case("a socket among images", "x.png", in_class(listen)),
+    Case("a link to itself among images", "x.png", in_class(lambda path: path.symlink_to(path.name))),
+    Case("an absent image", "x.png", in_class(lambda path: path.symlink_to("absent"))),
+    Case("an empty image", "x.png", in_class(Path.touch)),
+    Case("a text for an image", "x.png", in_class(lambda path: path.write_text("hello"))),
+    Case("half an image", "x.png", in_class(lambda path: picture(0, 99, 99).save(path) or truncate(path))),
+    Case("16-bit colour", "8 bits", in_class(lambda path: png16(path, 2, 3))),
     Case(
         "16-bit grey",
-        r"x\.png.*more than 8 bits",
+        "8 bits",
         in_class(lambda path: Image.fromarray(np.zeros((4, 4), np.uint16)).save(path)),
     ),
     Case(
         "ten billion pixels",
-        r"x\.png.*announces more than .* pixels",
+        "pixels",
         in_class(lambda path: path.write_bytes(b"P6 100000 100000 255\n")),
     ),
-    Case("no pixels", r"x\.png.*cannot be decoded", in_class(lambda path: path.write_bytes(b"P6 0 10 255\n"))),
-    Case("a pipe to check", "Expected a folder .*Found a named pipe", piped("pipe"), check_images),
+    Case("no pixels", "x.png", in_class(lambda path: path.write_bytes(b"P6 0 10 255\n"))),
+    Case("a pipe to check", "a named pipe", piped("pipe"), check_images),
     Case(
         "a pipe to prepare",
-        "Expected a folder .*Found a named pipe",
+        "a named pipe",
         piped("pipe"),
         lambda path: prepare_images(path, LoadOptions()),
     ),
     # manifests
-    Case("a manifest without lines", "Expected lines below the header", csv("path,label,domain\n")),
-    Case("an empty manifest", "Expected the columns path, label, domain.*Found nothing", csv("")),
-    Case("other columns", "Expected the columns .*Found 'file', 'class', 'domain'", csv("file,class,domain\nLINES")),
-    Case("one column more", "Expected the columns .*'patient'", csv("path,label,domain,patient\na,b,c,d")),
-    Case("a column twice", "each once. Found 'path', 'label', 'domain', 'label'", csv("path,label,domain,label\n")),
-    Case("semicolons", "separated by commas.*Found 'path;label;domain'", csv("path;label;domain\na;b;c")),
-    Case("tabs", "separated by commas", csv("path\tlabel\tdomain\na\tb\tc")),
-    Case("a blank label", "Found no label in line 2", csv("path,label,domain\na.png, ,art\n")),
-    Case("no domain", "Found no domain in line 3", csv("path,label,domain\na.png,cat,art\nb.png,cat,\n")),
-    Case("a cell too many", "Expected 3 cells in line 2 .*Found 4", csv("path,label,domain\na.png,cat,art,x\n")),
-    Case("a cell too few", "Expected 3 cells in line 2 .*Found 2", csv("path,label,domain\na.png,cat\n")),
-    Case("missing files", r"Found no 'a\.png' \(line 10\)", csv("path,label,domain\nLINES\na.png,cat,art\n")),
-    Case("NUL in a manifest", "Found no .*line 2", csv("path,label,domain\na\0.png,cat,art\n")),
-    Case("a path twice", "in lines 2 and 10", csv("path,label,domain\nLINES\npets/../pets/art/cat/1.png,cat,art\n")),
-    Case("Latin-1", "Expected UTF-8 .*at byte 18", csv("path,label,domain\n\udce9.png,cat,art\n")),
-    Case("UTF-16", "Expected UTF-8", csv("path,label,domain\n", "utf-16")),
-    Case("an open quote", "Expected a CSV file .*It is not one", csv('path,label,domain\n"a.png,cat,art\n')),
-    Case("an endless cell", "Expected a CSV file .*field limit", csv(f"path,label,domain\n{'x' * 200_000},cat,art\n")),
+    Case("a manifest without lines", "list.csv", csv("path,label,domain\n")),
+    Case("an empty manifest", "path, label, domain", csv("")),
+    Case("other columns", "'file'", csv("file,class,domain\nLINES")),
+    Case("one column more", "'patient'", csv("path,label,domain,patient\na,b,c,d")),
+    Case("a column twice", "'label', 'domain', 'label'", csv("path,label,domain,label\n")),
+    Case("semicolons", "path;label;domain", csv("path;label;domain\na;b;c")),
+    Case("tabs", "commas", csv("path\tlabel\tdomain\na\tb\tc")),
+    Case("a blank label", "label in line 2", csv("path,label,domain\na.png, ,art\n")),
+    Case("no domain", "domain in line 3", csv("path,label,domain\na.png,cat,art\nb.png,cat,\n")),
+    Case("a cell too many", "line 2", csv("path,label,domain\na.png,cat,art,x\n")),
+    Case("a cell too few", "line 2", csv("path,label,domain\na.png,cat\n")),
+    Case("missing files", "'a.png' (line 10)", csv("path,label,domain\nLINES\na.png,cat,art\n")),
+    Case("NUL in a manifest", "line 2", csv("path,label,domain\na\0.png,cat,art\n")),
+    Case("a path twice", "2 and 10", csv("path,label,domain\nLINES\npets/../pets/art/cat/1.png,cat,art\n")),
+    Case("Latin-1", "byte 18", csv("path,label,domain\n\udce9.png,cat,art\n")),
+    Case("UTF-16", "UTF-8", csv("path,label,domain\n", "utf-16")),
+    Case("an open quote", "list.csv", csv('path,label,domain\n"a.png,cat,art\n')),
+    Case("an endless cell", "field limit", csv(f"path,label,domain\n{'x' * 200_000},cat,art\n")),
     Case(
         "a manifest of one domain",
-        "Expected at least two domains in",
+        "'a'",
         csv("path,label,domain\npets/art/cat/1.png,c,a\n"),
     ),
     Case(
         "a split called test",
-        "Expected train or holdout as split .*Found 'test' in line 2",
+        "'test' in line 2",
         csv("path,label,domain,split\npets/art/cat/1.png,cat,art,test\n"),
     ),
-    Case("a blank split", "Found no split in line 2", csv("path,label,domain,split\npets/art/cat/1.png,cat,art,\n")),
+    Case("a blank split", "split in line 2", csv("path,label,domain,split\npets/art/cat/1.png,cat,art,\n")),
     # .npz files
-    Case("an empty .npz", "Expected an .npz file.*Found an empty file", file("a.npz", b"")),
-    Case("a text called .npz", "Expected an .npz file.*Found another kind of file", file("a.npz", b"hello, world")),
-    Case("a .npy called .npz", "Found a single one, as numpy.save writes it", file("a.npz", b"\x93NUMPY\x01\x00v\x00")),
-    Case("half an .npz", "Expected a whole .npz file .*It is damaged", cut_npz(0.5)),
-    Case("an .npz without its end", "Expected a whole .npz file .*It is damaged", cut_npz(0.98)),
-    Case("a bit flipped", "Expected a whole .npz file .*It is damaged .*CRC", flipped_npz),
-    Case("a password", "Expected a whole .npz file .*It is damaged", locked_npz),
-    Case("wrong keys", "Expected the arrays X, y and domain .*Found features, target", only(features=X, target=Y)),
-    Case("no domain array", "Expected the arrays X, y and domain .*Found X, y", only(X=X, y=Y)),
-    Case("X and x", "Expected one array 'x' .*Found X and x", npz(x=X)),
-    Case("y and Y", "Expected one array 'y' .*Found y and Y", npz(Y=Y)),
-    Case("X twice", "Expected one array 'x' .*Found X and X", twice_npz),
-    Case("objects in X", "array 'X' .*Found Python objects", npz(X=np.array([{}] * 8))),
-    Case("objects in y", r"array 'y' .*\.astype\(str\)", npz(y=Y.astype(object))),
-    Case("names of no kind", "Expected a list of names in classes", npz(y=D, classes=np.zeros((2, 2)))),
-    Case("a name for nobody", "Expected a list of names in domains", npz(domains=np.array("ct"))),
+    Case("an empty .npz", "a.npz", file("a.npz", b"")),
+    Case("a text called .npz", "a.npz", file("a.npz", b"hello, world")),
+    Case("a .npy called .npz", "numpy.save", file("a.npz", b"\x93NUMPY\x01\x00v\x00")),
+    Case("half an .npz", "damaged", cut_npz(0.5)),
+    Case("an .npz without its end", "damaged", cut_npz(0.98)),
+    Case("a bit flipped", "CRC", flipped_npz),
+    Case("a password", "damaged", locked_npz),
+    Case("wrong keys", "features, target", only(features=X, target=Y)),
+    Case("no domain array", "X, y", only(X=X, y=Y)),
+    Case("X and x", "X and x", npz(x=X)),
+    Case("y and Y", "y and Y", npz(Y=Y)),
+    Case("X twice", "X and X", twice_npz),
+    Case("objects in X", "'X'", npz(X=np.array([{}] * 8))),
+    Case("objects in y", ".astype(str)", npz(y=Y.astype(object))),
+    Case("names of no kind", "classes", npz(y=D, classes=np.zeros((2, 2)))),
+    Case("a name for nobody", "domains", npz(domains=np.array("ct"))),
     Case(
         "1.6 TB announced",
-        r"announces, \(400000000000,\).*it is damaged",
+        "(400000000000,)",
         raw_npz(dict_header("(400000000000,)"), b"\0" * 64),
     ),
-    Case("a shape below zero", r"announces, \(-1, -4\).*it is damaged", raw_npz(dict_header("(-1, -4)"), b"\0" * 16)),
-    Case(
-        "fewer values than announced", r"announces, \(8, 3\).*it is damaged", raw_npz(dict_header("(8, 3)"), b"\0" * 60)
-    ),
+    Case("a shape below zero", "(-1, -4)", raw_npz(dict_header("(-1, -4)"), b"\0" * 16)),
+    Case("fewer values than announced", "(8, 3)", raw_npz(dict_header("(8, 3)"), b"\0" * 60)),
     Case(
         "an archive that lies, too",
-        r"announces, \(1000000000, 1\).*it is damaged",
+        "(1000000000, 1)",
         raw_npz(dict_header("(1000000000, 1)"), announced=4_000_000_000 + 10 + len(dict_header("(1000000000, 1)"))),
     ),
-    Case("a header that is code", "It is damaged", raw_npz("__import__('os').getcwd()\n")),
-    Case("a deep header", "It is damaged", raw_npz("(" * 9000 + ")" * 9000 + "\n", version=b"\x02\x00")),
-    Case("a header without an end", "It is damaged", raw_npz(b"{'descr': ")),
-    Case("another version", "It is damaged .*version", raw_npz(dict_header("(8, 3)"), version=b"\x09\x00")),
-    Case("a dtype of nobody", "It is damaged", raw_npz(dict_header("(8, 3)", "'<q9'"))),
+    Case("a header that is code", "damaged", raw_npz("__import__('os').getcwd()\n")),
+    Case("a deep header", "damaged", raw_npz("(" * 9000 + ")" * 9000 + "\n", version=b"\x02\x00")),
+    Case("a header without an end", "damaged", raw_npz(b"{'descr': ")),
+    Case("another version", "version", raw_npz(dict_header("(8, 3)"), version=b"\x09\x00")),
+    Case("a dtype of nobody", "damaged", raw_npz(dict_header("(8, 3)", "'<q9'"))),
     # arrays
-    from_values("labels with blanks", "a name in every entry of y. Found ' ' in row 2", y=["a", "b", " ", "a"] * 2),
-    from_values("an empty label", "Found '' in row 0", y=["", "b"] * 4),
-    from_values("labels that blanks tell apart", r"more than blanks. Found \['cat', 'cat '\]", y=["cat", "cat "] * 4),
-    from_values("a missing label as text", "Found 'nan' in row 1", y=np.array(["cat", np.nan] * 4)),
-    from_values("a missing label", "Found nan in row 1", y=np.array(["cat", np.nan] * 4, dtype=object)),
-    from_values("labels of no kind", "Found None in row 1", y=np.array(["cat", None] * 4)),
-    from_values("NaN labels", r"Found nan in row 3 \(1 such rows\)", y=[0.0, 1, 0, np.nan, 1, 0, 1, 0]),
-    from_values("fractions for labels", r"Found 0\.5 in row 1", y=[0, 0.5] * 4),
-    from_values("infinite labels", "Found inf in row 1", y=[0, np.inf] * 4),
-    from_values("dates for labels", "names or integers in y. Found datetime64", y=np.zeros(8, "M8[s]")),
-    from_values("complex labels", "names or integers in y. Found complex", y=np.zeros(8, complex)),
-    from_values("bytes that are no UTF-8", "Expected texts in UTF-8 in y", y=np.array([b"\xff", b"a"] * 4)),
-    from_values("a newline in a label", "printable and not blank", y=["a\nb", "c"] * 4),
-    from_values("blank domains", "Expected a name in every entry of domain", domain=["", "b"] * 4),
-    from_values("labels beyond the names", "y within 0…1.*Found 0…2", y=[0, 1, 2, 0] * 2, classes=["a", "b"]),
-    from_values("labels without a name", "Expected the names in classes in y. Found dog", classes=["cat", "cow"]),
-    from_values("names twice", "Class names should differ", y=D, classes=["a", "a"]),
-    from_values("labels in a column", r"Found y \(8, 1\)", y=Y[:, None]),
-    from_values("one label for all", r"Found y \(\)", y="cat"),
-    from_values("one domain for all", r"domain \(\)", domain=1),
-    from_values("labels missing at the end", r"Found y \(7,\)", y=Y[:7]),
-    from_values("no samples", "Expected at least one sample", X[:0], y=Y[:0], domain=D[:0]),
-    from_values("no features", r"Found x of shape \(8, 0\)", X[:, :0]),
-    from_values("images without rows", r"Found x of shape \(8, 3, 0, 4\)", np.zeros((8, 3, 0, 4))),
-    from_values("three axes", r"Expected x of shape \(n, f\) or \(n, c, h, w\)", np.zeros((8, 3, 4))),
-    from_values("a number", r"Expected x of shape .*Found \(\)", 3.0),
-    from_values("ragged rows", "Expected an array x. Found list", [[1], [2, 3]]),
-    from_values("sparse rows", r"Found a sparse one. Pass x\.toarray\(\)", Sparse()),
-    from_values("masked rows", "Found masked ones", np.ma.masked_equal(X, 5)),
-    from_values("texts in x", "Expected real numbers in x. Found <U", X.astype(str)),
-    from_values("objects in x", "Expected real numbers in x. Found object", X.astype(object)),
-    from_values("times in x", "Expected real numbers in x. Found timedelta", X.astype("m8[s]")),
-    from_values("NaN in x", "NaN or infinity in 1 rows, first in row 1", np.where(X == 5, np.nan, X)),
+    from_values("labels with blanks", "' ' in row 2", y=["a", "b", " ", "a"] * 2),
+    from_values("an empty label", "'' in row 0", y=["", "b"] * 4),
+    from_values("labels that blanks tell apart", "['cat', 'cat ']", y=["cat", "cat "] * 4),
+    from_values("a missing label as text", "'nan' in row 1", y=np.array(["cat", np.nan] * 4)),
+    from_values("a missing label", "nan in row 1", y=np.array(["cat", np.nan] * 4, dtype=object)),
+    from_values("labels of no kind", "None in row 1", y=np.array(["cat", None] * 4)),
+    from_values("NaN labels", "nan in row 3", y=[0.0, 1, 0, np.nan, 1, 0, 1, 0]),
+    from_values("fractions for labels", "0.5 in row 1", y=[0, 0.5] * 4),
+    from_values("infinite labels", "inf in row 1", y=[0, np.inf] * 4),
+    from_values("dates for labels", "datetime64", y=np.zeros(8, "M8[s]")),
+    from_values("complex labels", "complex", y=np.zeros(8, complex)),
+    from_values("bytes that are no UTF-8", "UTF-8", y=np.array([b"\xff", b"a"] * 4)),
+    from_values("a newline in a label", "printable", y=["a\nb", "c"] * 4),
+    from_values("blank domains", "domain", domain=["", "b"] * 4),
+    from_values("labels beyond the names", "0…2", y=[0, 1, 2, 0] * 2, classes=["a", "b"]),
+    from_values("labels without a name", "dog", classes=["cat", "cow"]),
+    from_values("names twice", "a, a", y=D, classes=["a", "a"]),
+    from_values("labels in a column", "(8, 1)", y=Y[:, None]),
+    from_values("one label for all", "y ()", y="cat"),
+    from_values("one domain for all", "domain ()", domain=1),
+    from_values("labels missing at the end", "(7,)", y=Y[:7]),
+    from_values("no samples", "(0, 3)", X[:0], y=Y[:0], domain=D[:0]),
+    from_values("no features", "(8, 0)", X[:, :0]),
+    from_values("images without rows", "(8, 3, 0, 4)", np.zeros((8, 3, 0, 4))),
+    from_values("three axes", "(8, 3, 4)", np.zeros((8, 3, 4))),
+    from_values("a number", "()", 3.0),
+    from_values("ragged rows", "list", [[1], [2, 3]]),
+    from_values("sparse rows", "x.toarray()", Sparse()),
+    from_values("masked rows", "masked", np.ma.masked_equal(X, 5)),
+    from_values("texts in x", "<U", X.astype(str)),
+    from_values("objects in x", "object", X.astype(object)),
+    from_values("times in x", "timedelta", X.astype("m8[s]")),
+    from_values("NaN in x", "row 1", np.where(X == 5, np.nan, X)),
     # MNIST's files
-    Case("half an idx file", "Expected 8 bytes .*Found 4", file("a", IDX[:-4]), lambda path: read_idx(path, 3)),
+    Case("half an idx file", "/a", file("a", IDX[:-4]), lambda path: read_idx(path, 3)),
     Case(
         "an idx file with a tail",
-        "Expected 8 bytes .*Found more",
+        "/a",
         file("a", IDX + b"x"),
         lambda path: read_idx(path, 3),
     ),
-    Case(
-        "no idx file", "Expected an idx file of bytes along 3 axes", file("a", b"hello"), lambda path: read_idx(path, 3)
-    ),
+    Case("no idx file", "/a", file("a", b"hello"), lambda path: read_idx(path, 3)),
     Case(
         "an idx file of 10^27 bytes",
-        "Expected at most 1,000,000,000 bytes .*It announces",
+        "/a",
         file("a", IDX[:4] + b"\xff" * 12),
         lambda path: read_idx(path, 3),
     ),
     Case(
         "a packed idx file that is cut",
-        "readable idx file",
+        "a.gz",
         file("a.gz", gzip.compress(IDX)[:-9]),
         lambda path: read_idx(path, 3),
     ),
-    Case("a pipe for an idx file", "readable idx file .*named pipe", piped("a"), lambda path: read_idx(path, 3)),
+    Case("a pipe for an idx file", "/a", piped("a"), lambda path: read_idx(path, 3)),
 ]
 
 
@@ -422,14 +419,14 @@ def test_bad_data_gives_one_sentence(case: Case, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     given = case.make(folder)
-    with pytest.raises(UserError, match=f"(?s){case.sentence}") as caught:
+    with pytest.raises(UserError, match=re.escape(case.value)) as caught:
         case.call(given)
     assert str(caught.value)[-1] == "."
     assert "\n" not in str(caught.value)
 
 
 def test_arrays_beyond_memory_are_refused_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fgmix.data.npz.free_memory", lambda: 1000)
+    monkeypatch.setattr("fgmix.data.arrays.free_memory", lambda: 1000)
     monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("read"))
     with pytest.raises(UserError, match=r"fit into memory, 0\.0 GB"):
         load_quietly(npz(X=np.zeros((8, 30)))(tmp_path))

@@ -1,22 +1,27 @@
-"""Datasets from arrays in memory or in an .npz file."""
+"""Datasets from arrays, in memory or in an untrusted .npz file, whose sizes are checked before memory is allocated."""
 
 from __future__ import annotations
 
+import math
+import os
+import zipfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data.files import open_file
 from fgmix.data.folders import list_some
-from fgmix.data.npz import open_npz
 from fgmix.errors import UserError, bad_value
 from fgmix.records.protocols import Kind
 
 KEYS = ("x", "y", "domain", "classes", "domains")
+DEFLATE = 1100  # the largest compression ratio of deflate, with a margin
+GB = 1_000_000_000
 
 
 def from_arrays(
@@ -48,7 +53,8 @@ def from_arrays(
     if not isinstance(name, str) or not name.strip():
         raise bad_value("name", "a text that is not blank", name)
     x, y, domain = _array("x", x), _array("y", y), _array("domain", domain)
-    _check(x, y, domain)
+    _check_shapes(x, y, domain)
+    check_numbers(x)
     labels, class_names = _number("y", y, "classes", classes)
     ids, domain_names = _number("domain", domain, "domains", domains)
     if x.dtype != np.uint8:
@@ -78,10 +84,7 @@ def load_npz(path: Path) -> DomainDataset:
     arrays = content.arrays
     if any(key not in arrays for key in ("x", "y", "domain")):
         names = list_some(content.names) or "none"
-        raise UserError(
-            f"Expected the arrays X, y and domain in {path}. Found {names}. Rename or add arrays, and save with "
-            "numpy.savez."
-        )
+        raise UserError(f"Expected the arrays X, y and domain in {path}. Found {names}. Rename or add arrays.")
     dataset = from_arrays(
         arrays["x"],
         arrays["y"],
@@ -115,12 +118,25 @@ def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def check_finite(x: npt.NDArray[Any]) -> None:
     """Raise an error for NaN and infinity."""
-    rows = np.flatnonzero(~finite_rows(x))
+    _require_rows(finite_rows(x), ["NaN or infinity"] * len(x), "finite numbers in x")
+
+
+def check_weights(sample_weight: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
+    """Convert the weights of n samples; UserError unless they are n finite numbers of at least 0."""
+    weights = _array("sample_weight", sample_weight)
+    if weights.shape != (n,) or weights.dtype.kind not in "biuf":
+        raise UserError(f"Expected {n} numbers in sample_weight. Found {weights.dtype} of shape {weights.shape}.")
+    _require_rows(np.isfinite(weights) & (weights >= 0), weights, "weights of at least 0 in sample_weight")
+    return weights.astype(np.float64)
+
+
+def _require_rows(valid: npt.NDArray[np.bool_], values: Sequence[Any] | npt.NDArray[Any], expected: str) -> None:
+    """Raise an error that names the first row that is not valid."""
+    rows = np.flatnonzero(~valid)
     if len(rows):
-        raise UserError(
-            f"Expected finite numbers in x. Found NaN or infinity in {len(rows)} rows, first in row {rows[0]}. Remove "
-            "or fill them."
-        )
+        found = values[rows[0]]
+        text = repr(str(found)) if isinstance(found, np.str_) else str(found)
+        raise UserError(f"Expected {expected}. Found {text} in row {rows[0]} ({len(rows)} such rows). Change them.")
 
 
 def _array(what: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -134,34 +150,14 @@ def _array(what: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         raise UserError(f"Expected an array {what}. Found {type(values).__name__} ({error}).") from error
 
 
-def _check(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -> None:
-    if x.ndim not in (2, 4):
-        raise UserError(f"Expected x of shape (n, f) or (n, c, h, w). Found {x.shape}. Reshape it.")
+def _check_shapes(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -> None:
+    if x.ndim not in (2, 4) or x.size == 0:
+        raise UserError(f"Expected x of shape (n, f) or (n, c, h, w), and not empty. Found {x.shape}. Reshape it.")
     if not y.shape == domain.shape == x.shape[:1]:
         raise UserError(
             f"Expected one label and one domain id for each of the {len(x)} samples. "
             f"Found y {y.shape} and domain {domain.shape}."
         )
-    if x.size == 0:
-        raise UserError(f"Expected at least one sample with one feature. Found x of shape {x.shape}.")
-    check_numbers(x)
-
-
-def check_weights(sample_weight: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
-    """Convert the weights of n samples; UserError unless they are n finite numbers of at least 0."""
-    weights = _array("sample_weight", sample_weight)
-    if weights.shape != (n,) or weights.dtype.kind not in "biuf":
-        raise UserError(
-            f"Expected a weight for each of the {n} samples. Found {weights.dtype} of shape {weights.shape} in "
-            "sample_weight."
-        )
-    odd = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
-    if len(odd):
-        raise UserError(
-            f"Expected weights of at least 0 in sample_weight. Found {weights[odd[0]]} in row {odd[0]} ({len(odd)} "
-            "such rows)."
-        )
-    return weights.astype(np.float64)
 
 
 def _names(what: str, values: npt.NDArray[Any] | None) -> list[str] | None:
@@ -179,7 +175,7 @@ def _number(
     """Return indices 0…m−1 and m names, from texts or from integers, with or without `names`."""
     values = _texts(what, values)
     if values.dtype.kind == "f":
-        _check_whole(what, values)
+        _require_rows(np.isfinite(values) & (values == np.round(values)), values, f"names or integers in {what}")
         values = values.astype(np.int64) if names is not None else values
     if names is not None and values.dtype.kind in "iu":
         if values.min() < 0 or values.max() >= len(names):
@@ -190,21 +186,18 @@ def _number(
     distinct, numbers = np.unique(values, return_inverse=True)
     present = [str(value) for value in distinct.tolist()]
     if names is not None and (unnamed := sorted(set(present) - {str(name) for name in names})):
-        raise UserError(
-            f"Expected the names in {names_of} in {what}. Found {list_some(unnamed)}. Add them to {names_of}."
-        )
+        raise UserError(f"Expected the names in {names_of} in {what}. Found {list_some(unnamed)}. Add them.")
     return numbers.astype(np.int64), present
 
 
 def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Convert bytes and objects to texts (or integers); UserError if they are neither texts nor numbers."""
     if values.dtype.kind == "O":
-        odd = [(row, value) for row, value in enumerate(values.flat) if not isinstance(value, str)]
-        if odd and all(isinstance(value, int | np.integer) for value in values.flat):
+        entries = list(values.flat)
+        if entries and all(isinstance(entry, int | np.integer) for entry in entries):
             return values.astype(np.int64)
-        if odd:
-            row, value = odd[0]
-            raise UserError(f"Expected a text or an integer in every entry of {what}. Found {value!r} in row {row}.")
+        are_texts = np.array([isinstance(entry, str) for entry in entries], dtype=np.bool_)
+        _require_rows(are_texts, entries, f"a text or an integer in every entry of {what}")
         values = values.astype(str)
     if values.dtype.kind == "S":
         try:
@@ -221,12 +214,7 @@ def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _check_texts(what: str, values: npt.NDArray[Any]) -> None:
     """Raise an error for missing names, and for names that differ only by surrounding blanks."""
     stripped = np.char.strip(values)
-    missing = np.flatnonzero((stripped == "") | (stripped == "nan"))
-    if len(missing):
-        raise UserError(
-            f"Expected a name in every entry of {what}. Found {str(values[missing[0]])!r} in row {missing[0]} "
-            f"({len(missing)} such rows), which is a missing value. Fill or remove them."
-        )
+    _require_rows((stripped != "") & (stripped != "nan"), values, f"a name in every entry of {what}")
     distinct = np.unique(values)
     bare, counts = np.unique(np.char.strip(distinct), return_counts=True)
     if (counts > 1).any():
@@ -234,9 +222,112 @@ def _check_texts(what: str, values: npt.NDArray[Any]) -> None:
         raise UserError(f"Expected names in {what} that differ by more than blanks. Found {twice}. Strip them.")
 
 
-def _check_whole(what: str, values: npt.NDArray[Any]) -> None:
-    odd = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
-    if len(odd):
+# .npz files
+
+
+@dataclass(frozen=True)
+class Npz:
+    """The content of an .npz file."""
+
+    arrays: dict[str, npt.NDArray[Any]]  # the requested arrays, by lower-case name
+    others: tuple[str, ...]  # names of the other arrays
+    names: tuple[str, ...]  # names of all arrays, as in the file
+
+
+def open_npz(path: Path, keys: Sequence[str]) -> Npz:
+    """Read the arrays of an .npz file whose names are in `keys`, in upper or lower case."""
+    try:
+        with open_file(path) as file:
+            start = file.peek(8)
+            if not start.startswith(b"PK"):
+                kind = "a single array of numpy.save" if start.startswith(b"\x93NUMPY") else "another kind of file"
+                raise UserError(f"Expected an .npz file, as numpy.savez writes it, at {path}. Found {kind}.")
+            with zipfile.ZipFile(file) as archive:
+                members = _members(archive, path)
+                requested = {key: info for key, info in members.items() if key in keys}
+                on_disk = os.fstat(file.fileno()).st_size
+                for info in requested.values():
+                    _require_plain(archive, info, on_disk, path)
+                _require_memory(sum(info.file_size for info in requested.values()), path)
+                arrays = {key: _read(archive, info) for key, info in requested.items()}
+    except UserError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"Expected an .npz file at {path}. It cannot be read ({reason}). Check the file.") from error
+    except Exception as error:  # BadZipFile, zlib.error, LZMAError, EOFError, ValueError, RuntimeError (a password), …
+        reason = next(iter(str(error).splitlines()), type(error).__name__)  # some messages of numpy have several lines
+        raise UserError(f"Expected a whole .npz file at {path}. It is damaged ({reason}). Save it again.") from error
+    names = {key: _name(info) for key, info in members.items()}
+    return Npz(arrays, tuple(name for key, name in names.items() if key not in keys), tuple(names.values()))
+
+
+def _name(info: zipfile.ZipInfo) -> str:
+    return info.filename.removesuffix(".npy")
+
+
+def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
+    """Find the members of the archive by lower-case name; UserError if two differ only in case."""
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        other = members.setdefault(_name(info).lower(), info)
+        if other is not info:
+            raise UserError(
+                f"Expected names that differ in {path}. Found {_name(other)} and {_name(info)}. Remove one."
+            )
+    return members
+
+
+def _require_plain(archive: zipfile.ZipFile, info: zipfile.ZipInfo, on_disk: int, path: Path) -> None:
+    """Read only the header of an array: it must declare plain values, as many as the file contains."""
+    with archive.open(info) as stream:
+        shape, dtype = _read_header(stream)
+        header = stream.tell()
+    if dtype.hasobject:
         raise UserError(
-            f"Expected names or integers in {what}. Found {values[odd[0]]} in row {odd[0]} ({len(odd)} such rows)."
+            f"Expected numbers or texts in the array {_name(info)!r} of {path}. Found Python objects. Convert it: "
+            "texts with .astype(str), numbers with .astype(float)."
+        )
+    most = on_disk * (DEFLATE if info.compress_type == zipfile.ZIP_DEFLATED else 1)
+    is_known = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    size = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or header + size != info.file_size or (is_known and info.file_size > most):
+        raise UserError(
+            f"Expected {shape} values of {dtype} in the array {_name(info)!r} of {path}, as announced. Found another "
+            "number: it is damaged. Save it again."
+        )
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"version {version} of the .npy format")
+    return shape, dtype
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    with archive.open(info) as stream:
+        array: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
+
+
+def free_memory() -> int | None:
+    """Return the bytes that can be allocated without swapping; None if they are unknown."""
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def _require_memory(needed: int, path: Path) -> None:
+    free = free_memory()
+    if free is not None and needed > free:
+        raise UserError(
+            f"Expected arrays that fit into memory, {free / GB:.1f} GB, in {path}. Found {needed / GB:,.1f} GB. Use a "
+            "machine with more memory, or fewer samples."
         )
