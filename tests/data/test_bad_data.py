@@ -443,7 +443,7 @@ def test_a_forbidden_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", guarded)
-    with pytest.raises(UserError, match=r"Expected a folder that can be read at .*art/dog.*Permission denied"):
+    with pytest.raises(UserError, match=r"art/dog.*Permission denied"):
         load_quietly(root)
 
 

@@ -46,7 +46,7 @@ def test_every_fault_is_found(tmp_path: Path) -> None:
     assert [path for path, _ in report.unreadable] == broken
     assert report.duplicates == ((root / "art" / "cat" / "0.png", root / "photo" / "cat" / "1.png"),)
     assert report.tiny == (("art", "dog", 4),)
-    assert (report.smallest, report.largest) == ((12, 10), (30, 20))
+    assert (report.sizes[0], report.sizes[-1]) == ((12, 10), (30, 20))
     assert report.notes == (
         "Classes without an image in any domain are dropped: eel.",
         "Domain 'photo' has no image of dog.",
@@ -73,7 +73,7 @@ def test_no_readable_image_at_all(tmp_path: Path) -> None:
         path.write_text("no image")
     report = check_images(root, progress=False)
     assert len(report.unreadable) == 8
-    assert report.smallest is None
+    assert report.sizes == ()
     assert report.lines()[0] == f"{root}: 0 images, 2 domains, 2 classes"
 
 

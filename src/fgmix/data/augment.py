@@ -37,19 +37,12 @@ ALIGNMENT = 64  # bytes, as torch aligns its own memory
 
 @dataclass(frozen=True)
 class ImageInputs(Inputs):
-    """The images of one domain.
+    """The images of one domain."""
 
-    Args:
-        images: the decoded images of the dataset.
-        rows: indices of the images of this domain.
-        size: S, the side of the square input images.
-        normalisation: mean, standard deviation and interpolation that the network's weights expect.
-    """
-
-    images: DecodedImages
-    rows: Indices
-    size: int
-    normalisation: Normalisation = IMAGENET
+    images: DecodedImages  # of the whole dataset
+    rows: Indices  # of the images of this domain
+    size: int  # S, the side of the square input images
+    normalisation: Normalisation = IMAGENET  # as the network's weights expect
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,16 +65,10 @@ class ImageInputs(Inputs):
 
 @dataclass(frozen=True)
 class HostImages(HostInputs):
-    """Resized images, with the parameters of the remaining transformations.
+    """Resized images, with the parameters of the remaining transformations."""
 
-    Args:
-        pixels: (n, 3, S, S) uint8.
-        groups: flips and colour jitter; None for clean images.
-        normalisation: mean and standard deviation.
-    """
-
-    pixels: Tensor
-    groups: Sequence[Group] | None
+    pixels: Tensor  # (n, 3, S, S) uint8
+    groups: Sequence[Group] | None  # flips and colour jitter; None for clean images
     normalisation: Normalisation
 
     def move(self, move: Callable[[Tensor], Tensor]) -> HostImages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,29 +23,16 @@ TINY = 5  # a class with fewer images in a domain is reported: a holdout part of
 
 @dataclass(frozen=True)
 class FolderReport:
-    """Contents and problems of a folder or a manifest.
-
-    Args:
-        path: path of the folder or the manifest.
-        root: the folder to which file names are relative.
-        counts: readable images of each class in each domain; domains and classes sorted, zeros included.
-        notes: files, folders and classes that are left out, classes that domains lack, images that decoding changes.
-        unreadable: files that cannot be decoded, each with the reason.
-        duplicates: groups of files with identical content in more than one domain.
-        tiny: (domain, class, number) with 1 to 4 images.
-        smallest: (width, height) of the image with the fewest pixels; None if no image is readable.
-        largest: (width, height) of the image with the most pixels.
-    """
+    """Contents and problems of a folder or a manifest."""
 
     path: Path
-    root: Path
-    counts: dict[str, dict[str, int]]
-    notes: tuple[str, ...]
-    unreadable: tuple[tuple[Path, str], ...]
-    duplicates: tuple[tuple[Path, ...], ...]
-    tiny: tuple[tuple[str, str, int], ...]
-    smallest: tuple[int, int] | None
-    largest: tuple[int, int] | None
+    root: Path  # file names are relative to it
+    counts: dict[str, dict[str, int]]  # readable images by domain and class, both sorted, zeros included
+    notes: tuple[str, ...]  # what is left out, classes that domains lack, images that decoding changes
+    unreadable: tuple[tuple[Path, str], ...]  # files that cannot be decoded, each with the reason
+    duplicates: tuple[tuple[Path, ...], ...]  # files with identical content in more than one domain
+    tiny: tuple[tuple[str, str, int], ...]  # (domain, class, number) with 1 to 4 images
+    sizes: tuple[tuple[int, int], ...]  # (width, height) of every readable image, sorted by their areas
 
     @property
     def clean(self) -> bool:
@@ -53,8 +41,12 @@ class FolderReport:
 
     def lines(self) -> list[str]:
         """Write the report as lines of text."""
+        total = sum(sum(row.values()) for row in self.counts.values())
+        classes = len(next(iter(self.counts.values())))
+        ends = [f"{width}×{height}" for width, height in (*self.sizes[:1], *self.sizes[-1:])]
+        sizes = f", {' to '.join(ends)} pixels" if ends else ""
         return [
-            *self._overview(),
+            f"{self.path}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}",
             *self._table(),
             *self.notes,
             *(f"Cannot be decoded: {path} ({reason})" for path, reason in self.unreadable),
@@ -65,12 +57,6 @@ class FolderReport:
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
-
-    def _overview(self) -> list[str]:
-        total = sum(sum(row.values()) for row in self.counts.values())
-        classes = len(next(iter(self.counts.values())))
-        sizes = f", {_size(self.smallest)} to {_size(self.largest)} pixels" if self.smallest and self.largest else ""
-        return [f"{self.path}: {total} images, {len(self.counts)} domains, {classes} classes{sizes}"]
 
     def _table(self) -> list[str]:
         """Lay out a table with a row per class and a column per domain."""
@@ -86,27 +72,31 @@ class FolderReport:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """The check of one file: its (width, height) and what decoding changed, or why it cannot be decoded."""
+class _Decoded:
+    """An image file that can be decoded."""
 
     file: ImageFile
     digest: bytes
-    outcome: tuple[tuple[int, int], Change] | Unreadable
+    size: tuple[int, int]
+    changes: Change
 
 
 def check_images(path: Path, *, progress: bool = True) -> FolderReport:
-    """Decode every image of a folder or manifest and report problems; UserError unless there are two domains.
-
-    Args:
-        path: a folder domain/class/image, or a CSV manifest.
-        progress: show a progress bar.
-    """
+    """Decode every image of a folder or manifest and report problems; UserError unless there are two domains."""
     scan = scan_images(path)
-    looks = _look_at(scan.files, progress)
-    readable = [look.file for look in looks if not isinstance(look.outcome, Unreadable)]
-    counts = _counts(scan.files, readable)
-    decoded = [look.outcome for look in looks if not isinstance(look.outcome, Unreadable)]
-    sizes = sorted((size for size, _ in decoded), key=_area)
+    decoded: list[_Decoded] = []
+    unreadable: list[tuple[Path, str]] = []
+    with quiet_decoding(), Progress("check images", len(scan.files), show=progress) as bar:
+        for file, outcome in zip(scan.files, in_order(_decode, scan.files, READERS)):
+            if isinstance(outcome, Unreadable):
+                unreadable.append((file.path, outcome.reason))
+            else:
+                decoded.append(outcome)
+            bar.advance()
+    classes = sorted({file.label for file in scan.files})
+    counts = {domain: dict.fromkeys(classes, 0) for domain in scan.counts()}
+    for each in decoded:
+        counts[each.file.domain][each.file.label] += 1
     present = {domain: [label for label, n in row.items() if n] for domain, row in counts.items()}
     return FolderReport(
         path=path,
@@ -114,14 +104,29 @@ def check_images(path: Path, *, progress: bool = True) -> FolderReport:
         counts=counts,
         notes=(
             *scan.notes,
-            *change_notes(np.array([changes for _, changes in decoded], dtype=np.uint8)),
+            *change_notes(np.array([each.changes for each in decoded], dtype=np.uint8)),
             *class_notes(present, scan.class_folders),
         ),
-        unreadable=tuple((k.file.path, k.outcome.reason) for k in looks if isinstance(k.outcome, Unreadable)),
-        duplicates=_duplicates(looks),
+        unreadable=tuple(unreadable),
+        duplicates=_duplicates(decoded),
         tiny=tuple((d, c, n) for d, row in counts.items() for c, n in row.items() if 0 < n < TINY),
-        smallest=sizes[0] if sizes else None,
-        largest=sizes[-1] if sizes else None,
+        sizes=tuple(sorted((each.size for each in decoded), key=math.prod)),
+    )
+
+
+def _decode(file: ImageFile) -> _Decoded | Unreadable:
+    picture = try_decode(file.path)
+    if isinstance(picture, Unreadable):
+        return picture
+    return _Decoded(file, inspect_file(file.path)[0], picture.image.size, picture.changes)
+
+
+def _duplicates(decoded: Sequence[_Decoded]) -> tuple[tuple[Path, ...], ...]:
+    groups: dict[bytes, list[ImageFile]] = {}
+    for each in decoded:
+        groups.setdefault(each.digest, []).append(each.file)
+    return tuple(
+        tuple(file.path for file in group) for group in groups.values() if len({file.domain for file in group}) > 1
     )
 
 
@@ -144,13 +149,7 @@ class CacheReport:
 
 
 def check_caches(path: Path, *, cache: Path | None = None, progress: bool = True) -> list[CacheReport]:
-    """Verify every image in the decoded caches of a folder or manifest.
-
-    Args:
-        path: a folder domain/class/image, or a CSV manifest.
-        cache: folder of the cache; None for `cache_dir()`.
-        progress: show a progress bar.
-    """
+    """Verify every image in the decoded caches of a folder or manifest."""
     files = [file.path for file in scan_images(path).files]
     options = LoadOptions(cache=cache, progress=progress)
     reports = []
@@ -168,43 +167,3 @@ def check_caches(path: Path, *, cache: Path | None = None, progress: bool = True
                 bar.advance()
         reports.append(CacheReport(images.file, images.recipe.image_size, len(images), damaged, problem))
     return reports
-
-
-def _look_at(files: Sequence[ImageFile], progress: bool) -> list[_Look]:
-    def look(file: ImageFile) -> _Look:
-        picture = try_decode(file.path)
-        outcome = picture if isinstance(picture, Unreadable) else (picture.image.size, picture.changes)
-        return _Look(file, inspect_file(file.path)[0], outcome)
-
-    looks = []
-    with quiet_decoding(), Progress("check images", len(files), show=progress) as bar:
-        for each in in_order(look, files, READERS):
-            looks.append(each)
-            bar.advance()
-    return looks
-
-
-def _counts(files: Sequence[ImageFile], readable: Sequence[ImageFile]) -> dict[str, dict[str, int]]:
-    classes = sorted({file.label for file in files})
-    counts = {domain: dict.fromkeys(classes, 0) for domain in dict.fromkeys(file.domain for file in files)}
-    for file in readable:
-        counts[file.domain][file.label] += 1
-    return counts
-
-
-def _duplicates(looks: Sequence[_Look]) -> tuple[tuple[Path, ...], ...]:
-    groups: dict[bytes, list[ImageFile]] = {}
-    for look in looks:
-        if not isinstance(look.outcome, Unreadable):
-            groups.setdefault(look.digest, []).append(look.file)
-    return tuple(
-        tuple(file.path for file in group) for group in groups.values() if len({file.domain for file in group}) > 1
-    )
-
-
-def _area(size: tuple[int, int]) -> int:
-    return size[0] * size[1]
-
-
-def _size(size: tuple[int, int]) -> str:
-    return f"{size[0]}×{size[1]}"

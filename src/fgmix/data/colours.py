@@ -16,7 +16,6 @@ so that nothing here synchronises with the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -33,19 +32,12 @@ LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601-2
 
 
 class Draws(NamedTuple):
-    """Random parameters of the augmentation of n images.
+    """Random parameters of the augmentation of n images."""
 
-    Args:
-        flip: (n,) booleans.
-        order: (n, 4) permutations of brightness, contrast, saturation and hue.
-        factors: (n, 4) factors of brightness, contrast and saturation, and the turn of the hue.
-        grayscale: (n,) booleans.
-    """
-
-    flip: Tensor
-    order: Tensor
-    factors: Tensor
-    grayscale: Tensor
+    flip: Tensor  # (n,) booleans
+    order: Tensor  # (n, 4) permutations of brightness, contrast, saturation and hue
+    factors: Tensor  # (n, 4) factors of brightness, contrast and saturation, and the turn of the hue
+    grayscale: Tensor  # (n,) booleans
 
 
 def draw(n: int, generator: torch.Generator) -> Draws:
@@ -59,54 +51,30 @@ def draw(n: int, generator: torch.Generator) -> Draws:
     )
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Images of a batch with the same position of the hue among the blends.
 
     `rows`, `flip` and `grayscale` stay on the host; `blends` and `phases` are moved to the device.
-
-    Args:
-        place: number of blends before the hue.
-        rows: (g,), indices of the images in the batch.
-        flip: (g,), which of them are flipped.
-        grayscale: (g,), which of them are converted to grey at the end.
-        blends: (g, 3, 3), the weights a, b, c of the three blends of each image.
-        phases: (g, 3), the turn of the hue minus the complement of each channel, modulo 1.
     """
 
-    place: int
-    rows: Sequence[int]
-    flip: Sequence[bool]
-    grayscale: Sequence[bool]
-    blends: Tensor
-    phases: Tensor
+    place: int  # number of blends before the hue
+    rows: Sequence[int]  # (g,), indices of the images in the batch
+    flip: Sequence[bool]  # (g,), which of them are flipped
+    grayscale: Sequence[bool]  # (g,), which of them are converted to grey at the end
+    blends: Tensor  # (g, 3, 3), the weights a, b, c of the three blends of each image
+    phases: Tensor  # (g, 3), the turn of the hue minus the complement of each channel, modulo 1
 
     def move(self, move: Callable[[Tensor], Tensor]) -> Group:
         """Move every tensor."""
-        return Group(
-            self.place, self.rows, self.flip, self.grayscale, blends=move(self.blends), phases=move(self.phases)
-        )
+        return self._replace(blends=move(self.blends), phases=move(self.phases))
 
     def split(self, at_once: int) -> Iterator[Group]:
         """Split the group into chunks of at most `at_once` images."""
         for start in range(0, len(self.rows), at_once):
-            chunk = slice(start, start + at_once)
-            yield Group(
-                self.place,
-                self.rows[chunk],
-                self.flip[chunk],
-                self.grayscale[chunk],
-                blends=self.blends[chunk],
-                phases=self.phases[chunk],
-            )
+            yield Group(self.place, *(each[start : start + at_once] for each in self[1:]))
 
     def recolour(self, pixels: Tensor, mirrored: Tensor) -> Tensor:
-        """Augment the images of the group; they are (g, 3, h, w) in [0, 1].
-
-        Args:
-            pixels: the batch, (n, 3, h, w) uint8.
-            mirrored: the batch flipped left to right.
-        """
+        """Augment the images of the group, (g, 3, h, w) in [0, 1], from the batch (n, 3, h, w) uint8 and its mirror."""
         x = unit_range(torch.stack([(mirrored if flip else pixels)[i] for i, flip in zip(self.rows, self.flip)]))
         blends = self.blends.unbind(dim=1)
         for weights in blends[: self.place]:
@@ -136,12 +104,7 @@ def group_by_hue(draws: Draws) -> list[Group]:
 
 
 def join(batches: Sequence[Sequence[Group]], lengths: Sequence[int]) -> list[Group]:
-    """Concatenate the groups of several batches.
-
-    Args:
-        batches: the groups of each batch.
-        lengths: number of images in each batch.
-    """
+    """Concatenate the groups of several batches, which have `lengths` images."""
     starts = [sum(lengths[:b]) for b in range(len(lengths))]
     return [
         Group(
@@ -183,11 +146,7 @@ def turn_hue_(x: Tensor, phases: Tensor) -> None:
         |t| = (v − 2m + g + b − r)/6c    with the sign of g − b,    channel = m − c + 6c·clamp(d, 1/6, 2/6)
 
     where d is the distance on the circle between the shifted hue and the channel's complement: cyan, magenta or yellow.
-    There is no case distinction by sixths of the circle.
-
-    Args:
-        x: (n, 3, h, w).
-        phases: (n, 3), the turn of the hue minus each complement, modulo 1.
+    There is no case distinction by sixths of the circle. `phases` (n, 3) is the turn minus each complement, modulo 1.
     """
     r, g, b = x.unbind(dim=1)
     v, m = x.amax(dim=1), x.amin(dim=1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -36,21 +36,13 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class Scan:
-    """The images of a folder or a manifest.
+    """The images of a folder or a manifest."""
 
-    Args:
-        root: the folder, or the folder of the manifest.
-        files: the images, domain by domain.
-        class_folders: names of the class folders of all domains; some may be empty.
-        notes: what was left out.
-        folders: every folder that was read, with its modification time in ns before reading.
-    """
-
-    root: Path
-    files: tuple[ImageFile, ...]
-    class_folders: frozenset[str]
-    notes: tuple[str, ...]
-    folders: tuple[tuple[Path, int], ...]
+    root: Path  # the folder, or the folder of the manifest
+    files: tuple[ImageFile, ...]  # domain by domain
+    class_folders: frozenset[str]  # of all domains; some may be empty
+    notes: tuple[str, ...]  # what was left out
+    folders: tuple[tuple[Path, int], ...]  # every folder that was read, with its modification time (ns) before reading
 
     def counts(self) -> dict[str, int]:
         """Count the images of each domain."""
@@ -92,12 +84,7 @@ def scan_folder(path: Path) -> Scan:
 
 
 def class_notes(present: Mapping[str, Iterable[str]], class_folders: Iterable[str]) -> list[str]:
-    """Note classes without any image, and for every domain the classes of other domains that it lacks.
-
-    Args:
-        present: the classes of each domain.
-        class_folders: names of all class folders.
-    """
+    """Note class folders without any image, and for every domain the classes of others that it lacks."""
     classes = {label for labels in present.values() for label in labels}
     dropped = sorted(set(class_folders) - classes)
     notes = [f"Classes without an image in any domain are dropped: {list_some(dropped)}."] if dropped else []
@@ -138,43 +125,31 @@ class _Inside:
     files: list[str]
 
 
-@dataclass
 class _Reader:
-    """Reads folders and records what was read and what was left out.
+    """Reads folders and records what was read and what was left out."""
 
-    Args:
-        times: every folder that was read, with its modification time before reading.
-        others: number of files that are not images, by extension.
-        repeated: links to folders that were read already, or that contain the link.
-    """
-
-    times: list[tuple[Path, int]] = field(default_factory=list)
-    others: Counter[str] = field(default_factory=Counter)
-    repeated: list[Path] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.times: list[tuple[Path, int]] = []  # every folder that was read, with its modification time before reading
+        self.others: Counter[str] = Counter()  # number of files that are not images, by extension
+        self.repeated: list[Path] = []  # links to folders that were read already, or that contain the link
 
     def read(self, folder: Path) -> _Inside:
         """List a folder; UserError if it cannot be read."""
         try:
             stat = os.stat(folder)
             self.times.append((folder, stat.st_mtime_ns))
-            folders: list[str] = []
-            files: list[str] = []
             with os.scandir(folder) as entries:
-                for entry in entries:
-                    (folders if _is_folder(entry) else files).append(entry.name)
+                is_folder = {entry.name: _is_folder(entry) for entry in entries}
         except OSError as error:
             raise_failure(error, folder)
-            raise UserError(
-                f"Expected a folder that can be read at {folder}. It cannot ({error.strerror}). Change its "
-                "permissions, or move it away."
-            ) from error
-        return _Inside((stat.st_dev, stat.st_ino), sorted(n for n in folders if not n.startswith(".")), sorted(files))
+            raise UserError(f"Expected to read the folder {folder}. It failed ({error.strerror}).") from error
+        folders = sorted(name for name in is_folder if is_folder[name] and not name.startswith("."))
+        files = sorted(name for name in is_folder if not is_folder[name])
+        return _Inside((stat.st_dev, stat.st_ino), folders, files)
 
     def images_below(self, folder: Path, above: set[Identity]) -> Iterator[Path]:
         """List the images of a class, including nested folders, in the order of sorted(os.walk)."""
-        walked = dict(self._walk(folder, set(above)))
-        for root in sorted(walked, key=str):
-            names = walked[root]
+        for root, names in sorted(self._walk(folder, set(above)), key=lambda item: str(item[0])):
             self.count_others(names)
             yield from (root / name for name in names if is_image(name))
 
@@ -235,17 +210,13 @@ def _require_domains(path: Path, files: Sequence[ImageFile], direct: Sequence[st
         only = files[0].domain
         remedy = f"Give the folder whose sub-folders are the domains; if those are the domains, give {path / only}."
         return require_two_domains(files, f"domain/class/image under {path}", remedy)
+    expected = f"Expected images domain/class/image under {path}"
     if direct:
         raise UserError(
-            f"Expected at least two domains domain/class/image under {path}. Found images directly in its sub-folders "
-            f"({list_some(direct)}): it looks like one domain. Give the folder that holds it and the other domains."
+            f"{expected}. Found images directly in its sub-folders ({list_some(direct)}): it looks like one domain. "
+            "Give the folder that holds it and the other domains."
         )
     if loose := sum(map(is_image, os.listdir(path))):
-        raise UserError(
-            f"Expected images domain/class/image under {path}. Found {loose} directly in it. Sort them into such "
-            "folders, or list them in a CSV manifest (path, label, domain)."
-        )
+        raise UserError(f"{expected}. Found {loose} directly in it. Sort them, or list them in a CSV manifest.")
     others = f"none, but other files ({reader.name_others()})" if reader.others else "none"
-    raise UserError(
-        f"Expected images domain/class/image under {path}. Found {others}. Images end in {', '.join(EXTENSIONS)}."
-    )
+    raise UserError(f"{expected}. Found {others}. Images end in {', '.join(EXTENSIONS)}.")

@@ -43,13 +43,9 @@ _loaded: WeakValueDictionary[str, Codes] = WeakValueDictionary()  # shared by th
 
 @dataclass(frozen=True)
 class ViewInputs(ArrayInputs):
-    """Features of one domain in several views: clean for evaluation, a random view of each sample for training.
+    """Features of one domain in several views: clean for evaluation, a random view of each sample for training."""
 
-    Args:
-        views: features (n, d) of augmented images, one array per view; training also uses the clean ones.
-    """
-
-    views: tuple[Codes, ...] = ()
+    views: tuple[Codes, ...] = ()  # features (n, d) of augmented images; training also uses the clean ones
 
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostArray:
         if generator is None or not self.views:
@@ -82,10 +78,8 @@ def frozen_features(
         progress: show a progress bar.
     """
     if dataset.kind != "images":
-        raise UserError(
-            f"Expected images in files, whose features a frozen backbone computes. Found {dataset.name}, which holds "
-            f"{dataset.kind.replace('_', ' ')}. Drop --frozen."
-        )
+        kind = dataset.kind.replace("_", " ")
+        raise UserError(f"Expected images in files. Found {dataset.name}, which holds {kind}. Drop --frozen.")
     backbone = backbone.to(device).eval()
     folder = cache_dir() / "features" / _key(dataset, backbone, name)
     make_folder(folder, "FGMIX_CACHE")
@@ -120,13 +114,7 @@ def _images(domain: Domain) -> ImageInputs:
 
 @dataclass(frozen=True)
 class _DomainView:
-    """One domain in one view, in blocks.
-
-    Args:
-        domain: the domain.
-        view: `CLEAN`, or the number of an augmented view.
-        folder: folder of the blocks.
-    """
+    """One domain in one view, `CLEAN` or the number of an augmented one, in blocks in a folder."""
 
     domain: Domain
     view: int
@@ -168,10 +156,10 @@ class _DomainView:
             bar.advance(len(x))
 
     def _batch(self, indices: Indices) -> HostBatch:
+        if self.view == CLEAN:
+            return HostBatch.of(self.domain, indices)
         # The augmentation depends on the view and the start of the batch, not on a seed: all runs share the features.
-        generator = (
-            None if self.view == CLEAN else torch_generator("view", self.view, self.domain.name, int(indices[0]))
-        )
+        generator = torch_generator("view", self.view, self.domain.name, int(indices[0]))
         return HostBatch.of(self.domain, indices, generator)
 
     def _blocks(self) -> Iterator[Indices]:

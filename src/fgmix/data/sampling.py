@@ -20,18 +20,13 @@ SampleWeights = npt.NDArray[np.float64]
 class UniformSampler:
     """b samples of each source domain, with replacement, as in DomainBed.
 
-    Args:
-        seed: the run's seed.
-        pools: for each source domain, the indices of its training part.
-        batch_size: b; it may exceed the size of a domain.
-        weights: for each source domain, the relative sampling probabilities of its pool; empty for equal ones. For any
-            method, the expected mean loss of a batch is then the weighted mean loss.
+    The expected mean loss of a batch is the mean loss weighted by `weights`, for any algorithm.
     """
 
     seed: int
-    pools: tuple[Indices, ...]
-    batch_size: int
-    weights: tuple[SampleWeights, ...] = ()
+    pools: tuple[Indices, ...]  # for each source domain, the indices of its training part
+    batch_size: int  # b; it may exceed the size of a domain
+    weights: tuple[SampleWeights, ...] = ()  # relative sampling probabilities of each pool; empty for equal ones
 
     def draw(self, step: int) -> list[Indices]:
         """Sample the indices of the step's batch, one array (b,) per source domain."""
@@ -59,19 +54,13 @@ class ClassAwareSampler:
     Classes are sampled among those that occur in the largest number of source domains (all of them, if there are such
     classes). For a domain without any of the m classes, all of its samples are used in that step.
 
-    Args:
-        seed: the run's seed.
-        pools: for each source domain, the indices of its training part.
-        labels: for each source domain, the labels of all of its samples.
-        batch_size: b.
-        classes_per_batch: m.
     """
 
     seed: int
-    pools: tuple[Indices, ...]
-    labels: tuple[Indices, ...]
-    batch_size: int
-    classes_per_batch: int
+    pools: tuple[Indices, ...]  # for each source domain, the indices of its training part
+    labels: tuple[Indices, ...]  # for each source domain, the labels of all of its samples
+    batch_size: int  # b
+    classes_per_batch: int  # m
 
     def draw(self, step: int) -> list[Indices]:
         """Sample the indices of the step's batch, one array (b,) per source domain."""
@@ -89,7 +78,7 @@ class ClassAwareSampler:
     @cached_property
     def _by_class(self) -> list[dict[int, Indices]]:
         """For each source domain, its training part by class; cached, because DomainNet has 480,000 labels."""
-        return [_group(pool, labels[pool]) for pool, labels in zip(self.pools, self.labels)]
+        return _group_by_class(self.pools, self.labels)
 
     @cached_property
     def _most_shared(self) -> Indices:
@@ -106,14 +95,10 @@ class PairedSampler:
     Of the b samples that `sampler` chooses from a domain, the last ⌊b/2⌋ are replaced by partners of the first: samples
     i and i + ⌈b/2⌉ have the same class, and differ if the class has another sample in the training part. The expected
     class frequencies do not change.
-
-    Args:
-        sampler: samples the first half.
-        labels: for each source domain, the labels of all of its samples.
     """
 
     sampler: UniformSampler | ClassAwareSampler
-    labels: tuple[Indices, ...]
+    labels: tuple[Indices, ...]  # for each source domain, the labels of all of its samples
 
     def draw(self, step: int) -> list[Indices]:
         """Sample the indices of the step's batch, one array (b,) per source domain."""
@@ -131,18 +116,15 @@ class PairedSampler:
 
     @cached_property
     def _by_class(self) -> list[dict[int, Indices]]:
-        return [_group(pool, labels[pool]) for pool, labels in zip(self.sampler.pools, self.labels)]
+        return _group_by_class(self.sampler.pools, self.labels)
 
 
 def sampling_weights(
     domains: Sequence[Domain], pools: Sequence[Indices], *, balanced: bool
 ) -> tuple[SampleWeights, ...]:
-    """Compute the `weights` of a `UniformSampler` from sample weights and class weights; empty if all are equal.
+    """Compute the `weights` of a `UniformSampler` for source domains and their training parts; empty if all are equal.
 
-    Args:
-        domains: the source domains.
-        pools: the indices of their training parts.
-        balanced: make all classes of a domain equally likely.
+    `balanced` makes all classes of a domain equally likely.
     """
     if not balanced and all(domain.weights is None for domain in domains):
         return ()
@@ -151,8 +133,7 @@ def sampling_weights(
         weights = np.ones(len(pool)) if domain.weights is None else domain.weights[pool]
         if not weights.any():
             raise UserError(
-                f"Expected a positive weight in the training part of domain {domain.name!r}. Found none. Change the "
-                "sample weights, or remove the domain."
+                f"Expected a positive sample weight in the training part of domain {domain.name!r}. Found none."
             )
         all_weights.append(weights * balancing_weights(domain.y[pool]) if balanced else weights)
     return tuple(all_weights)
@@ -169,8 +150,11 @@ def balancing_weights(y: Indices) -> SampleWeights:
     return weights
 
 
-def _group(indices: Indices, labels: Indices) -> dict[int, Indices]:
-    """Group indices by label, in their order."""
-    order = np.argsort(labels, kind="stable")
-    classes, starts = np.unique(labels[order], return_index=True)
-    return dict(zip(classes.tolist(), np.split(indices[order], starts[1:])))
+def _group_by_class(pools: Sequence[Indices], labels: Sequence[Indices]) -> list[dict[int, Indices]]:
+    """Group the indices of every pool by their labels, in their order."""
+    groups = []
+    for pool, y in zip(pools, labels):
+        by_label = pool[np.argsort(y[pool], kind="stable")]
+        classes, starts = np.unique(y[by_label], return_index=True)
+        groups.append(dict(zip(classes.tolist(), np.split(by_label, starts[1:]))))
+    return groups
