@@ -330,7 +330,7 @@ def test_too_little_room_is_seen_before_decoding(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda _: usage._replace(free=100))
-    with pytest.raises(UserError, match=r"Expected about .* for decoded images.*FGMIX_CACHE"):
+    with pytest.raises(UserError, match=r"decoded images.*FGMIX_CACHE"):
         build(save(tmp_path / "in"))
     assert decodings == []
 

@@ -7,9 +7,10 @@ when files are added, removed or renamed; a file that is changed in place is not
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -58,25 +59,15 @@ class Paths(Sequence[Path]):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The images of a dataset, in order, as arrays: compact even for a million files.
+    """The images of a dataset, in order, as arrays: compact even for a million files."""
 
-    Args:
-        files: the image files, domain by domain.
-        domains: names of the domains, sorted.
-        domain: index of the domain of each file.
-        classes: names of all classes, including those without an image.
-        label: index of the class of each file.
-        holdout: whether each file belongs to the holdout part; None if that is not given.
-        notes: what was left out.
-    """
-
-    files: Paths
-    domains: tuple[str, ...]
-    domain: Indices
-    classes: tuple[str, ...]
-    label: Indices
-    holdout: npt.NDArray[np.bool_] | None
-    notes: tuple[str, ...]
+    files: Paths  # domain by domain
+    domains: tuple[str, ...]  # names, sorted
+    domain: Indices  # of each file, an index of `domains`
+    classes: tuple[str, ...]  # names of all classes, including those without an image
+    label: Indices  # of each file, an index of `classes`
+    holdout: npt.NDArray[np.bool_] | None  # whether each file belongs to the holdout part, if that is given
+    notes: tuple[str, ...]  # what was left out
 
     @classmethod
     def of(cls, scan: Scan) -> Catalogue:
@@ -84,35 +75,31 @@ class Catalogue:
         prefix = f"{scan.root}{os.sep}"
         domains = sorted({file.domain for file in scan.files})
         classes = sorted({file.label for file in scan.files} | scan.class_folders)
-        number_of_domain = {name: i for i, name in enumerate(domains)}
-        number_of_class = {name: i for i, name in enumerate(classes)}
         has_split = scan.files[0].holdout is not None
         return cls(
             files=Paths(scan.root, [str(file.path).removeprefix(prefix) for file in scan.files]),
             domains=tuple(domains),
-            domain=np.array([number_of_domain[file.domain] for file in scan.files], dtype=np.int64),
+            domain=_numbers([file.domain for file in scan.files], domains),
             classes=tuple(classes),
-            label=np.array([number_of_class[file.label] for file in scan.files], dtype=np.int64),
+            label=_numbers([file.label for file in scan.files], classes),
             holdout=np.array([file.holdout for file in scan.files], dtype=np.bool_) if has_split else None,
             notes=scan.notes,
         )
 
 
+def _numbers(names: Sequence[str], order: Sequence[str]) -> Indices:
+    number_of = {name: i for i, name in enumerate(order)}
+    return np.array([number_of[name] for name in names], dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class SavedCatalogue:
-    """A dataset at the time of `fgmix data prepare`.
+    """A dataset at the time of `fgmix data prepare`."""
 
-    Args:
-        path: path of the folder or the manifest.
-        catalogue: its images.
-        contents: the contents of all images.
-        folders: the folders that were read, each with its modification time in ns before reading.
-    """
-
-    path: Path
+    path: Path  # of the folder or the manifest
     catalogue: Catalogue
     contents: Contents
-    folders: tuple[tuple[Path, int], ...]
+    folders: tuple[tuple[Path, int], ...]  # that were read, each with its modification time in ns before reading
 
     def changed_folders(self) -> list[str]:
         """List the folders in which files were added, removed or renamed since."""
@@ -121,19 +108,18 @@ class SavedCatalogue:
     def write(self, cache: Path) -> Path:
         """Write it to the cache; return the file."""
         catalogue = self.catalogue
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "listing": _pack([_listing(self.path)]),
-            "names": _pack(catalogue.files.names),
-            "domains": _pack(catalogue.domains),
-            "domain": catalogue.domain,
-            "classes": _pack(catalogue.classes),
-            "label": catalogue.label,
-            "notes": _pack(catalogue.notes),
-            "contents": _pack([self.contents.digest]),
-            "sizes": np.array(self.contents.sizes, dtype=np.int64).reshape(-1, 2),
-            "folders": _pack(_relative(folder, catalogue.files.root) for folder, _ in self.folders),
-            "times": np.array([time for _, time in self.folders], dtype=np.int64),
+        about = {
+            "listing": _listing(self.path),
+            "names": catalogue.files.names,
+            "domains": catalogue.domains,
+            "classes": catalogue.classes,
+            "notes": catalogue.notes,
+            "contents": [self.contents.digest, self.contents.sizes],
+            "folders": [(_relative(folder, catalogue.files.root), time) for folder, time in self.folders],
         }
+        # JSON, because an array of texts would pad all to the longest; names may have any byte
+        packed = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        arrays: dict[str, npt.NDArray[Any]] = {"domain": catalogue.domain, "label": catalogue.label, "about": packed}
         if catalogue.holdout is not None:
             arrays["holdout"] = catalogue.holdout
         file = _file(self.path, cache)
@@ -151,21 +137,22 @@ class SavedCatalogue:
             return None
         except OSError:
             return None
-        if "sizes" not in arrays or _unpack(arrays["listing"]) != [_listing(path)]:  # earlier versions saved no sizes
+        about = json.loads(arrays["about"].tobytes()) if "about" in arrays else {}  # earlier versions have none
+        if about.get("listing") != _listing(path):
             return None
         root = path.parent if is_manifest(path) else path
         catalogue = Catalogue(
-            files=Paths(root, _unpack(arrays["names"])),
-            domains=tuple(_unpack(arrays["domains"])),
+            files=Paths(root, about["names"]),
+            domains=tuple(about["domains"]),
             domain=arrays["domain"],
-            classes=tuple(_unpack(arrays["classes"])),
+            classes=tuple(about["classes"]),
             label=arrays["label"],
             holdout=arrays.get("holdout"),
-            notes=tuple(_unpack(arrays["notes"])),
+            notes=tuple(about["notes"]),
         )
-        contents = Contents(_unpack(arrays["contents"])[0], tuple((w, h) for w, h in arrays["sizes"].tolist()))
-        folders = tuple((root / name, int(time)) for name, time in zip(_unpack(arrays["folders"]), arrays["times"]))
-        return cls(path, catalogue, contents, folders)
+        digest, sizes = about["contents"]
+        contents = Contents(digest, tuple((w, h) for w, h in sizes))
+        return cls(path, catalogue, contents, tuple((root / name, time) for name, time in about["folders"]))
 
 
 def _file(path: Path, cache: Path) -> Path:
@@ -187,13 +174,3 @@ def _time(folder: Path) -> int:
         return os.stat(folder).st_mtime_ns
     except OSError:
         return -1
-
-
-def _pack(texts: Iterable[str]) -> npt.NDArray[np.uint8]:
-    """Join texts, each ended by a NUL, which no name contains; an array of texts would pad all to the longest."""
-    joined = "".join(f"{text}\0" for text in texts)
-    return np.frombuffer(joined.encode(errors="surrogateescape"), np.uint8)
-
-
-def _unpack(packed: npt.NDArray[np.uint8]) -> list[str]:
-    return packed.tobytes().decode(errors="surrogateescape").split("\0")[:-1]

@@ -71,7 +71,8 @@ class Group(NamedTuple):
     def split(self, at_once: int) -> Iterator[Group]:
         """Split the group into chunks of at most `at_once` images."""
         for start in range(0, len(self.rows), at_once):
-            yield Group(self.place, *(each[start : start + at_once] for each in self[1:]))
+            at = slice(start, start + at_once)
+            yield Group(self.place, self.rows[at], self.flip[at], self.grayscale[at], self.blends[at], self.phases[at])
 
     def recolour(self, pixels: Tensor, mirrored: Tensor) -> Tensor:
         """Augment the images of the group, (g, 3, h, w) in [0, 1], from the batch (n, 3, h, w) uint8 and its mirror."""

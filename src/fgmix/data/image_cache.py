@@ -28,7 +28,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +37,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from fgmix.data.dataset import Indices, fingerprint_of
-from fgmix.data.files import Arrays, read_arrays, write_arrays
+from fgmix.data.files import Arrays, read_arrays, require_space, write_arrays
 from fgmix.data.images import (
     Change,
     Unreadable,
@@ -51,7 +51,7 @@ from fgmix.data.images import (
 )
 from fgmix.data.loading import in_order
 from fgmix.data.registry import LoadOptions, as_path
-from fgmix.errors import MachineError, UserError, bad_value, readable_size
+from fgmix.errors import MachineError, UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
 from fgmix.records.files import at_once, read_json, write_json
@@ -86,20 +86,12 @@ def decode_images(files: Sequence[Path], options: LoadOptions, contents: Content
     """Return the decoded images of `files` from the cache, which is built if it is missing or damaged.
 
     Several processes may call this at once: the first builds the cache, the others wait and use it. An interrupted
-    build is never mistaken for a finished one.
-
-    Args:
-        files: image files; row i of the result is files[i].
-        options: `image_size`, `background`, `skip_unreadable`, `cache` and `progress` are used. Files that cannot be
-            decoded get a height of 0 with `skip_unreadable`, and are an error without it.
-        contents: the result of `read_contents` for the files, if known.
+    build is never mistaken for a finished one. Files that cannot be decoded get a height of 0 with `skip_unreadable`,
+    and are an error without it.
     """
-    contents = contents or read_contents(files, options)
-    cache = ImageCache.locate(files, options, contents)
+    cache = ImageCache.locate(files, options, contents or read_contents(files, options))
     images = cache.open()
-    if images is None:
-        images = cache.build(skip_unreadable=options.skip_unreadable, progress=options.progress)
-    return _require_readable(images, options)
+    return _require_readable(cache.build(options) if images is None else images, options)
 
 
 def open_images(files: Sequence[Path], options: LoadOptions, contents: Contents) -> CachedImages | None:
@@ -119,7 +111,7 @@ def open_all(files: Sequence[Path], options: LoadOptions, contents: Contents) ->
 def _require_readable(images: CachedImages, options: LoadOptions) -> CachedImages:
     if not options.skip_unreadable and len(images.readable) < len(images):
         source = images.sources[int(np.flatnonzero(images.heights == 0)[0])]
-        raise _cannot_decode(source, "it failed to decode in an earlier run")
+        raise _cannot_decode(source, "it failed in an earlier run")
     return images
 
 
@@ -135,25 +127,16 @@ def _cannot_decode(path: Path, reason: str) -> UserError:
 
 @dataclass(frozen=True)
 class Contents:
-    """The contents of image files.
+    """The contents of image files."""
 
-    Args:
-        digest: digest of the contents of all files, in order; their names do not matter.
-        sizes: (width, height) in the headers of a sample of the files, without those that cannot be read.
-    """
-
-    digest: str
-    sizes: tuple[tuple[int, int], ...]
+    digest: str  # of the contents of all files, in order; their names do not matter
+    sizes: tuple[tuple[int, int], ...]  # (width, height) in the headers of a sample, without those that cannot be read
 
 
 def read_contents(files: Sequence[Path], options: LoadOptions) -> Contents:
     """Read every file once; the result is kept by the paths, sizes and time stamps of the files.
 
     Reading the 118 MB of PACS takes 0.3 s from memory and 2 s from disk, and DomainNet is 150 times larger.
-
-    Args:
-        files: image files.
-        options: `cache` and `progress` are used.
     """
     stamps = [_stamp(path) for path in files]
     name = fingerprint_of(f"{os.path.abspath(path)} {stamp}" for path, stamp in zip(files, stamps))
@@ -195,16 +178,10 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How image files are stored in the cache.
+    """How image files are stored in the cache."""
 
-    Args:
-        image_size: S, the side of the square input images.
-        background: colour behind transparent pixels, #rrggbb.
-        encoding: raw pixels, or JPEGs.
-    """
-
-    image_size: int
-    background: str
+    image_size: int  # S, the side of the square input images
+    background: str  # colour behind transparent pixels, #rrggbb
     encoding: Encoding
 
     def key(self, contents: Contents) -> str:
@@ -217,7 +194,11 @@ class Recipe:
         if isinstance(picture, Unreadable):
             return picture
         image = reduce_image(picture.image, self.image_size)
-        return StoredImage(image.tobytes() if self.encoding == "pixels" else _jpeg(image), image.size, picture.changes)
+        if self.encoding == "pixels":
+            return StoredImage(image.tobytes(), image.size, picture.changes)
+        jpeg = io.BytesIO()
+        image.save(jpeg, "JPEG", quality=QUALITY, subsampling=0)
+        return StoredImage(jpeg.getvalue(), image.size, picture.changes)
 
     def estimate_bytes(self, n: int, contents: Contents) -> float:
         """Estimate the size in bytes of the cache of n files from the sizes of a sample."""
@@ -233,12 +214,6 @@ class StoredImage:
     data: bytes
     size: tuple[int, int]
     changes: Change
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    data = io.BytesIO()
-    image.save(data, "JPEG", quality=QUALITY, subsampling=0)
-    return data.getvalue()
 
 
 def _choose_recipe(n: int, options: LoadOptions, contents: Contents, caches: Path) -> Recipe:
@@ -259,13 +234,10 @@ def _limit() -> float | None:
     text = os.environ.get("FGMIX_DECODED_GB")
     if not text:
         return None
-    try:
-        limit = float(text) * GB
-    except ValueError:
-        limit = -1
-    if not limit >= 0:
-        raise bad_value("FGMIX_DECODED_GB", "a number of gigabytes", text)
-    return limit
+    with suppress(ValueError):
+        if (limit := float(text)) >= 0:
+            return limit * GB
+    raise bad_value("FGMIX_DECODED_GB", "a number of gigabytes", text)
 
 
 def _total_memory() -> int:
@@ -281,20 +253,12 @@ def _total_memory() -> int:
 
 @dataclass(frozen=True)
 class DecodedImages:
-    """Images of different sizes, concatenated in one array.
+    """Images of different sizes, concatenated in one array."""
 
-    Args:
-        key: digest of the files and of how they were decoded.
-        pixels: the bytes of all images.
-        offsets: start of each image in `pixels`.
-        heights: heights of the images; 0 for a file that cannot be decoded.
-        widths: widths of the images.
-    """
-
-    key: str
-    pixels: Pixels
-    offsets: Indices
-    heights: Indices
+    key: str  # digest of the files and of how they were decoded
+    pixels: Pixels  # the bytes of all images
+    offsets: Indices  # start of each image in `pixels`
+    heights: Indices  # 0 for a file that cannot be decoded
     widths: Indices
 
     def __len__(self) -> int:
@@ -313,23 +277,14 @@ class DecodedImages:
 
 @dataclass(frozen=True)
 class CachedImages(DecodedImages):
-    """Images in the memory-mapped file of the cache; each is verified on first access.
+    """Images in the memory-mapped file of the cache; each is verified on first access."""
 
-    Args:
-        lengths: number of bytes of each image.
-        checksums: CRC-32 of the bytes of each image.
-        changes: `Change` flags of each image.
-        recipe: how they were decoded.
-        file: the file of the cache.
-        sources: the image files; row i was decoded from sources[i].
-    """
-
-    lengths: Indices
-    checksums: npt.NDArray[np.uint32]
-    changes: npt.NDArray[np.uint8]
+    lengths: Indices  # number of bytes of each image
+    checksums: npt.NDArray[np.uint32]  # CRC-32 (2.0 GB/s; SHA-1 and SHA-256 1.4, BLAKE2b 0.5) of these bytes
+    changes: npt.NDArray[np.uint8]  # `Change` flags of each image
     recipe: Recipe
-    file: Path
-    sources: Sequence[Path]
+    file: Path  # of the cache
+    sources: Sequence[Path]  # row i was decoded from sources[i]
     _verified: npt.NDArray[np.bool_] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -351,11 +306,7 @@ class CachedImages(DecodedImages):
             key=folder.name,
             pixels=np.asarray(mapped),
             offsets=np.cumsum(lengths) - lengths,
-            heights=index["heights"],
-            widths=index["widths"],
-            lengths=lengths,
-            checksums=index["checksums"],
-            changes=index["changes"],
+            **{name: index[name] for name in ("heights", "widths", "lengths", "checksums", "changes")},
             recipe=Recipe(int(index["image_size"]), str(index["background"]), encoding),
             file=file,
             sources=sources,
@@ -374,14 +325,14 @@ class CachedImages(DecodedImages):
 
     def is_sound(self, row: int) -> bool:
         """Whether the bytes of an image are those that were written."""
-        return int(self.checksums[row]) == _checksum(self._bytes(row).data)
+        return int(self.checksums[row]) == zlib.crc32(self._bytes(row).data)
 
     def repair(self, row: int) -> None:
         """Decode an image again from its file; if the file has changed, delete the cache and raise a UserError."""
         source = self.sources[row]
         with quiet_decoding():
             image = self.recipe.encode(source)
-        if isinstance(image, Unreadable) or _checksum(image.data) != int(self.checksums[row]):
+        if isinstance(image, Unreadable) or zlib.crc32(image.data) != int(self.checksums[row]):
             shutil.rmtree(self.file.parent, ignore_errors=True)
             raise UserError(
                 f"Expected {source} decoded in {self.file}. Found damaged bytes, and {source} is no longer the same. "
@@ -398,11 +349,6 @@ class CachedImages(DecodedImages):
         return self.pixels[start : start + int(self.lengths[row])]
 
 
-def _checksum(data: bytes | memoryview) -> int:
-    # measured on one processor: CRC-32 2.0 GB/s, SHA-1 and SHA-256 1.4 GB/s, BLAKE2b 0.5 GB/s
-    return zlib.crc32(data)
-
-
 def _print_note(sentence: str) -> None:
     print(f"note: {sentence}", file=sys.stderr)
 
@@ -412,14 +358,7 @@ def _print_note(sentence: str) -> None:
 
 @dataclass(frozen=True)
 class ImageCache:
-    """The folder with the decoded images of some files, which may not exist yet.
-
-    Args:
-        files: the image files.
-        contents: their contents.
-        recipe: how they are stored.
-        folder: the folder.
-    """
+    """The folder with the decoded images of some files, which may not exist yet."""
 
     files: Sequence[Path]
     contents: Contents
@@ -444,41 +383,38 @@ class ImageCache:
             return None
         except OSError as error:
             raise UserError(
-                f"Expected to read decoded images in {self.folder}. It is not possible ({error.strerror}). Change its "
+                f"Expected to read decoded images in {self.folder}. It failed ({error.strerror}). Change its "
                 "permissions, or set FGMIX_CACHE to another folder."
             ) from error
 
-    def build(self, *, skip_unreadable: bool, progress: bool) -> CachedImages:
+    def build(self, options: LoadOptions) -> CachedImages:
         """Decode the files, unless another process does so meanwhile."""
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            with _wait_for_lock(self.folder.with_suffix(".lock"), show=progress):
+            with _wait_for_lock(self.folder.with_suffix(".lock"), show=options.progress):
                 images = self.open(quiet=True)
                 if images is None:
-                    self._write(skip_unreadable=skip_unreadable, progress=progress)
+                    self._write(options)
                     images = CachedImages.open(self.folder, self.files)
             return images
         except OSError as error:
             raise MachineError(
-                f"Expected to write decoded images under {self.folder.parent}. It is not possible "
-                f"({error.strerror or error}). Make room there, or set FGMIX_CACHE to a folder that can be written to."
+                f"Expected to write decoded images under {self.folder.parent}. It failed ({error.strerror or error}). "
+                "Make room there, or set FGMIX_CACHE to a folder that can be written to."
             ) from error
 
-    def _write(self, *, skip_unreadable: bool, progress: bool) -> None:
+    def _write(self, options: LoadOptions) -> None:
         """Decode into a temporary folder, which is renamed when it is complete. The caller holds the lock."""
         self._remove_abandoned()
         temporary = self.folder.with_suffix(f".{_host()}.{secrets.token_hex(8)}.tmp")
         temporary.mkdir()
         try:
-            self._require_space()
+            needed = self.recipe.estimate_bytes(len(self.files), self.contents)
+            require_space(self.folder.parent, needed, "decoded images", "set FGMIX_CACHE to a folder with more")
             with quiet_decoding():
-                index = self._write_images(temporary / IMAGES, skip_unreadable, progress)
-            about = {
-                "contents": np.array(self.contents.digest),
-                "image_size": np.array(self.recipe.image_size),
-                "background": np.array(self.recipe.background),
-                "encoding": np.array(self.recipe.encoding),
-            }
+                index = self._write_images(temporary / IMAGES, options)
+            about = {"contents": np.array(self.contents.digest)}
+            about |= {key: np.array(value) for key, value in asdict(self.recipe).items()}
             write_arrays(temporary / INDEX, {**index, **about})
             shutil.rmtree(self.folder, ignore_errors=True)  # if it exists, it is damaged
             try:
@@ -489,19 +425,19 @@ class ImageCache:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
-    def _write_images(self, path: Path, skip_unreadable: bool, progress: bool) -> Arrays:
+    def _write_images(self, path: Path, options: LoadOptions) -> Arrays:
         """Append every image to `path`; return the arrays of the index."""
         n = len(self.files)
         lengths, heights, widths = np.zeros((3, n), dtype=np.int64)
         checksums, changes = np.zeros(n, np.uint32), np.zeros(n, np.uint8)
         # written, not mapped: a full disk then raises an error instead of killing the process
-        with open(path, "xb") as out, Progress("decode images", n, show=progress) as bar:
+        with open(path, "xb") as out, Progress("decode images", n, show=options.progress) as bar:
             for row, image in enumerate(in_order(self.recipe.encode, self.files, READERS)):
                 if not isinstance(image, Unreadable):
                     out.write(image.data)
                     lengths[row], (widths[row], heights[row]), changes[row] = len(image.data), image.size, image.changes
-                    checksums[row] = _checksum(image.data)
-                elif not skip_unreadable:
+                    checksums[row] = zlib.crc32(image.data)
+                elif not options.skip_unreadable:
                     raise _cannot_decode(self.files[row], image.reason)
                 bar.advance()
             out.flush()
@@ -516,16 +452,6 @@ class ImageCache:
                 touched = max(os.stat(path).st_mtime for path in (left, *left.iterdir()))
                 if ours or touched < time.time() - ABANDONED:
                     shutil.rmtree(left, ignore_errors=True)
-
-    def _require_space(self) -> None:
-        """Raise an error if the disk is too full, before decoding starts."""
-        folder = self.folder.parent
-        needed, free = self.recipe.estimate_bytes(len(self.files), self.contents), shutil.disk_usage(folder).free
-        if needed > free:
-            raise MachineError(
-                f"Expected about {readable_size(needed)} for decoded images under {folder}. Found "
-                f"{readable_size(free)} free. Set FGMIX_CACHE to a folder with more space, or use a smaller image size."
-            )
 
 
 def _host() -> str:

@@ -24,12 +24,7 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
     """Load a folder `domain/class/image`, or a CSV manifest of images, as a dataset.
 
     After `prepare_images` no image file is accessed: the modification times of the folders show whether files were
-    added, removed or renamed.
-
-    Args:
-        path: the folder that contains the domains' folders, or the manifest.
-        options: image_size (default 224), skip_unreadable, background, cache and progress are used.
-        name: name of the dataset; None for that of the folder or the manifest.
+    added, removed or renamed. By default the dataset is named as the folder or the manifest.
     """
     check_size(options.image_size)  # before any file is read
     name = name or _name(path)
@@ -41,8 +36,7 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
             return _make_dataset(name, saved.catalogue, images)
     if changed and options.progress:
         _print_once(
-            f"Changed since `fgmix data prepare`, so that every file was looked at: {list_some(changed)}. Prepare "
-            "again."
+            f"Changed since `fgmix data prepare`: {list_some(changed)}. Every file was looked at. Prepare again."
         )
     return _read_in_full(path, options, name)[0]
 
@@ -55,17 +49,11 @@ def _print_once(note: str) -> None:
 
 @dataclass(frozen=True)
 class Preparation:
-    """The result of `prepare_images`.
-
-    Args:
-        dataset: the dataset that runs will load.
-        images: its decoded images.
-        manifest: the file that saves runs from listing the images again.
-    """
+    """The result of `prepare_images`."""
 
     dataset: DomainDataset
     images: CachedImages
-    manifest: Path
+    manifest: Path  # the file that saves runs from listing the images again
 
     def lines(self) -> list[str]:
         """Describe the result in lines of text."""
@@ -82,12 +70,7 @@ class Preparation:
 
 
 def prepare_images(path: Path, options: LoadOptions) -> Preparation:
-    """Decode the images of a folder or manifest into the cache, and store the list of files for later runs.
-
-    Args:
-        path: the folder, or the manifest.
-        options: as for `load_images`.
-    """
+    """Decode the images of a folder or manifest into the cache, and store the list of files for later runs."""
     check_size(options.image_size)
     dataset, catalogue, images = _read_in_full(path, options, _name(path))
     return Preparation(dataset, images, catalogue.write(options.cache or cache_dir()))
@@ -130,32 +113,18 @@ def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> Doma
         ]
     )
     present = {d.name: [classes[label] for label in np.unique(d.y)] for d in domains}
-    notes = (
-        *catalogue.notes,
-        *_unreadable_note(catalogue, images),
-        *change_notes(images.changes, images.recipe.background),
-        *_encoding_note(images),
-        *class_notes(present, catalogue.classes),
-    )
-    return DomainDataset(name, tuple(domains), classes, (3, size, size), "images", fingerprint, notes)
+    notes = [*catalogue.notes]
+    if unreadable := [catalogue.files.names[row] for row in np.flatnonzero(images.heights == 0).tolist()]:
+        notes.append(f"Files that cannot be decoded are left out: {len(unreadable)} ({list_some(unreadable)}).")
+    notes += change_notes(images.changes, images.recipe.background)
+    if images.recipe.encoding == "jpeg":
+        notes.append(f"Images are kept as JPEGs of quality {QUALITY}: their pixels would not fit into memory.")
+    notes += class_notes(present, catalogue.classes)
+    return DomainDataset(name, tuple(domains), classes, (3, size, size), "images", fingerprint, tuple(notes))
 
 
 def _require_all_domains(catalogue: Catalogue, rows: Indices) -> None:
     lost = sorted(set(range(len(catalogue.domains))) - set(np.unique(catalogue.domain[rows]).tolist()))
     if lost:
         names = list_some([catalogue.domains[number] for number in lost])
-        raise UserError(
-            f"Expected images in every domain of {catalogue.files.root}. None of {names} can be decoded. Replace the "
-            "files, or remove the domain."
-        )
-
-
-def _unreadable_note(catalogue: Catalogue, images: CachedImages) -> list[str]:
-    names = [catalogue.files.names[row] for row in np.flatnonzero(images.heights == 0).tolist()]
-    return [f"Files that cannot be decoded are left out: {len(names)} ({list_some(names)})."] if names else []
-
-
-def _encoding_note(images: CachedImages) -> list[str]:
-    if images.recipe.encoding == "pixels":
-        return []
-    return [f"Images are kept as JPEGs of quality {QUALITY}: their pixels would not fit into memory."]
+        raise UserError(f"Expected images in every domain of {catalogue.files.root}. None of {names} can be decoded.")
