@@ -125,8 +125,8 @@ def test_images_on_a_small_disk(
     options = "--algorithms erm --trials 1 --hparams 1 --steps 2 --device cpu --out {new}"
     small = "--backbone small_cnn --image-size 8"
     commands = {
-        "data prepare {images} --image-size 8 --quiet": r"kB for decoded images under .*cache.*Set FGMIX_CACHE",
-        f"plan --datasets {{images}} {small} {options}": r"kB for decoded images under .*cache.*Set FGMIX_CACHE",
+        "data prepare {images} --image-size 8 --quiet": r"decoded images.*cache.*set FGMIX_CACHE",
+        f"plan --datasets {{images}} {small} {options}": r"decoded images.*cache.*set FGMIX_CACHE",
         f"data download PACS --archive {archive} --data-root {{new}} --quiet": r"400 kB of free disk.*Found 0 bytes",
     }
     fill(small_disk, 0)
