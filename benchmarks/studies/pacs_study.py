@@ -18,12 +18,18 @@ from fgmix.records.metrics import Floats
 from fgmix.records.rows import record_row
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import unpack
-from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
-from fgmix.results.report import compared
 from fgmix.results.rounding import difference_text, p_text
 from fgmix.results.selection import Rule, Selection, select
-from fgmix.results.statistics import DIGITS, Pair, accuracies_by_row, bootstrap_interval, wilcoxon
+from fgmix.results.statistics import (
+    DIGITS,
+    Pair,
+    accuracies_by_row,
+    bootstrap_interval,
+    compare,
+    comparison_table,
+    wilcoxon,
+)
 from fgmix.results.tables import dataset_table
 
 RULES: tuple[Rule, ...] = ("last_evaluations", "training_domain")  # the endpoints, the primary one first
@@ -81,7 +87,7 @@ def tables(records: Sequence[RunRecord]) -> list[str]:
     selections = [select(records, rule) for rule in RULES]
     for rule, selection in zip(RULES, selections):
         (dataset,) = selection.domains
-        comparisons = compared(selection, dataset)
+        comparisons = compare(selection, dataset)
         for table in (dataset_table(selection, dataset), comparison_table(comparisons, selection.labels)):
             lines += [f"{rule}: {table.title}", "", *markdown(table).splitlines(), ""]
     parts = (

@@ -13,7 +13,7 @@ from fgmix.figures.arrays import Floats, Ints, Texts
 from fgmix.figures.description import INK, Axis, Chart, Line, Mark, Panel, Points, Words, to_ink
 from fgmix.figures.looks import GREY, assign_looks
 from fgmix.records.rows import Labels, label_row
-from fgmix.results.ranks import Ranking, not_ranked
+from fgmix.results.ranks import Ranking, describe_unranked
 from fgmix.results.rounding import p_equation, rank_text
 
 
@@ -42,7 +42,7 @@ def collect_ranks(ranking: Ranking, labels: Labels) -> Ranks:
         critical_difference=ranking.critical_difference,
         pairs=ranking.pairs,
         p=ranking.p,
-        not_ranked=not_ranked(ranking, labels),
+        not_ranked=describe_unranked(ranking, labels),
     )
 
 

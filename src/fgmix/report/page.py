@@ -36,12 +36,12 @@ from fgmix.report.runs import list_runs
 from fgmix.report.summary import write_headlines
 from fgmix.results.collect import Results
 from fgmix.results.costs import COST, ERM
-from fgmix.results.differences import DIFFERENCES
 from fgmix.results.formats import footnotes
 from fgmix.results.published import AVERAGE
 from fgmix.results.ranks import RANKS
-from fgmix.results.report import Choices, all_compared, all_tables, has_overall, rankings
+from fgmix.results.report import Choices, all_tables, compare_all, has_overall, rankings
 from fgmix.results.selection import RULES, Rule, Selection, select
+from fgmix.results.statistics import DIFFERENCES
 from fgmix.results.tables import OVERALL, Table
 
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
@@ -178,7 +178,7 @@ def _describe_results(
     if selection is not None:
         differences = {
             dataset or OVERALL: replace(describe_differences(comparisons, selection.labels), id="differences")
-            for dataset, comparisons in all_compared(selection).items()
+            for dataset, comparisons in compare_all(selection).items()
             if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
         }
         kept = {id(each) for each in _drop_repeated([*differences.values()], ())}  # one dataset: overall repeats it

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from fgmix.records.rows import Row
 from fgmix.records.schema import ResolvedSpec, RunRecord
 from fgmix.results.domainbed import is_domainbeds
-from fgmix.results.report import all_compared
+from fgmix.results.report import compare_all
 from fgmix.results.rounding import accuracy_text, difference_text, p_equation
 from fgmix.results.selection import Selection
-from fgmix.results.statistics import BASELINE, Comparison
+from fgmix.results.statistics import ALPHA, BASELINE, Comparison
 from fgmix.results.tables import Table
 
 SEVERAL = 3  # maximum number of values to list before showing only a count
@@ -38,7 +38,7 @@ def write_headlines(selection: Selection, records: Sequence[RunRecord], tables: 
     return [
         Headline(
             dataset,
-            state_result(_drop_extras(accuracies[dataset]), all_compared(selection)[dataset]),
+            state_result(_drop_extras(accuracies[dataset]), compare_all(selection)[dataset]),
             describe_runs([record for record in records if record.dataset == dataset]),
         )
         for dataset in selection.domains
@@ -104,7 +104,7 @@ def _write_difference(c: Comparison, names: dict[Row, str]) -> str:
     text = f"{difference_text(c.difference)} points against {names[c.baseline]}"
     if c.interval is not None:
         low, high = (difference_text(end) for end in c.interval)
-        text += f" ({100 * (1 - c.alpha):g} % interval {low} to {high})"
+        text += f" ({100 * (1 - ALPHA):g} % interval {low} to {high})"
     verdict = {
         "different": "a significant difference",
         "not significant": "no significant difference",

@@ -10,14 +10,13 @@ from fgmix.errors import UserError
 from fgmix.records.rows import Row
 from fgmix.results.collect import Results
 from fgmix.results.costs import cost_table
-from fgmix.results.differences import comparison_table, marked
 from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import beside
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
 from fgmix.results.selection import Rule, Selection, compute_once, select
-from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_row, compare, copies
+from fgmix.results.statistics import Comparison, accuracies_by_row, compare, comparison_table, copies, mark_rows
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
 Comparisons = Mapping[str | None, Sequence[Comparison]]  # by dataset; None: over all
@@ -94,7 +93,7 @@ def report_tables(
         published: whether to add the paper's numbers.
         partial_trials: as in `overall_table`.
     """
-    found = all_compared(selection)
+    found = compare_all(selection)
     tables = []
     for name, comparisons in found.items():
         if name is None and not has_overall(selection):
@@ -104,7 +103,7 @@ def report_tables(
             if name
             else overall_table(selection, spread=spread, partial_trials=partial_trials)
         )
-        marks = marked(table, comparisons)
+        marks = mark_rows(table, comparisons)
         tables.append(beside(marks) if published else marks)
     if comparisons := [*found.values()][-1]:  # over all datasets, or on the only one
         tables.append(comparison_table(comparisons, selection.labels))
@@ -112,17 +111,10 @@ def report_tables(
 
 
 @compute_once
-def all_compared(selection: Selection) -> Comparisons:
+def compare_all(selection: Selection) -> Comparisons:
     """Every method against ERM on each dataset, and over all of them (under None) if there are several."""
     datasets: list[str | None] = [*selection.domains]
-    return {name: compared(selection, name) for name in (datasets if len(datasets) == 1 else [*datasets, None])}
-
-
-def compared(selection: Selection, dataset: str | None = None) -> list[Comparison]:
-    """Every method against ERM; empty if ERM has no number."""
-    found = accuracies_by_row(selection, dataset)
-    has_erm = any((row.algorithm, row.arm) == (BASELINE, "") for row in found)
-    return compare(selection, dataset=dataset) if has_erm else []
+    return {name: compare(selection, name) for name in (datasets if len(datasets) == 1 else [*datasets, None])}
 
 
 def has_overall(selection: Selection) -> bool:
