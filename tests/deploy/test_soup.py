@@ -28,7 +28,7 @@ from fgmix.results.collect import collect
 from fgmix.results.report import report_text
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
-from fgmix.training.weights import read_weights, save_weights
+from fgmix.training.state import read_weights, save_weights
 
 SPEC = RunSpec(
     dataset="vectors", algorithm="erm", test_domains=("south",), steps=20, eval_every=5, averaging_start=5, batch_size=8

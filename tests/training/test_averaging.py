@@ -14,9 +14,8 @@ from algorithms.test_synchronisation import NoWaiting, meta, on_meta
 from algorithms.toys import toy_algorithm, toy_batches
 from copying import replace
 from fgmix.algorithms import Algorithm, create
-from fgmix.training.averaging import RunningMean, WeightAverage, get_predictor_tensors
+from fgmix.training.averaging import OverfitAware, RunningMean, WeightAverage, get_predictor_tensors
 from fgmix.training.loop import train
-from fgmix.training.swad import OverfitAware
 from training.killed_run import toy_data, toy_spec
 
 __all__ = ["meta"]  # a fixture

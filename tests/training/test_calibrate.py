@@ -67,8 +67,7 @@ def test_a_checkpoint_by_hand(data: str) -> None:
 def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     """Files hold the tensors and a few kilobytes more; FGMix's hold its policy, too."""
     from fgmix.training.prepare import build_algorithm, build_average, build_source, prepare
-    from fgmix.training.state import TrainingState, save_checkpoint
-    from fgmix.training.weights import save_weights
+    from fgmix.training.state import TrainingState, save_checkpoint, save_weights
 
     run = prepare(
         replace(spec(data, steps=4, averaging_start=1), algorithm="fgmix", settings={"tau": 0.0}), progress=False

@@ -16,9 +16,8 @@ from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord, RunSpec, to_plain
 from fgmix.records.store import RunFolder, read_record
 from fgmix.training.loop import train
-from fgmix.training.state import read_checkpoint
+from fgmix.training.state import check_weights, pack, read_checkpoint, read_weights
 from fgmix.training.trunk import FOLDER
-from fgmix.training.weights import check_weights, pack, read_weights
 from training.killed_run import toy_data, toy_spec
 from training.test_resume import run_killed
 

@@ -27,7 +27,7 @@ from fgmix.training.evaluate import evaluation_mode, score_subset
 from fgmix.training.loop import train
 from fgmix.training.open_run import load_algorithm, open_run
 from fgmix.training.prepare import PreparedRun, build_algorithm, prepare
-from fgmix.training.weights import load_weights, read_weights
+from fgmix.training.state import load_weights, read_weights
 from training.killed_run import toy_data, toy_spec
 from training.test_resume import run_killed
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fgmix.errors import UserError
-from fgmix.training.averaging import Mean
-from fgmix.training.swad import SWAD
+from fgmix.training.averaging import SWAD, Mean
 
 PLATEAU = [0.5, 0.6, 0.7, *[0.55] * 6, *[5.0] * 10]
 

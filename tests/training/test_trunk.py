@@ -18,8 +18,8 @@ from fgmix.records.store import RunFolder
 from fgmix.training import loop
 from fgmix.training.loop import train
 from fgmix.training.resolve import resolve
+from fgmix.training.state import read_weights
 from fgmix.training.trunk import count_trunk_steps, describe_trunk, locate_trunk
-from fgmix.training.weights import read_weights
 from training.killed_run import toy_data, toy_spec
 
 SHARING = [name for name in algorithms.names() if count_trunk_steps(resolve(toy_spec(name), toy_data()))]

@@ -52,10 +52,9 @@ from fgmix.training.prepare import (
 )
 from fgmix.training.resolve import list_notes
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
-from fgmix.training.state import resume, save_checkpoint
+from fgmix.training.state import KeptWeights, resume, save_checkpoint
 from fgmix.training.trunk import build_trunk, check_trunk, describe_trunk, load_trunk, locate_trunk
 from fgmix.training.warmup import warm_up
-from fgmix.training.weights import KeptWeights
 
 OnEvaluation = Callable[[ResolvedSpec, Evaluation], None]
 CHECK_EVERY = 10  # steps between checks of the loss: each check waits for the device

@@ -26,7 +26,7 @@ from fgmix.seeding import numpy_generator
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train_prepared
 from fgmix.training.prepare import PreparedRun, load_dataset, new_algorithm, prepare_data
-from fgmix.training.weights import load_weights
+from fgmix.training.state import load_weights
 
 PartName = Literal["train", "holdout"]
 

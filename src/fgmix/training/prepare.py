@@ -17,10 +17,9 @@ from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.records.schema import ResolvedSpec, RunSpec
 from fgmix.seeding import seed_torch
-from fgmix.training.averaging import RunningMean, WeightAverage
+from fgmix.training.averaging import OverfitAware, RunningMean, WeightAverage
 from fgmix.training.devices import pick_device
 from fgmix.training.resolve import resolve
-from fgmix.training.swad import OverfitAware
 
 ON_FROZEN = "mlp"  # network trained on the features of a frozen backbone, as on other features
 

@@ -1,11 +1,15 @@
-"""The state of a run: checkpoints, and resuming from them with the same result as without an interruption.
+"""Files of a run in training: checkpoints, from which it resumes with the same result, and the weights that it keeps.
 
-A checkpoint has everything that the next step depends on, in one file that is written atomically.
+A checkpoint has everything that the next step depends on, in one file that is written atomically. Weights are kept at
+the best step, after the last, and as snapshots on the way.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -14,14 +18,15 @@ import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
-from fgmix.errors import UserError
-from fgmix.records.digests import Damaged, damaged
+from fgmix.errors import UserError, as_sentence
+from fgmix.records.digests import Damaged, check_zip, damaged, seal_zip
 from fgmix.records.evaluations import Evaluation, Model
-from fgmix.records.files import write_bytes
-from fgmix.records.schema import ResolvedSpec, keeps
+from fgmix.records.files import read_bytes, write_bytes
+from fgmix.records.schema import ResolvedSpec, Which, keeps
 from fgmix.records.store import RunFolder
 from fgmix.training.averaging import WeightAverage
-from fgmix.training.weights import check_weights, pack, unpack
+
+MODEL = ("featurizer.", "classifier.")  # prefixes of the tensors that a prediction depends on
 
 
 @dataclass
@@ -50,14 +55,8 @@ def resume(
 ) -> tuple[TrainingState, list[Evaluation]]:
     """Restore the newest checkpoint that is whole, with everything it builds on; without one, start from the beginning.
 
-    Args:
-        folder: the run's; evaluations newer than the checkpoint are removed from it.
-        spec: the run's.
-        algorithm: the run's, changed in place.
-        average: the run's weight average, if it has one; changed in place.
-
-    Returns:
-        The state, and the evaluations up to it.
+    Algorithm and average are changed in place, and evaluations newer than the checkpoint are removed from the folder.
+    Returns the state and the evaluations up to it.
     """
     for path in folder.checkpoints:
         if not path.exists():
@@ -74,7 +73,16 @@ def resume(
         except Damaged as error:
             print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
             continue
-        state = restore(checkpoint, path, algorithm, average)
+        try:
+            algorithm.load_state_dict(checkpoint["algorithm"])
+            if average:
+                average.load_state_dict(checkpoint["average"])
+            state = TrainingState(**progress)
+        except (RuntimeError, KeyError, TypeError) as error:
+            raise UserError(
+                f"Expected this run's checkpoint at {path}. Found one of another run ({type(error).__name__}). Delete "
+                "the file to start the run again."
+            ) from error
         folder.cut_metrics(state.metrics_length)
         return state, list(evaluations)
     folder.start_over()
@@ -88,13 +96,9 @@ def save_checkpoint(
 
     If the process is killed, one of the two is always complete.
     """
-    checkpoint: dict[str, Any] = {
-        "algorithm": algorithm.state_dict(),
-        "average": average.state_dict() if average else None,
-        "progress": vars(state),
-    }
+    averaged = average.state_dict() if average else None
+    data = pack({"algorithm": algorithm.state_dict(), "average": averaged, "progress": vars(state)})
     newest, before = paths
-    data = pack(checkpoint)
     if newest.exists():
         newest.replace(before)
     write_bytes(newest, data)
@@ -102,30 +106,97 @@ def save_checkpoint(
 
 def read_checkpoint(path: Path, device: torch.device | str) -> dict[str, Any]:
     """Read the content of a checkpoint, which is only tensors and plain values; a damaged one raises an error."""
-    checkpoint = unpack(path, device)
-    if checkpoint.keys() != {"algorithm", "average", "progress"} or not _is_state(checkpoint["progress"]):
+    checkpoint = read_weights(path, device)
+    state = checkpoint.get("progress")
+    if checkpoint.keys() != {"algorithm", "average", "progress"} or not isinstance(state, dict):
+        raise damaged(str(path))
+    counts = [state.get(name) for name in ("step", "metrics_length")]
+    if (
+        state.keys() != {each.name for each in fields(TrainingState)}
+        or not all(type(count) is int and count >= 0 for count in counts)
+        or not isinstance(state["best"], dict)
+    ):
         raise damaged(str(path))
     return checkpoint
 
 
-def _is_state(values: object) -> bool:
-    if not isinstance(values, dict) or values.keys() != {each.name for each in fields(TrainingState)}:
-        return False
-    counts = (values["step"], values["metrics_length"])
-    return all(type(count) is int and count >= 0 for count in counts) and isinstance(values["best"], dict)
+class KeptWeights:
+    """The weights that a run keeps, of the raw and of the averaged model; its `keep` and `snapshots` say which."""
+
+    def __init__(
+        self, spec: ResolvedSpec, folder: RunFolder, algorithm: Algorithm, average: WeightAverage | None
+    ) -> None:
+        self.spec, self.folder, self.algorithm, self.average = spec, folder, algorithm, average
+        self.models: tuple[Model, ...] = ("raw",) if spec.averaging == "none" else ("raw", spec.averaging)
+        # Evenly spaced from the initial weights to the last, for paths on loss surfaces.
+        self.snapshot_steps = {
+            round(i * spec.steps / spec.snapshots) for i in range(spec.snapshots + 1) if spec.snapshots
+        }
+
+    def save(self, which: Which, model: Model) -> None:
+        """Save the weights as those of the best step so far or of the last, if the run keeps them."""
+        if keeps(self.spec, which, model):
+            self._write(self.folder.weights(which, model), model, model_only=self.spec.keep == "best")
+
+    def save_snapshot(self, step: int) -> None:
+        """Save the weights after a step, if the run keeps a snapshot of it."""
+        if step in self.snapshot_steps:
+            for model in self.models:
+                path = self.folder.snapshot(step, model)
+                path.parent.mkdir(exist_ok=True)
+                self._write(path, model, model_only=True)
+
+    def _write(self, path: Path, model: Model, *, model_only: bool) -> None:
+        with self.average.applied_to(self.algorithm) if self.average and model != "raw" else nullcontext():
+            save_weights(path, self.algorithm, model_only=model_only)
 
 
-def restore(
-    checkpoint: dict[str, Any], path: Path, algorithm: Algorithm, average: WeightAverage | None
-) -> TrainingState:
-    """Load what `read_checkpoint` returned into the algorithm and the average; `path` is for the error."""
+def save_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) -> None:
+    """Write all tensors of the algorithm (the model, and a policy if it has one) atomically, without optimisers.
+
+    With `model_only`, only featurizer and classifier are written: a policy can be many times as large.
+    """
+    tensors = {
+        name: value
+        for name, value in algorithm.state_dict().items()
+        if isinstance(value, Tensor) and (not model_only or name.startswith(MODEL))
+    }
+    write_bytes(path, pack(tensors))
+
+
+def check_weights(path: Path) -> None:
+    """Raise an error if a file of weights is damaged or missing."""
+    if not path.exists():
+        raise Damaged(f"Expected the file that was written at {path}. Found none.")
+    check_zip(read_bytes(path), str(path))
+
+
+def load_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) -> None:
+    """Load what `save_weights` wrote; with `model_only`, the file may contain featurizer and classifier only."""
+    tensors = read_weights(path, next(algorithm.parameters()).device)
+    missing, unexpected = algorithm.load_state_dict(tensors, strict=False)
+    needed = [name for name in missing if not name.endswith("_extra_state")]
+    if unexpected or [name for name in needed if not model_only or name.startswith(MODEL)]:
+        raise UserError(f"Expected weights of this algorithm at {path}. Found others. Check the run's folder.")
+
+
+def pack(state: dict[str, Any]) -> bytes:
+    """Return the bytes of a torch file with a digest."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return seal_zip(buffer.getvalue())
+
+
+def read_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read a file of `pack`, with only tensors and plain values; a damaged one raises an error."""
+    data = read_bytes(path)
+    check_zip(data, str(path))
     try:
-        algorithm.load_state_dict(checkpoint["algorithm"])
-        if average:
-            average.load_state_dict(checkpoint["average"])
-        return TrainingState(**checkpoint["progress"])
-    except (RuntimeError, KeyError, TypeError) as error:
-        raise UserError(
-            f"Expected this run's checkpoint at {path}. Found one of another run ({type(error).__name__}). Delete the "
-            "file to start the run again."
-        ) from error
+        state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError, EOFError) as error:
+        if as_sentence(error):  # a lost device, too little memory
+            raise
+        raise damaged(str(path)) from error  # the digest is correct, but the content is not plain tensors
+    if not isinstance(state, dict):
+        raise damaged(str(path))
+    return state

@@ -28,8 +28,7 @@ from fgmix.records.evaluations import Evaluation
 from fgmix.records.schema import ResolvedSpec, keeps
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.training.averaging import WeightAverage
-from fgmix.training.state import TrainingState, read_checkpoint
-from fgmix.training.weights import read_weights, save_weights
+from fgmix.training.state import TrainingState, read_checkpoint, read_weights, save_weights
 
 FOLDER = "trunks"  # in the folder of the runs
 SHARED_SETTINGS = ("lr", "weight_decay")  # the only settings that a trunk's steps depend on
