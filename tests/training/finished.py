@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from copying import replace
+from fgmix.algorithms import Algorithm
+from fgmix.data import Domain
+from fgmix.data.dataset import Indices
+from fgmix.training.evaluate import Score, Subset, score_subsets
 from fgmix.training.loop import train
 from fgmix.training.open_run import OpenedRun, open_run
 from training.killed_run import toy_data, toy_spec
@@ -19,6 +24,12 @@ def make(algorithm: str, out: Path) -> OpenedRun:
     record = train(spec, out, dataset=toy_data(), device="cpu", progress=False)
     assert record.folder is not None
     return open_run(record.folder, dataset=toy_data())
+
+
+def score_domain(algorithm: Algorithm, domain: Domain, indices: Indices) -> Score:
+    """Score an algorithm in evaluation mode on samples of a domain."""
+    cpu = torch.device("cpu")
+    return score_subsets({"raw": algorithm.predict}, [Subset(domain, indices)], cpu, algorithm.n_classes)["raw"][0]
 
 
 @pytest.fixture(scope="session")

@@ -23,11 +23,12 @@ from fgmix.errors import UserError
 from fgmix.records.schema import Evaluation, RunRecord, RunSpec, to_plain
 from fgmix.records.store import RunFolder, read_record
 from fgmix.training import evaluate, loop
-from fgmix.training.evaluate import evaluation_mode, score_subset
+from fgmix.training.evaluate import evaluation_mode
 from fgmix.training.loop import train
 from fgmix.training.open_run import load_algorithm, open_run
 from fgmix.training.prepare import PreparedRun, build_algorithm, prepare
 from fgmix.training.state import load_weights, read_weights
+from training.finished import score_domain
 from training.killed_run import toy_data, toy_spec
 from training.test_resume import run_killed
 
@@ -91,7 +92,7 @@ def test_best_weights_score_what_the_record_says(record: RunRecord, file: str, m
     with evaluation_mode(algorithm):
         for name, parts in best.accuracy[model].items():
             domain = prepared.dataset.domains[prepared.dataset.index(name)]
-            found = score_subset(algorithm, domain, prepared.splits[name].holdout)
+            found = score_domain(algorithm, domain, prepared.splits[name].holdout)
             assert found.accuracy == parts["holdout"]
             assert found.loss == pytest.approx(best.loss[model][name]["holdout"])
 
@@ -102,7 +103,7 @@ def test_score_counts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = build_algorithm(prepared)
     domain, indices = prepared.dataset.domains[0], prepared.splits["0"].holdout
     with evaluation_mode(algorithm):
-        found = score_subset(algorithm, domain, indices)
+        found = score_domain(algorithm, domain, indices)
         right = [
             int(algorithm.predict(domain.inputs.clean(indices[i : i + 1])).argmax()) == domain.y[indices[i]]
             for i in range(len(indices))

@@ -11,9 +11,10 @@ import torch
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.records.evaluations import Model
-from fgmix.training.evaluate import evaluation_mode, score_subset
+from fgmix.training.evaluate import evaluation_mode
 from fgmix.training.open_run import OpenedRun, open_run
 from fgmix.training.prepare import build_algorithm
+from training.finished import score_domain
 from training.killed_run import toy_data
 
 
@@ -23,7 +24,7 @@ def test_the_best_weights_score_what_the_record_says(erm: OpenedRun, model: Mode
     best = erm.record.selected(model)
     with evaluation_mode(algorithm):
         for domain in erm.prepared.dataset.domains:
-            found = score_subset(algorithm, domain, erm.prepared.splits[domain.name].holdout)
+            found = score_domain(algorithm, domain, erm.prepared.splits[domain.name].holdout)
             assert found.accuracy == best.accuracy[model][domain.name]["holdout"]
 
 

@@ -13,8 +13,7 @@ from copying import replace
 from fgmix.errors import UserError
 from fgmix.seeding import seed_hash
 from fgmix.training.loop import train
-from fgmix.training.prepare import PreparedRun, build_algorithm, build_source, prepare
-from fgmix.training.warmup import LR, warm_up
+from fgmix.training.prepare import WARMUP_LR, PreparedRun, build_algorithm, build_source, prepare, warm_up
 from training.killed_run import toy_data, toy_spec
 
 STEPS = 5
@@ -29,7 +28,7 @@ def test_the_classifier_alone_moves_by_adam_on_codes_of_evaluation(prepared: Pre
     algorithm, twin = build_algorithm(prepared), build_algorithm(prepared).eval()
     before = {name: value.clone() for name, value in algorithm.featurizer.state_dict().items()}
     warm_up(algorithm, prepared, progress=False)
-    optimizer = torch.optim.Adam(twin.classifier.parameters(), lr=LR)
+    optimizer = torch.optim.Adam(twin.classifier.parameters(), lr=WARMUP_LR)
     other = replace(prepared, spec=replace(prepared.spec, seed=seed_hash("warm-up", prepared.spec.seed)))
     for batches in build_source(other).ahead(0, STEPS):
         x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -38,15 +38,10 @@ M = TypeVar("M", bound=str)  # names of models
 
 
 class Outputs(NamedTuple):
-    """Predictions of a model for the samples of a subset, on its device.
+    """Predictions of a model for the samples of a subset, on its device."""
 
-    Args:
-        guesses: predicted classes (n,).
-        logits: (m, C) of the first m samples, as many as `MOST_LOGITS` allows.
-    """
-
-    guesses: Tensor
-    logits: Tensor
+    guesses: Tensor  # predicted classes (n,)
+    logits: Tensor  # (m, C) of the first m samples, as many as `MOST_LOGITS` allows
 
 
 class Score(NamedTuple):
@@ -63,30 +58,18 @@ DomainScores = dict[str, dict[str, Score]]  # by domain, then by part: "train" o
 
 @dataclass(frozen=True)
 class Subset:
-    """Samples of a domain that are scored together.
-
-    Args:
-        domain: their domain.
-        indices: which of its samples.
-        draws: key that seeds the augmentation, which DomainBed applies to source domains; None for no augmentation.
-        outputs: whether to keep the models' predictions for each sample.
-    """
+    """Samples of a domain that are scored together."""
 
     domain: Domain
     indices: Indices
-    draws: tuple[object, ...] | None = None
-    outputs: bool = False
-
-    @property
-    def y(self) -> Indices:
-        """Labels (n,)."""
-        return self.domain.y[self.indices]
+    draws: tuple[object, ...] | None = None  # seed of the augmentation that DomainBed applies to source domains
+    outputs: bool = False  # whether to keep the models' predictions for each sample
 
     def metrics(self, outputs: Outputs) -> Metrics:
         """Compute the metrics of a model's outputs."""
         guesses, logits = (tensor.cpu().numpy() for tensor in outputs)
         p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
-        return metrics(self.y, guesses, p / p.sum(axis=1, keepdims=True))
+        return metrics(self.domain.y[self.indices], guesses, p / p.sum(axis=1, keepdims=True))
 
     def prepare(self, start: int) -> HostBatch:
         """Prepare the batch that begins at `start` on the host."""
@@ -102,11 +85,8 @@ def score_run(
 ) -> dict[Model, DomainScores]:
     """Score each model on all parts of domains that the run evaluates, in one pass over the data.
 
-    Args:
-        run: the data, and how they are split.
-        algorithm: what the models belong to; it is in evaluation mode meanwhile.
-        models: logits by name of the model.
-        step: how many steps were trained, for the draws of protocols that augment validation images.
+    The algorithm of the models is in evaluation mode meanwhile. The number of steps that were trained seeds the draws
+    of protocols that augment validation images.
     """
     keys, subsets = zip(*_list_subsets(run, step))
     device = next(algorithm.parameters()).device
@@ -134,29 +114,25 @@ def _list_subsets(run: PreparedRun, step: int) -> Iterator[tuple[tuple[str, str]
 def make_evaluation(
     scores: Mapping[Model, DomainScores], step: int, training: dict[str, float], metric: Metric
 ) -> Evaluation:
-    """Make the line of an evaluation.
+    """Make the line of an evaluation after so many steps.
 
-    Args:
-        scores: of every model.
-        step: how many steps were trained.
-        training: the algorithm's metrics, as means over the steps since the evaluation before.
-        metric: what the run selects by; its values are stored where it is not accuracy, which always is.
+    `training` are the algorithm's metrics, as means over the steps since the evaluation before. The run selects by
+    `metric`, whose values are stored where it is not accuracy, which always is.
     """
     return Evaluation(
         step=step,
-        accuracy={model: _pick(each, "accuracy") for model, each in scores.items()},
-        loss={model: _pick(each, "loss") for model, each in scores.items()},
+        accuracy=_map_scores(scores, lambda score: score.accuracy),
+        loss=_map_scores(scores, lambda score: score.loss),
         metrics=training,
-        headline={} if metric == "accuracy" else {model: _compute(each, metric) for model, each in scores.items()},
+        headline={} if metric == "accuracy" else _map_scores(scores, lambda score: score.counts.value(metric)),
     )
 
 
-def _pick(scores: DomainScores, which: Literal["accuracy", "loss"]) -> Scores:
-    return {name: {part: getattr(score, which) for part, score in parts.items()} for name, parts in scores.items()}
-
-
-def _compute(scores: DomainScores, metric: Metric) -> Scores:
-    return {name: {part: s.counts.value(metric) for part, s in parts.items()} for name, parts in scores.items()}
+def _map_scores(scores: Mapping[Model, DomainScores], number: Callable[[Score], float]) -> dict[Model, Scores]:
+    return {
+        model: {name: {part: number(each) for part, each in parts.items()} for name, parts in domains.items()}
+        for model, domains in scores.items()
+    }
 
 
 def compute_unseen_metrics(run: PreparedRun, scores: DomainScores) -> dict[str, dict[str, Any]]:
@@ -172,24 +148,13 @@ def compute_unseen_metrics(run: PreparedRun, scores: DomainScores) -> dict[str, 
 # Any models and subsets
 
 
-def score_subset(algorithm: Algorithm, domain: Domain, indices: Indices) -> Score:
-    """Score `algorithm.predict` on samples of a domain; call it in evaluation mode (see `evaluation_mode`)."""
-    device = next(algorithm.parameters()).device
-    return score_subsets({"raw": algorithm.predict}, [Subset(domain, indices)], device, algorithm.n_classes)["raw"][0]
-
-
 def score_subsets(
     models: Mapping[M, Predict], subsets: Sequence[Subset], device: torch.device, classes: int
 ) -> dict[M, list[Score]]:
-    """Score every model on every subset. Each batch is prepared in advance, once for all models.
+    """Score every model, a function from inputs to logits, on every subset.
 
-    Sums stay on the device until the end: fetching them batch by batch would make it wait.
-
-    Args:
-        models: by name, functions from inputs to logits.
-        subsets: what to score them on.
-        device: of the models.
-        classes: number of classes.
+    Each batch is prepared in advance, once for all models. Sums stay on the device until the end: fetching them batch
+    by batch would make it wait.
     """
     batches = [(p, start) for p, subset in enumerate(subsets) for start in range(0, len(subset.indices), BATCH)]
     dtype = torch.float32 if device.type == "mps" else torch.float64  # mps has no doubles
@@ -218,19 +183,14 @@ def score_subsets(
 
 def _make_score(subset: Subset, loss: np.float64, predicted: Floats, hits: Floats, kept: list[Outputs]) -> Score:
     n = len(subset.indices)
-    counts = Counts(np.bincount(subset.y, minlength=len(hits)), predicted, hits)
+    counts = Counts(np.bincount(subset.domain.y[subset.indices], minlength=len(hits)), predicted, hits)
     outputs = Outputs(*map(torch.cat, zip(*kept))) if kept else None
     return Score(float(hits.sum() / n), float(loss / n), counts, outputs)
 
 
 def bind_weights(algorithm: Algorithm, tensors: dict[str, Tensor]) -> Predict:
     """Return `algorithm.predict` with other weights, which are not copied into the algorithm."""
-    return partial(_predict_with, algorithm, tensors)
-
-
-def _predict_with(algorithm: Algorithm, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-    logits: Tensor = functional_call(algorithm, tensors, (x,))
-    return logits
+    return partial(functional_call, algorithm, tensors)
 
 
 @contextmanager

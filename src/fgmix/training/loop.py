@@ -47,14 +47,13 @@ from fgmix.training.prepare import (
     build_algorithm,
     build_average,
     build_source,
-    compile_featurizer,
     prepare,
+    warm_up,
 )
 from fgmix.training.resolve import list_notes
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
 from fgmix.training.state import KeptWeights, resume, save_checkpoint
 from fgmix.training.trunk import build_trunk, check_trunk, describe_trunk, load_trunk, locate_trunk
-from fgmix.training.warmup import warm_up
 
 OnEvaluation = Callable[[ResolvedSpec, Evaluation], None]
 CHECK_EVERY = 10  # steps between checks of the loss: each check waits for the device
@@ -124,13 +123,22 @@ def train_prepared(
         run = replace(run, spec=opened)
         if record := folder.finished():
             return record
-        algorithm = compile_featurizer(build_algorithm(run).to(pick_device(device)), opened)
-        algorithm = warm_up(algorithm, run, progress=progress is True)
+        algorithm = _initialise(build_algorithm(run), run, pick_device(device), progress)
         with deterministic_operations(opened.deterministic), stop_on_signal() as stop:
             loop = _Loop(run, folder, algorithm, progress, stop, on_evaluation)
             if trunk and loop.state.step == 0:
                 loop.start_from_trunk(trunk)
-            return loop.run_to_end()
+            return loop.finish(loop.run_until(opened.steps))
+
+
+def _initialise(algorithm: Algorithm, run: PreparedRun, device: torch.device, show: bool | Progress) -> Algorithm:
+    """Move a new algorithm to its device, compile and warm it up if the spec says so."""
+    algorithm = algorithm.to(device)
+    if run.spec.compile:
+        algorithm.featurizer.compile()  # the names of its tensors do not change
+    if run.spec.warmup_head:
+        warm_up(algorithm, run, progress=show is True)
+    return algorithm.train()
 
 
 class _Loop:
@@ -151,7 +159,7 @@ class _Loop:
         self.device = next(algorithm.parameters()).device
         evaluations = PROTOCOLS[run.spec.protocol].evaluations
         self.evaluation_steps = set(evaluations(run.spec.eval_every, run.spec.steps))
-        self.algorithm = algorithm.train()
+        self.algorithm = algorithm
         self.average = build_average(self.spec, self.algorithm)
         self.weights = KeptWeights(self.spec, folder, self.algorithm, self.average)
         self.models = self.weights.models
@@ -163,17 +171,14 @@ class _Loop:
         """Take over the first steps from the trunk beside this run; train it if nobody has."""
         folder = locate_trunk(self.spec, steps, self.folder.path.parent)
         with folder.opened(describe_trunk(self.spec)):
-            algorithm = compile_featurizer(build_trunk(build_algorithm(self.run), self.spec).to(self.device), self.spec)
-            algorithm = warm_up(algorithm, self.run, progress=self.show is True)
+            erm = build_trunk(build_algorithm(self.run), self.spec)
+            algorithm = _initialise(erm, self.run, self.device, self.show)
             run = replace(self.run, spec=structs.replace(self.spec, keep="all"))
             trunk = _Loop(run, folder, algorithm, self.show, self.stop)
             if trunk.run_until(steps) is not None:
                 return  # it diverged: the run finds out by itself
         self.state, self.evaluations = load_trunk(folder, self.folder, self.spec, self.algorithm, self.average)
         self._save()
-
-    def run_to_end(self) -> RunRecord:
-        return self._finish(self.run_until(self.spec.steps))
 
     def run_until(self, last: int) -> int | None:
         """Train up to step `last`; returns the first step whose loss was not finite, if there is one."""
@@ -238,7 +243,8 @@ class _Loop:
 
     def _step(self, batches: list[tuple[Tensor, Tensor]]) -> None:
         if self.spec.channels_last:
-            batches = [(_use_channels_last(x), y) for x, y in batches]
+            layout = torch.channels_last
+            batches = [(x.contiguous(memory_format=layout) if x.ndim == 4 else x, y) for x, y in batches]
         seed_torch("step", self.spec.seed, self.state.step)
         with autocast(self.spec.precision, self.device):
             metrics = self.algorithm.step(batches)
@@ -260,13 +266,10 @@ class _Loop:
             return None
         losses = torch.stack(self.pending)
         self.pending.clear()
-        bar.advance(note=f"loss {float(losses[-1]):.3f}{self._accuracy_note}")
+        best = f", holdout {100 * self.state.best['raw']:.1f} % at best" if "raw" in self.state.best else ""
+        bar.advance(note=f"loss {float(losses[-1]):.3f}{best}")
         broken = (~torch.isfinite(losses)).nonzero()
         return self.state.step - len(losses) + int(broken[0]) + 1 if len(broken) else None
-
-    @property
-    def _accuracy_note(self) -> str:
-        return f", holdout {100 * self.state.best['raw']:.1f} % at best" if "raw" in self.state.best else ""
 
     def _evaluate(self, bar: Progress) -> bool:
         """Score the raw and the averaged model, keep the best weights of each, write the line.
@@ -314,7 +317,8 @@ class _Loop:
         if better or selected_weights(model) == "last":
             self.state.unseen[model] = compute_unseen_metrics(self.run, scores)
 
-    def _finish(self, diverged_at: int | None) -> RunRecord:
+    def finish(self, diverged_at: int | None) -> RunRecord:
+        """Save the last weights, write the record and remove the checkpoints."""
         if diverged_at is None:
             for model in self.models:
                 self.weights.save("last", model)
@@ -339,7 +343,3 @@ class _Loop:
         for path in self.folder.checkpoints:
             path.unlink(missing_ok=True)
         return record
-
-
-def _use_channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import torch
+from msgspec import structs
+from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
@@ -15,30 +19,25 @@ from fgmix.data.standardisation import Standardisation, fit_standardisation, sta
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
 from fgmix.networks.preprocessing import Normalisation
+from fgmix.progress import Progress
 from fgmix.records.schema import ResolvedSpec, RunSpec
-from fgmix.seeding import seed_torch
+from fgmix.seeding import seed_hash, seed_torch
 from fgmix.training.averaging import OverfitAware, RunningMean, WeightAverage
-from fgmix.training.devices import pick_device
+from fgmix.training.devices import autocast, pick_device
 from fgmix.training.resolve import resolve
 
 ON_FROZEN = "mlp"  # network trained on the features of a frozen backbone, as on other features
+WARMUP_LR = 1e-3  # Adam's default: the classifier starts from random weights, whatever the network's learning rate
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run with all names and values checked, before training.
-
-    Args:
-        spec: its resolved spec.
-        dataset: its data as the network sees them.
-        splits: of every domain, by name.
-        standard: the standardisation of features; None for images and for features that are not standardised.
-    """
+    """A run with all names and values checked, before training."""
 
     spec: ResolvedSpec
-    dataset: DomainDataset
-    splits: dict[str, Split]
-    standard: Standardisation | None = None
+    dataset: DomainDataset  # as the network sees it
+    splits: dict[str, Split]  # of every domain, by name
+    standard: Standardisation | None = None  # of features; None for images and for features that are not standardised
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -63,13 +62,10 @@ def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
 def prepare(
     spec: RunSpec, dataset: DomainDataset | None = None, *, device: str = "auto", progress: bool = True
 ) -> PreparedRun:
-    """Load the data, fill in the defaults, split the domains.
+    """Load the data if they are not given, fill in the defaults, split the domains.
 
-    Args:
-        spec: the run.
-        dataset: its dataset, if it is already loaded.
-        device: where the features of a frozen backbone are computed.
-        progress: show progress bars, and print notes about the data.
+    The device is where the features of a frozen backbone are computed; with `progress`, bars are shown and notes about
+    the data printed.
     """
     given: object = dataset
     if not isinstance(given, DomainDataset | None):
@@ -121,11 +117,7 @@ def build_algorithm(run: PreparedRun) -> Algorithm:
 def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: bool = False) -> Algorithm:
     """Build the algorithm of a resolved spec.
 
-    Args:
-        spec: the resolved spec.
-        n_classes: number of classes.
-        n_domains: number of source domains.
-        blank: do not load pre-trained weights, for a network whose weights are all loaded from another file.
+    With `blank`, pre-trained weights are not loaded: for a network whose weights are all loaded from another file.
     """
     seed_torch("init", spec.seed)
     if spec.frozen:
@@ -133,14 +125,9 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
     else:
         featurizer = _build_backbone(spec, blank, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
     classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
+    settings = {**spec.settings, "steps": spec.steps}
     try:
-        return create(
-            spec.algorithm,
-            featurizer=featurizer,
-            classifier=classifier,
-            n_domains=n_domains,
-            **{**spec.settings, "steps": spec.steps},
-        )
+        return create(spec.algorithm, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings)
     except UserError as error:
         if not spec.frozen:
             raise
@@ -156,6 +143,8 @@ def build_frozen_backbone(spec: ResolvedSpec, *, blank: bool = False) -> Featuri
 
 
 def _build_backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: bool) -> Featurizer:
+    # Images in arrays are not resized: the network normalises them.
+    within = Normalisation(spec.mean, spec.std) if spec.mean and not spec.interpolation else None  # type: ignore[arg-type]
     return build_featurizer(
         spec.backbone,
         spec.input_shape,
@@ -165,13 +154,8 @@ def _build_backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_b
         freeze_bn=freeze_bn,
         freeze=spec.freeze,
         channels_last=spec.channels_last,
-        normalisation=_within_network(spec),
+        normalisation=within,
     )
-
-
-def _within_network(spec: ResolvedSpec) -> Normalisation | None:
-    """Return the normalisation within the network, for images in arrays, which are not resized; None for others."""
-    return Normalisation(spec.mean, spec.std) if spec.mean and not spec.interpolation else None  # type: ignore[arg-type]
 
 
 def build_average(spec: ResolvedSpec, algorithm: Algorithm) -> WeightAverage | None:
@@ -181,15 +165,8 @@ def build_average(spec: ResolvedSpec, algorithm: Algorithm) -> WeightAverage | N
     return OverfitAware(algorithm, spec.averaging_start) if spec.averaging == "swad" else None
 
 
-def compile_featurizer(algorithm: Algorithm, spec: ResolvedSpec) -> Algorithm:
-    """Compile the featurizer if the spec says so; the names of its tensors do not change. Returns the algorithm."""
-    if spec.compile:
-        algorithm.featurizer.compile()
-    return algorithm
-
-
 def build_source(run: PreparedRun) -> BatchSource:
-    """Return the batches of the run's source domains."""
+    """Build the source of the batches of the run's source domains."""
     spec = run.spec
     domains = tuple(run.dataset.domains[run.dataset.index(name)] for name in run.sources)
     pools = tuple(run.splits[domain.name].train for domain in domains)
@@ -200,3 +177,32 @@ def build_source(run: PreparedRun) -> BatchSource:
         sampler = ClassAwareSampler(spec.seed, pools, labels, spec.batch_size, spec.classes_per_batch)
     paired = get(spec.algorithm).paired_batches
     return BatchSource(domains, PairedSampler(sampler, labels) if paired else sampler, spec.seed)
+
+
+def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) -> None:
+    """Train the classifier alone for `warmup_head` steps of ERM, with a separate Adam.
+
+    They are part of the initialisation: a resumed run repeats them, with the same result. Batches are sampled with
+    another seed than the run's.
+
+    The first gradients of a new classifier would distort pre-trained features. Kumar et al., "Fine-Tuning can Distort
+    Pretrained Features and Underperform Out-of-Distribution", 2022, https://arxiv.org/abs/2202.10054.
+    """
+    steps, h = run.spec.warmup_head, algorithm.classifier
+    device = next(algorithm.parameters()).device
+    source = build_source(replace(run, spec=structs.replace(run.spec, seed=seed_hash("warm-up", run.spec.seed))))
+    optimizer = torch.optim.Adam(h.parameters(), lr=WARMUP_LR)
+    algorithm.featurizer.eval()  # codes as in evaluation: no dropout, and batch-norm statistics do not change
+    h.train()
+    with Progress("warm-up of the classifier", steps, show=progress) as bar:
+        for step, batches in enumerate(source.ahead(0, steps, device=device)):
+            seed_torch("warm-up", run.spec.seed, step)
+            x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+            with torch.no_grad(), autocast(run.spec.precision, device):
+                z = algorithm.featurizer(x)
+            loss = cross_entropy(h(z.float()), y)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            bar.advance()
+    optimizer.zero_grad(set_to_none=True)

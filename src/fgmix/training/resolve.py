@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
-    """Resolve the spec of a run on a dataset; resolving it again changes nothing.
-
-    Args:
-        spec: the user's.
-        dataset: the dataset that `spec.dataset` names.
-    """
+    """Resolve the spec of a run on the dataset that it names; resolving it again changes nothing."""
     from fgmix.algorithms import check_domains, get
     from fgmix.data.standardisation import TAIL
 
@@ -32,41 +27,46 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
             f"Expected at least two classes to tell apart in {dataset.name}. Found {', '.join(dataset.classes)}. Add "
             "samples of another class."
         )
-    _check_sizes(spec, dataset)
-    check_domains(spec.algorithm, len(_sources(spec, dataset)))
+    _check_options(spec, dataset)
+    check_domains(spec.algorithm, len(dataset.domains) - len(spec.test_domains))
     rules, base = PROTOCOLS[spec.protocol], FROZEN_DEFAULTS if spec.frozen else DEFAULTS[dataset.kind]
     standardize = (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize
-    steps, eval_every = _length(spec, dataset, rules, base)
+    default_steps, eval_every = base.steps, base.eval_every
+    if default_steps is None:
+        default_steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
+    steps = spec.steps or default_steps
     lr = choose_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
     config = algorithm.Config.of(**{"lr": lr, **spec.settings, "steps": steps})
     batch_size = spec.batch_size or base.batch_size
     algorithm.check_batch(config, batch_size, dataset.input_shape)
-    network = _network(spec, dataset, rules, base)
+    network = _resolve_network(spec, dataset, rules, base)
     given = {name: getattr(spec, name) for name in RunSpec.__struct_fields__}
     decided = {
         "settings": {name: value for name, value in config.as_dict().items() if name != "steps"},
         "image_size": dataset.input_shape[-1] if len(dataset.input_shape) == 3 else 0,
         "steps": steps,
-        "eval_every": eval_every,
+        "eval_every": min(spec.eval_every or eval_every, steps),
         "batch_size": batch_size,
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
         "tail": TAIL if standardize else 0.0,
-        **_precision(spec),
-        **_averaging(spec, steps, algorithm.first_base_step(config)),
+        "precision": "bf16" if spec.bf16 else spec.precision,
+        "bf16": False,  # short for --precision bf16
         **network,
     }
+    if spec.averaging != "none":
+        # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
+        first = algorithm.first_base_step(config) + 1
+        start = first if spec.averaging == "swad" else max(spec.averaging_start, first)
+        decided |= {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
     known = {"dataset_name": dataset.name, "data": dataset.fingerprint, "input_shape": dataset.input_shape}
     return to_spec({**given, **decided, **known}, ResolvedSpec)
 
 
 def choose_lr(kind: str, backbone: str | None, base: Defaults) -> float:
-    """Return the default learning rate: a tenth of the usual one for vision transformers on images.
+    """Choose the default learning rate: a tenth of the usual one for vision transformers on images.
 
-    Args:
-        kind: of the dataset.
-        backbone: None for the default one.
-        base: the defaults of the kind.
+    The backbone is None for the default one of the kind of dataset, whose defaults are `base`.
     """
     from fgmix.networks.names import is_vision_transformer
 
@@ -88,17 +88,14 @@ def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
     return notes + algorithm.idle_parts(algorithm.Config.of(**resolved.settings, steps=resolved.steps))
 
 
-def _sources(spec: RunSpec, dataset: DomainDataset) -> list[str]:
-    """Return the source domains; raises an error if a test domain does not exist or is given twice."""
+def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
+    """Raise an error for options that do not fit the dataset, or that would be ignored."""
     for name in spec.test_domains:
         dataset.index(name)
     if len(set(spec.test_domains)) != len(spec.test_domains):
         raise UserError(f"Expected different test domains. Found {', '.join(spec.test_domains)}. Name each one once.")
-    return [name for name in dataset.domain_names if name not in spec.test_domains]
-
-
-def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
-    """Raise an error for options that do not fit the dataset, or that would be ignored."""
+    if spec.precision == "fp16":  # a name that records of earlier versions may have
+        raise bad_value("precision", "fp32 or bf16; float16 is no longer supported", "fp16")
     for name in ("freeze", "warmup_head"):
         if spec.frozen and getattr(spec, name):
             hint = "Drop one of the two."
@@ -130,41 +127,20 @@ def _check_sizes(spec: RunSpec, dataset: DomainDataset) -> None:
         raise bad_value("classes_per_batch", should, spec.classes_per_batch)
 
 
-def _length(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> tuple[int, int]:
-    """Resolve the number of steps, and of steps between evaluations."""
-    steps, eval_every = base.steps, base.eval_every
-    if steps is None:
-        steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
-    steps = spec.steps or steps
-    return steps, min(spec.eval_every or eval_every, steps)
-
-
-def _precision(spec: RunSpec) -> dict[str, Any]:
-    """Resolve --bf16, which is short for --precision bf16."""
-    if spec.precision == "fp16":  # a name that records of earlier versions may have
-        raise bad_value("precision", "fp32 or bf16; float16 is no longer supported", "fp16")
-    return {"precision": "bf16" if spec.bf16 else spec.precision, "bf16": False}
-
-
-def _averaging(spec: RunSpec, steps: int, first_base_step: int) -> dict[str, Any]:
-    """Resolve which average, from which step on: not before the base model trains; none if the run ends before."""
-    if spec.averaging == "none":
-        return {}
-    # SWAD finds its start by the losses; neither average includes steps in which the base model is not trained.
-    start = first_base_step + 1 if spec.averaging == "swad" else max(spec.averaging_start, first_base_step + 1)
-    return {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
-
-
-def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
+def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
     """Resolve the backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
+    from fgmix.networks._packaged import PACKAGES, packaged_weights
     from fgmix.networks.names import OWN_BACKBONES, check_pretrained
 
     name = spec.backbone or base.backbone
     pretrained = spec.pretrained
     if pretrained is None:  # a name with a tag stands for published weights
         pretrained = not spec.weights and (spec.frozen or ("." in name if spec.backbone else base.pretrained))
-    if spec.frozen and not spec.weights:
-        _check_frozen(name, pretrained)
+    if spec.frozen and not spec.weights and (not pretrained or name in OWN_BACKBONES):
+        raise UserError(
+            f"Expected a backbone with pre-trained weights for --frozen. Found {name} with random weights. Give "
+            "--weights FILE, or choose a pre-trained one: `fgmix list backbones`."
+        )
     if pretrained and spec.weights:
         raise UserError(
             f"Expected --pretrained or --weights, one of them. Found both (weights {spec.weights}). Drop one."
@@ -177,10 +153,14 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
         "backbone": tagged if pretrained else name.partition(".")[0],
         "pretrained": pretrained,
         "freeze_bn": frozen if spec.freeze_bn is None else spec.freeze_bn,
-        "weights_digest": _weights_digest(spec, tagged, pretrained),
+        "weights_digest": "",  # of weights from a hub
     }
+    if spec.weights:
+        network["weights_digest"] = _digest_file(spec.weights)
+    elif pretrained and tagged in PACKAGES:
+        network["weights_digest"] = _digest_file(str(packaged_weights(tagged)))
     if spec.frozen:
-        network["code_size"] = _code_size(name, dataset.input_shape)
+        network["code_size"] = _measure_codes(name, dataset.input_shape)
     if dataset.kind == "images":
         from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 
@@ -188,11 +168,11 @@ def _network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults
         interpolation = rules.interpolation or expected.interpolation
         network |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
     elif dataset.kind == "small_images" and tagged not in OWN_BACKBONES and (pretrained or spec.weights):
-        network |= _within_network(tagged, dataset)
+        network |= _normalise_within(tagged, dataset)
     return network
 
 
-def _within_network(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
+def _normalise_within(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
     """Return the normalisation that pre-trained weights expect, done within the network for images in arrays."""
     from fgmix.networks.preprocessing import normalisation_of
 
@@ -208,19 +188,8 @@ def _within_network(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
     return {"mean": expected.mean, "std": expected.std}
 
 
-def _check_frozen(backbone: str, pretrained: bool) -> None:
-    """Raise an error if a frozen backbone would have random weights."""
-    from fgmix.networks.names import OWN_BACKBONES
-
-    if not pretrained or backbone in OWN_BACKBONES:
-        raise UserError(
-            f"Expected a backbone with pre-trained weights for --frozen. Found {backbone} with random weights. Give "
-            "--weights FILE, or choose a pre-trained one: `fgmix list backbones`."
-        )
-
-
 @lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one backbone
-def _code_size(backbone: str, input_shape: tuple[int, ...]) -> int:
+def _measure_codes(backbone: str, input_shape: tuple[int, ...]) -> int:
     from fgmix.networks import build_featurizer
 
     return build_featurizer(backbone, input_shape).out_features
@@ -237,17 +206,8 @@ def _add_tag(backbone: str, rules: Rules) -> str:
     return full_name(backbone)
 
 
-def _weights_digest(spec: RunSpec, backbone: str, pretrained: bool) -> str:
-    """Return the digest of local weights, the user's file or a package's; empty for weights from a hub."""
-    from fgmix.networks._packaged import PACKAGES, packaged_weights
-
-    if spec.weights:
-        return _file_digest(spec.weights)
-    return _file_digest(str(packaged_weights(backbone))) if pretrained and backbone in PACKAGES else ""
-
-
 @lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one file
-def _file_digest(path: str) -> str:
+def _digest_file(path: str) -> str:
     from fgmix.data.dataset import fingerprint_of
 
     return fingerprint_of([read_bytes(Path(path).expanduser())])
