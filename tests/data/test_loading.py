@@ -70,12 +70,6 @@ def test_seeds_domains_and_steps_differ() -> None:
     assert not any(torch.equal(first[0], other[0]) for other in (second, next_step, other_seed))
 
 
-def test_labels_are_known_without_the_images() -> None:
-    source = images()
-    for ours, (_, y) in zip(source.labels(4), source.at(4), strict=True):
-        assert ours.tolist() == y.tolist()
-
-
 def test_arrays_are_the_rows_themselves() -> None:
     for (x, y), domain, indices in zip(vectors().at(3), vectors().domains, vectors().sampler.draw(3), strict=True):
         assert torch.equal(x, torch.from_numpy(domain.inputs.x[indices]))

@@ -14,8 +14,7 @@ import pytest
 from copying import replace
 from data.pictures import make_folder, picture, truncate, two_domains
 from fgmix.data import DomainDataset, LoadOptions, image_cache
-from fgmix.data.catalogue import SavedCatalogue
-from fgmix.data.image_dataset import load_images, prepare_images
+from fgmix.data.image_dataset import Catalogue, load_images, prepare_images
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec
 from fgmix.training.loop import train
@@ -187,9 +186,9 @@ def test_names_of_any_bytes_survive(tmp_path: Path) -> None:
     layout = {"Réel": {"a b": ["été.png", os.fsdecode(b"\xff.png")]}, "日本": {"a b": ["x.png"]}}
     root = make_folder(tmp_path / "pets", layout)
     prepared = prepare_images(root, QUIET)
-    known = SavedCatalogue.read(root, tmp_path / "cache")
+    known = Catalogue.read(root, tmp_path / "cache")
     assert known is not None
-    assert list(known.catalogue.files) == [*sorted((root / "Réel" / "a b").iterdir()), root / "日本" / "a b" / "x.png"]
+    assert list(known.files) == [*sorted((root / "Réel" / "a b").iterdir()), root / "日本" / "a b" / "x.png"]
     assert same(load_images(root, QUIET), prepared.dataset)
 
 

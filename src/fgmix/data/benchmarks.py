@@ -32,13 +32,7 @@ def load_benchmark(benchmark: Benchmark, options: LoadOptions) -> DomainDataset:
 
 
 def find_images(benchmark: Benchmark, root: Path | None, cache: Path | None = None) -> Path:
-    """Find the benchmark's folder domain/class/image, or write the manifest of its images if it has another layout.
-
-    Args:
-        benchmark: the benchmark.
-        root: the data root.
-        cache: folder for manifests; None for `cache_dir()`.
-    """
+    """Find the benchmark's folder domain/class/image, or write the manifest of its images if it has another layout."""
     folder = find_folder(benchmark, root)
     layout = LAYOUTS.get(benchmark.name)
     return folder if layout is None else layout.write_manifest(folder, benchmark.name, cache or cache_dir())
@@ -52,8 +46,7 @@ def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
     get_it = f"get {name} from {home}" if home else f"download it: fgmix data download {name}"
     if root is None:
         raise UserError(
-            f"Expected a data root with a folder {benchmark.folder} {holds}. Found no data root. "
-            f"Pass --data-root FOLDER (`root` of LoadOptions), or {get_it}."
+            f"Expected a data root with a folder {benchmark.folder} {holds}. Pass --data-root, or {get_it}."
         )
     root = root.expanduser()
     for folder in dict.fromkeys((root / benchmark.folder, root / benchmark.name)):
@@ -70,15 +63,9 @@ def find_folder(benchmark: Benchmark, root: Path | None) -> Path:
 def differences(benchmark: Benchmark, counts: Mapping[str, int], classes: Iterable[str]) -> list[str]:
     """Note how a copy differs from the nearest edition, and which edition that is if there are several.
 
-    Args:
-        benchmark: the expected benchmark.
-        counts: number of images found in each domain.
-        classes: class names found.
-
-    Example:
-        >>> counts = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3000}
-        >>> differences(BENCHMARKS["PACS"], counts, BENCHMARKS["PACS"].classes)
-        ["Domain 'sketch' of PACS: expected 3929 images, found 3000."]
+    >>> counts = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3000}
+    >>> differences(BENCHMARKS["PACS"], counts, BENCHMARKS["PACS"].classes)
+    ["Domain 'sketch' of PACS: expected 3929 images, found 3000."]
     """
     name = benchmark.name
     edition, expected = max(

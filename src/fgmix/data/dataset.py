@@ -53,12 +53,7 @@ class Inputs(ABC):
 
     @abstractmethod
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostInputs:
-        """Prepare samples on the host.
-
-        Args:
-            indices: indices of the samples (n,).
-            generator: for random transformations, if the dataset has any; None for clean samples.
-        """
+        """Prepare samples on the host, randomly transformed by `generator` or clean without one."""
 
     def clean(self, indices: Indices) -> Tensor:
         """Return samples for evaluation, (n, *input_shape)."""
@@ -97,15 +92,10 @@ class HostArray(HostInputs):
 
 @dataclass(frozen=True)
 class ArrayInputs(Inputs):
-    """Samples in memory (or memory-mapped): float features or images unchanged, uint8 images scaled to [0, 1].
-
-    Args:
-        x: the samples.
-        standard: standardisation of features, applied when they are read; None for none.
-    """
+    """Samples in memory (or memory-mapped): float features or images unchanged, uint8 images scaled to [0, 1]."""
 
     x: npt.NDArray[Any]
-    standard: Standardisation | None = None
+    standard: Standardisation | None = None  # of features, applied when they are read
 
     def __len__(self) -> int:
         return len(self.x)
@@ -121,21 +111,13 @@ class ArrayInputs(Inputs):
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain.
-
-    Args:
-        name: name of the domain.
-        inputs: its samples.
-        y: their labels, indices into the dataset's classes.
-        holdout: mask of the samples in the holdout part, if the data defines it; None for a random split.
-        weights: relative sampling probabilities of the samples in training; None for equal ones.
-    """
+    """One domain: its samples and their labels."""
 
     name: str
     inputs: Inputs
-    y: Indices
-    holdout: npt.NDArray[np.bool_] | None = None
-    weights: npt.NDArray[np.float64] | None = None
+    y: Indices  # indices into the dataset's classes
+    holdout: npt.NDArray[np.bool_] | None = None  # the samples in the holdout part; None for a random split
+    weights: npt.NDArray[np.float64] | None = None  # relative sampling probabilities in training; None for equal ones
 
     def __len__(self) -> int:
         return len(self.y)
@@ -164,18 +146,14 @@ class DomainDataset:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = self.domain_names
-        if len(set(names)) != len(names):
-            raise UserError(f"Domain names should differ. Found {', '.join(names)}.")
-        if len(set(self.classes)) != len(self.classes):
-            raise UserError(f"Class names should differ. Found {', '.join(self.classes)}.")
-        for name in (*names, *self.classes):
-            if name.encode(errors="replace").decode() != name:
-                raise UserError(f"Names of domains and classes should be valid UTF-8. Found {name!r}. Rename it.")
-            if not name.strip() or any(unicodedata.category(letter) == "Cc" for letter in name):
-                raise UserError(
-                    f"Names of domains and classes should be printable and not blank. Found {name!r}. Rename it."
-                )
+        for what, names in (("Domain", self.domain_names), ("Class", self.classes)):
+            if len(set(names)) != len(names):
+                raise UserError(f"{what} names should differ. Found {', '.join(names)}.")
+            for name in names:
+                if name.encode(errors="replace").decode() != name:
+                    raise UserError(f"{what} names should be valid UTF-8. Found {name!r}. Rename it.")
+                if not name.strip() or any(unicodedata.category(letter) == "Cc" for letter in name):
+                    raise UserError(f"{what} names should be printable and not blank. Found {name!r}. Rename it.")
         for domain in self.domains:
             if len(domain) == 0:
                 raise UserError(f"Domain {domain.name!r} of {self.name} holds no sample. Remove it or fill it.")

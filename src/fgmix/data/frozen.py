@@ -65,12 +65,12 @@ def frozen_features(
     device: torch.device = CPU,
     progress: bool = True,
 ) -> DomainDataset:
-    """Replace the images of a dataset by their codes z = g(x), for training on vectors.
+    """Replace the images of a dataset, normalised as g expects, by their codes z = g(x), for training on vectors.
 
     It keeps its fingerprint, which identifies the images.
 
     Args:
-        dataset: images in files, normalised as the backbone expects.
+        dataset: images in files.
         backbone: g, images → codes (n, d).
         name: name of the backbone.
         views: number of augmented views of each image in addition to the clean one.

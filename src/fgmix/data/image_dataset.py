@@ -1,23 +1,36 @@
-"""Load the images of a folder or a manifest as a dataset, through the cache of decoded images."""
+"""Load the images of a folder or a manifest as a dataset, through the cache of decoded images.
+
+`fgmix data prepare` saves the catalogue of a dataset, so that runs list no file: `cache_dir()/prepared/<digest of the
+path>.npz` contains the name, domain and class of every file, what the cache needs to know of their contents, and the
+modification time of every folder. The time of a folder changes when files are added, removed or renamed; a file that is
+changed in place is not detected.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from fgmix.data.augment import ImageInputs
-from fgmix.data.catalogue import Catalogue, SavedCatalogue, scan_images
 from fgmix.data.dataset import Domain, DomainDataset, Indices, fingerprint_of
-from fgmix.data.folders import class_notes, list_some
-from fgmix.data.image_cache import QUALITY, CachedImages, cache_dir, decode_images, open_images, read_contents
-from fgmix.data.images import change_notes, check_size
+from fgmix.data.files import read_arrays, write_arrays
+from fgmix.data.folders import Scan, class_notes, list_some
+from fgmix.data.image_cache import QUALITY, CachedImages, Contents, cache_dir, decode_images, open_images, read_contents
+from fgmix.data.images import change_notes, check_size, inspect_file
+from fgmix.data.manifest import is_manifest, scan_images
 from fgmix.data.registry import LoadOptions
 from fgmix.errors import UserError
+from fgmix.records.digests import Damaged
+from fgmix.records.files import make_folder
 
 
 def load_images(path: Path, options: LoadOptions, *, name: str | None = None) -> DomainDataset:
@@ -28,17 +41,17 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
     """
     check_size(options.image_size)  # before any file is read
     name = name or _name(path)
-    saved = SavedCatalogue.read(path, options.cache or cache_dir())
+    saved = Catalogue.read(path, options.cache or cache_dir())
     changed = saved.changed_folders() if saved else []
     if saved and not changed:
-        images = open_images(saved.catalogue.files, options, saved.contents)
+        images = open_images(saved.files, options, saved.contents)
         if images is not None:
-            return _make_dataset(name, saved.catalogue, images)
+            return _make_dataset(name, saved, images)
     if changed and options.progress:
         _print_once(
-            f"Changed since `fgmix data prepare`: {list_some(changed)}. Every file was looked at. Prepare again."
+            f"Changed since `fgmix data prepare`: {list_some(changed)}. All files were looked at. Prepare again."
         )
-    return _read_in_full(path, options, name)[0]
+    return _make_dataset(name, *_read_in_full(path, options))
 
 
 @cache  # a sweep loads its data several times
@@ -72,17 +85,15 @@ class Preparation:
 def prepare_images(path: Path, options: LoadOptions) -> Preparation:
     """Decode the images of a folder or manifest into the cache, and store the list of files for later runs."""
     check_size(options.image_size)
-    dataset, catalogue, images = _read_in_full(path, options, _name(path))
-    return Preparation(dataset, images, catalogue.write(options.cache or cache_dir()))
+    catalogue, images = _read_in_full(path, options)
+    dataset = _make_dataset(_name(path), catalogue, images)
+    return Preparation(dataset, images, catalogue.write(path, options.cache or cache_dir()))
 
 
-def _read_in_full(path: Path, options: LoadOptions, name: str) -> tuple[DomainDataset, SavedCatalogue, CachedImages]:
+def _read_in_full(path: Path, options: LoadOptions) -> tuple[Catalogue, CachedImages]:
     """List all files, read their contents, and decode them if they are not cached yet."""
-    scan = scan_images(path)
-    catalogue = Catalogue.of(scan)
-    contents = read_contents(catalogue.files, options)
-    images = decode_images(catalogue.files, options, contents)
-    return _make_dataset(name, catalogue, images), SavedCatalogue(path, catalogue, contents, scan.folders), images
+    catalogue = Catalogue.of(scan_images(path), options)
+    return catalogue, decode_images(catalogue.files, options, catalogue.contents)
 
 
 def _name(path: Path) -> str:
@@ -128,3 +139,135 @@ def _require_all_domains(catalogue: Catalogue, rows: Indices) -> None:
     if lost:
         names = list_some([catalogue.domains[number] for number in lost])
         raise UserError(f"Expected images in every domain of {catalogue.files.root}. None of {names} can be decoded.")
+
+
+class Paths(Sequence[Path]):
+    """Files below a folder, stored as names: a `Path`, created on access, takes ten times the memory."""
+
+    def __init__(self, root: Path, names: Sequence[str]) -> None:
+        self.root, self.names = root, names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> Path: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Path]: ...
+    def __getitem__(self, index: int | slice) -> Path | Sequence[Path]:
+        if isinstance(index, slice):
+            return Paths(self.root, self.names[index])
+        return self.root / self.names[index]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The images of a dataset, in order, as arrays: compact even for a million files."""
+
+    files: Paths  # domain by domain
+    domains: tuple[str, ...]  # names, sorted
+    domain: Indices  # of each file, an index of `domains`
+    classes: tuple[str, ...]  # names of all classes, including those without an image
+    label: Indices  # of each file, an index of `classes`
+    holdout: npt.NDArray[np.bool_] | None  # whether each file belongs to the holdout part, if that is given
+    notes: tuple[str, ...]  # what was left out
+    contents: Contents
+    folders: tuple[tuple[Path, int], ...]  # that were read, each with its modification time in ns before reading
+
+    @classmethod
+    def of(cls, scan: Scan, options: LoadOptions) -> Catalogue:
+        """Convert the result of a scan, and read the contents of all files."""
+        prefix = f"{scan.root}{os.sep}"
+        domains = sorted({file.domain for file in scan.files})
+        classes = sorted({file.label for file in scan.files} | scan.class_folders)
+        files = Paths(scan.root, [str(file.path).removeprefix(prefix) for file in scan.files])
+        has_split = scan.files[0].holdout is not None
+        return cls(
+            files=files,
+            domains=tuple(domains),
+            domain=_numbers([file.domain for file in scan.files], domains),
+            classes=tuple(classes),
+            label=_numbers([file.label for file in scan.files], classes),
+            holdout=np.array([file.holdout for file in scan.files], dtype=np.bool_) if has_split else None,
+            notes=scan.notes,
+            contents=read_contents(files, options),
+            folders=scan.folders,
+        )
+
+    def changed_folders(self) -> list[str]:
+        """List the folders in which files were added, removed or renamed since."""
+        return [str(folder) for folder, time in self.folders if _time(folder) != time]
+
+    def write(self, path: Path, cache: Path) -> Path:
+        """Write the catalogue of a folder or manifest to the cache; return the file."""
+        about = {
+            "listing": _listing(path),
+            "names": self.files.names,
+            "domains": self.domains,
+            "classes": self.classes,
+            "notes": self.notes,
+            "contents": [self.contents.digest, self.contents.sizes],
+            "folders": [(_relative(folder, self.files.root), time) for folder, time in self.folders],
+        }
+        # JSON, because an array of texts would pad all to the longest; names may have any byte
+        packed = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        arrays: dict[str, npt.NDArray[Any]] = {"domain": self.domain, "label": self.label, "about": packed}
+        if self.holdout is not None:
+            arrays["holdout"] = self.holdout
+        file = _file(path, cache)
+        make_folder(file.parent, option="--cache")
+        write_arrays(file, arrays)
+        return file
+
+    @classmethod
+    def read(cls, path: Path, cache: Path) -> Catalogue | None:
+        """Read the saved catalogue of a folder or manifest; None if there is none, or if the manifest has changed."""
+        try:
+            arrays = read_arrays(_file(path, cache))
+        except Damaged as error:
+            print(f"note: {error} Every file is looked at; run `fgmix data prepare` again.", file=sys.stderr)
+            return None
+        except OSError:
+            return None
+        about = json.loads(arrays["about"].tobytes()) if "about" in arrays else {}  # earlier versions have none
+        if about.get("listing") != _listing(path):
+            return None
+        root = path.parent if is_manifest(path) else path
+        digest, sizes = about["contents"]
+        return cls(
+            files=Paths(root, about["names"]),
+            domains=tuple(about["domains"]),
+            domain=arrays["domain"],
+            classes=tuple(about["classes"]),
+            label=arrays["label"],
+            holdout=arrays.get("holdout"),
+            notes=tuple(about["notes"]),
+            contents=Contents(digest, tuple((w, h) for w, h in sizes)),
+            folders=tuple((root / name, time) for name, time in about["folders"]),
+        )
+
+
+def _numbers(names: Sequence[str], order: Sequence[str]) -> Indices:
+    number_of = {name: i for i, name in enumerate(order)}
+    return np.array([number_of[name] for name in names], dtype=np.int64)
+
+
+def _file(path: Path, cache: Path) -> Path:
+    return cache / "prepared" / f"{fingerprint_of([os.path.realpath(path)])}.npz"
+
+
+def _listing(path: Path) -> str:
+    """Return a digest of the CSV manifest; a constant for a folder."""
+    return inspect_file(path)[0].hex() if is_manifest(path) else "folder"
+
+
+def _relative(folder: Path, root: Path) -> str:
+    """Return the path relative to the root, so that other paths to the root work; else the absolute path."""
+    return str(folder.relative_to(root) if folder.is_relative_to(root) else folder.absolute())
+
+
+def _time(folder: Path) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return -1

@@ -80,16 +80,10 @@ class _Refused(ValueError):
 
 
 def decode(path: Path, background: str = BACKGROUND) -> Picture:
-    """Decode an image file to RGB.
-
-    Args:
-        path: a regular file, or a link to one.
-        background: colour behind transparent pixels, a name that Pillow accepts or #rrggbb.
-    """
+    """Decode an image file to RGB, with a background behind transparent pixels."""
     changes = Change(0)
     with open_file(path) as file, Image.open(file, formats=FORMATS) as opened:
-        _require_size(opened)
-        _require_eight_bits(opened)
+        _require_faithful(opened)
         if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:  # MPO: a photo with previews of itself
             changes |= Change.FIRST_FRAME
         turned_by_pillow = opened.format == "TIFF" and _orientation(opened) in _TURNS
@@ -112,7 +106,7 @@ def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable
     except MemoryError:  # not caused by the file, which must not be skipped
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        return Unreadable(_too_large())
+        return Unreadable(f"it announces more than {Image.MAX_IMAGE_PIXELS:,} pixels; reduce it first")
     except UnidentifiedImageError:
         return Unreadable(f"it is none of {', '.join(FORMATS)}")
     except _Refused as error:
@@ -221,20 +215,13 @@ def change_notes(changes: npt.NDArray[np.uint8], background: str = BACKGROUND) -
     return [f"{sentence}: {counts[change]}." for change, sentence in sentences.items() if counts[change]]
 
 
-def _require_size(image: Image.Image) -> None:
-    """Check the size in the header, which determines the memory needed, before any pixel is decoded."""
+def _require_faithful(image: Image.Image) -> None:
+    """Check size and depth in the header, which determine the memory needed, before any pixel is decoded."""
     width, height = image.size
     if width < 1 or height < 1:
         raise _Refused(f"its size is {width}×{height} pixels")
     if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):  # Pillow only warns outside of `quiet_decoding`
-        raise _Refused(_too_large())
-
-
-def _too_large() -> str:
-    return f"it announces more than {Image.MAX_IMAGE_PIXELS:,} pixels; reduce it first"
-
-
-def _require_eight_bits(image: Image.Image) -> None:
+        raise Image.DecompressionBombError
     if _is_deep(image):
         raise _Refused("it has more than 8 bits per channel; save it with 8, in the window that you need")
 

@@ -30,24 +30,13 @@ ManifestLine = tuple[str, str, str]  # path within the folder, class, domain
 
 @dataclass(frozen=True)
 class Layout:
-    """How the images in a copy of a benchmark are listed.
+    """How the images in a copy of a benchmark are listed."""
 
-    Args:
-        marks: files and folders that identify a copy.
-        lines: lists the images of the copy in a folder.
-    """
-
-    marks: tuple[str, ...]
-    lines: Callable[[Path], Iterator[ManifestLine]]
+    marks: tuple[str, ...]  # files and folders that identify a copy
+    lines: Callable[[Path], Iterator[ManifestLine]]  # lists the images of the copy in a folder
 
     def write_manifest(self, folder: Path, name: str, cache: Path) -> Path:
-        """Write the manifest of the copy in `folder` to the cache; return the file.
-
-        Args:
-            folder: folder of the copy.
-            name: name of the benchmark; several may share a folder.
-            cache: folder of the cache.
-        """
+        """Write the manifest of the copy in `folder` to the cache; return the file, named by the benchmark."""
         folder = Path(os.path.realpath(folder))
         text = io.StringIO(newline="")
         writer = csv.writer(text)
@@ -68,13 +57,7 @@ SHARES = (int(0.97 * PER_FOLDER), int(0.87 * PER_FOLDER))  # images of a breed a
 
 
 def spawrious_one_to_one(usual: Sequence[str], test: Sequence[str], other: str) -> Layout:
-    """Lay out O2O: each breed is mostly at its usual location in training, else at `other`, and elsewhere in the test.
-
-    Args:
-        usual: usual location of each of `BREEDS` in training.
-        test: location of each of `BREEDS` in the test domain.
-        other: location of the remaining training images of all breeds.
-    """
+    """Lay out O2O: each of `BREEDS` is mostly at its usual location in training, else at `other`."""
 
     def lines(folder: Path) -> Iterator[ManifestLine]:
         for half, share in enumerate(SHARES):
@@ -88,12 +71,7 @@ def spawrious_one_to_one(usual: Sequence[str], test: Sequence[str], other: str) 
 
 
 def spawrious_many_to_many(usual: Sequence[str], test: Sequence[str]) -> Layout:
-    """Lay out M2M: two breeds share two locations, swapped between the training groups, and two others in the test.
-
-    Args:
-        usual: the locations of bulldog and dachshund, then those of labrador and corgi.
-        test: those in the test domain.
-    """
+    """Lay out M2M: two breeds share two locations, swapped between the training groups, and two others in the test."""
 
     def lines(folder: Path) -> Iterator[ManifestLine]:
         for i, breed in enumerate(BREEDS):
@@ -114,10 +92,8 @@ def _pictures(
     try:
         names = sorted(name for name in os.listdir(folder / within) if is_image(name))
     except OSError as error:
-        raise UserError(
-            f"Expected the pictures of a {breed} at {folder / within}. Found none ({error.strerror}). Download "
-            "Spawrious again; its many-to-many benchmarks need the entire dataset."
-        ) from error
+        # the many-to-many benchmarks need the entire dataset
+        raise UserError(f"Expected images at {folder / within}. Found none. Download all of Spawrious.") from error
     yield from ((f"{within}/{name}", breed, domain) for name in names[:most])
 
 
@@ -151,18 +127,12 @@ def _cells(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
         with open_file(path) as file:
             reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""))
             header = next(reader, [])
-            missing = [name for name in columns if name not in header]
-            if missing:
-                raise UserError(
-                    f"Expected the columns {', '.join(columns)} in {path}. Found no {', '.join(missing)}. Download it "
-                    "again."
-                )
             places = [header.index(name) for name in columns]
             for line in reader:
                 yield [line[place] for place in places]
-    except (OSError, UnicodeDecodeError, csv.Error, IndexError) as error:
+    except (OSError, ValueError, csv.Error, IndexError) as error:  # ValueError: no such column, or no UTF-8
         raise UserError(
-            f"Expected a metadata file at {path}. It cannot be read ({error}). Download it again."
+            f"Expected the columns {', '.join(columns)} in {path}. It cannot be read ({error}). Download it again."
         ) from error
 
 

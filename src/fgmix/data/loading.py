@@ -54,17 +54,11 @@ class HostBatch:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """The batches of the source domains: a pure function of the seed and the step.
-
-    Args:
-        domains: the source domains.
-        sampler: samples the indices.
-        seed: seed of the augmentation.
-    """
+    """The batches of the source domains: a pure function of the seed and the step."""
 
     domains: tuple[Domain, ...]
     sampler: UniformSampler | ClassAwareSampler | PairedSampler
-    seed: int
+    seed: int  # of the augmentation
 
     def prepare(self, step: int) -> list[HostBatch]:
         """Prepare the batches of a step on the host, one per source domain."""
@@ -80,19 +74,8 @@ class BatchSource:
     def ahead(
         self, first: int, last: int, *, device: torch.device = CPU, workers: int | None = None
     ) -> Iterator[list[Batch]]:
-        """Yield (x, y) of each source domain at the steps first…last−1, on the device.
-
-        Args:
-            first: the first step.
-            last: the step after the last one.
-            device: device of the batches.
-            workers: number of threads that prepare them; None for `default_workers()`.
-        """
+        """Yield (x, y) of each source domain at the steps first…last−1, on the device, as `deliver` does."""
         return deliver(self.prepare, range(first, last), device=device, workers=workers)
-
-    def labels(self, step: int) -> list[Indices]:
-        """Return the labels y of the batches of a step, on the host: for random choices that depend on them."""
-        return [domain.y[indices] for domain, indices in zip(self.domains, self.sampler.draw(step))]
 
 
 def deliver(
@@ -104,11 +87,7 @@ def deliver(
 ) -> Iterator[list[Batch]]:
     """Yield the finished batches of prepare(item) for every item, in order; threads prepare the next ones ahead.
 
-    Args:
-        prepare: prepares batches on the host; called in several threads at a time.
-        items: its arguments, iterated in the caller's thread.
-        device: device of the batches.
-        workers: number of threads; None for `default_workers()`.
+    `prepare` is called in several threads at a time (`default_workers()` if None), `items` is iterated in the caller's.
     """
     bus = _Bus(device)
     sent = in_order(lambda item: bus.send(prepare(item)), items, default_workers() if workers is None else workers)
@@ -124,11 +103,7 @@ def finish(batches: Sequence[HostBatch]) -> list[Batch]:
 
 
 class _Bus:
-    """Sends batches to a device; to a GPU in a separate stream, concurrently with the training step.
-
-    Args:
-        device: the device.
-    """
+    """Sends batches to a device; to a GPU in a separate stream, concurrently with the training step."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

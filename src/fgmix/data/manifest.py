@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fgmix.data.files import open_file
-from fgmix.data.folders import ImageFile, Scan, list_some, require_two_domains
+from fgmix.data.folders import ImageFile, Scan, list_some, require_two_domains, scan_folder
 from fgmix.errors import UserError
 
 REQUIRED = ("path", "label", "domain")
@@ -43,6 +43,16 @@ def scan_manifest(path: Path) -> Scan:
     files.sort(key=lambda file: (file.domain, file.label, str(file.path.parent), file.path.name))
     require_two_domains(files, f"in {path}", "Add the images of another domain.")
     return Scan(root, tuple(files), frozenset(file.label for file in files), (), times)
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a path means a CSV manifest and not a folder."""
+    return path.suffix.lower() == ".csv" and not os.path.isdir(path)
+
+
+def scan_images(path: Path) -> Scan:
+    """List the images of a folder or a CSV manifest."""
+    return scan_manifest(path) if is_manifest(path) else scan_folder(path)
 
 
 def manifest_paths(path: Path) -> list[Path]:

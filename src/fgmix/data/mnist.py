@@ -73,11 +73,7 @@ def rotate(images: Pixels, angle: float) -> Pixels:
 def color(images: Pixels, labels: Indices, flip: float, rng: np.random.Generator) -> Digits:
     """Make two-channel images (n, 2, h, w), the digit in channel `colour`, and noisy binary labels.
 
-    Args:
-        images: grey images (n, h, w).
-        labels: the digits 0…9.
-        flip: probability that the colour differs from the (noisy) label.
-        rng: generator of the label noise, then of the flips of the colour.
+    The colour differs from the (noisy) label with probability `flip`; `rng` draws the label noise, then these flips.
     """
     n = len(labels)
     y = (labels < 5) ^ (rng.random(n) < LABEL_NOISE)
@@ -119,21 +115,16 @@ def read_idx(file: Path, axes: int) -> Pixels:
             stream = gzip.GzipFile(fileobj=packed) if file.suffix == ".gz" else packed
             header = stream.read(4 + 4 * axes)
             if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, 8, axes]):
-                raise UserError(
-                    f"Expected an idx file of bytes along {axes} axes at {file}. Found none. Download it again."
-                )
+                raise EOFError(f"no header of bytes along {axes} axes")
             shape = tuple(int.from_bytes(header[at : at + 4], "big") for at in range(4, len(header), 4))
             size = math.prod(shape)
             if size > LARGEST:
-                raise UserError(
-                    f"Expected at most {LARGEST:,} bytes in {file}. It announces {size:,}. Download it again."
-                )
+                raise EOFError(f"it announces {size:,} bytes")
             data = stream.read(size + 1)  # one more, to detect a longer file
+            if len(data) != size:
+                raise EOFError(f"{'more' if len(data) > size else len(data)} bytes instead of {size}")
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"Expected a readable idx file at {file}. Found: {error}. Download it again.") from error
-    if len(data) != size:
-        length = "more" if len(data) > size else str(len(data))
-        raise UserError(f"Expected {size} bytes {shape} in {file}. Found {length}. Download it again.")
+        raise UserError(f"Expected a whole idx file at {file}. Found: {error}. Download it again.") from error
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 

@@ -15,25 +15,15 @@ from fgmix.records.files import checked_path
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How to load a dataset.
+    """How to load a dataset."""
 
-    Args:
-        root: folder that contains the folders of the datasets (PACS/, VLCS/, …) or MNIST's idx files.
-        image_size: side of the square input images; None for the default of the dataset.
-        trial_seed: seed of a dataset's own randomness (the partition of rotated_mnist and colored_mnist).
-        skip_unreadable: leave out image files that cannot be decoded instead of raising an error.
-        progress: show a progress bar while decoding.
-        background: colour behind transparent pixels, by name or as #rrggbb.
-        cache: folder of the cache of decoded images; None for `cache_dir()`.
-    """
-
-    root: Path | None = None
-    image_size: int | None = None
-    trial_seed: int = 0
-    skip_unreadable: bool = False
-    progress: bool = True
-    background: str = "white"
-    cache: Path | None = None
+    root: Path | None = None  # contains the folders of the datasets (PACS/, VLCS/, …) or MNIST's idx files
+    image_size: int | None = None  # side of the square input images; None for the default of the dataset
+    trial_seed: int = 0  # seed of a dataset's own randomness (the partition of rotated_mnist and colored_mnist)
+    skip_unreadable: bool = False  # leave out image files that cannot be decoded instead of raising an error
+    progress: bool = True  # show a progress bar while decoding
+    background: str = "white"  # colour behind transparent pixels, by name or as #rrggbb
+    cache: Path | None = None  # folder of the cache of decoded images; None for `cache_dir()`
 
     def __post_init__(self) -> None:
         for name in ("root", "cache"):
@@ -57,12 +47,9 @@ _REGISTRY: dict[str, Registered] = {}
 
 
 def register_dataset(name: str, summary: str, *, depends_on_trial: bool = True) -> Callable[[Loader], Loader]:
-    """Register a function LoadOptions → DomainDataset, as a decorator.
+    """Register a function LoadOptions → DomainDataset for `load`, as a decorator.
 
-    Args:
-        name: name for `load`.
-        summary: one line about it.
-        depends_on_trial: False if the trial seed changes nothing, so that trials may share the loaded dataset.
+    With `depends_on_trial` False the trial seed changes nothing, so that trials may share the loaded dataset.
     """
 
     def add(load: Loader) -> Loader:

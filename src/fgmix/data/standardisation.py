@@ -28,19 +28,13 @@ TAIL = 5.0  # standard deviations beyond which values are damped: few values of 
 class Standardisation:
     """x ↦ (x − mean) / scale, feature by feature, damped beyond `tail`.
 
-    Args:
-        mean: mean of each feature (f,), in single precision like the network's inputs.
-        scale: standard deviation of each feature (f,); 1 for a feature that does not vary.
-        tail: c, the number of standard deviations beyond which values grow logarithmically; infinity for no damping.
-
-    Example:
-        >>> Standardisation(np.float32([1, 0]), np.float32([2, 1]))(np.float32([[3, 5]]))
-        array([[1., 5.]], dtype=float32)
+    >>> Standardisation(np.float32([1, 0]), np.float32([2, 1]))(np.float32([[3, 5]]))
+    array([[1., 5.]], dtype=float32)
     """
 
-    mean: npt.NDArray[np.float32]
-    scale: npt.NDArray[np.float32]
-    tail: float = TAIL
+    mean: npt.NDArray[np.float32]  # of each feature (f,), in single precision like the network's inputs
+    scale: npt.NDArray[np.float32]  # standard deviation of each feature (f,); 1 for one that does not vary
+    tail: float = TAIL  # c; infinity for no damping
 
     def __call__(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Standardise x (n, f). `deploy.network.Standardise` is the same map as a layer: change both together."""
@@ -57,9 +51,7 @@ class Standardisation:
 def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = TAIL) -> Standardisation:
     """Compute mean and standard deviation over samples of several domains, with equal weights of all samples.
 
-    Args:
-        parts: domains of features, and the indices of their samples.
-        tail: standard deviations beyond which values are damped; 0 for no damping.
+    `tail` is the number of standard deviations beyond which values are damped; 0 for no damping.
     """
     rows = [as_units(_inputs(domain).x[indices]) for domain, indices in parts]
     n = sum(map(len, rows))
