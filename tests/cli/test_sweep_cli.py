@@ -141,7 +141,7 @@ def test_a_preset_takes_changes(fgmix: Fgmix, given: list[Any], tmp_path: Path) 
     preset = ["--preset", "paper-ablation", "--scale", "small", "--out", str(tmp_path)]
     assert fgmix("sweep", *preset, "--trials", "1", "--steps", "9", "--set", "lr=0.5", "--retry-failed")[0] == 0
     (((sweep,), options),) = given
-    assert options == {"retry_failed": True, "log": [], "finished": []}
+    assert options == {"retry_failed": True, "log": (), "finished": []}
     assert (sweep.datasets, sweep.trials, sweep.hparams) == (("digits",), 1, 1)
     assert (sweep.common, sweep.settings) == ({"steps": 9}, {"lr": 0.5})
     assert sweep.algorithms == ("erm", *(f"fgmix_{v}" for v in "abcdef"), "fgmix")

@@ -21,10 +21,9 @@ from fgmix.cli.domainbed import advise_setting
 from fgmix.cli.help import REQUIRED, HelpAll
 from fgmix.errors import UserError, unknown
 from fgmix.records.files import read_bytes, read_json
-from fgmix.records.options import Option, options_of
-from fgmix.records.options import check_options as check_options  # for the options of commands, declared likewise
-from fgmix.records.options import declare as declare
-from fgmix.records.schema import RunSpec, flag_of
+from fgmix.records.options import Option, check_options, options_of
+from fgmix.records.options import declare as declare  # for the options of commands, declared likewise
+from fgmix.records.schema import flag_of
 from fgmix.records.store import SPEC
 
 Set = Annotated[
@@ -46,6 +45,13 @@ EVERYDAY = (
     *("protocol", "eval_every", "averaging", "metric"),
 )
 WITHOUT_FLAG = ("bf16",)  # `--precision bf16` says the same
+
+
+class Checked:
+    """Base class of a command's declared options, which are checked."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True)
@@ -100,10 +106,7 @@ class Flags:
     def merge(self, context: typer.Context, values: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options that the user has given: the command line overrides the file, it the environment.
 
-        Args:
-            context: of the command.
-            values: of all flags.
-            file: values of the file; flags add to its tables.
+        Flags of a table add to the file's.
         """
         merged: dict[str, Any] = {}
         for name, field in self.fields.items():
@@ -185,17 +188,6 @@ def check_choice(kind: str, value: str, known: Collection[K]) -> K:
     raise unknown(kind, value, known)
 
 
-def check_run_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check options of a run, and return them in their declared types."""
-    return {name: options_of(RunSpec)[name].check(value) for name, value in options.items()}
-
-
-def check_setting(config: type, name: str, value: Any) -> Any:
-    """Check a setting of a method, a text by parsing it, and return it in its declared type."""
-    declared = options_of(config)[name]
-    return declared.parse(value) if isinstance(value, str) else declared.check(value)
-
-
 def parse_settings(algorithm: str, pairs: Mapping[str, Any]) -> dict[str, Any]:
     """Parse the settings of a method that are texts; the others are checked with the run."""
     from fgmix.algorithms import get
@@ -234,10 +226,6 @@ def read_file(path: Path | None, known: Collection[str]) -> dict[str, Any]:
 
     Paths in a file are relative to the current folder. The run of a folder is repeated, or resumed, in that folder
     unless `out` is overridden.
-
-    Args:
-        path: of the file; None for no file.
-        known: names of options, as keys of the file.
     """
     if path is None:
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +14,15 @@ from fgmix.cli.sweep_options import RUN_FLAGS, SWEEP_FLAGS, Launching, SweepFile
 from fgmix.errors import UserError
 
 # Without effect on the estimate.
-OF_SWEEPS = ("launcher", "runs_per_gpu", "address", "cpus", "gpus", "slurm", "out", "log", "records")
+IGNORED = ("out", "log", "records", "launcher", "runs_per_gpu", "address", "cpus", "gpus", "slurm")
 
 
-@flags(SweepFile, what=SWEEP_FLAGS, run=RUN_FLAGS, how=Flags(Launching, ignored=OF_SWEEPS))
+@flags(
+    SweepFile,
+    what=replace(SWEEP_FLAGS, ignored=IGNORED),
+    run=RUN_FLAGS,
+    how=Flags(Launching, ignored=IGNORED),
+)
 def plan(
     what: dict[str, Any],
     run: dict[str, Any],
@@ -36,12 +42,12 @@ def plan(
     from fgmix.sweeps.plan import estimate_costs, summarise
 
     seconds = parse_duration(budget) if budget else None
-    chosen = design_sweeps(SweepOptions(**what), run)
+    sweeps = design_sweeps(SweepOptions(**what), run)
     if out is not None and os.path.lexists(out) and not os.path.isdir(out):
         raise UserError(f"Expected the folder of a sweep at {out}. Found a file. Choose another --out.")
     launching = Launching(**how, slurm={})
     devices = split_names([launching.device]) or ("auto",)
     workers = len(assign_devices(devices, launching.workers))
-    costs = estimate_costs(chosen.sweeps, device=devices[0], workers=workers)
+    costs = estimate_costs(sweeps, device=devices[0], workers=workers)
     missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
     print("\n".join(summarise(missing, workers, seconds, costs.impossible)))

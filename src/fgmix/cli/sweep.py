@@ -18,7 +18,6 @@ from fgmix.cli.sweep_options import (
     SweepOptions,
     design_sweeps,
     forbid_foreign,
-    make_launch,
 )
 
 INCOMPLETE = 1  # exit code of a sweep with runs that failed or are waiting
@@ -43,21 +42,16 @@ def sweep(
     """
     from fgmix.records.store import unpack
     from fgmix.sweeps.execute import run_sweeps
+    from fgmix.sweeps.launchers import make_launch
 
-    launching = Launching(**how)
-    require(out=launching.out)
-    out = Path(launching.out)
-    chosen = design_sweeps(SweepOptions(**what), run)
+    options, launching = SweepOptions(**what), Launching(**how)
+    require(out=options.out)
+    out = Path(options.out)
+    sweeps = design_sweeps(options, run)
     forbid_foreign(context, launching)
-    finished = [record for packed in launching.records for record in unpack(Path(packed))]
-    result = run_sweeps(
-        chosen.sweeps,
-        out,
-        make_launch(launching),
-        retry_failed=retry_failed,
-        log=list(launching.log),
-        finished=finished,
-    )
+    launch = make_launch(**vars(launching))
+    finished = [record for packed in options.records for record in unpack(Path(packed))]
+    result = run_sweeps(sweeps, out, launch, retry_failed=retry_failed, log=options.log, finished=finished)
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:
         print(f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)")

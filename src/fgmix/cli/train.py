@@ -15,10 +15,10 @@ from fgmix.cli.help import REQUIRED
 from fgmix.cli.options import (
     EVERYDAY,
     LOG,
+    Checked,
     Device,
     Flags,
     Quiet,
-    check_options,
     declare,
     flags,
     parse_settings,
@@ -37,7 +37,7 @@ RunFile = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rest:
+class Rest(Checked):
     """What a file says about a run besides its options."""
 
     test_domains: tuple[str, ...] = declare(
@@ -45,9 +45,6 @@ class Rest:
     )
     out: str = declare("", help="where the run gets a folder", group=REQUIRED)
     settings: Mapping[str, Any] = declare(help="setting of the method; may be repeated", group="Method", flag="--set")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 @flags(RunFile, options=Flags(RunSpec, everyday=EVERYDAY, required=("dataset", "algorithm")), rest=Flags(Rest))

@@ -12,8 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from fgmix.algorithms import get
 from fgmix.algorithms.ddg import PAPER_STAGE0
-from fgmix.errors import unknown
+from fgmix.errors import UserError, unknown
+from fgmix.networks.names import full_name
+from fgmix.records.options import options_of
+from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import Sweep
 
 Scale = Literal["paper", "small", "cpu"]
@@ -142,3 +146,54 @@ def apply_changes(sweep: Sweep, changes: Mapping[str, Any]) -> Sweep:
         name: {**getattr(sweep, name), **changes[name]} for name in ("common", "settings", "grid") if name in changes
     }
     return replace(sweep, **{**changes, **added})
+
+
+def change_sweeps(
+    sweeps: tuple[Sweep, ...],
+    *,
+    common: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    grid: Mapping[str, Any],
+    **fields: Any,
+) -> tuple[Sweep, ...]:
+    """Check the user's changes before any run starts, and apply them to every sweep.
+
+    Args:
+        sweeps: of a preset, or the user's own.
+        common: options of every run.
+        settings: of the methods that have them; texts are parsed.
+        grid: a list of values of each setting, likewise.
+        fields: other fields of a sweep.
+    """
+    if twice := sorted(settings.keys() & grid.keys()):
+        raise UserError(f"Expected {twice[0]} in --set or in --grid. Found it in both. Remove one of them.")
+    changes = {
+        **fields,
+        "common": {name: options_of(RunSpec)[name].check(value) for name, value in common.items()},
+        "settings": {name: _check_setting(sweeps, name, value) for name, value in settings.items()},
+        "grid": {name: _check_values(sweeps, name, values) for name, values in grid.items()},
+    }
+    if changes["common"].get("backbone"):
+        full_name(changes["common"]["backbone"])  # raises an error for an unknown name
+    return tuple(apply_changes(sweep, changes) for sweep in sweeps)
+
+
+def _check_values(sweeps: tuple[Sweep, ...], name: str, values: Any) -> tuple[Any, ...]:
+    """Check the values of a grid's setting."""
+    values = values if isinstance(values, list) else [values]
+    texts = [value.strip() if isinstance(value, str) else value for value in values]
+    if not texts or texts == [""]:
+        raise UserError(f"Expected --grid {name}=value,value,… Found no value. Name at least one.")
+    if "" in texts:
+        raise UserError(f"Expected --grid {name}=value,value,… Found an empty value. Remove a comma, or fill it.")
+    return tuple(_check_setting(sweeps, name, value) for value in texts)
+
+
+def _check_setting(sweeps: tuple[Sweep, ...], name: str, value: Any) -> Any:
+    """Check a setting, and parse a text, as the first method that has it declares; raise an error if none has it."""
+    configs = [get(algorithm).Config for algorithm in sorted({each for sweep in sweeps for each in sweep.algorithms})]
+    having = [config for config in configs if name in config.names()]
+    if not having:
+        raise unknown("setting of these algorithms", name, {known for config in configs for known in config.names()})
+    declared = having[0].fields()[name]
+    return declared.parse(value) if isinstance(value, str) else declared.check(value)

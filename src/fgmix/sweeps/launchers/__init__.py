@@ -15,16 +15,17 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 from fgmix.records.plans import Outcome, is_settled, read_outcome, record_failure
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import Report
+from fgmix.sweeps.execute import Launch, Report
 from fgmix.sweeps.machine_errors import MachineHealth
 
 W = TypeVar("W")  # a launcher's worker
@@ -187,3 +188,46 @@ class Pool(ABC, Generic[W]):
         if slot.worker is not None:
             self.stop([slot.worker])
         slot.worker = None
+
+
+def make_launch(
+    launcher: str,
+    *,
+    workers: int | None,
+    runs_per_gpu: int,
+    device: str,
+    address: str,
+    cpus: int,
+    gpus: float | None,
+    slurm: Mapping[str, Any],
+) -> Launch:
+    """Return the launcher's function with the options of `fgmix sweep`; raise an error for what it does not support."""
+    if launcher == "local":
+        from fgmix.sweeps.launchers.local import assign_devices, check_devices, run_local
+
+        devices = tuple(name.strip() for name in device.split(",") if name.strip())
+        check_devices(devices)
+        options: dict[str, Any] = {"workers": workers, "devices": devices, "runs_per_gpu": runs_per_gpu}
+        assign_devices(**options)  # raises errors before the data are loaded
+        return partial(run_local, **options)
+    if device not in ("auto", "cpu"):
+        raise UserError(
+            f"Expected --device auto or cpu with --launcher {launcher}. Found {device!r}. It assigns GPUs itself: "
+            "request them with --gpus."
+        )
+    if launcher == "ray":
+        require("ray", "ray")
+        from fgmix.sweeps.launchers.ray import run_ray
+
+        return partial(run_ray, address=address or None, cpus=cpus, gpus=gpus, device=device)
+    if gpus is not None and gpus != int(gpus):
+        raise bad_value("gpus", "a whole number for slurm", gpus, "Runs share a GPU with --runs-per-gpu.")
+    if runs_per_gpu > 1 and not gpus:
+        raise UserError(
+            f"Expected --gpus with --runs-per-gpu {runs_per_gpu}. Found no --gpus. Add --gpus N, the GPUs of a job."
+        )
+    require("submitit", "slurm")
+    from fgmix.sweeps.launchers.slurm import run_slurm
+
+    shared: dict[str, Any] = {"device": device, "cpus": cpus, "gpus": int(gpus or 0), "runs_per_gpu": runs_per_gpu}
+    return partial(run_slurm, jobs=workers or 1, options=dict(slurm), **shared)
