@@ -32,22 +32,12 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 plots = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
 app.add_typer(plots, name="plot")
-COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo.demo,
-    "list": list_.list_,
-    "train": train.train,
-    "sweep": sweep.sweep,
-    "plan": plan.plan,
-    "status": status.status,
-    "report": report.report,
-    "fit": fit.fit,
-    "soup": soup.soup,
-    "predict": predict.predict,
-    "export": export.export,
-    "doctor": doctor.doctor,
-}
-for name, command in COMMANDS.items():
-    app.command(name, cls=Command)(command)
+command: Callable[..., None]
+for command in (
+    *(demo.demo, list_.list_, train.train, sweep.sweep, plan.plan, status.status),
+    *(report.report, fit.fit, soup.soup, predict.predict, export.export, doctor.doctor),
+):
+    app.command(command.__name__.rstrip("_"), cls=Command)(command)
 for command in (
     *(results.weights, results.curves, results.cd, results.results),
     *(models.tsne, models.flatness, models.surface, models.scores, models.shift),

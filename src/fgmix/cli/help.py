@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -83,11 +82,7 @@ def _write_name(parameter: Any) -> str:
 
 def _write_help(parameter: Any) -> str:
     """Write the help with the default value and the environment variable, if there are any."""
-    shows_default = getattr(parameter, "show_default", False) and not isinstance(parameter.default, bool)
-    notes = [f"default: {parameter.default}"] if shows_default and not _is_empty(parameter.default) else []
+    default = parameter.default if getattr(parameter, "show_default", False) else None
+    notes = [] if isinstance(default, bool) or default in (None, "", [], ()) else [f"default: {default}"]
     notes += [f"or ${parameter.envvar}"] if parameter.envvar else []
     return " ".join([parameter.help or "", *(f"[{note}]" for note in notes)])
-
-
-def _is_empty(default: Any) -> bool:
-    return default is None or default == "" or (isinstance(default, Iterable) and not list(default))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fgmix.cli.options import check_choice
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from fgmix.algorithms._overview import Overview
-
-KINDS = ("algorithms", "datasets", "backbones")
 
 
 def list_(
@@ -25,20 +25,19 @@ def list_(
 
     Example: fgmix list algorithms --family mixup
     """
-    if kind not in KINDS:
-        raise unknown("kind of thing to list", kind, KINDS)
+    kind = check_choice("kind of thing to list", kind, ("algorithms", "datasets", "backbones"))
     if kind == "algorithms":
-        _algorithms(pattern, family)
+        _list_algorithms(pattern, family)
     elif family is not None:
         raise UserError(f"Expected --family with algorithms. Found it with {kind}. Drop it.")
+    elif kind == "datasets":
+        _list_datasets(pattern)
     else:
-        {"datasets": _datasets, "backbones": _backbones}[kind](pattern)
+        _list_backbones(pattern)
 
 
-def _algorithms(pattern: str, family: str | None) -> None:
+def _list_algorithms(pattern: str, family: str | None) -> None:
     """Print a table of all methods or of a family; for a pattern, the settings of those that match."""
-    from fnmatch import fnmatch
-
     from fgmix import algorithms
 
     known = algorithms.names() if "+" not in pattern else algorithms.compositions()
@@ -48,11 +47,15 @@ def _algorithms(pattern: str, family: str | None) -> None:
     if not matching:
         raise unknown("algorithm", pattern, known)
     rows = algorithms.overview(matching, family)
-    if pattern == "*":
-        _print_table(rows)
+    if pattern != "*":
+        for row in rows:
+            _print_method(row)
         return
+    line = "{:17}{:6}{:15}{:6}{:38}{}"
+    print(line.format("name", "year", "family", "cost", "needs", "paper"))
     for row in rows:
-        _print_method(row)
+        print(line.format(row.name, row.year, row.family, row.cost, row.needs, row.paper).rstrip())
+    print("cost: floating-point operations of a training step, relative to ERM")
 
 
 def _print_method(row: Overview) -> None:
@@ -69,18 +72,7 @@ def _print_method(row: Overview) -> None:
         print(f"    {field} = {default}: {text}")
 
 
-def _print_table(rows: list[Overview]) -> None:
-    """Print a row for each method."""
-    line = "{:17}{:6}{:15}{:6}{:38}{}"
-    print(line.format("name", "year", "family", "cost", "needs", "paper"))
-    for row in rows:
-        print(line.format(row.name, row.year, row.family, row.cost, row.needs, row.paper).rstrip())
-    print("cost: floating-point operations of a training step, relative to ERM")
-
-
-def _datasets(pattern: str) -> None:
-    from fnmatch import fnmatch
-
+def _list_datasets(pattern: str) -> None:
     from fgmix import data
 
     matching = {name: summary for name, summary in data.summaries().items() if fnmatch(name, pattern)}
@@ -91,7 +83,7 @@ def _datasets(pattern: str) -> None:
     print("Or a folder domain/class/image, a CSV manifest (path, label, domain), or an .npz file with X, y and domain.")
 
 
-def _backbones(pattern: str) -> None:
+def _list_backbones(pattern: str) -> None:
     from fgmix.networks import backbones
     from fgmix.networks.names import RECOMMENDED
 

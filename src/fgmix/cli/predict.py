@@ -48,21 +48,17 @@ def predict(
     loaded = load_model(model, device)
     started = time.monotonic()
     rows = predict_paths(loaded, images, probabilities=probabilities, progress=not quiet)
-    if out is None:
-        written = write_rows(rows, sys.stdout, chosen)
-    else:
-        text = io.StringIO(newline="")
-        written = write_rows(rows, text, chosen)
+    text = io.StringIO(newline="")
+    written = write_rows(rows, sys.stdout if out is None else text, chosen)
+    if out is not None:
         write_bytes(out, text.getvalue().encode())
     if not quiet:
-        print(_speed(written.rows, time.monotonic() - started), file=sys.stderr)
+        seconds = max(time.monotonic() - started, 1e-9)
+        speed = f"{written.rows / seconds:,.0f} per second"
+        print(f"{written.rows:,} rows in {seconds:.1f} s ({speed})", file=sys.stderr)
     if written.failed:
         name, reason = next(iter(written.first.values())), written.first["error"]
         counts = f"{written.failed} of {written.rows} cannot be predicted; see the column `error`"
         print(f"note: {counts} (the first: {name}: {reason}).", file=sys.stderr)
     if written.failed == written.rows:
         raise typer.Exit(NOTHING_PREDICTED)
-
-
-def _speed(rows: int, seconds: float) -> str:
-    return f"{rows:,} rows in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} per second)"

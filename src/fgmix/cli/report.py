@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,9 @@ from fgmix.errors import UserError
 
 if TYPE_CHECKING:
     from fgmix.results.collect import Results
-    from fgmix.results.report import Choices
+
+Selection = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
+FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
 
 
 def report(
@@ -23,9 +24,7 @@ def report(
         list[Path] | None,
         typer.Argument(metavar="FOLDERS", help="folders of runs; several are put into one table, marked by folder"),
     ] = None,
-    selection: Annotated[
-        str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")
-    ] = "training_domain",
+    selection: Selection = "training_domain",
     format: Annotated[str, typer.Option(help="md, latex, csv or html")] = "md",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the HTML file; by default report.html in the first folder")
@@ -35,9 +34,7 @@ def report(
     port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port", min=0, max=65535)] = 8321,
     spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
     published: Annotated[bool, typer.Option(help="add the numbers of the FGMix paper")] = False,
-    from_domainbed: Annotated[
-        list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")
-    ] = None,
+    from_domainbed: FromDomainbed = None,
     to_domainbed: Annotated[Path | None, typer.Option(help="also write the records as a DomainBed sweep")] = None,
     pack: Annotated[
         Path | None, typer.Option(help="also write all records to one small file, which `fgmix report` reads")
@@ -48,7 +45,6 @@ def report(
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
-    from fgmix.results.collect import collect_all
     from fgmix.results.explain import explained
     from fgmix.results.formats import FORMATS
     from fgmix.results.report import Choices, report_text
@@ -60,19 +56,22 @@ def report(
     format = check_choice("format", format, (*FORMATS, "html"))
     _forbid_others(context, "--serve" if serve else "--explain" if explain is not None else f"--format {format}")
     if serve:
-        _serve(folders or [], choices, port, title)
+        from fgmix.report.serve import serve_folders  # here: the page imports figures, which Markdown does not need
+
+        serve_folders(folders or [], choices, port, title)
         return
-    results = collect_all(folders or [], from_domainbed or [])
-    for note in results.notes:
-        print(f"note: {note}", file=sys.stderr)
+    results = read_results(folders, from_domainbed)
     if to_domainbed is not None:
-        _write_domainbed(results, to_domainbed)
+        from fgmix.results.domainbed import to_domainbed as write_sweep
+
+        for apart, records in results.groups():
+            write_sweep(records, to_domainbed, apart)
     if pack is not None:
         _write_packed(results, pack)
     if explain is not None:
         print("\n".join(explained(results, *explain, rule=rule)))
     elif format == "html":
-        from fgmix.report.write import write_report  # here: the page imports figures, which Markdown does not need
+        from fgmix.report.write import write_report
 
         print(write_report(folders or [], results, choices, out, title, from_domainbed or []))
     else:
@@ -90,12 +89,14 @@ def _forbid_others(context: typer.Context, mode: str) -> None:
     forbid(context, no_effect.get(mode, ("port", *page)), f"with {mode}")
 
 
-def _write_domainbed(results: Results, folder: Path) -> None:
-    """Write all records as DomainBed sweeps."""
-    from fgmix.results.domainbed import to_domainbed
+def read_results(folders: list[Path] | None, from_domainbed: list[Path] | None) -> Results:
+    """Read the results in folders, and print notes on skipped runs."""
+    from fgmix.results.collect import collect_all
 
-    for apart, records in results.groups():
-        to_domainbed(records, folder, apart)
+    results = collect_all(folders or (), from_domainbed or ())
+    for note in results.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return results
 
 
 def _write_packed(results: Results, file: Path) -> None:
@@ -108,19 +109,3 @@ def _write_packed(results: Results, file: Path) -> None:
             "Pack folders without a grid, or run each setting as an arm: `fgmix sweep --set lam=3 --arm LABEL`."
         )
     pack(results.records, file)
-
-
-def _serve(folders: list[Path], choices: Choices, port: int, title: str) -> None:
-    """Serve until interrupted."""
-    from fgmix.report.serve import Followed, make_server
-
-    if len(folders) == 1 and folders[0].is_file():
-        raise UserError(f"Expected a folder with --serve. Found the file {folders[0]}. Use --format html.")
-    if len(folders) != 1:
-        raise UserError(f"Expected one folder with --serve. Found {len(folders)}. Name the folder to follow.")
-    followed = Followed(folders[0], choices, title)
-    followed.status()  # an error about the folder comes before the address
-    with make_server(followed, port) as server:
-        print(f"http://{server.server_address[0]!s}:{server.server_address[1]} (stop with Ctrl-C)", flush=True)
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()

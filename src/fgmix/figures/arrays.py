@@ -50,3 +50,8 @@ class Numbers:
 
 def _to_matrix(entries: Sequence[Sequence[float | None]]) -> Floats:
     return np.array([[np.nan if value is None else value for value in row] for row in entries], dtype=np.float64)
+
+
+def make_slug(text: str) -> str:
+    """Make a part of a file name from a title."""
+    return "-".join("".join(c if c.isalnum() else " " for c in text).split())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -165,3 +166,17 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
         raise UserError(
             f"Expected a free port at {HOST}. Found port {port} in use ({error.strerror}). Choose another --port."
         ) from error
+
+
+def serve_folders(folders: Sequence[Path], choices: Choices, port: int, title: str) -> None:
+    """Serve the report of one folder until interrupted, and print its address."""
+    if len(folders) != 1:
+        raise UserError(f"Expected one folder with --serve. Found {len(folders)}. Name the folder to follow.")
+    if folders[0].is_file():
+        raise UserError(f"Expected a folder with --serve. Found the file {folders[0]}. Use --format html.")
+    followed = Followed(folders[0], choices, title)
+    followed.status()  # an error about the folder comes before the address
+    with make_server(followed, port) as server:
+        print(f"http://{server.server_address[0]!s}:{server.server_address[1]} (stop with Ctrl-C)", flush=True)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()

@@ -33,8 +33,3 @@ def _replaces(file: Path, arrays: Any) -> bool:
         return file.exists() and not have_equal_arrays(load_arrays(file), arrays)
     except UserError:  # damaged, or of another version
         return True
-
-
-def make_slug(text: str) -> str:
-    """Make a part of a file name from a title."""
-    return "-".join("".join(c if c.isalnum() else " " for c in text).split())

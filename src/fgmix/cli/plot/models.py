@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fgmix.cli.options import Flags, check_options, declare, flags, forbid
-from fgmix.cli.plot import FIGURES, Out, make_slug, save
-from fgmix.errors import UserError
-from fgmix.records.rows import record_row
+from fgmix.cli.options import Checked, Flags, declare, flags, forbid
+from fgmix.cli.plot import FIGURES, Out, save
 
 if TYPE_CHECKING:
     from fgmix.training.open_run import OpenedRun
@@ -24,7 +22,7 @@ LARGEST_SEED = 2**32 - 1  # of scikit-learn
 
 
 @dataclass(frozen=True)
-class Opening:
+class Opening(Checked):
     """How finished runs are opened, which of their weights are analysed, and the seed of the random draws."""
 
     dataset: str = declare("", help="path of the dataset, if it has moved", group="Data")
@@ -35,9 +33,6 @@ class Opening:
     )
     model: Literal["raw", "swa", "swad"] = declare("raw", help="raw or averaged weights", group="Weights")
     seed: int = declare(0, help="seed of every random draw", group="Weights", ge=0, le=LARGEST_SEED)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -132,18 +127,14 @@ def surface(
 
     Example: fgmix plot surface runs/ERM runs/FGMIX --out figures
     """
+    from fgmix.figures.compute import group_by_domain
     from fgmix.figures.compute.surface import compute_surface
 
     how = Opening(**opening)
-    opened = how.open(runs)
-    for pair in _group_by_domain(opened):
-        if len(pair) != 2:
-            raise UserError(
-                f"Expected two runs for each test domain, for example of ERM and of FGMix. Found {len(pair)} for "
-                f"{' and '.join(pair[0].test_domains)}. Name one of each."
-            )
     options: dict[str, Any] = {"resolution": resolution, "samples": samples, "seed": how.seed}
-    _save_rows("surface", opened, out, lambda pair: compute_surface(pair[0], pair[1], **options))
+    opened = how.open(runs)
+    rows = group_by_domain(opened, pairs=True)
+    _save_rows("surface", opened, out, lambda pair: compute_surface(*pair, **options), rows)
 
 
 @flags(opening=OPENING)
@@ -198,34 +189,7 @@ def _save_rows(
     rows: list[list[OpenedRun]] | None = None,
 ) -> None:
     """Compute and save a figure of several rows, by default one for each test domain."""
-    name = _name_figure(kind, runs)
-    save([compute(row) for row in rows or _group_by_domain(runs)], out, name)
+    from fgmix.figures.compute import group_by_domain, name_figure
 
-
-def _group_by_domain(runs: list[OpenedRun]) -> list[list[OpenedRun]]:
-    """Group runs by the rows of a figure: the same methods for every test domain, in the order given."""
-    rows: dict[tuple[str, ...], list[OpenedRun]] = {}
-    for run in runs:
-        rows.setdefault(run.test_domains, []).append(run)
-    methods = [[record_row(run.record).key for run in row] for row in rows.values()]
-    if any(sorted(each) != sorted(methods[0]) for each in methods):
-        listing = "; ".join(f"{' and '.join(test)}: {', '.join(row)}" for test, row in zip(rows, methods))
-        raise UserError(f"Expected the same methods for every test domain. Found {listing}. Name the missing runs.")
-    return list(rows.values())
-
-
-def _name_figure(kind: str, runs: list[OpenedRun]) -> str:
-    """Name a figure: that of a single run, or dataset, test domains, methods and trials of several."""
-    if len(runs) == 1:
-        return f"{kind}-{runs[0].folder.resolve().name}"
-    domains = dict.fromkeys(name for run in runs for name in run.test_domains)
-    methods = dict.fromkeys(record_row(run.record).key for run in runs)
-    trials = dict.fromkeys(str(run.record.spec.trial_seed) for run in runs)
-    words = (runs[0].prepared.dataset.name, _shorten(domains), _shorten(methods), f"trial {_shorten(trials)}")
-    return "-".join([kind, *map(make_slug, words)])
-
-
-def _shorten(names: Iterable[str]) -> str:
-    """Join all names, or of more than six the first, the last and their number, to keep file names short."""
-    every = list(names)
-    return " ".join(every) if len(every) <= 6 else f"{every[0]} to {every[-1]}, {len(every)}"
+    name = name_figure(kind, runs)
+    save([compute(row) for row in rows or group_by_domain(runs)], out, name)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fgmix.cli.options import check_choice
-from fgmix.cli.plot import FIGURES, Out, make_slug, save
+from fgmix.cli.plot import FIGURES, Out, save
+from fgmix.cli.report import FromDomainbed, Selection, read_results
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from fgmix.results.selection import Rule
 
 Sweeps = Annotated[list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps")]
-FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
-SelectionRule = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 
 
 def weights(out: Out = FIGURES) -> None:
@@ -51,7 +50,7 @@ def curves(
 def cd(
     folders: Sweeps = None,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="one dataset; all by default")] = None,
-    selection: SelectionRule = "training_domain",
+    selection: Selection = "training_domain",
     from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
@@ -59,12 +58,13 @@ def cd(
 
     Example: fgmix plot cd sweep --out figures
     """
+    from fgmix.figures.arrays import make_slug
     from fgmix.figures.cd import collect_ranks
     from fgmix.results.ranks import rank_rows
-    from fgmix.results.selection import select
+    from fgmix.results.selection import RULES, select
 
     name = f"cd-{make_slug(dataset)}" if dataset else "cd"
-    selected = select(_collect(folders, from_domainbed).records, _check_rule(selection))
+    selected = select(read_results(folders, from_domainbed).records, check_choice("selection rule", selection, RULES))
     if dataset is not None and dataset not in selected.domains:
         raise unknown("dataset of this sweep", dataset, selected.domains)
     save(collect_ranks(rank_rows(selected, dataset=dataset), selected.labels), out, name)
@@ -75,7 +75,7 @@ def results(
         list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps, or .npz files of figures")
     ] = None,
     published: Annotated[bool, typer.Option("--published", help="also draw the paper's numbers")] = False,
-    selection: SelectionRule = "training_domain",
+    selection: Selection = "training_domain",
     from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
@@ -90,8 +90,9 @@ def results(
     Example: fgmix plot results sweep --out figures
     """
     from fgmix.figures.kinds import load_arrays
+    from fgmix.results.selection import RULES
 
-    rule = _check_rule(selection)
+    rule = check_choice("selection rule", selection, RULES)
     files = [path for path in places or () if path.suffix == ".npz"]
     for file in files:
         save(load_arrays(file), file.parent, file.stem)
@@ -99,7 +100,7 @@ def results(
     if files and not folders:
         return
     paper_alone = published and not folders and not from_domainbed
-    collected = None if paper_alone else _collect(folders, from_domainbed)
+    collected = None if paper_alone else read_results(folders, from_domainbed)
     figures = dict(_compute_results(collected, rule, published)) if collected else {}
     if paper_alone or (published and collected and collected.grids):
         from fgmix.figures.sensitivity import read_paper_sensitivity
@@ -117,6 +118,7 @@ def results(
 def _compute_results(collected: Results, rule: Rule, published: bool) -> Iterator[tuple[str, Any]]:
     """Compute the figures that results allow, each with its name."""
     from fgmix.figures.ablation import collect_ablation, find_variants
+    from fgmix.figures.arrays import make_slug
     from fgmix.figures.cost import collect_cost
     from fgmix.figures.sensitivity import collect_sensitivities
     from fgmix.results.selection import select
@@ -132,20 +134,3 @@ def _compute_results(collected: Results, rule: Rule, published: bool) -> Iterato
             yield f"sensitivity-{make_slug(sensitivity.title)}", sensitivity
     if collected.costs is not None:
         yield "cost", collect_cost(collected.costs)
-
-
-def _check_rule(name: str) -> Rule:
-    """Return the selection rule of this name."""
-    from fgmix.results.selection import RULES
-
-    return check_choice("selection rule", name, RULES)
-
-
-def _collect(folders: list[Path] | None, from_domainbed: list[Path] | None = None) -> Results:
-    """Read the results in one folder or several; notes on skipped runs are printed."""
-    from fgmix.results.collect import collect_all
-
-    collected = collect_all(folders or (), from_domainbed or ())
-    for note in collected.notes:
-        print(f"note: {note}", file=sys.stderr)
-    return collected
