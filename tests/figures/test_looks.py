@@ -8,9 +8,8 @@ from pathlib import Path
 import fgmix.report
 from fgmix.figures.kinds import describe
 from fgmix.figures.looks import (
-    EXTRAPOLATED,
-    INTERPOLATED,
     MARKERS,
+    MIXED_LOOKS,
     assign_domain_looks,
     assign_looks,
     choose_look,
@@ -53,4 +52,4 @@ def test_every_marker_is_known_to_the_page() -> None:
     source = (Path(fgmix.report.__file__).parent / "assets" / "charts.js").read_text()
     block = source[source.index("const MARKERS") : source.index("const DRAWN")]
     known = re.findall(r'^  "?(.)"?: "M', block, re.MULTILINE)
-    assert {*MARKERS, INTERPOLATED.marker, EXTRAPOLATED.marker} <= set(known)
+    assert {*MARKERS, *(look.marker for look in MIXED_LOOKS.values())} <= set(known)

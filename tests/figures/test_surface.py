@@ -8,7 +8,7 @@ import pytest
 from copying import replace
 from fgmix.figures.description import encode
 from fgmix.figures.kinds import describe, state_claims
-from fgmix.figures.surface import find_optima, find_optimum, measure_ends
+from fgmix.figures.surface import find_optimum, measure_ends
 from figures import made
 from figures.marks import cells, lines, points
 
@@ -42,7 +42,7 @@ def test_ends_of_paths_are_measured_from_the_highest_accuracy_between_points_of_
     arrays = made.surface()
     u, v = arrays.u, arrays.v
     moved = replace(arrays, values=np.stack([*arrays.values[:2], 90 - (u - 1.2) ** 2 - (v[:, None] - 0.1) ** 2]))
-    np.testing.assert_allclose(find_optimum(moved), [1.2, 0.1])
+    np.testing.assert_allclose(moved.optimum, [1.2, 0.1])
     ends = measure_ends(moved)
     assert ends.distances == pytest.approx((np.hypot(0.8, 0.1), np.hypot(0.2, 0.9)))
     assert ends.accuracies == pytest.approx((90 - 0.64 - 0.01, 90 - 0.04 - 0.81))  # the ends are points of the grid
@@ -54,9 +54,9 @@ def test_ends_of_paths_are_measured_from_the_highest_accuracy_between_points_of_
 def test_a_plateau_and_an_edge_have_no_fit() -> None:
     u, v = np.linspace(0, 6, 7), np.linspace(0, 4, 5)
     plateau = np.where((np.abs(u - 3) <= 1) & (np.abs(v[:, None] - 2) <= 2), 90.0, 80.0)
-    np.testing.assert_allclose(find_optima(u, v, plateau[None])[0], [3, 2])  # its middle
-    np.testing.assert_allclose(find_optima(u, v, (u + v[:, None])[None])[0], [6, 4])
-    np.testing.assert_allclose(find_optima(u[:2], v[:2], np.array([[[1.0, 2.0], [0.0, np.nan]]]))[0], [1, 0])
+    np.testing.assert_allclose(find_optimum(u, v, plateau), [3, 2])  # its middle
+    np.testing.assert_allclose(find_optimum(u, v, u + v[:, None]), [6, 4])
+    np.testing.assert_allclose(find_optimum(u[:2], v[:2], np.array([[1.0, 2.0], [0.0, np.nan]])), [1, 0])
 
 
 def test_a_difference_of_distances_is_judged_by_its_interval_and_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:

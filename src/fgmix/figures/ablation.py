@@ -34,12 +34,8 @@ def collect_ablation(
 ) -> Ablation:
     """Collect the accuracies of ERM, the variants A to F and FGMix (raw models) by test domain.
 
-    Args:
-        selection: the selected models.
-        dataset: which dataset.
-        origin: which of several folders; "" for a single one.
-        spread: what ± is.
-        published: whether to add the paper's numbers; `about` names those that the paper lacks.
+    `origin` is one of several folders, "" for a single one. `published` adds the paper's numbers; `about` then names
+    those that the paper lacks.
     """
     table = dataset_table(selection, dataset, spread=spread)
     here = [row for row in table.rows if row.row.origin == origin and row.row.model == "raw"]

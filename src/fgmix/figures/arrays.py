@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -42,14 +41,11 @@ class Numbers:
             algorithms=np.array([row.row.anywhere.key for row in table.rows], dtype=np.str_),
             published=np.array([bool(row.source) for row in table.rows], dtype=np.bool_),
             columns=np.array(table.columns, dtype=np.str_),
-            value=_to_matrix([[entry.value for entry in row.entries] for row in table.rows]),
-            spread=_to_matrix([[entry.spread for entry in row.entries] for row in table.rows]),
+            # None becomes NaN
+            value=np.array([[entry.value for entry in row.entries] for row in table.rows], dtype=np.float64),
+            spread=np.array([[entry.spread for entry in row.entries] for row in table.rows], dtype=np.float64),
             about=about,
         )
-
-
-def _to_matrix(entries: Sequence[Sequence[float | None]]) -> Floats:
-    return np.array([[np.nan if value is None else value for value in row] for row in entries], dtype=np.float64)
 
 
 def make_slug(text: str) -> str:

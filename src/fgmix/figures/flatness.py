@@ -13,18 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fgmix.figures.arrays import Floats, Texts
-from fgmix.figures.description import (
-    Axis,
-    Band,
-    Chart,
-    Line,
-    Mark,
-    Panel,
-    Words,
-    connect_points,
-    title_rows,
-    to_ink,
-)
+from fgmix.figures.description import Axis, Band, Chart, Line, Mark, Panel, Words, connect_points, title_rows, to_ink
 from fgmix.figures.looks import GREY, assign_looks
 from fgmix.seeding import numpy_generator
 
@@ -68,11 +57,7 @@ class Ratio:
 
 
 def divide_areas(arrays: Flatness) -> list[Ratio]:
-    """Divide the area of every other algorithm by that of the first.
-
-    Args:
-        arrays: squared differences by algorithm, direction and distance.
-    """
+    """Divide the area of every other algorithm by that of the first."""
     from scipy.integrate import trapezoid
 
     areas = trapezoid(arrays.gaps, arrays.gammas, axis=-1)  # (m, directions)
@@ -121,12 +106,11 @@ def _describe_row(arrays: Flatness, several: bool) -> list[Panel]:
     y = Axis("(L(φ*) − L(φ′))²", low=0.0, high=top)
     panels = []
     together: list[Mark] = []
-    looks = assign_looks(arrays.algorithms.tolist())
-    colours = [to_ink(looks[key].colour) for key in arrays.algorithms.tolist()]
-    for method, key, colour, data, gaps in zip(
-        map(str, arrays.methods), arrays.algorithms.tolist(), colours, arrays.data, arrays.gaps
-    ):
-        mean, error = gaps.mean(0), compute_standard_error(gaps)
+    keys = arrays.algorithms.tolist()
+    looks = assign_looks(keys)
+    colours = [to_ink(looks[key].colour) for key in keys]
+    for method, key, colour, data, gaps in zip(map(str, arrays.methods), keys, colours, arrays.data, arrays.gaps):
+        mean, error = gaps.mean(0), gaps.std(0) / np.sqrt(max(1, len(gaps) - 1))  # 0 for one direction
         grey = [Line("", arrays.gammas, gap, GREY, width=0.5, text=f"direction {i}") for i, gap in enumerate(gaps)]
         line = Line("", arrays.gammas, mean, colour, width=3, text=f"mean of {len(gaps)}")
         panels.append(Panel(f"{apart}{method} ({data})", x, y, [*grey, line]))
@@ -153,12 +137,6 @@ def limit_top(tops: Sequence[float]) -> float:
 def find_top(arrays: Flatness) -> float:
     """Find the upper limit of the axis of a test domain's panels: robust over directions, then over algorithms."""
     return 1.05 * limit_top([limit_top(gaps.max(1).tolist()) for gaps in arrays.gaps])
-
-
-def compute_standard_error(gaps: Floats) -> Floats:
-    """Compute the standard error of the mean over directions, of gaps (directions, g); 0 for one direction."""
-    error: Floats = gaps.std(0) / np.sqrt(max(1, len(gaps) - 1))
-    return error
 
 
 def _write_caption(rows: Sequence[Flatness]) -> str:

@@ -63,13 +63,7 @@ def split_rows(arrays: Any) -> list[Any]:
 
 
 def describe(arrays: Any, id: str = "", command: str = "") -> Chart:
-    """Describe a figure, for `draw` and for the page.
-
-    Args:
-        arrays: the figure.
-        id: for links to it.
-        command: the command that draws it on paper.
-    """
+    """Describe a figure, for `draw` and for the page, which links to its id and shows the command that draws it."""
     rows = split_rows(arrays)
     return replace(KINDS[type(rows[0]).__name__].describe(rows), id=id, command=command)
 

@@ -38,15 +38,7 @@ class Look(NamedTuple):
     marker: str
 
 
-class MixedLook(NamedTuple):
-    """Name, colour and marker of a kind of mixed code."""
-
-    name: str
-    colour: str
-    marker: str
-
-
-INTERPOLATED, EXTRAPOLATED = MixedLook("interpolated", "#000000", "x"), MixedLook("extrapolated", "#D00000", "+")
+MIXED_LOOKS = {"interpolated": Look("#000000", "x"), "extrapolated": Look("#D00000", "+")}  # of mixed codes
 
 
 def assign_domain_looks(domains: Sequence[str]) -> dict[str, Look]:

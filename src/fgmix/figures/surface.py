@@ -43,6 +43,11 @@ class Surface:
     # Empty in files of earlier versions.
     correct: Bools = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.bool_))
 
+    @property
+    def optimum(self) -> Floats:
+        """The point (2,) of the plane with the highest test accuracy (see `find_optimum`)."""
+        return find_optimum(self.u, self.v, self.values[-1])
+
 
 @dataclass(frozen=True)
 class Ends:
@@ -62,47 +67,28 @@ class Ends:
 
 
 def measure_ends(arrays: Surface) -> Ends:
-    """Measure the ends of the averaged paths: the second and the third of the three models, which lie on the plane.
-
-    Args:
-        arrays: values on the plane, and the three models.
-    """
+    """Measure the ends of the averaged paths: the second and the third of the three models, which lie on the plane."""
     from scipy.interpolate import RegularGridInterpolator
 
     accuracy = arrays.values[-1]
     ends = arrays.anchor_points[1:]
-    first, second = np.linalg.norm(ends - find_optimum(arrays), axis=1).round(9).tolist()
+    first, second = np.linalg.norm(ends - arrays.optimum, axis=1).round(9).tolist()
     at = RegularGridInterpolator((arrays.v, arrays.u), accuracy)(ends[:, ::-1]).tolist()
     resolution = math.hypot(arrays.u[1] - arrays.u[0], arrays.v[1] - arrays.v[0]) / 2
     return Ends((first, second), (at[0], at[1]), first - second, _bootstrap_closer(arrays, ends), resolution)
 
 
-def find_optimum(arrays: Surface) -> Floats:
-    """Find the point (2,) of the plane with the highest test accuracy (see `find_optima`)."""
-    (point,) = find_optima(arrays.u, arrays.v, arrays.values[-1][None])
-    return np.asarray(point, dtype=np.float64)
-
-
-def find_optima(u: Floats, v: Floats, accuracies: Floats) -> Floats:
-    """Find the maximum (r, 2) of each of several surfaces on a grid, refined by a quadratic fit.
+def find_optimum(u: Floats, v: Floats, accuracy: Floats) -> Floats:
+    """Find the maximum (2,) of a surface (b, a) on a grid, refined by a quadratic fit.
 
     A quadratic q is fitted to the 5 × 5 points around the highest one (of several, the one nearest to their mean); the
     result is the maximum of q if it has one among these points, else the highest point itself.
 
-    Args:
-        u: grid along û (a,).
-        v: grid along v̂ (b,).
-        accuracies: (r, b, a).
-
-    Example:
-        >>> u = v = np.linspace(-2, 2, 5)
-        >>> find_optima(u, v, -((u - 0.3) ** 2 + (v[:, None] + 0.4) ** 2)[None]).round(3).tolist()
-        [[0.3, -0.4]]
+    >>> u = v = np.linspace(-2, 2, 5)
+    >>> find_optimum(u, v, -((u - 0.3) ** 2 + (v[:, None] + 0.4) ** 2)).round(3).tolist()
+    [0.3, -0.4]
     """
-    return np.array([_refine_highest(u, v, np.nan_to_num(each, nan=-np.inf)) for each in accuracies])
-
-
-def _refine_highest(u: Floats, v: Floats, accuracy: Floats) -> Floats:
+    accuracy = np.nan_to_num(accuracy, nan=-np.inf)
     highest = np.argwhere(accuracy >= accuracy.max())
     row, column = highest[np.square(highest - highest.mean(0)).sum(1).argmin()]
     rows, columns = (np.arange(max(0, at - 2), min(len(axis), at + 3)) for at, axis in ((row, v), (column, u)))
@@ -128,7 +114,7 @@ def _bootstrap_closer(arrays: Surface, ends: Floats) -> tuple[float, float] | No
         return None
     drawn = numpy_generator("surface", n).multinomial(n, np.full(n, 1 / n), RESAMPLES)  # (r, n)
     accuracies: Floats = drawn.astype(np.float64) @ arrays.correct.reshape(-1, n).T.astype(np.float64)
-    points = find_optima(arrays.u, arrays.v, accuracies.reshape(-1, rows, columns))  # (r, 2)
+    points = np.array([find_optimum(arrays.u, arrays.v, each.reshape(rows, columns)) for each in accuracies])  # (r, 2)
     first, second = np.linalg.norm(points - ends[:, None], axis=2)
     low, high = np.quantile(first - second, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
@@ -138,7 +124,7 @@ def is_at_edge(arrays: Surface) -> bool:
     """Tell whether the highest test accuracy is at the edge of the grid: it may be higher beyond."""
     return any(
         not axis[0] + 0.5 * (axis[1] - axis[0]) < at < axis[-1] - 0.5 * (axis[1] - axis[0])
-        for at, axis in zip(find_optimum(arrays), (arrays.u, arrays.v))
+        for at, axis in zip(arrays.optimum, (arrays.u, arrays.v))
     )
 
 
@@ -195,8 +181,7 @@ def _describe_row(arrays: Surface, several: bool) -> list[Panel]:
         )
         name = "Both paths" if last else title.removeprefix("Train loss, ")
         shown = f"{arrays.test_domains}: {name}" if several else name
-        best = [_describe_optimum(arrays)] if last else []
-        panels.append(Panel(shown, x, y, [cells, *_describe_paths(arrays, i), *_describe_anchors(arrays), *best]))
+        panels.append(Panel(shown, x, y, [cells, *_describe_paths(arrays, i), *_describe_anchors(arrays, last)]))
     return panels
 
 
@@ -217,13 +202,10 @@ def _describe_paths(arrays: Surface, panel: int) -> list[Mark]:
     return marks
 
 
-def _describe_optimum(arrays: Surface) -> Mark:
-    x, y = find_optimum(arrays)
-    return Points("Highest test accuracy", [x], [y], OPTIMUM, "*", ["Highest test accuracy"], outlined=True)
-
-
-def _describe_anchors(arrays: Surface) -> list[Mark]:
-    return [
+def _describe_anchors(arrays: Surface, with_optimum: bool) -> list[Mark]:
+    marks: list[Mark] = [
         Points(f"{label} model", [x], [y], "#ffffff", marker, [str(label)], outlined=True)
         for label, marker, (x, y) in zip(arrays.anchors, "osD", arrays.anchor_points)
     ]
+    name, (x, y) = "Highest test accuracy", arrays.optimum
+    return [*marks, Points(name, [x], [y], OPTIMUM, "*", [name], outlined=True)] if with_optimum else marks

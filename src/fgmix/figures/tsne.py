@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from fgmix.figures.arrays import Bools, Bytes, Floats, Ints, Texts
 from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Pictures, Points, Words, title_rows, to_ink
-from fgmix.figures.looks import EXTRAPOLATED, GREY, INTERPOLATED, assign_domain_looks
+from fgmix.figures.looks import GREY, MIXED_LOOKS, assign_domain_looks
 
 NO_AXIS = Axis(ticks=())
 PICTURES_PER_ROW = 32
@@ -85,30 +85,26 @@ def _describe_codes(arrays: Embedding, panel: int, first: int, several: bool) ->
     mixed = here & (arrays.domain < 0)
     keys = arrays.thumbnail if len(arrays.thumbnail) else np.full(len(arrays.points), -1)
     keys = np.where(keys < 0, -1, keys + first)
-    marks: list[Mark] = []
-
-    def add(name: str, at: Any, what: Callable[[int], str], colour: str, marker: str, faint: bool) -> None:
-        where = np.flatnonzero(at)
-        x, y = arrays.points[where].T
-        marks.append(Points(name, x, y, colour, marker, [what(int(i)) for i in where], keys[where], faint))
-
+    groups = []
     for d, (name, look) in enumerate(assign_domain_looks(arrays.domains.tolist()).items()):
         test = bool(arrays.is_test[d])
         label = f"{name} (test)" if test and not several else name  # else the titles name it
-
-        def describe_code(i: int, label: str = label) -> str:
-            return f"{arrays.classes[arrays.label[i]]}, {label}, sample {arrays.sample[i]}"
-
-        faint = bool(mixed.any()) and not test
-        add(label, here & (arrays.domain == d), describe_code, to_ink(look.colour), look.marker, faint)
+        groups.append((label, here & (arrays.domain == d), look, bool(mixed.any()) and not test))
     if mixed.any():
-        for kind, of_kind in ((INTERPOLATED, ~arrays.extrapolates), (EXTRAPOLATED, arrays.extrapolates)):
-
-            def describe_mixed(i: int, kind: str = kind.name) -> str:
-                return f"{kind} code of class {arrays.classes[arrays.label[i]]}"
-
-            add(kind.name, mixed & of_kind, describe_mixed, to_ink(kind.colour), kind.marker, False)
+        kinds = zip(MIXED_LOOKS.items(), (~arrays.extrapolates, arrays.extrapolates))
+        groups += [(name, mixed & of_kind, look, False) for (name, look), of_kind in kinds]
+    marks: list[Mark] = []
+    for name, at, look, faint in groups:
+        where = np.flatnonzero(at)
+        x, y = arrays.points[where].T
+        texts = [_describe_code(arrays, int(i), name) for i in where]
+        marks.append(Points(name, x, y, to_ink(look.colour), look.marker, texts, keys[where], faint))
     return [*marks, *_describe_regions(arrays, panel)]
+
+
+def _describe_code(arrays: Embedding, i: int, name: str) -> str:
+    label = arrays.classes[arrays.label[i]]
+    return f"{name} code of class {label}" if arrays.domain[i] < 0 else f"{label}, {name}, sample {arrays.sample[i]}"
 
 
 def _describe_regions(arrays: Embedding, panel: int) -> list[Mark]:
@@ -144,12 +140,7 @@ def _write_caption(rows: Sequence[Embedding]) -> str:
 
 
 def outline_classes(arrays: Embedding, panel: int) -> dict[str, Floats]:
-    """Compute, by class, the convex hull of the central source codes as a closed outline (h + 1, 2).
-
-    Args:
-        arrays: codes in the plane.
-        panel: which panel.
-    """
+    """Compute, by class, the convex hull of the central source codes of a panel as a closed outline (h + 1, 2)."""
     is_source = ~np.append(arrays.is_test, True)  # domain −1, a mixed code, is no source
     sources = (arrays.panel == panel) & is_source[arrays.domain]
     regions = {}
@@ -164,10 +155,6 @@ def place_names(arrays: Embedding, panel: int) -> dict[str, Floats]:
     """Choose a position (2,) for the name of each region, where it covers the fewest codes; none for many regions.
 
     Panels of one t-SNE have the same regions, with names at the same positions.
-
-    Args:
-        arrays: codes in the plane.
-        panel: which panel.
     """
     regions = outline_classes(arrays, panel)
     if len(regions) > NAMED:

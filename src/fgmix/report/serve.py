@@ -84,13 +84,13 @@ def _write_version(status: Status) -> str:
 
 
 def describe_underway(folders: Iterable[Path]) -> list[Chart]:
-    """Describe the curves of the first few unfinished runs that have been evaluated.
-
-    Args:
-        folders: of unfinished runs.
-    """
-    records = [record for record in map(read_unfinished, folders) if record is not None]
-    return [_describe_record(record) for record in records[:SHOWN]]
+    """Describe the curves of the first few unfinished runs that have been evaluated."""
+    charts = []
+    for record in [record for record in map(read_unfinished, folders) if record is not None][:SHOWN]:
+        chart = describe_curves(collect_curves(record))
+        title = f"{chart.title}: step {record.evaluations[-1].step} of {record.spec.steps}"
+        charts.append(replace(chart, id=f"underway-{record.folder.name if record.folder else ''}", title=title))
+    return charts
 
 
 def read_unfinished(folder: Path) -> RunRecord | None:
@@ -114,19 +114,9 @@ def read_unfinished(folder: Path) -> RunRecord | None:
         return None
 
 
-def _describe_record(record: RunRecord) -> Chart:
-    chart = describe_curves(collect_curves(record))
-    id = f"underway-{record.folder.name if record.folder else ''}"
-    return replace(chart, id=id, title=f"{chart.title}: step {record.evaluations[-1].step} of {record.spec.steps}")
-
-
 def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
-    """Make a server of the page at / and of the counts at /status.json; call its `serve_forever`.
-
-    Args:
-        followed: the folder.
-        port: 0 for any free port.
-    """
+    """Make a server of the page at / and of the counts at /status.json, at any free port for 0; call its
+    `serve_forever`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

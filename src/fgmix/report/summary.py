@@ -27,14 +27,8 @@ class Headline:
 
 
 def write_headlines(selection: Selection, records: Sequence[RunRecord], tables: Sequence[Table]) -> list[Headline]:
-    """Write one headline for each dataset.
-
-    Args:
-        selection: the selected models.
-        records: the runs they were selected from.
-        tables: of the report; the first of a dataset has its accuracies.
-    """
-    accuracies = {table.dataset: table for table in reversed(tables)}
+    """Write one headline for each dataset, from the runs, the models selected from them and the report's tables."""
+    accuracies = {table.dataset: table for table in reversed(tables)}  # a dataset's first table has its accuracies
     return [
         Headline(
             dataset,
@@ -51,13 +45,8 @@ def _drop_extras(table: Table) -> Table:
 
 
 def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
-    """State the best average of a dataset's table, and how it differs from ERM's.
-
-    Args:
-        table: methods by test domains; the last column is their average.
-        comparisons: its methods against ERM.
-    """
-    averages = {row.row: row.entries[-1].value for row in table.rows}
+    """State the best average of a dataset's table, and how it differs from ERM's."""
+    averages = {row.row: row.entries[-1].value for row in table.rows}  # the last column
     known = {method: value for method, value in averages.items() if value is not None}
     names = {row.row: table.label(row) for row in table.rows}
     if not known:

@@ -95,19 +95,11 @@ def compute_flatness(
 def compute_gaps(
     loss: Callable[[Tensors], float], minimum: Tensors, u: Tensors, steps: Sequence[float], at_minimum: float
 ) -> Floats:
-    """Compute (L(w*) − L(w* + s u))² for each step s.
+    """Compute (L(w*) − L(w* + s u))² for each step s, with w* the minimum and u a direction, as named tensors.
 
-    Args:
-        loss: L, of named tensors.
-        minimum: w*.
-        u: a direction, with the names of w*.
-        steps: s.
-        at_minimum: L(w*).
-
-    Example:
-        >>> w, u = {"w": torch.zeros(2)}, {"w": torch.tensor([0.6, 0.8])}
-        >>> compute_gaps(lambda p: float(p["w"].square().sum()), w, u, [1.0, 2.0], 0.0).round(4).tolist()
-        [1.0, 16.0]
+    >>> w, u = {"w": torch.zeros(2)}, {"w": torch.tensor([0.6, 0.8])}
+    >>> compute_gaps(lambda p: float(p["w"].square().sum()), w, u, [1.0, 2.0], 0.0).round(4).tolist()
+    [1.0, 16.0]
     """
     moved = ({name: w + s * u[name] for name, w in minimum.items()} for s in steps)
     return np.array([(at_minimum - loss(each)) ** 2 for each in moved])

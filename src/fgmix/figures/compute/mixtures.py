@@ -56,16 +56,10 @@ def compute_ratio(run: OpenedRun) -> float:
 
 @torch.no_grad()
 def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tensor, count: int, seed: int) -> Mixture:
-    """Mix `count` codes by the policy, which is not updated.
+    """Mix `count` of the codes z (N, d), with classes y and domain ids (N,), by the policy, which is not updated.
 
-    Args:
-        mixer: in evaluation mode.
-        classifier: for the gradients that the policy depends on.
-        z: codes of the source domains (N, d).
-        y: classes (N,).
-        domain: domain ids (N,).
-        count: number of mixed codes.
-        seed: of the tuples and of random weights; the tuples do not depend on the codes.
+    The classifier gives the gradients that the policy depends on. The seed is of the tuples, which do not depend on the
+    codes, and of random weights.
     """
     parts = []
     for call in range(-(-count // mixer.n)):
