@@ -40,7 +40,7 @@ from fgmix.results.formats import footnotes
 from fgmix.results.published import AVERAGE
 from fgmix.results.ranks import RANKS
 from fgmix.results.report import Choices, all_tables, compare_all, has_overall, rankings
-from fgmix.results.selection import RULES, Rule, Selection, select
+from fgmix.results.selection import RULES, Selection, select
 from fgmix.results.statistics import DIFFERENCES
 from fgmix.results.tables import OVERALL, Table
 
@@ -102,23 +102,21 @@ def render_page(frame: Frame, results: Results, choices: Choices = Choices()) ->
     headlines = [] if selection is None else write_headlines(selection, results.records, tables)
     style, script = _read_asset("page.css"), "\n".join(map(_read_asset, SCRIPTS))
     return _load_template().render(
-        title=frame.title,
+        frame=frame,
         generator=f"{GENERATOR} {fgmix.__version__}",
         policy=_write_policy(style, script, frame.live),
         style=style,
         script=script,
-        live=frame.live,
-        version=frame.version,
         headlines=headlines,
         origin=" ".join(filter(None, (f"Model selection: {RULES[choices.rule]}." if headlines else "", frame.origin))),
-        sections=_list_sections(training=bool(training), figures=bool(saved or frame.figures.notes)),
         **_describe_status(frame.status, frame.live),
         notes=results.notes,
         training=training,
         units=_pair_units(tables, beside),
         saved=saved,
-        unreadable=frame.figures.notes,
-        about_runs=_describe_runs(len(finished), len(rows), choices.rule),
+        finished=len(finished),
+        rule=choices.rule,
+        rules=RULES,
         charts=encode(charts),
         rows=rows,
         average=AVERAGE,
@@ -228,13 +226,6 @@ def _drop_repeated(charts: Sequence[Chart], shown: Iterable[Chart]) -> list[Char
 # Text
 
 
-def _list_sections(training: bool, figures: bool) -> dict[str, str]:
-    """List the titles of the sections that the page has, by id."""
-    shown = {"training": training, "results": True, "figures": figures, "runs": True}
-    titles = {"training": "Unfinished runs", "results": "Results", "figures": "Figures", "runs": "Runs"}
-    return {id: title for id, title in titles.items() if shown[id]}
-
-
 def _pair_units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Unit]:
     """Pair tables with their figures; the figure of the ranks replaces their table.
 
@@ -261,19 +252,6 @@ def _describe_status(status: Status | None, live: bool) -> dict[str, Any]:
         "time_left": " ".join(status.lines()[1:2]) if status.left else "",
         "failures": status.errors,
     }
-
-
-def _describe_runs(finished: int, listed: int, rule: Rule) -> str:
-    others = "" if rule == "training_domain" else f" for reported runs, {RULES['training_domain']} for others"
-    shorter = (
-        f" Listed are the {listed:,} behind the numbers above; `fgmix report --explain DATASET ALGORITHM DOMAIN` lists "
-        "those that were not selected, too."
-    )
-    return (
-        f"{finished:,} finished.{shorter if listed < finished else ''} Open a run for its spec, its curves and the "
-        f"command that reproduces it. Accuracy is on the test domain. Model selection: {RULES[rule]}{others}. A "
-        "printout contains only the rows that are shown."
-    )
 
 
 # Style and script

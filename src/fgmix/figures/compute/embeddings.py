@@ -97,19 +97,14 @@ def embed_codes(
     for run in runs[1:]:
         check_alike(first, run, ("test_domains", "trial_seed", "holdout_fraction"), "show the same samples")
 
-    def draw_samples(run: OpenedRun) -> tuple[Sample, ...]:
-        return tuple(run.sample(names, limit=samples, seed=seed) for names in (run.sources, run.test_domains))
-
-    def compute_codes(run: OpenedRun) -> Floats:
+    points = []
+    for run in track(runs, "t-SNE", show=progress):
         algorithm = run.algorithm(which, model)
-        codes: Floats = torch.cat([sample.codes(algorithm) for sample in draw_samples(run)]).cpu().numpy()
-        return codes
-
-    planes = [embed_plane(compute_codes(run), seed) for run in track(runs, "t-SNE", show=progress)]
-    points = [_place_originals(draw_samples(run), xy) for run, xy in zip(runs, planes)]
-    labels = [run.label(model) for run in runs]
+        drawn = [run.sample(names, limit=samples, seed=seed) for names in (run.sources, run.test_domains)]
+        codes = torch.cat([sample.codes(algorithm) for sample in drawn]).cpu().numpy()
+        points.append(_place_originals(drawn, embed_plane(codes, seed)))
     # The samples are the same in every panel: their thumbnails are stored once.
-    return _join(first, labels, points, make_thumbnails(draw_samples(first)))
+    return _join(first, [run.label(model) for run in runs], points, make_thumbnails(drawn))
 
 
 def embed_plane(z: Floats, seed: int = 0) -> Floats:
@@ -126,7 +121,7 @@ def embed_plane(z: Floats, seed: int = 0) -> Floats:
     return xy.astype(np.float64)
 
 
-def _place_originals(samples: tuple[Sample, ...], xy: Floats) -> _Points:
+def _place_originals(samples: Sequence[Sample], xy: Floats) -> _Points:
     domain = torch.cat([sample.domain for sample in samples]).numpy()
     label = torch.cat([sample.y for sample in samples]).numpy()
     sample = np.concatenate([indices for sample in samples for indices in sample.indices])

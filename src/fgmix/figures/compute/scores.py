@@ -6,15 +6,12 @@ from itertools import permutations
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
 from fgmix.figures.arrays import Floats, Ints
 from fgmix.figures.compute.mixtures import find_mixer, load_policy
 from fgmix.figures.scores import Scores
-from fgmix.mixing.fgmix import FGMix
-from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients
+from fgmix.mixing.scores import LinearGradients, Vectors, classifier_gradients
 from fgmix.progress import track
 from fgmix.records.evaluations import Model
 from fgmix.records.schema import Which
@@ -46,17 +43,26 @@ def compute_scores(
         progress: show a bar over the pairs of domains.
     """
     algorithm = load_policy(run, which, model)
-    mixer, learned = _find_compatibility(algorithm, run)
+    mixer = find_mixer(algorithm)
+    if mixer is None or mixer.compatibility is None:
+        raise UserError(
+            f"Expected a run of fgmix, fgmix_e or fgmix_f, which learn A_ω. Found {run.record.spec.algorithm}. Choose "
+            "another run."
+        )
     sample = run.sample(run.sources, limit=samples, seed=seed)
     z, y, domain = sample.codes(algorithm), sample.y, sample.domain
-    vectors = _compute_vectors(mixer, algorithm, z, y.to(run.device))
+    vectors: Vectors | LinearGradients = Vectors((z,))
+    if mixer.inputs != "codes":
+        vectors = classifier_gradients(algorithm.classifier, z, y.to(run.device))
     scaled = vectors.normalised() if mixer.scale == "rms" else vectors
     names, score, cosine = [], [], []
     for first, second in track(list(permutations(sample.ids, 2)), "scores", show=progress):
         position = _draw_pairs(y.numpy(), domain.numpy(), first, second, pairs, same_class, seed)
         at = torch.from_numpy(position).to(run.device)
         with torch.no_grad():
-            score.append(learned.scores(scaled, at)[:, 0].cpu().numpy())  # a tuple of two: s_i = A_ω(g_i, g_j)
+            score.append(
+                mixer.compatibility.scores(scaled, at)[:, 0].cpu().numpy()
+            )  # a tuple of two: s_i = A_ω(g_i, g_j)
             cosine.append(vectors.cosines(at)[:, 0, 1].cpu().numpy())
         names.append(" → ".join(run.prepared.dataset.domain_names[i] for i in (first, second)))
     return Scores(
@@ -80,20 +86,6 @@ def correlate(x: Floats, y: Floats) -> float:
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")  # without scipy's warning
     return float(spearmanr(x, y).statistic)
-
-
-def _find_compatibility(algorithm: Algorithm, run: OpenedRun) -> tuple[FGMix, Compatibility]:
-    mixer = find_mixer(algorithm)
-    if mixer is None or mixer.compatibility is None:
-        raise UserError(
-            f"Expected a run of fgmix, fgmix_e or fgmix_f, which learn A_ω. Found {run.record.spec.algorithm}. Choose "
-            "another run."
-        )
-    return mixer, mixer.compatibility
-
-
-def _compute_vectors(mixer: FGMix, algorithm: Algorithm, z: Tensor, y: Tensor) -> Vectors | LinearGradients:
-    return Vectors((z,)) if mixer.inputs == "codes" else classifier_gradients(algorithm.classifier, z, y)
 
 
 def _draw_pairs(y: Ints, domain: Ints, first: int, second: int, pairs: int, same_class: bool, seed: int) -> Ints:
