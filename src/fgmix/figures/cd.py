@@ -60,7 +60,10 @@ def describe_ranks(arrays: Ranks) -> Chart:
         text = f"no significant difference: {', '.join(labels[first : last + 1])}"
         marks.append(Line("", [arrays.ranks[first], arrays.ranks[last]], [top, top], INK, width=4, text=text))
     top -= 0.9
-    marks += _describe_ruler(arrays, top)
+    start, length = float(arrays.ranks[0]), arrays.critical_difference
+    text = f"CD = {rank_text(length)}"
+    marks.append(Line("", [start, start + length], [top, top], GREY, width=2, text=text))  # from the best rank
+    marks.append(Words([start + length / 2], [top - 0.4], [text]))
     names = tuple((float(i), f"{name} ({rank_text(rank)})") for i, (name, rank) in enumerate(zip(labels, arrays.ranks)))
     y = Axis("", names, top - 0.7, len(labels) - 0.4, flipped=True)
     joined = "Bars join methods without a significant difference, whose ranks differ by less than"
@@ -68,14 +71,6 @@ def describe_ranks(arrays: Ranks) -> Chart:
     caption = (
         f"Average rank over {arrays.pairs} trials and test domains, the best on the left (Friedman, "
         f"{p_equation(arrays.p)}). {joined if len(arrays.cliques) else alone} "
-        f"{rank_text(arrays.critical_difference)} (Nemenyi). {arrays.not_ranked}"
+        f"{rank_text(length)} (Nemenyi). {arrays.not_ranked}"
     ).strip()
     return Chart("Ranks", caption, [Panel("", Axis("Average rank"), y, marks)])
-
-
-def _describe_ruler(arrays: Ranks, y: float) -> list[Mark]:
-    """Describe a line of the length of the critical difference, from the best rank."""
-    start = float(arrays.ranks[0])
-    text = f"CD = {rank_text(arrays.critical_difference)}"
-    ruler = Line("", [start, start + arrays.critical_difference], [y, y], GREY, width=2, text=text)
-    return [ruler, Words([start + arrays.critical_difference / 2], [y - 0.4], [text])]

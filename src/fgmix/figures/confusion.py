@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from fgmix.figures.description import Axis, Chart, Panel, list_names, map_matrix
+from fgmix.figures.description import Chart, Panel, list_names, map_matrix
 
 MOST_NUMBERS = 12  # classes up to which every cell shows its number
 MOST_NAMES = 40  # classes up to which axes show names
@@ -21,6 +22,8 @@ def describe_confusion(classes: Sequence[str], matrices: Mapping[str, Sequence[S
         matrices: samples by true class (row) and predicted class (column), by title.
     """
     names = [_shorten(name, LONGEST) for name in classes]
+    axes = [list_names(names, "Predicted class"), list_names(names, "True class", flipped=True)]
+    x, y = axes if len(names) <= MOST_NAMES else [replace(axis, ticks=None) for axis in axes]
     panels = []
     for title, counts in matrices.items():
         matrix = np.asarray(counts)
@@ -31,15 +34,8 @@ def describe_confusion(classes: Sequence[str], matrices: Mapping[str, Sequence[S
         ]
         written = [[str(count) for count in row] for row in matrix] if len(classes) <= MOST_NUMBERS else []
         cells = map_matrix(shares, text, 0.0, 1.0, written, colours="Blues")
-        x, y = _name_classes(names, "Predicted class"), _name_classes(names, "True class", flipped=True)
         panels.append(Panel(_shorten(title, 2 * LONGEST), x, y, [cells]))
     return Chart("", "", panels)
-
-
-def _name_classes(names: Sequence[str], label: str, flipped: bool = False) -> Axis:
-    if len(names) <= MOST_NAMES:
-        return list_names(names, label, flipped=flipped)
-    return Axis(label, None, -0.5, len(names) - 0.5, flipped)
 
 
 def _shorten(name: str, longest: int) -> str:

@@ -34,9 +34,7 @@ UNSEEN = {
 def list_runs(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selection]]) -> list[dict[str, Any]]:
     """List a row for each run, in JSON types; of more than `MANY` runs, only for those that are reported.
 
-    Args:
-        records: finished runs.
-        groups: selections of runs that belong together, each with what sets it apart ("" for runs outside of grids).
+    A group is the selection of runs that belong together, with what sets them apart ("" for runs outside of grids).
     """
     reported = _collect_reported(groups)
     many = len(records) > MANY

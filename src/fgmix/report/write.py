@@ -27,15 +27,9 @@ def write_report(
     title: str = "",
     from_domainbed: Sequence[Path] = (),
 ) -> Path:
-    """Write the report of one folder or several, and return its path.
+    """Write the report of one folder or several, and return its path: by default report.html in the first folder.
 
-    Args:
-        folders: the folders of runs; figures are taken from the folders called figures below them.
-        results: of their runs.
-        choices: how to select and show them.
-        out: the file; by default report.html in the first folder.
-        title: heading of the page; by default the names of the folders.
-        from_domainbed: the folders of DomainBed sweeps.
+    Figures are taken from the folders called figures below them. The title is by default the names of the folders.
     """
     ours = [folders] if isinstance(folders, Path) else [*folders]
     places = [*ours, *from_domainbed]

@@ -80,7 +80,7 @@ def test_the_loss_with_a_policy_weighs_by_counts(mixing: OpenedRun) -> None:
 
 
 def test_the_share_of_mixed_codes_is_that_of_training(mixing: OpenedRun) -> None:
-    assert compute_ratio(mixing) == 8 / (2 * 8)  # n over k·b
+    assert compute_ratio(mixing, mixing.algorithm()) == 8 / (2 * 8)  # n over k·b
 
 
 def test_no_shared_class_is_said() -> None:

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms import Algorithm
 from fgmix.errors import unknown
 from fgmix.figures.arrays import Floats
-from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss, find_mixer, load_policy, mix
+from fgmix.figures.compute.mixtures import add_mixed, compute_ratio, compute_training_loss, find_mixer, load_policy
 from fgmix.figures.flatness import Flatness
 from fgmix.progress import track
 from fgmix.records.evaluations import Model
@@ -135,12 +135,8 @@ _Problem = tuple[Tensors, Callable[[Tensors], float], Callable[[Tensors, torch.G
 def _move_classifier(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int) -> _Problem:
     """Return φ*, L on fixed codes (original, and mixed at φ* if there is a policy), directions of norm 1."""
     sample = run.sample(run.sources, limit=samples, seed=seed)
-    z, y, domain = sample.codes(algorithm), sample.y.to(run.device), sample.domain.to(run.device)
-    mixer = find_mixer(algorithm)
-    if mixer is not None:
-        count = max(1, round(compute_ratio(run) * len(z)))
-        mixed = mix(mixer, algorithm.classifier, z, y, domain, count, seed)
-        z, y = torch.cat([z, mixed.z]), torch.cat([y, mixed.y])
+    original = sample.codes(algorithm), sample.y.to(run.device), sample.domain.to(run.device)
+    z, y = add_mixed(algorithm, *original, compute_ratio(run, algorithm), seed)
     head = algorithm.classifier
 
     @torch.no_grad()
@@ -154,7 +150,7 @@ def _move_network(run: OpenedRun, algorithm: Algorithm, samples: int, seed: int)
     """Return (θ*, φ*), L with codes and mixed codes computed at the given weights, filter-normalised directions."""
     sample = run.sample(run.sources, limit=samples, seed=seed)
     y, domain = sample.y.to(run.device), sample.domain.to(run.device)
-    ratio = compute_ratio(run) if find_mixer(algorithm) is not None else 0.0
+    ratio = compute_ratio(run, algorithm)
     live = {
         f"{part}.{name}": p
         for part in ("featurizer", "classifier")

@@ -48,10 +48,10 @@ def build_random_mixer(code_size: int) -> FGMix:
     return FGMix(code_size, 1, weights="dirichlet", lam=1.0).eval()
 
 
-def compute_ratio(run: OpenedRun) -> float:
-    """Compute the number of mixed codes per original code in a training step, n / (k·b)."""
+def compute_ratio(run: OpenedRun, algorithm: Algorithm) -> float:
+    """Compute the number of mixed codes per original code in a training step, n / (k·b); 0 without a policy."""
     spec = run.record.spec
-    return float(spec.settings["n"]) / (len(run.sources) * spec.batch_size)
+    return 0.0 if find_mixer(algorithm) is None else float(spec.settings["n"]) / (len(run.sources) * spec.batch_size)
 
 
 @torch.no_grad()
@@ -78,14 +78,22 @@ def mix(mixer: FGMix, classifier: nn.Module, z: Tensor, y: Tensor, domain: Tenso
     )
 
 
+def add_mixed(
+    algorithm: Algorithm, z: Tensor, y: Tensor, domain: Tensor, ratio: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Add n = ratio·N mixed codes and their classes to N codes; none without a policy."""
+    mixer = find_mixer(algorithm)
+    if mixer is None:
+        return z, y
+    mixed = mix(mixer, algorithm.classifier, z, y, domain, max(1, round(ratio * len(z))), seed)
+    return torch.cat([z, mixed.z]), torch.cat([y, mixed.y])
+
+
 @torch.no_grad()
 def compute_training_loss(algorithm: Algorithm, z: Tensor, y: Tensor, domain: Tensor, ratio: float, seed: int) -> float:
     """Compute (Σ l(y, h_φ(z)) + Σ l(y, h_φ(z_mix))) / (N + n) with n = ratio·N mixed codes; without a policy n = 0.
 
     The policy (A_ω, λ) is fixed; its inputs are the given codes z and the current φ, as in training.
     """
-    mixer = find_mixer(algorithm)
-    if mixer is not None:
-        mixed = mix(mixer, algorithm.classifier, z, y, domain, max(1, round(ratio * len(z))), seed)
-        z, y = torch.cat([z, mixed.z]), torch.cat([y, mixed.y])
+    z, y = add_mixed(algorithm, z, y, domain, ratio, seed)
     return float(cross_entropy(algorithm.classifier(z), y))

@@ -25,7 +25,7 @@ from torch import Tensor
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
 from fgmix.figures.arrays import Floats, Ints
-from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss, find_mixer, load_policy
+from fgmix.figures.compute.mixtures import compute_ratio, compute_training_loss, load_policy
 from fgmix.figures.surface import Surface
 from fgmix.progress import track
 from fgmix.records.evaluations import Model
@@ -193,7 +193,7 @@ def _prepare_measuring(
     sources = first.sample(first.sources, limit=samples, seed=seed)
     tests = first.sample(first.test_domains, limit=samples, seed=seed)
     y, domain = sources.y.to(first.device), sources.domain.to(first.device)
-    ratios = [compute_ratio(run) if find_mixer(each) else 0.0 for run, each in zip(runs, algorithms)]
+    ratios = [compute_ratio(run, algorithm) for run, algorithm in zip(runs, algorithms)]
 
     @torch.no_grad()
     def measure(tensors: Tensors) -> list[float]:

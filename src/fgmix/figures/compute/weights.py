@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
@@ -22,24 +20,16 @@ TOY_ALGORITHMS = ("fgmix", "andmask", "erm")
 TOY_DISAGREEMENT = 0.3  # AND-Mask drops a component where more of the signs disagree
 
 
-def compute_weights(
-    weights: Sequence[Sequence[float]] = PAPER_WEIGHTS, lam: tuple[float, float] = (-10.0, 10.0), points: int = 81
-) -> WeightEffect:
-    """Compute three losses and their gradients, ã over λ for some weight vectors, and the toy example.
+def compute_weights(lam: tuple[float, float] = (-10.0, 10.0), points: int = 81) -> WeightEffect:
+    """Compute three losses and their gradients, ã at points of a range of λ for the paper's a, and its toy example.
 
         toy: a = softmax(Σ_{j≠i} cos(g_i, g_j)),  FGMix Σ a_i g_i,  ERM Σ g_i,
              AND-Mask Σ g_i where the share of disagreeing signs is at most 0.3
 
-    Args:
-        weights: vectors a that sum to 1.
-        lam: the range of λ.
-        points: how many values of λ.
-
-    Example:
-        >>> compute_weights().updates.round(3).tolist()
-        [[-0.793, 0.023], [-1.5, 0.0], [-1.5, -0.5]]
+    >>> compute_weights().updates.round(3).tolist()
+    [[-0.793, 0.023], [-1.5, 0.0], [-1.5, -0.5]]
     """
-    a = torch.tensor(weights, dtype=torch.float64)
+    a = torch.tensor(PAPER_WEIGHTS, dtype=torch.float64)
     values = torch.linspace(*lam, points, dtype=torch.float64)
     g = torch.tensor(TOY_GRADIENTS, dtype=torch.float64)
     toy = torch.softmax(cosine_scores(Vectors((g,)), torch.arange(len(g)).unsqueeze(0)), 1).squeeze(0)
