@@ -251,7 +251,7 @@ def test_a_soup_that_a_full_disk_interrupted_is_made_by_the_same_call(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    for name in ("write_card", "make_folder"):  # with the model written, and before it
+    for name in ("write_card", "lock_folder"):  # with the model written, and before it
         out = tmp_path / name
         with monkeypatch.context() as patched:
             patched.setattr(f"fgmix.deploy.soup.{name}", fail)

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -104,11 +105,9 @@ def fit(
     spec = scale_steps(said, dataset)
     resolved = resolve(spec, dataset)
     _check_data(resolved, dataset, estimated)
-    make_folder(out)
     if not (out / INFO).exists():
         check_own_files(out, OWN)
-    with hold_lock(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
-        remove_temporaries(out)
+    with lock_folder(out):
         _check_same(out, resolved, estimated, terms)
         if (out / INFO).exists():  # done before; its runs may be deleted by now
             model = load_model(out, device)
@@ -160,10 +159,22 @@ def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> 
         check_shared_classes([domain.y for domain in dataset.domains], ", or pass --no-estimate")
 
 
+@contextmanager
+def lock_folder(out: Path) -> Iterator[None]:
+    """Create the folder of a model, and lock it for this process."""
+    make_folder(out)
+    with hold_lock(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
+        remove_temporaries(out)
+        yield
+
+
 def check_own_files(out: Path, patterns: Sequence[str]) -> None:
     """Raise an error for a folder with other files than an interrupted command or an export left; it may not exist."""
+    if not out.exists():
+        return
+    make_folder(out)  # raises an error for a file, and for a folder that is read-only
     own = {path for pattern in patterns for path in out.glob(pattern)}
-    foreign = sorted(path.name for path in out.iterdir() if path not in own) if out.exists() else []
+    foreign = sorted(path.name for path in out.iterdir() if path not in own)
     if foreign:
         raise UserError(
             f"Expected a new or an empty folder at {out}. Found {', '.join(foreign[:3])}. Choose another --out."

@@ -27,21 +27,19 @@ import fgmix
 from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
 from fgmix.deploy.card import CARD, write_card
-from fgmix.deploy.fit import build_network, check_own_files, describe
+from fgmix.deploy.fit import build_network, check_own_files, describe, lock_folder
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Ensemble
 from fgmix.errors import UserError, unknown
-from fgmix.progress import Progress
+from fgmix.progress import track
 from fgmix.records import evaluations
-from fgmix.records.evaluations import Evaluation
-from fgmix.records.files import checked_path, make_folder, remove_temporaries
-from fgmix.records.locks import hold_lock
+from fgmix.records.files import checked_path
 from fgmix.records.model import INFO, Combination, Composition, read_info
 from fgmix.records.rows import label_model
 from fgmix.records.schema import RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
 from fgmix.training.averaging import Mean, get_predictor_tensors
-from fgmix.training.evaluate import Predict, Score, Subset, bind_weights, score_subsets
+from fgmix.training.evaluate import DomainScores, Predict, Score, Subset, bind_weights, make_evaluation, score_subsets
 from fgmix.training.open_run import OpenedRun, open_run
 
 OWN = (INFO, CARD, RECORD, WEIGHTS, ".lock", ".*.tmp*")  # patterns of the files in a soup's folder
@@ -99,11 +97,15 @@ def soup(
     _check_alike(records, kind)
     first = open_run(_folder_of(records[0]), dataset=dataset, data_root=data_root, device=device, progress=progress)
     combined = _Runs(first, {record.spec.name: record for record in records}, chosen)
-    make_folder(out)
-    with hold_lock(out / ".lock", UserError(f"Another process is making the model {out}. Wait for it, or stop it.")):
+    with lock_folder(out):
         _check_out(out)
-        remove_temporaries(out)
-        model, record = _make_ensemble(combined, progress) if kind == "ensemble" else _average(combined, kind, progress)
+        if kind == "ensemble":
+            used = list(combined.records)
+            networks = [combined.build(name) for name in track(used, "ensemble", show=progress)]
+        else:
+            used, network = _average(combined, kind, progress)
+            networks = [network]
+        model, record = _describe(combined, kind, used, networks)
         model.write(out)
         write_card(out, model.info)
         write_record(record, out / RECORD)  # last: its presence means complete
@@ -113,11 +115,7 @@ def soup(
 def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]:
     """Find the finished runs in these folders or directly below them, without diverged runs and models.
 
-    Two copies of a run count once.
-
-    Args:
-        places: folders of runs, or folders that contain them.
-        wanted: required values of fields of their specs.
+    Two copies of a run count once. `wanted` are required values of fields of their specs.
     """
     by_name: dict[str, RunRecord] = {}
     for place in [checked_path("runs", place) for place in places]:
@@ -141,116 +139,97 @@ def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]
 
 
 class _Runs:
-    """The runs of a soup. Only the first is opened: all have the same data.
-
-    Args:
-        first: the first run.
-        records: of all runs, by name.
-        weights: which weights of each run.
-    """
+    """The runs of a soup, by name, and which weights of each. Only the first is opened: all have the same data."""
 
     def __init__(self, first: OpenedRun, records: Mapping[str, RunRecord], weights: evaluations.Model) -> None:
         self.first, self.records, self.weights = first, records, weights
         self.metric = first.record.spec.metric  # what all runs are selected by
-        self.methods = tuple(sorted({record.label for record in records.values()}))
         self.validation = {
             name: record.selected(weights).validation(record.sources, weights) for name, record in records.items()
         }
-        self._network = self._build(next(iter(records)))
+        self._network = self._load(next(iter(records)))
 
     def build(self, name: str) -> Algorithm:
         """Build a run's method with its weights; UserError if its network differs from that of the first run."""
-        own = self._build(name)
+        own = self._load(name)
         tensors, expected = get_predictor_tensors(own), get_predictor_tensors(self._network)
-        if {key: t.shape for key, t in tensors.items()} != {key: t.shape for key, t in expected.items()}:
-            raise UserError(
-                f"Expected runs whose networks have the same tensors. Found others in {name}. Use runs of one method "
-                "and one backbone."
-            )
-        if not self._agree(own.predict, bind_weights(self._network, tensors)):
+        same = {key: t.shape for key, t in tensors.items()} == {key: t.shape for key, t in expected.items()}
+        if same:
+            shape = self.first.prepared.dataset.input_shape
+            noise = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0)).to(self.first.device)
+            with torch.inference_mode():
+                logits, theirs = own.predict(noise), bind_weights(self._network, tensors)(noise)
+            same = torch.allclose(logits, theirs, rtol=1e-3, atol=1e-4)
+        if not same:
             raise UserError(
                 "Expected runs whose networks compute the same with the same weights. Found another network in "
-                f"{name}, by a setting such as URM's `activation`. Use runs with the same one."
+                f"{name}: another method, or a setting such as URM's `activation`. Use runs with the same one."
             )
         return own
 
-    def _build(self, name: str) -> Algorithm:
+    def _load(self, name: str) -> Algorithm:
         record = self.records[name]
         prepared = replace(self.first.prepared, spec=record.spec)
         run = replace(self.first, record=record, folder=_folder_of(record), prepared=prepared)
         return run.algorithm(selected_weights(self.weights), self.weights)
 
-    @torch.inference_mode()
-    def _agree(self, one: Predict, other: Predict) -> bool:
-        """Tell whether two networks give the same logits for noise."""
-        noise = torch.randn(4, *self.first.prepared.dataset.input_shape, generator=torch.Generator().manual_seed(0))
-        x = noise.to(self.first.device)
-        return torch.allclose(one(x), other(x), rtol=1e-3, atol=1e-4)
-
-    def score(self, predict: Predict, *, unseen: bool = False) -> dict[tuple[str, str], Score]:
+    def score(self, predict: Predict, *, unseen: bool = False) -> DomainScores:
         """Score by domain and part: holdouts of the sources, with `unseen` also both parts of the test domains."""
         run = self.first
         keys = [(name, "holdout") for name in run.sources]
         keys += [(name, part) for name in run.test_domains for part in ("train", "holdout") if unseen]
         dataset, splits = run.prepared.dataset, run.prepared.splits
-        parts = [
-            Subset(dataset.domains[dataset.index(name)], getattr(splits[name], part), outputs=part == "train")
-            for name, part in keys
-        ]
+        parts = [Subset(dataset.domains[dataset.index(name)], getattr(splits[name], part)) for name, part in keys]
         with torch.inference_mode():
             scores = score_subsets({"raw": predict}, parts, run.device, len(dataset.classes))["raw"]
-        return dict(zip(keys, scores, strict=True))
+        by_domain: DomainScores = {name: {} for name, _ in keys}
+        for (name, part), score in zip(keys, scores, strict=True):
+            by_domain[name][part] = score
+        return by_domain
 
 
-def _average(runs: _Runs, kind: Combination, progress: bool) -> tuple[Model, RunRecord]:
-    """Average the weights of all runs, or of those that Wortsman et al.'s recipe 1, the greedy one, adds."""
+def _average(runs: _Runs, kind: Combination, progress: bool) -> tuple[list[str], Algorithm]:
+    """Average the weights of all runs, or of those that Wortsman et al.'s recipe 1, the greedy one, adds.
+
+    Returns the names of the runs used, and the network.
+    """
     greedy = kind == "greedy"
     names = sorted(runs.records, key=lambda name: -runs.validation[name]) if greedy else list(runs.records)
     base = runs.build(names[0])
     used: list[str] = []
     mean, best = Mean(get_predictor_tensors(base)), -1.0
-    with Progress("soup", len(names), show=progress) as bar:
-        for name in names:
-            candidate = Mean(mean.tensors, mean.count if used else 0)
-            candidate.add(get_predictor_tensors(runs.build(name)))
-            scores = runs.score(bind_weights(base, candidate.tensors)) if greedy else {}
-            value = fmean(score.counts.value(runs.metric) for score in scores.values()) if greedy else best
-            if value >= best:
-                used, mean, best = [*used, name], candidate, value
-            bar.advance()
+    for name in track(names, "soup", show=progress):
+        candidate = Mean(mean.tensors, mean.count if used else 0)
+        candidate.add(get_predictor_tensors(runs.build(name)))
+        scores = runs.score(bind_weights(base, candidate.tensors)) if greedy else {}
+        value = fmean(parts["holdout"].counts.value(runs.metric) for parts in scores.values()) if greedy else best
+        if value >= best:
+            used, mean, best = [*used, name], candidate, value
     with torch.no_grad():
         for key, tensor in get_predictor_tensors(base).items():
             tensor.copy_(mean.tensors[key])
-    return _describe(runs, kind, used, [base], base.predict)
-
-
-def _make_ensemble(runs: _Runs, progress: bool) -> tuple[Model, RunRecord]:
-    members = []
-    with Progress("ensemble", len(runs.records), show=progress) as bar:
-        for name in runs.records:
-            members.append(runs.build(name))
-            bar.advance()
-    predict: Predict = lambda x: torch.stack([member.predict(x) for member in members]).mean(0)  # noqa: E731
-    return _describe(runs, "ensemble", list(runs.records), members, predict)
+    return used, base
 
 
 def _describe(
-    runs: _Runs, kind: Combination, used: Sequence[str], networks: Sequence[Algorithm], predict: Predict
+    runs: _Runs, kind: Combination, used: Sequence[str], networks: Sequence[Algorithm]
 ) -> tuple[Model, RunRecord]:
     """Evaluate the model; return it, and its record for reports: an arm of the runs' method, with one evaluation."""
-    run, scores = runs.first, runs.score(predict, unseen=True)
+    run = runs.first
+    scores = runs.score(lambda x: torch.stack([network.predict(x) for network in networks]).mean(0), unseen=True)
+    methods = tuple(sorted({record.label for record in runs.records.values()}))
     composition = Composition(
         kind=kind,
         weights=runs.weights,
         runs=tuple(used),
         left_out=tuple(name for name in runs.records if name not in used),
         validation=runs.validation,
-        unseen={name: _pool_accuracy(scores[name, "train"], scores[name, "holdout"]) for name in run.test_domains},
-        methods=runs.methods,
+        unseen={name: _pool_accuracy(list(scores[name].values())) for name in run.test_domains},
+        methods=methods,
         metric=runs.metric,
     )
-    # Hyper-parameter sample 0 of an arm named after the composition.
-    spec = structs.replace(runs.records[used[0]].spec, arm=composition.title, hparams_seed=0)
+    arm = {"arm": composition.title, "hparams_seed": 0}
+    spec = structs.replace(runs.records[used[0]].spec, **arm)
     sources = tuple(domain for domain in run.dataset.domains if domain.name in run.sources)
     info = describe(
         run,
@@ -259,7 +238,7 @@ def _describe(
         run=spec.name,
         min_confidence=(None,) * len(run.dataset.classes),  # not calibrated without held-out domains
         estimate=None,
-        in_domain_accuracy=sum(scores[name, "holdout"].accuracy for name in run.sources) / len(run.sources),
+        in_domain_accuracy=sum(scores[name]["holdout"].accuracy for name in run.sources) / len(run.sources),
         notes=run.dataset.notes,
         composition=composition,
         weights_matched=run.record.weights_matched,
@@ -267,25 +246,21 @@ def _describe(
     members = [build_network(run, network) for network in networks]
     model = Model(info, (Ensemble(members) if kind == "ensemble" else members[0]).eval())
     # Of several methods the first by name: the row should not depend on the validation of a test domain's runs.
-    first = min(runs.records.values(), key=lambda record: record.spec.algorithm)
-    accuracy: dict[str, dict[str, float]] = {name: {} for name, _ in scores}
-    loss: dict[str, dict[str, float]] = {name: {} for name, _ in scores}
-    for (name, part), score in scores.items():
-        accuracy[name][part], loss[name][part] = score.accuracy, score.loss
+    first = min(runs.records.values(), key=lambda record: record.spec.algorithm).spec
     record = RunRecord(
-        spec=structs.replace(first.spec, arm=composition.title, hparams_seed=0),
+        spec=structs.replace(first, **arm),
         status="done",
         fgmix_version=fgmix.__version__,
-        label=label_model(runs.methods[0] if len(runs.methods) == 1 else "Several methods", runs.weights),
+        label=label_model(methods[0] if len(methods) == 1 else "Several methods", runs.weights),
         domains=run.record.domains,
         classes=run.dataset.classes,
         notes=(*run.record.notes, *composition.describe()),
-        evaluations=(Evaluation(step=first.spec.steps, accuracy={"raw": accuracy}, loss={"raw": loss}, metrics={}),),
+        evaluations=(make_evaluation({"raw": scores}, first.steps, {}, "accuracy"),),
     )
     return model, record
 
 
-def _pool_accuracy(*parts: Score) -> float:
+def _pool_accuracy(parts: Sequence[Score]) -> float:
     """Compute the accuracy on several parts of a domain together."""
     samples = [float(score.counts.labelled.sum()) for score in parts]
     return sum(score.accuracy * n for score, n in zip(parts, samples)) / sum(samples)
@@ -293,8 +268,6 @@ def _pool_accuracy(*parts: Score) -> float:
 
 def _check_out(out: Path) -> None:
     """Allow a new or an empty folder, and what an interrupted soup left; raise an error for any other."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"Expected a new or an empty folder at {out}. Found a file. Choose another --out.")
     check_own_files(out, OWN)
     if (out / RECORD).exists() or ((out / INFO).exists() and read_info(out).composition is None):
         raise UserError(f"Expected a new or an empty folder at {out}. Found a model. Choose another --out.")
@@ -302,12 +275,11 @@ def _check_out(out: Path) -> None:
 
 def _choose_weights(records: Sequence[RunRecord], weights: evaluations.Model | None) -> evaluations.Model:
     """Return the given weights; for None, the average that all runs have, or else the raw weights."""
-    if weights is not None:
-        for record in records:
-            record.candidates(weights)  # raises an error if the run lacks them
-        return weights
-    common: list[evaluations.Model] = [m for m in get_args(evaluations.Model) if all(m in r.models for r in records)]
-    return common[-1]
+    common = [model for model in get_args(evaluations.Model) if all(model in record.models for record in records)]
+    chosen: evaluations.Model = weights or common[-1]
+    for record in records:
+        record.require(chosen)
+    return chosen
 
 
 def _check_alike(records: Sequence[RunRecord], kind: Combination) -> None:
