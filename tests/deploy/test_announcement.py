@@ -19,7 +19,10 @@ from fgmix.training.resolve import resolve
 SHOWN = {**QUICK, "progress": True}
 
 
-def test_what_is_left_is_announced_and_counted_by_one_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_is_announced_and_counted_by_one_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fgmix.deploy.announcement.BUDGET", 0.2)
     model = tmp_path / "model"
     fit(vectors(), model, **SHOWN)
     first, *lines = capsys.readouterr().err.splitlines()

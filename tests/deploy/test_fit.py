@@ -224,6 +224,17 @@ def test_without_estimate_it_says_so(tmp_path: Path) -> None:
     assert len(list((tmp_path / "model" / "runs").iterdir())) == 1
 
 
+def test_a_split_of_the_data_is_used_at_the_default_fraction(tmp_path: Path) -> None:
+    data = vectors()
+    domains = tuple(replace(domain, holdout=np.arange(len(domain)) % 4 == 0) for domain in data.domains)
+    own = replace(data, domains=domains, fingerprint="split")
+    fit(own, tmp_path / "model", **{**QUICK, "steps": 2, "estimated": False})
+    for split in open_run(run_of(tmp_path / "model", "all"), dataset=own).prepared.splits.values():
+        assert sorted(split.holdout) == list(range(0, 60, 4))
+    with pytest.raises(UserError, match="`holdout_fraction` should be left out"):
+        fit(own, tmp_path / "other", **{**QUICK, "holdout_fraction": 0.3})
+
+
 def test_too_few_domains_for_an_estimate(tmp_path: Path) -> None:
     two = _first(vectors(), 2)
     with pytest.raises(UserError, match="fgmix needs at least 2 source domains"):

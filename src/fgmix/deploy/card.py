@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ INPUTS = {"images": "RGB images", "small_images": "small images", "features": "f
 
 def model_card(info: ModelInfo) -> str:
     """Render the card of a model."""
+    paragraphs = re.split(r"\n\s*\n", _load_template().render(**_values(info)).strip())
+    return "\n\n".join(map(_join_lines, paragraphs)) + "\n"
+
+
+@cache
+def _load_template() -> jinja2.Template:
     # Markdown, not HTML: `plain` escapes what a user wrote.
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fgmix.deploy"),
@@ -58,9 +65,7 @@ def model_card(info: ModelInfo) -> str:
         "decimals": lambda value: DASH if value is None else f"{value:.2f}",
         "numbers": lambda values: ", ".join(f"{value:g}" for value in values),
     }
-    text = environment.get_template(CARD).render(**_values(info))
-    paragraphs = re.split(r"\n\s*\n", text.strip())
-    return "\n\n".join(map(_join_lines, paragraphs)) + "\n"
+    return environment.get_template(CARD)
 
 
 def write_card(folder: Path, info: ModelInfo) -> None:
