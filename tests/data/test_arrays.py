@@ -50,7 +50,7 @@ def test_the_fingerprint_sees_every_number() -> None:
     ("x", "y", "domain", "sentence"),
     [
         (X[:, 0], Y, D, r"shape \(n, f\)"),
-        (X, Y[:5], D, "one label and one domain id for each of the 8"),
+        (X, Y[:5], D, r"y \(5,\)"),
         (X[:0], Y[:0], D[:0], r"\(0, 3\)"),
         (np.where(X == 5, np.nan, X), Y, D, "row 1"),
         (X.astype(str), Y, D, "Expected real numbers in x"),

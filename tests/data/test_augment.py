@@ -62,7 +62,7 @@ def test_clean_is_squashed_and_normalised(v2: ModuleType) -> None:
 
 def test_augmented_equals_torchvision_with_the_same_draws(v2: ModuleType) -> None:
     indices = np.arange(6).repeat(3)
-    x = inputs().augmented(indices, generator(3))
+    x = inputs().prepare(indices, generator(3)).finish()
     heights, widths = (np.array([PICTURES[i].shape[axis] for i in indices]) for axis in (0, 1))
     boxes = random_boxes(heights, widths, g := generator(3))
     draws = draw(len(indices), g)
@@ -74,7 +74,7 @@ def test_augmented_equals_torchvision_with_the_same_draws(v2: ModuleType) -> Non
 
 def test_draws_stay_what_they_are() -> None:
     """One pixel of each image, within a grey level: a later version must see what an earlier one saw."""
-    x = inputs().augmented(np.arange(6), generator(3))[:, :, 5, 11]
+    x = inputs().prepare(np.arange(6), generator(3)).finish()[:, :, 5, 11]
     seen = [
         [-0.1654, 0.8622, 0.8159],
         [1.0481, 0.9605, -0.8050],
@@ -88,16 +88,16 @@ def test_draws_stay_what_they_are() -> None:
 
 def test_randomness_comes_from_the_generator_alone() -> None:
     before = torch.get_rng_state()
-    a, b, c = (inputs().augmented(np.arange(6), generator(seed)) for seed in (0, 0, 1))
+    a, b, c = (inputs().prepare(np.arange(6), generator(seed)).finish() for seed in (0, 0, 1))
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_result_does_not_depend_on_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = inputs().augmented(np.arange(6), generator())
+    whole = inputs().prepare(np.arange(6), generator()).finish()
     monkeypatch.setattr(augment, "CHUNK_PIXELS", 2 * 16 * 16)
-    torch.testing.assert_close(inputs().augmented(np.arange(6), generator()), whole, atol=1e-6, rtol=0)
+    torch.testing.assert_close(inputs().prepare(np.arange(6), generator()).finish(), whole, atol=1e-6, rtol=0)
 
 
 def test_rows_select_and_repeat() -> None:
@@ -110,14 +110,14 @@ def test_stored_pixels_are_never_written() -> None:
     domain = inputs()
     before = domain.images.pixels.copy()
     domain.clean(np.arange(6)).zero_()
-    domain.augmented(np.arange(6), generator()).zero_()
+    domain.prepare(np.arange(6), generator()).finish().zero_()
     np.testing.assert_array_equal(domain.images.pixels, before)
 
 
 def test_an_empty_batch_is_empty() -> None:
     none = np.array([], dtype=np.int64)
     assert inputs().clean(none).shape == (0, 3, 16, 16)
-    assert inputs().augmented(none, generator()).shape == (0, 3, 16, 16)
+    assert inputs().prepare(none, generator()).finish().shape == (0, 3, 16, 16)
 
 
 # The device's part
@@ -196,7 +196,7 @@ def test_images_are_normalised_as_the_network_expects(v2: ModuleType) -> None:
 
 def test_augmented_images_differ_by_their_normalisation_alone() -> None:
     other = Normalisation((0.5, 0.4, 0.3), (1.0, 2.0, 0.5), "bilinear")
-    a, b = (inputs().normalise(n).augmented(np.arange(6), generator()) for n in (IMAGENET, other))
+    a, b = (inputs().normalise(n).prepare(np.arange(6), generator()).finish() for n in (IMAGENET, other))
     mean, std = torch.tensor(other.mean).view(3, 1, 1), torch.tensor(other.std).view(3, 1, 1)
     torch.testing.assert_close(b, (a * STD + MEAN - mean) / std, atol=1e-5, rtol=0)
 

@@ -17,10 +17,9 @@ import pytest
 from cli.test_cli import call
 from data.http_site import Site, serving
 from data.pictures import make_folder
-from fgmix.data import LoadOptions, load, sources
+from fgmix.data import LoadOptions, fetch, load, sources
 from fgmix.data import download as module
 from fgmix.data.download import Download, download
-from fgmix.data.fetch import Retry
 from fgmix.data.sources import SOURCES, RemoteFile, find_domains
 from fgmix.data.unpack import BadArchive
 from fgmix.errors import UserError
@@ -28,12 +27,13 @@ from fgmix.records.benchmarks import BENCHMARKS, Benchmark
 from fgmix.records.locks import hold_lock
 
 PACS, TERRA, DOMAIN_NET = (BENCHMARKS[name] for name in ("PACS", "TerraIncognita", "DomainNet"))
-AT_ONCE = Retry(attempts=2, wait=0)
 
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(fetch, "ATTEMPTS", 2)
+    monkeypatch.setattr(fetch, "WAIT", 0)
     with serving(Site()) as site:
         yield site
 
@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def get(name: str, root: Path, **options: object) -> Download:
-    return download(name, root, retry=AT_ONCE, progress=False, **options)  # type: ignore[arg-type]
+    return download(name, root, progress=False, **options)  # type: ignore[arg-type]
 
 
 def packed(folder: Path, archive: Path) -> Path:

@@ -14,14 +14,20 @@ import numpy as np
 import pytest
 
 from data.http_site import Site, serving
-from fgmix.data.fetch import Retry, fetch
+from fgmix.data import fetch as module
+from fgmix.data.fetch import fetch
 from fgmix.data.files import require_space
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
 
 CONTENT = np.random.default_rng(0).bytes(5000)
 OTHER = np.random.default_rng(1).bytes(6000)
-AT_ONCE = Retry(attempts=3, wait=0)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ATTEMPTS", 3)
+    monkeypatch.setattr(module, "WAIT", 0)
 
 
 @pytest.fixture
@@ -31,10 +37,16 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield site
 
 
-def get(site: Site, folder: Path, path: str = "/a.zip", *, most: int = 10_000, retry: Retry = AT_ONCE) -> bytes:
-    target = fetch(site.url + path, folder / "a.zip", most=most, retry=retry, progress=False)
+def get(site: Site, folder: Path, path: str = "/a.zip", *, most: int = 10_000) -> bytes:
+    target = fetch(site.url + path, folder / "a.zip", most=most, progress=False)
     assert [path.name for path in folder.iterdir()] == ["a.zip"]  # no part is left
     return target.read_bytes()
+
+
+def get_once(site: Site, folder: Path) -> bytes:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "ATTEMPTS", 1)
+        return get(site, folder)
 
 
 def test_a_file_comes_in_one_request_and_is_not_fetched_twice(site: Site, tmp_path: Path) -> None:
@@ -52,7 +64,7 @@ def test_a_broken_connection_resumes_where_it_stopped(site: Site, tmp_path: Path
 def test_another_start_resumes_where_the_last_one_stopped(site: Site, tmp_path: Path) -> None:
     site.cuts = [1000]
     with pytest.raises(UserError, match=r"0\.0 MB are kept"):
-        get(site, tmp_path, retry=Retry(attempts=1, wait=0))
+        get_once(site, tmp_path)
     assert (tmp_path / "a.zip.part").read_bytes() == CONTENT[:1000]
     assert not (tmp_path / "a.zip").exists()
     assert get(site, tmp_path) == CONTENT
@@ -86,7 +98,7 @@ def test_a_server_that_always_breaks_at_the_same_point_is_given_up(site: Site, t
     site.cuts = [1000] * 100
     with pytest.raises(UserError, match="closed early"):
         get(site, tmp_path)
-    assert len(site.requests) == AT_ONCE.attempts  # the first brings 1000 bytes, two more bring none beyond them
+    assert len(site.requests) == module.ATTEMPTS  # the first brings 1000 bytes, two more bring none beyond them
 
 
 @pytest.mark.parametrize(
@@ -99,7 +111,7 @@ def test_halves_of_two_versions_are_never_joined(
 ) -> None:
     site.etag, site.cuts = etags[0], [1000]
     with pytest.raises(UserError):
-        get(site, tmp_path, retry=Retry(attempts=1, wait=0))
+        get_once(site, tmp_path)
     site.etag, site.files["/a.zip"] = etags[1], other
     assert get(site, tmp_path) == other
 
@@ -122,7 +134,9 @@ def test_a_busy_server_is_asked_again_with_growing_waits(
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
     site.errors = [503, 429, 500]
-    assert get(site, tmp_path, retry=Retry(attempts=4, wait=1.5)) == CONTENT
+    monkeypatch.setattr(module, "ATTEMPTS", 4)
+    monkeypatch.setattr(module, "WAIT", 1.5)
+    assert get(site, tmp_path) == CONTENT
     assert waits == [1.5, 3.0, 6.0]
 
 
@@ -139,13 +153,13 @@ def test_no_network_is_one_sentence(tmp_path: Path) -> None:
         unused.bind(("127.0.0.1", 0))  # bound, but nobody listens
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/a.zip"
         with pytest.raises(UserError, match=r"Found none \(.*refused.*Check the network.*--archive"):
-            fetch(url, tmp_path / "a.zip", most=1, retry=Retry(attempts=2, wait=0), progress=False)
+            fetch(url, tmp_path / "a.zip", most=1, progress=False)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://127.0.0.1/a.zip", "/data/a.zip", "data:,x"])
 def test_other_schemes_are_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError, match=r"http://.*--archive"):
-        fetch(url, tmp_path / "a.zip", most=10_000, retry=AT_ONCE, progress=False)
+        fetch(url, tmp_path / "a.zip", most=10_000, progress=False)
     assert not (tmp_path / "a.zip").exists()
 
 

@@ -283,5 +283,5 @@ def test_all_of_pacs_loads_and_splits(shared_data: Path) -> None:
         "photo": 334,
         "sketch": 785,
     }
-    sketch = dataset.domains[3].inputs.augmented(splits["sketch"].holdout[:4], torch.Generator().manual_seed(0))
+    sketch = dataset.domains[3].inputs.prepare(splits["sketch"].holdout[:4], torch.Generator().manual_seed(0)).finish()
     assert sketch.shape == (4, 3, 32, 32)

@@ -10,7 +10,7 @@ import pytest
 
 from data.pictures import picture
 from fgmix.data import LoadOptions, load
-from fgmix.data import layouts as module
+from fgmix.data import benchmarks as module
 from fgmix.data.benchmarks import find_images
 from fgmix.data.download import download
 from fgmix.data.manifest import scan_images

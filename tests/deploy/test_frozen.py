@@ -168,7 +168,7 @@ def test_training_sees_the_views_and_evaluation_the_image(pictures: Path, frozen
     assert not torch.equal(views[1], views[2])
     seen = set()
     for seed in range(20):
-        drawn = inputs.augmented(np.arange(8), torch.Generator().manual_seed(seed))
+        drawn = inputs.prepare(np.arange(8), torch.Generator().manual_seed(seed)).finish()
         matches = (drawn == views).all(dim=2)  # (view, sample)
         assert matches.any(dim=0).all()
         seen |= {int(view) for view in matches.int().argmax(dim=0)}

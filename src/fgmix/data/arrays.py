@@ -154,10 +154,7 @@ def _check_shapes(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[
     if x.ndim not in (2, 4) or x.size == 0:
         raise UserError(f"Expected x of shape (n, f) or (n, c, h, w), and not empty. Found {x.shape}. Reshape it.")
     if not y.shape == domain.shape == x.shape[:1]:
-        raise UserError(
-            f"Expected one label and one domain id for each of the {len(x)} samples. "
-            f"Found y {y.shape} and domain {domain.shape}."
-        )
+        raise UserError(f"Expected y and domain of shape ({len(x)},). Found y {y.shape} and domain {domain.shape}.")
 
 
 def _names(what: str, values: npt.NDArray[Any] | None) -> list[str] | None:
@@ -179,9 +176,7 @@ def _number(
         values = values.astype(np.int64) if names is not None else values
     if names is not None and values.dtype.kind in "iu":
         if values.min() < 0 or values.max() >= len(names):
-            raise UserError(
-                f"Expected {what} within 0…{len(names) - 1}, one number per name. Found {values.min()}…{values.max()}."
-            )
+            raise UserError(f"Expected {what} within 0…{len(names) - 1}. Found {values.min()}…{values.max()}.")
         return values.astype(np.int64), [str(name) for name in names]
     distinct, numbers = np.unique(values, return_inverse=True)
     present = [str(value) for value in distinct.tolist()]
@@ -272,9 +267,7 @@ def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
     for info in archive.infolist():
         other = members.setdefault(_name(info).lower(), info)
         if other is not info:
-            raise UserError(
-                f"Expected names that differ in {path}. Found {_name(other)} and {_name(info)}. Remove one."
-            )
+            raise UserError(f"Expected other names in {path}. Found {_name(other)} and {_name(info)}. Remove one.")
     return members
 
 
@@ -328,6 +321,5 @@ def _require_memory(needed: int, path: Path) -> None:
     free = free_memory()
     if free is not None and needed > free:
         raise UserError(
-            f"Expected arrays that fit into memory, {free / GB:.1f} GB, in {path}. Found {needed / GB:,.1f} GB. Use a "
-            "machine with more memory, or fewer samples."
+            f"Expected arrays that fit into memory, {free / GB:.1f} GB, in {path}. Found {needed / GB:,.1f} GB."
         )

@@ -59,10 +59,6 @@ class Inputs(ABC):
         """Return samples for evaluation, (n, *input_shape)."""
         return self.prepare(indices).finish()
 
-    def augmented(self, indices: Indices, generator: torch.Generator) -> Tensor:
-        """Return samples for training: randomly transformed if the dataset has augmentation, else as `clean`."""
-        return self.prepare(indices, generator).finish()
-
     @property
     def value_range(self) -> tuple[float, float]:
         """The smallest and the largest value of clean samples before normalisation."""

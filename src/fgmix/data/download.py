@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from fgmix.data.benchmarks import differences
-from fgmix.data.fetch import Retry, fetch
+from fgmix.data.fetch import fetch
 from fgmix.data.files import describe_path, require_space
 from fgmix.data.folders import scan_folder
 from fgmix.data.hub import arrange, check_mirror, fetch_mirror
@@ -68,7 +68,6 @@ def download(
     archives: Sequence[Path] = (),
     sha256: Sequence[str] = (),
     max_gb: float | None = None,
-    retry: Retry | None = None,
     progress: bool = True,
     from_hub: bool = False,
 ) -> Download:
@@ -81,7 +80,6 @@ def download(
         archives: local files; nothing is downloaded then.
         sha256: digests of `archives` or `urls`, in the same order.
         max_gb: limit on the unpacked size, instead of the benchmark's default.
-        retry: how to resume after a network error.
         progress: show progress bars.
         from_hub: use the mirror on the Hugging Face hub, see `data.hub`.
     """
@@ -105,7 +103,7 @@ def download(
             shutil.rmtree(work)
             return Download.of(benchmark, folder, is_new=False)
         _require_space(work, files)
-        fetched = [_fetch(file, work, limits, retry, progress) for file in files]
+        fetched = [_fetch(file, work, limits, progress) for file in files]
         parquet = fetch_mirror(mirror, work) if mirror else []
         unpacked, arranged = work / "unpacked", work / "arranged"
         notes: tuple[str, ...] = ()
@@ -123,9 +121,7 @@ def download(
         try:
             os.rename(arranged, target)  # replaces an empty folder, fails on any other
         except OSError as error:
-            raise UserError(
-                f"Expected nothing at {target}. Found something ({error.strerror}). Move it away."
-            ) from error
+            raise UserError(f"Expected nothing at {target}. Found something. Move it away, then rerun.") from error
         shutil.rmtree(work)
     return replace(done, folder=target, notes=done.notes + notes)
 
@@ -184,10 +180,7 @@ def _find(benchmark: Benchmark, root: Path) -> Path | None:
             return folder
     target = root / benchmark.folder
     if os.path.lexists(target) and not (os.path.isdir(target) and not os.listdir(target)):
-        raise UserError(
-            f"Expected nothing, or {benchmark.name}, at {target}. Found something else. Move it away, or choose "
-            "another --data-root."
-        )
+        raise UserError(f"Expected nothing, or {benchmark.name}, at {target}. Found something else. Move it away.")
     return None
 
 
@@ -235,10 +228,10 @@ def _check_local(path: Path, sha256: str | None) -> _Archive:
     return _Archive(path, is_ours=False).check(sha256)
 
 
-def _fetch(file: RemoteFile, work: Path, limits: Limits, retry: Retry | None, progress: bool) -> _Archive:
+def _fetch(file: RemoteFile, work: Path, limits: Limits, progress: bool) -> _Archive:
     place = _place(file, work)
     place.parent.mkdir(parents=True, exist_ok=True)
-    fetch(file.url, place, most=limits.bytes, retry=retry, progress=progress)
+    fetch(file.url, place, most=limits.bytes, progress=progress)
     return _Archive(place, is_ours=True).check(file.sha256)
 
 

@@ -19,7 +19,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -33,21 +32,10 @@ from fgmix.records.files import read_json, write_json
 MB = 1_000_000
 CHUNK = 1 << 20  # bytes of a read
 SILENCE = 60.0  # seconds without a byte before a connection counts as broken
+ATTEMPTS = 5  # consecutive ones without progress before an error is raised
+WAIT = 1.0  # seconds before the second attempt; each further wait is twice as long
 PASSING = {408, 416, 425, 429, 500, 502, 503, 504}  # HTTP status codes that are worth a retry
 WAY_OUT = "Give another address with --url, or a file that you have with --archive."
-
-
-@dataclass(frozen=True)
-class Retry:
-    """How an interrupted transfer is resumed.
-
-    Args:
-        attempts: number of consecutive attempts without progress before an error is raised.
-        wait: seconds before the second attempt; each further wait is twice as long.
-    """
-
-    attempts: int = 5
-    wait: float = 1.0
 
 
 class _Broken(Exception):
@@ -85,11 +73,10 @@ class _Partial:
         return {"Range": f"bytes={self.size}-"} | ({"If-Range": version} if version else {})
 
 
-def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, progress: bool = True) -> Path:
+def fetch(url: str, target: Path, *, most: int, progress: bool = True) -> Path:
     """Download the file at `url`, of at most `most` bytes, to `target`; an existing file is not changed."""
     if target.exists():
         return target
-    retry = retry or Retry()
     partial = _Partial(target)
     furthest, fruitless = partial.size, 0
     while True:
@@ -100,13 +87,13 @@ def fetch(url: str, target: Path, *, most: int, retry: Retry | None = None, prog
             # compared with the furthest point: a server without ranges starts over, and must not do so forever
             fruitless = 1 if partial.size > furthest else fruitless + 1
             furthest = max(furthest, partial.size)
-            if fruitless >= retry.attempts:
+            if fruitless >= ATTEMPTS:
                 kept = f" {partial.size / MB:,.1f} MB are kept: rerun to resume." if partial.size else ""
                 raise UserError(
                     f"Expected an answer from {url}. Found none ({error}).{kept} Check the network and HTTPS_PROXY. "
                     f"{WAY_OUT}"
                 ) from error
-            time.sleep(retry.wait * 2 ** (fruitless - 1))
+            time.sleep(WAIT * 2 ** (fruitless - 1))
     os.replace(partial.path, target)
     partial.discard()
     return target
@@ -197,10 +184,8 @@ def _network_errors() -> Iterator[None]:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)  # URLError has one
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise UserError(
-                f"Expected a valid certificate of the server. Found {reason.verify_message}. Set SSL_CERT_FILE to the "
-                "certificates that your network uses."
-            ) from error
+            invalid = f"Expected a valid certificate of the server. Found {reason.verify_message}."
+            raise UserError(f"{invalid} Set SSL_CERT_FILE to those that your network uses.") from error
         raise _Broken(str(reason) or type(reason).__name__) from error
 
 

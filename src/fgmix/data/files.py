@@ -45,9 +45,8 @@ def open_file(path: Path) -> io.BufferedReader:
 def raise_failure(error: OSError, path: Path) -> None:
     """Raise a MachineError if the disk or the mount failed; else do nothing."""
     if error.errno in FAILURES:
-        raise MachineError(
-            f"Expected to read {path}. It failed ({error.strerror}). Check the disk or the mount, then rerun."
-        ) from error
+        sentence = f"Expected to read {path}. It failed ({error.strerror}). Check the disk or the mount, then rerun."
+        raise MachineError(sentence) from error
 
 
 def describe_path(path: Path) -> str:

@@ -45,9 +45,7 @@ class MirrorImage:
 def check_mirror(name: str) -> str:
     """Return the repository that mirrors a benchmark; UserError if there is none, or if pyarrow is not installed."""
     if name not in MIRRORS:
-        raise UserError(
-            f"Expected a benchmark with a mirror on the hub: {', '.join(MIRRORS)}. Found {name}. Omit --hub."
-        )
+        raise UserError(f"Expected one of {', '.join(MIRRORS)}, which the hub mirrors. Found {name}. Omit --hub.")
     if find_spec("pyarrow") is None:
         raise UserError("Expected the library pyarrow. It is not installed. Run `pip install 'fgmix[hub]'`.")
     return MIRRORS[name]

@@ -116,10 +116,8 @@ def _require_readable(images: CachedImages, options: LoadOptions) -> CachedImage
 
 
 def _cannot_decode(path: Path, reason: str) -> UserError:
-    return UserError(
-        f"Expected an image at {path}. It cannot be decoded ({reason}). "
-        "Replace or remove it, or pass --skip-unreadable to leave such files out."
-    )
+    what = f"Expected an image at {path}. It cannot be decoded ({reason})."
+    return UserError(f"{what} Replace or remove it, or pass --skip-unreadable to leave such files out.")
 
 
 # What is known of the files before they are decoded
@@ -382,10 +380,8 @@ class ImageCache:
                 _print_note(f"{reason} The images are decoded again.")
             return None
         except OSError as error:
-            raise UserError(
-                f"Expected to read decoded images in {self.folder}. It failed ({error.strerror}). Change its "
-                "permissions, or set FGMIX_CACHE to another folder."
-            ) from error
+            what = f"Expected to read decoded images in {self.folder}. It failed ({error.strerror})."
+            raise UserError(f"{what} Change its permissions, or set FGMIX_CACHE to another folder.") from error
 
     def build(self, options: LoadOptions) -> CachedImages:
         """Decode the files, unless another process does so meanwhile."""
@@ -398,10 +394,8 @@ class ImageCache:
                     images = CachedImages.open(self.folder, self.files)
             return images
         except OSError as error:
-            raise MachineError(
-                f"Expected to write decoded images under {self.folder.parent}. It failed ({error.strerror or error}). "
-                "Make room there, or set FGMIX_CACHE to a folder that can be written to."
-            ) from error
+            what = f"Expected to write decoded images to {self.folder.parent}. It failed ({error.strerror or error})."
+            raise MachineError(f"{what} Make room there, or set FGMIX_CACHE to another folder.") from error
 
     def _write(self, options: LoadOptions) -> None:
         """Decode into a temporary folder, which is renamed when it is complete. The caller holds the lock."""

@@ -87,7 +87,7 @@ def deliver(
 ) -> Iterator[list[Batch]]:
     """Yield the finished batches of prepare(item) for every item, in order; threads prepare the next ones ahead.
 
-    `prepare` is called in several threads at a time (`default_workers()` if None), `items` is iterated in the caller's.
+    `workers` threads (None for `default_workers()`) call `prepare`; `items` is iterated in the caller's thread.
     """
     bus = _Bus(device)
     sent = in_order(lambda item: bus.send(prepare(item)), items, default_workers() if workers is None else workers)
@@ -102,6 +102,9 @@ def finish(batches: Sequence[HostBatch]) -> list[Batch]:
     return list(zip(x.split([len(batch.y) for batch in batches]), (batch.y for batch in batches)))
 
 
+_Sent = tuple[list[HostBatch], torch.cuda.Event | None]  # batches being copied, and the event that marks the end
+
+
 class _Bus:
     """Sends batches to a device; to a GPU in a separate stream, concurrently with the training step."""
 
@@ -112,32 +115,25 @@ class _Bus:
     def send(self, batches: Sequence[HostBatch]) -> _Sent:
         """Start the copies; called in the threads that prepare batches."""
         if self.stream is None:
-            return _Sent([batch.move(lambda t: t.to(self.device)) for batch in batches])
+            return [batch.move(lambda t: t.to(self.device)) for batch in batches], None
         with torch.cuda.stream(self.stream):
             # non-blocking copies read page-locked memory, which torch does not reuse before they have finished
             copies = [batch.move(lambda t: t.pin_memory().to(self.device, non_blocking=True)) for batch in batches]
-            return _Sent(copies, self.stream.record_event())
+            return copies, self.stream.record_event()
 
     def receive(self, sent: _Sent) -> list[HostBatch]:
         """Return the copies for the device's current stream, which waits for them; the host does not."""
-        if sent.arrived is None:
-            return sent.batches
+        batches, arrived = sent
+        if arrived is None:
+            return batches
         current = torch.cuda.current_stream(self.device)
-        current.wait_event(sent.arrived)
+        current.wait_event(arrived)
 
         def keep(t: Tensor) -> Tensor:
             t.record_stream(current)  # else its memory could be reused by a later copy while the step still reads it
             return t
 
-        return [batch.move(keep) for batch in sent.batches]
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """Batches being copied to a device, and the event that marks the end of the copies."""
-
-    batches: list[HostBatch]
-    arrived: torch.cuda.Event | None = None
+        return [batch.move(keep) for batch in batches]
 
 
 # Threads that prepare batches, and read image files

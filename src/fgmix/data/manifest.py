@@ -121,9 +121,7 @@ def _require_distinct(lines: Sequence[_Line], path: Path) -> None:
     for number, cells in lines:
         before = first.setdefault(os.path.abspath(path.parent / cells["path"]), number)
         if before != number:
-            raise UserError(
-                f"Expected every path once in {path}. Found {cells['path']!r} in lines {before} and {number}."
-            )
+            raise UserError(f"Expected every path once in {path}. Found {cells['path']!r} in {before} and {number}.")
 
 
 def _require_files(files: Sequence[ImageFile], lines: Sequence[_Line], path: Path) -> tuple[tuple[Path, int], ...]:

@@ -149,8 +149,8 @@ def _read_part(folder: Path, part: str) -> Digits:
     images, labels = arrays
     if images.shape != (len(labels), 28, 28) or (labels > 9).any():
         raise UserError(
-            f"Expected images (n, 28, 28) and n labels 0…9 in {folder}'s {part} files. Found images {images.shape} and "
-            f"{len(labels)} labels up to {labels.max(initial=0)}. Download them again."
+            f"Expected images (n, 28, 28) and n labels 0…9 in {folder}'s {part} files. Found {images.shape} and "
+            f"{len(labels)} labels up to {labels.max(initial=0)}."
         )
     return images, labels.astype(np.int64)
 

@@ -102,12 +102,12 @@ class PairedSampler:
 
     def draw(self, step: int) -> list[Indices]:
         """Sample the indices of the step's batch, one array (b,) per source domain."""
-        return [self._pair(domain, drawn, step) for domain, drawn in enumerate(self.sampler.draw(step))]
-
-    def _pair(self, domain: int, drawn: Indices, step: int) -> Indices:
-        rng, half = numpy_generator("partners", self.sampler.seed, domain, step), len(drawn) // 2
-        partners = [self._partner(domain, sample, rng) for sample in drawn[:half]]
-        return np.concatenate([drawn[: len(drawn) - half], np.array(partners, dtype=np.int64)])
+        pairs = []
+        for domain, drawn in enumerate(self.sampler.draw(step)):
+            rng, half = numpy_generator("partners", self.sampler.seed, domain, step), len(drawn) // 2
+            partners = [self._partner(domain, sample, rng) for sample in drawn[:half]]
+            pairs.append(np.concatenate([drawn[: len(drawn) - half], np.array(partners, dtype=np.int64)]))
+        return pairs
 
     def _partner(self, domain: int, sample: int, rng: np.random.Generator) -> int:
         members = self._by_class[domain][int(self.labels[domain][sample])]
@@ -132,9 +132,7 @@ def sampling_weights(
     for domain, pool in zip(domains, pools):
         weights = np.ones(len(pool)) if domain.weights is None else domain.weights[pool]
         if not weights.any():
-            raise UserError(
-                f"Expected a positive sample weight in the training part of domain {domain.name!r}. Found none."
-            )
+            raise UserError(f"Expected a positive sample weight for training in domain {domain.name!r}. Found none.")
         all_weights.append(weights * balancing_weights(domain.y[pool]) if balanced else weights)
     return tuple(all_weights)
 

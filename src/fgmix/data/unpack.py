@@ -189,9 +189,7 @@ class _Guarded:
 
 
 def _too_large(archive: Path, limits: Limits) -> UserError:
-    return UserError(
-        f"Expected at most {limits.bytes / GB:g} GB unpacked in {archive}. Found more: check it, or raise --max-gb."
-    )
+    return UserError(f"Expected at most {limits.bytes / GB:g} GB unpacked in {archive}. Found more. Raise --max-gb.")
 
 
 def _not_plain(name: str, archive: Path) -> BadArchive:
