@@ -29,7 +29,7 @@ from fgmix.report.page import Frame, pack_block, render_page, write_json_block
 from fgmix.report.write import load_figures, write_report
 from fgmix.results import statistics
 from fgmix.results.collect import Results, collect, collect_all
-from fgmix.results.explain import explained
+from fgmix.results.explain import explain_number
 from fgmix.results.formats import render
 from fgmix.results.grids import Grid
 from fgmix.results.ranks import rank_rows
@@ -201,7 +201,7 @@ def test_one_number_is_rounded_one_way_everywhere(accuracy: float, shown: str) -
     (run,) = block(text, "run-rows")
     assert run["shown"] == {"raw": shown}
     assert run["accuracy"] == {"raw": 100 * accuracy}  # to sort by
-    assert f"accuracy {shown} %" in explained(results, "toy", "erm", "a")[0]
+    assert f"accuracy {shown} %" in explain_number(results, "toy", "erm", "a")[0]
 
 
 def test_no_script_rounds_an_accuracy() -> None:

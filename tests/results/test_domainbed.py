@@ -17,7 +17,7 @@ from fgmix.records.rows import Row
 from fgmix.records.store import write_record
 from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, name_algorithm, to_domainbed
-from fgmix.results.explain import explained
+from fgmix.results.explain import explain_number
 from fgmix.results.report import all_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
 from results.made import finished, random_sweep, run
@@ -143,7 +143,7 @@ def test_the_report_tells_what_was_skipped(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_run_of_domainbeds_is_explained_without_a_command_that_would_fail(tmp_path: Path) -> None:
     write_run(tmp_path / "r", [2], [(0, [0.5] * 8)])
-    lines = explained(collect(tmp_path, from_domainbed=True), "PACS", "erm", "photo")
+    lines = explain_number(collect(tmp_path, from_domainbed=True), "PACS", "erm", "photo")
     assert lines[1:4] == [
         f"  reported: {tmp_path / 'r'}",
         "    hyper-parameter sample 0",

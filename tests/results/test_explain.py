@@ -13,7 +13,7 @@ from fgmix.cli import app
 from fgmix.errors import UserError
 from fgmix.records.schema import RunSpec, command
 from fgmix.results.collect import Results, collect
-from fgmix.results.explain import explained, origin
+from fgmix.results.explain import describe_origin, explain_number
 from fgmix.results.grids import Grid
 from fgmix.sweeps.execute import run_sweeps
 from fgmix.training.prepare import prepare
@@ -32,7 +32,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_explained_lists_every_run_behind_a_number(swept: Path) -> None:
-    lines = explained(collect(swept), "scans", "fgmix", "us")
+    lines = explain_number(collect(swept), "scans", "fgmix", "us")
     folders = sorted(str(path) for path in swept.glob("scans-fgmix-us-*"))
     text = "\n".join(lines)
     assert lines[0].startswith("FGMix, scans, us, trial 0: ")
@@ -47,13 +47,13 @@ def test_explained_lists_every_run_behind_a_number(swept: Path) -> None:
 
 def test_explained_says_why_there_is_no_number() -> None:
     diverged = replace(finished("a", 0.5), evaluations=(), status="diverged", diverged_at=3)
-    (line, _) = explained(Results([diverged]), "toy", "erm", "a")
+    (line, _) = explain_number(Results([diverged]), "toy", "erm", "a")
     assert line == "ERM, toy, a, trial 0: no number (the only run diverged before the first evaluation)"
 
 
 def test_explained_tells_the_points_of_a_grid_apart() -> None:
     grid = Grid(GRID, tuple(grid_records(lambda *_: 0.5)))
-    heads = [line for line in explained(Results([], [grid]), "toy", "fgmix", "a") if line.startswith("FGMix")]
+    heads = [line for line in explain_number(Results([], [grid]), "toy", "fgmix", "a") if line.startswith("FGMix")]
     assert len(heads) == 8  # four points, two trials
     assert heads[0].startswith(
         "FGMix, λ₀ = 1, α = 0.1, toy, a, trial 0: accuracy 50.0 % (validation 50.0 % at step 20)"
@@ -62,7 +62,7 @@ def test_explained_tells_the_points_of_a_grid_apart() -> None:
 
 def test_an_unknown_cell_names_the_nearest(swept: Path) -> None:
     with pytest.raises(UserError, match="Did you mean 'scans fgmix us'"):
-        explained(collect(swept), "scans", "fgmix", "uss")
+        explain_number(collect(swept), "scans", "fgmix", "uss")
 
 
 def spec_of(monkeypatch: pytest.MonkeyPatch, printed: str) -> RunSpec:
@@ -86,7 +86,7 @@ def test_the_printed_command_makes_the_same_run_again(swept: Path, monkeypatch: 
     assert len(records) == 4
     for record in records:
         assert record.folder is not None
-        assert prepare(spec_of(monkeypatch, origin(record)), progress=False).spec.name == record.folder.name
+        assert prepare(spec_of(monkeypatch, describe_origin(record)), progress=False).spec.name == record.folder.name
 
 
 def test_every_field_of_a_spec_survives_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from fgmix.records.evaluations import Evaluation
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.formats import latex, markdown
-from fgmix.results.paper_rows import beside
+from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import Ranking, critical_difference, rank_rows, ranking_table, unranked_table
 from fgmix.results.selection import select
 from fgmix.results.statistics import (
@@ -320,7 +320,7 @@ def test_marks_and_the_table_of_differences() -> None:
 def test_marks_are_not_put_on_rows_of_the_paper() -> None:
     records = sweep({"erm": ERM, "fgmix": SAME}, domains="photo sketch", dataset="PACS")
     selection = select(records)
-    table = beside(mark_rows(dataset_table(selection, "PACS"), compare(selection)))
+    table = add_paper_rows(mark_rows(dataset_table(selection, "PACS"), compare(selection)))
     assert [table.label(row) for row in table.rows] == ["ERM", "ERM (paper)", "FGMix ≈", "FGMix (paper)"]
 
 

@@ -45,7 +45,7 @@ def report(
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
-    from fgmix.results.explain import explained
+    from fgmix.results.explain import explain_number
     from fgmix.results.formats import FORMATS
     from fgmix.results.report import Choices, report_text
     from fgmix.results.selection import RULES
@@ -69,7 +69,7 @@ def report(
     if pack is not None:
         _write_packed(results, pack)
     if explain is not None:
-        print("\n".join(explained(results, *explain, rule=rule)))
+        print("\n".join(explain_number(results, *explain, rule=rule)))
     elif format == "html":
         from fgmix.report.write import write_report
 

@@ -10,7 +10,7 @@ from fgmix.errors import UserError
 from fgmix.figures.arrays import Floats, Numbers
 from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, format_accuracy, list_names, to_ink
 from fgmix.figures.looks import assign_looks
-from fgmix.results.paper_rows import beside, lacking
+from fgmix.results.paper_rows import add_paper_rows, describe_missing
 from fgmix.results.selection import Selection
 from fgmix.results.tables import SPREADS, Spread, dataset_table
 
@@ -50,9 +50,9 @@ def collect_ablation(
     trials = max((entry.trials or 0 for row in rows for entry in row.entries), default=0)
     notes = [
         f"Lines: ± {SPREADS[spread]}, {trials} trials." if trials > 1 else "One trial, hence no ±.",
-        lacking(ours) if published else "",
+        describe_missing(ours) if published else "",
     ]
-    return Ablation.from_table(beside(ours) if published else ours, " ".join(filter(None, notes)))
+    return Ablation.from_table(add_paper_rows(ours) if published else ours, " ".join(filter(None, notes)))
 
 
 def describe_ablation(arrays: Ablation) -> Chart:

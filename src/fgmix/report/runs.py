@@ -12,7 +12,7 @@ from fgmix.records.evaluations import Model
 from fgmix.records.metrics import Metrics
 from fgmix.records.rows import record_row
 from fgmix.records.schema import RunRecord, to_plain
-from fgmix.results.explain import origin
+from fgmix.results.explain import describe_origin
 from fgmix.results.published import order
 from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Selected, Selection
@@ -85,7 +85,7 @@ def _describe_run(record: RunRecord, reported: Mapping[tuple[str, Model], float]
         "spec": {name: value for name, value in to_plain(spec).items() if value is not None},
         "version": record.fgmix_version,
         "data": record.data_fingerprint,
-        "command": origin(record),
+        "command": describe_origin(record),
         "unseen": [*notes, *_describe_unseen(record)] if with_curves else [],
         "curves": curves,
     }

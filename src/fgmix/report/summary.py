@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fgmix.records.rows import Row
 from fgmix.records.schema import ResolvedSpec, RunRecord
-from fgmix.results.domainbed import is_domainbeds
+from fgmix.results.domainbed import is_from_domainbed
 from fgmix.results.report import compare_all
 from fgmix.results.rounding import accuracy_text, difference_text, p_equation
 from fgmix.results.selection import Selection
@@ -107,7 +107,7 @@ def _write_difference(c: Comparison, names: dict[Row, str]) -> str:
 def describe_runs(records: Sequence[RunRecord]) -> str:
     """Describe domains, networks, steps, protocol, trials, hyper-parameter samples and runs of a dataset, in words."""
     specs = [record.spec for record in records]
-    ours = [record.spec for record in records if not is_domainbeds(record)]  # DomainBed's records lack defaults
+    ours = [record.spec for record in records if not is_from_domainbed(record)]  # DomainBed's records lack defaults
     held_out = {name for spec in specs for name in spec.test_domains}
     parts = [
         f"{len(held_out)} of {_count(len(records[0].domains), 'domain')} held out",

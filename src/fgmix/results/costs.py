@@ -23,8 +23,8 @@ class Costs:
     """Measured times.
 
     Args:
-        milliseconds: time per step by method, with and without averaging.
-        labels: labels of methods, by their keys; the paper's names for those without a label in the file.
+        milliseconds: time per step by row, with and without averaging.
+        labels: labels of rows; the paper's names for those without a label in the file.
     """
 
     milliseconds: Mapping[Row, float]
@@ -32,7 +32,7 @@ class Costs:
 
 
 def read_costs(folder: Path) -> Costs | None:
-    """The times in a folder; None if there are none."""
+    """Read the times in a folder; None if there are none."""
     path = folder / COST_FILE
     if not path.exists():
         return None
@@ -53,9 +53,9 @@ def read_costs(folder: Path) -> Costs | None:
 
 
 def cost_table(costs: Costs) -> Table:
-    """Our time per step and its ratio to ERM's, next to the paper's."""
+    """Make the table of our time per step and its ratio to ERM's, next to the paper's."""
     ours, theirs = costs.milliseconds, step_milliseconds()
-    rows = [TableRow(method, (*_entries(ours, method), *_entries(theirs, method))) for method in ours]
+    rows = [TableRow(row, (*_entries(ours, row), *_entries(theirs, row))) for row in ours]
     caption = (
         "Time of a training step in milliseconds, and its ratio to ERM's. Compare ratios: milliseconds depend on the "
         "machine, the backbone and the batch size."
@@ -64,8 +64,8 @@ def cost_table(costs: Costs) -> Table:
     return Table(COST, caption, columns, tuple(rows), costs.labels, best=False)
 
 
-def _entries(milliseconds: Mapping[Row, float], method: Row) -> tuple[Entry, Entry]:
-    time, erm = milliseconds.get(method), milliseconds.get(ERM)
+def _entries(milliseconds: Mapping[Row, float], row: Row) -> tuple[Entry, Entry]:
+    time, erm = milliseconds.get(row), milliseconds.get(ERM)
     if time is None or erm is None:
         return Entry(time), Entry(note="" if time is None else "ERM was not measured")
     return Entry(time), Entry(time / erm, text=ratio_text(time / erm))

@@ -40,15 +40,10 @@ _STEPS, _EVAL_EVERY = 5001, 300
 
 @dataclass(frozen=True)
 class DomainBedSweep:
-    """The runs of a DomainBed sweep.
-
-    Args:
-        records: the runs.
-        notes: warnings about skipped lines and runs that are not done.
-    """
+    """The runs of a DomainBed sweep."""
 
     records: tuple[RunRecord, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # warnings about skipped lines and runs that are not done
 
 
 def from_domainbed(folder: str | Path) -> DomainBedSweep:
@@ -65,7 +60,7 @@ def from_domainbed(folder: str | Path) -> DomainBedSweep:
     records, notes = [], []
     for run in sorted(path.parent for path in folder.glob("*/results.jsonl")):
         try:
-            lines, broken = _lines(run / "results.jsonl")
+            lines, broken = _read_lines(run / "results.jsonl")
         except UserError as error:
             notes.append(f"{run.name}: skipped. {error}")
             continue
@@ -79,16 +74,16 @@ def from_domainbed(folder: str | Path) -> DomainBedSweep:
                 f"{run.name}: not done; its {len(lines)} evaluation{'s are' if len(lines) > 1 else ' is'} used"
             )
         try:
-            record = _record(run, lines)
+            record = _to_record(run, lines)
             check_record(record)
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             notes.append(f"{run.name}: skipped; not what DomainBed writes ({type(error).__name__}: {error})")
         else:
             records.append(record)
     if not records:
-        found = f"none that can be used ({notes[0].rstrip('.')})" if notes else "none"
+        usable = f"none that can be used ({notes[0].rstrip('.')})" if notes else "none"
         raise UserError(
-            f"Expected runs of DomainBed in {folder}, each with a results.jsonl. Found {found}. "
+            f"Expected runs of DomainBed in {folder}, each with a results.jsonl. Found {usable}. "
             "Give the --output_dir of the sweep."
         )
     return DomainBedSweep(tuple(records), tuple(notes))
@@ -105,19 +100,19 @@ class _Line:
     metrics: dict[str, float]
 
 
-def _lines(file: Path) -> tuple[list[_Line], int]:
-    """The complete lines of a file in order of steps, and how many are incomplete."""
+def _read_lines(file: Path) -> tuple[list[_Line], int]:
+    """Read the complete lines of a file in order of steps, and how many are incomplete."""
     lines, broken = [], 0
     for text in read_bytes(file).decode("utf-8", "replace").splitlines():
         try:
-            lines.append(_parse(json.loads(text)))
+            lines.append(_parse_line(json.loads(text)))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             # Incomplete, or without what selection needs.
             broken += 1
     return sorted(lines, key=lambda line: line.step), broken
 
 
-def _parse(content: dict[str, Any]) -> _Line:
+def _parse_line(content: dict[str, Any]) -> _Line:
     accuracy: dict[int, dict[str, float]] = defaultdict(dict)
     metrics = {}
     for key, value in content.items():
@@ -129,13 +124,13 @@ def _parse(content: dict[str, Any]) -> _Line:
     needed = [accuracy[env][part] for env in args["test_envs"] for part in _PARTS.values()]
     needed += [parts["holdout"] for parts in accuracy.values()]
     by_number = dict(sorted(accuracy.items()))
-    numbered = list(by_number) == list(range(len(by_number)))
-    if not (args["test_envs"] and args.keys() >= _NEEDED_ARGS and numbered and all(map(math.isfinite, needed))):
+    is_numbered = list(by_number) == list(range(len(by_number)))
+    if not (args["test_envs"] and args.keys() >= _NEEDED_ARGS and is_numbered and all(map(math.isfinite, needed))):
         raise ValueError("an incomplete line")
     return _Line(int(content["step"]), args, dict(content.get("hparams") or {}), by_number, metrics)
 
 
-def _record(run: Path, lines: list[_Line]) -> RunRecord:
+def _to_record(run: Path, lines: list[_Line]) -> RunRecord:
     args, hparams = lines[0].args, dict(lines[0].hparams)
     dataset = from_domainbed_dataset(args["dataset"])
     names = _domain_names(dataset, len(lines[0].accuracy))
@@ -186,7 +181,7 @@ def _record(run: Path, lines: list[_Line]) -> RunRecord:
 
 
 def name_algorithm(name: str) -> str:
-    """Our name of an algorithm in DomainBed's files: in lower case, with words joined by underscores.
+    """Return our name of an algorithm in DomainBed's files: in lower case, with words joined by underscores.
 
     >>> name_algorithm("ANDMask"), name_algorithm("L2A-OT + SWA")
     ('andmask', 'l2a_ot + swa')
@@ -195,18 +190,18 @@ def name_algorithm(name: str) -> str:
 
 
 def _domain_names(dataset: str, count: int) -> tuple[str, ...]:
-    """The names of the dataset's domains if it is known and has that many, else env0, env1, …"""
+    """Return the names of the dataset's domains if it is known and has that many, else env0, env1, …"""
     names = known_domains(dataset)
     return names if len(names) == count else tuple(f"env{i}" for i in range(count))
 
 
-def is_domainbeds(record: RunRecord) -> bool:
-    """Whether a record was read from a DomainBed sweep."""
+def is_from_domainbed(record: RunRecord) -> bool:
+    """Say whether a record was read from a DomainBed sweep."""
     return record.fgmix_version == _MAKER
 
 
-def hparams_of(spec: RunSpec) -> dict[str, Any]:
-    """The hyper-parameters in DomainBed's sense; settings keep their names."""
+def collect_hparams(spec: RunSpec) -> dict[str, Any]:
+    """Collect the hyper-parameters in DomainBed's sense; settings keep their names."""
     return {**spec.settings, "batch_size": spec.batch_size, "resnet_dropout": spec.dropout}
 
 
@@ -224,11 +219,11 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str 
             of a grid; it becomes part of the algorithm's name.
     """
     folder = make_folder(Path(folder), "--to-domainbed")
-    return [_write(record, model, folder, variant) for record in records for model in record.models]
+    return [_write_run(record, model, folder, variant) for record in records for model in record.models]
 
 
-def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
-    spec, names = record.spec, _numbered(record)
+def _write_run(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
+    spec, names = record.spec, _order_domains(record)
     algorithm = label_model(record.domainbed_name or record.label, model)
     args = {
         "dataset": to_domainbed_dataset(record.dataset),
@@ -242,7 +237,7 @@ def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
         "steps": spec.steps,
     }
     # DomainBed names a run by its arguments; hyper-parameters are added, so that no two of our runs share a folder.
-    hparams = hparams_of(spec)
+    hparams = collect_hparams(spec)
     digest = hashlib.md5(json.dumps([args, hparams], sort_keys=True).encode()).hexdigest()
     run = make_folder(folder / digest)
     lines = [
@@ -251,7 +246,7 @@ def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
             "hparams": hparams,
             "step": evaluation.step,
             **evaluation.metrics,
-            **_keys(evaluation, model, names),
+            **_name_scores(evaluation, model, names),
         }
         for evaluation in record.evaluations
     ]
@@ -262,13 +257,13 @@ def _write(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
     return run
 
 
-def _numbered(record: RunRecord) -> tuple[str, ...]:
-    """The domains in DomainBed's order, if it is known; else in ours."""
+def _order_domains(record: RunRecord) -> tuple[str, ...]:
+    """Return the domains in DomainBed's order, if it is known; else in ours."""
     known = known_domains(record.dataset)
     return known if set(known) == set(record.domains) else record.domains
 
 
-def _keys(evaluation: Evaluation, model: Model, names: tuple[str, ...]) -> dict[str, float]:
+def _name_scores(evaluation: Evaluation, model: Model, names: tuple[str, ...]) -> dict[str, float]:
     theirs = {ours: part for part, ours in _PARTS.items()}
     return {
         f"env{names.index(name)}_{theirs[part]}_acc": value

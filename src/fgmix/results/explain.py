@@ -10,61 +10,61 @@ from fgmix.records.files import read_json
 from fgmix.records.schema import RunRecord, command
 from fgmix.records.store import RunFolder
 from fgmix.results.collect import Results
-from fgmix.results.domainbed import hparams_of, is_domainbeds
+from fgmix.results.domainbed import collect_hparams, is_from_domainbed
 from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Cell, Missing, Rule, Selected, select
 
 
-def explained(
+def explain_number(
     results: Results, dataset: str, algorithm: str, domain: str, *, rule: Rule = "training_domain"
 ) -> list[str]:
-    """Lines about the runs behind a number: those selected in each trial, the others, and commands to repeat them."""
+    """List the runs behind a number: those selected in each trial, the others, and commands to repeat them."""
     lines: list[str] = []
     known: set[str] = set()
     for apart, records in results.groups():
         selection = select(records, rule)
-        for cell, found in selection.cells.items():
+        for cell, outcome in selection.cells.items():
             known.add(" ".join((cell.dataset, cell.row.key, cell.test_domain)))
             if (cell.dataset, cell.row.key, cell.test_domain) == (dataset, algorithm, domain):
-                lines += _cell_lines(selection.label(cell.row), apart, cell, found)
+                lines += _cell_lines(selection.label(cell.row), apart, cell, outcome)
     if not lines:
         raise unknown("cell", f"{dataset} {algorithm} {domain}", known)
     return lines
 
 
-def _cell_lines(label: str, apart: str, cell: Cell, found: Selected | Missing) -> list[str]:
+def _cell_lines(label: str, apart: str, cell: Cell, outcome: Selected | Missing) -> list[str]:
     parts = (label, apart, cell.dataset, cell.test_domain, f"trial {cell.trial_seed}")
     head = ", ".join(part for part in parts if part)
-    if isinstance(found, Missing):
-        return [f"{head}: no number ({found.reason})", ""]
-    accuracy, validation = (accuracy_text(100 * value) for value in (found.accuracy, found.validation))
-    samples = 1 + len(found.runners_up)
+    if isinstance(outcome, Missing):
+        return [f"{head}: no number ({outcome.reason})", ""]
+    accuracy, validation = (accuracy_text(100 * value) for value in (outcome.accuracy, outcome.validation))
+    samples = 1 + len(outcome.runners_up)
     best = f", the best of {samples} hyper-parameter samples" if samples > 1 else ""
     return [
-        f"{head}: accuracy {accuracy} % (validation {validation} % at step {found.step}{best})",
-        *_run_lines("reported", found.record),
-        *(line for record in found.validated_by for line in _run_lines("validated by", record)),
-        *(line for other in found.runners_up for line in _run_lines("not selected", other.record)),
+        f"{head}: accuracy {accuracy} % (validation {validation} % at step {outcome.step}{best})",
+        *_run_lines("reported", outcome.record),
+        *(line for record in outcome.validated_by for line in _run_lines("validated by", record)),
+        *(line for other in outcome.runners_up for line in _run_lines("not selected", other.record)),
         "",
     ]
 
 
 def _run_lines(role: str, record: RunRecord) -> list[str]:
-    made = f"fgmix {record.fgmix_version}, data {record.data_fingerprint}, {_environment(record.folder)}"
+    maker = f"fgmix {record.fgmix_version}, data {record.data_fingerprint}, {_environment(record.folder)}"
     return [
         f"  {role}: {record.folder or 'a run that was not read from a folder'}",
-        f"    hyper-parameter sample {record.spec.hparams_seed}{'' if is_domainbeds(record) else f', {made}'}",
-        f"    {origin(record)}",
+        f"    hyper-parameter sample {record.spec.hparams_seed}{'' if is_from_domainbed(record) else f', {maker}'}",
+        f"    {describe_origin(record)}",
     ]
 
 
-def origin(record: RunRecord) -> str:
-    """The command that repeats a run; for a run of DomainBed, which this package cannot repeat, its settings.
+def describe_origin(record: RunRecord) -> str:
+    """Write the command that repeats a run; for a run of DomainBed, which this package cannot repeat, its settings.
 
     DomainBed has its own names of hyper-parameters; they are mapped to ours in the algorithms' files, which need torch.
     """
-    if is_domainbeds(record):
-        hparams = ", ".join(f"{name}={_text(value)}" for name, value in hparams_of(record.spec).items())
+    if is_from_domainbed(record):
+        hparams = ", ".join(f"{name}={_text(value)}" for name, value in collect_hparams(record.spec).items())
         return f"run by DomainBed with {hparams}"
     return command(record.spec, str(record.folder.parent) if record.folder else "runs")
 

@@ -13,14 +13,14 @@ from fgmix.results.tables import Entry, Table
 
 
 def render(tables: Sequence[Table], format: str) -> str:
-    """Tables as "md", "latex" or "csv"."""
+    """Write tables as "md", "latex" or "csv"."""
     if format not in FORMATS:
         raise unknown("table format", format, FORMATS)
     return FORMATS[format](tables)
 
 
 def markdown(table: Table) -> str:
-    """A Markdown table, the best of each column in bold, with footnotes below."""
+    """Write a Markdown table, the best of each column in bold, with footnotes below."""
     notes = footnotes(table)
     head = [table.corner, *table.columns]
     lines = [f"### {table.title}", "", _line(head), _line(["---", *["---:"] * len(table.columns)])]
@@ -37,7 +37,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    r"""A LaTeX `table`, the best of each column in bold, with footnotes below; the first line names its package."""
+    r"""Write a LaTeX `table`, the best of each column in bold, with footnotes below, after the name of its package."""
     notes = footnotes(table)
     head = [table.corner, *table.columns]
     body = []
@@ -48,7 +48,7 @@ def latex(table: Table) -> str:
             for i, entry in enumerate(row.entries)
         ]
         body.append(" & ".join([escape(table.label(row)), *cells]) + r" \\")
-    beneath = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape(text)}" for text, number in notes.items()]
+    below = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape(text)}" for text, number in notes.items()]
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
@@ -61,14 +61,14 @@ def latex(table: Table) -> str:
         *body,
         r"\bottomrule",
         r"\end{tabular}",
-        *beneath,
+        *below,
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def comma_separated(tables: Sequence[Table]) -> str:
-    """One line per entry of all tables: names are keys, without marks, and values are not rounded.
+    """Write one line per entry of all tables: names are keys, without marks, and values are not rounded.
 
     Columns: table, row (the method's key, or the values of settings), model ("raw", "swa", "swad"), source (empty for
     our runs), column, value, spread, trials, shown (the entry as other formats print it), note.
@@ -118,16 +118,16 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 
 def escape(text: str) -> str:
-    r"""Text with special characters and the symbols of our captions escaped for LaTeX.
+    r"""Escape special characters and the symbols of our captions for LaTeX.
 
     >>> print(escape("+90% of l2a_ot"))
     +90\% of l2a\_ot
     """
-    return _SPECIAL.sub(lambda found: _LATEX[found[0]], text)
+    return _SPECIAL.sub(lambda match: _LATEX[match[0]], text)
 
 
 def footnotes(table: Table) -> dict[str, int]:
-    """Every distinct note, numbered in reading order."""
+    """Number every distinct note, in reading order."""
     notes = dict.fromkeys(entry.note for row in table.rows for entry in row.entries if entry.note)
     return {note: number for number, note in enumerate(notes, start=1)}
 

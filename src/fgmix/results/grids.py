@@ -38,11 +38,11 @@ class Grid:
     records: tuple[RunRecord, ...]
 
     def points(self) -> list[tuple[Any, ...]]:
-        """Every combination of the values."""
+        """List every combination of the values."""
         return list(product(*self.values.values()))
 
     def at(self, point: tuple[Any, ...]) -> list[RunRecord]:
-        """The runs of a combination; for a method without one of the settings, the same at all values of it."""
+        """Return the runs of a combination; for an algorithm without a setting, the same at all values of it."""
         return [
             record
             for record in self.records
@@ -50,37 +50,37 @@ class Grid:
         ]
 
     def groups(self) -> list[tuple[str, list[RunRecord]]]:
-        """Groups of runs for model selection, each run once, with their settings as text: "λ₀ = 3, α = 0.1".
+        """Group the runs for model selection, each run once, with their settings as text: "λ₀ = 3, α = 0.1".
 
-        A method with some of the settings has a group for each combination of these.
+        An algorithm with some of the settings has a group for each combination of these.
         """
-        found: dict[str, dict[int, RunRecord]] = {}
+        by_label: dict[str, dict[int, RunRecord]] = {}
         for point in self.points():
             for record in self.at(point):
                 own = [(name, value) for name, value in zip(self.values, point) if name in record.spec.settings]
                 label = ", ".join(f"{symbol(name)} = {_text(value)}" for name, value in own)
-                found.setdefault(label, {})[id(record)] = record
-        return [(label, list(records.values())) for label, records in found.items()]
+                by_label.setdefault(label, {})[id(record)] = record
+        return [(label, list(records.values())) for label, records in by_label.items()]
 
 
 def split_grids(
     records: Sequence[RunRecord], plans: Mapping[Path, Sequence[Plan]]
 ) -> tuple[list[RunRecord], list[Grid]]:
-    """The records outside of grids, and the grids; sweeps over the same grid are merged.
+    """Split the records into those outside of grids, and the grids; sweeps over the same grid are merged.
 
-    A method without any of a grid's settings, such as ERM in a sweep over λ₀, is outside of it: its runs are the same
-    at every point, and would be counted several times.
+    An algorithm without any of a grid's settings, such as ERM in a sweep over λ₀, is outside of it: its runs are the
+    same at every point, and would be counted several times.
 
     Args:
         records: finished runs.
         plans: plans of the sweeps in each folder.
     """
-    if not any(plan.grid for on_folder in plans.values() for plan in on_folder):
+    if not any(plan.grid for in_folder in plans.values() for plan in in_folder):
         return list(records), []
     plain: set[Path] = set()
     members: dict[tuple[tuple[str, tuple[Any, ...]], ...], set[Path]] = {}
-    for folder, on_folder in plans.items():
-        for plan in on_folder:
+    for folder, in_folder in plans.items():
+        for plan in in_folder:
             wanted = members.setdefault(tuple(plan.grid.items()), set()) if plan.grid else plain
             wanted.update(folder / name for name in plan.runs)
     grids = [
@@ -94,14 +94,14 @@ def split_grids(
 
 
 def symbol(setting: str) -> str:
-    """A setting's symbol in tables, or its name."""
+    """Return a setting's symbol in tables, or its name."""
     return SYMBOLS.get(setting, setting)
 
 
 def grid_tables(
     grid: Grid, *, rule: Rule = "training_domain", spread: Spread = "stderr", published: bool = False
 ) -> list[Table]:
-    """A table for each dataset and method that has the grid's settings.
+    """Make a table for each dataset and row that has the grid's settings.
 
     Args:
         grid: the runs.
@@ -109,17 +109,17 @@ def grid_tables(
         spread: "stderr" or "std" over the trials, each the mean over its test domains.
         published: add the paper's sensitivity, whatever our dataset is.
     """
-    selections = {point: _of_held_out(select(grid.at(point), rule), grid) for point in grid.points()}
+    selections = {point: _keep_held_out(select(grid.at(point), rule), grid) for point in grid.points()}
     tables = []
     for dataset in dict.fromkeys(record.dataset for record in grid.records):
-        for method in _methods(selections):
-            table = _table(grid, selections, dataset, method, spread)
-            tables.append(_beside(table, grid, dataset) if published and method == Row("fgmix") else table)
+        for row in _list_rows(selections):
+            table = _table(grid, selections, dataset, row, spread)
+            tables.append(_add_paper_rows(table, grid, dataset) if published and row == Row("fgmix") else table)
     return tables
 
 
-def _of_held_out(selection: Selection, grid: Grid) -> Selection:
-    """The selection without the domains that no run of the grid holds out, so that means are over the others."""
+def _keep_held_out(selection: Selection, grid: Grid) -> Selection:
+    """Drop the domains that no run of the grid holds out, so that means are over the others."""
     held_out = {(record.dataset, *record.spec.test_domains) for record in grid.records}
     domains = {
         dataset: tuple(name for name in names if (dataset, name) in held_out)
@@ -128,29 +128,29 @@ def _of_held_out(selection: Selection, grid: Grid) -> Selection:
     return replace(selection, domains=domains)
 
 
-def _methods(selections: Mapping[tuple[Any, ...], Selection]) -> list[Row]:
-    """Methods of the grid, raw before averaged."""
-    found = dict.fromkeys(method for selection in selections.values() for method in selection.rows())
-    return sorted(found, key=lambda method: method.model != "raw")
+def _list_rows(selections: Mapping[tuple[Any, ...], Selection]) -> list[Row]:
+    """List the rows of the grid, raw before averaged."""
+    rows = dict.fromkeys(row for selection in selections.values() for row in selection.rows())
+    return sorted(rows, key=lambda row: row.model != "raw")
 
 
 def _table(
-    grid: Grid, selections: Mapping[tuple[Any, ...], Selection], dataset: str, method: Row, spread: Spread
+    grid: Grid, selections: Mapping[tuple[Any, ...], Selection], dataset: str, row: Row, spread: Spread
 ) -> Table:
     *leading, last = grid.values
     any_run = next(selection for selection in selections.values() if dataset in selection.domains)
     overall = {point: overall_table(selection, spread=spread) for point, selection in selections.items()}
     rows = tuple(
         TableRow(
-            method,
-            tuple(_entry(overall[*first, value], dataset, method) for value in grid.values[last]),
+            row,
+            tuple(_find_entry(overall[*first, value], dataset, row) for value in grid.values[last]),
             name=", ".join(map(_text, first)),
         )
         for first in product(*(grid.values[name] for name in leading))
     )
     labels = collect_labels(grid.records)
     return Table(
-        f"{dataset}: {label_row(labels, method)} by {' and '.join(map(symbol, grid.values))}",
+        f"{dataset}: {label_row(labels, row)} by {' and '.join(map(symbol, grid.values))}",
         f"{overall_caption(any_run, spread)} Test domains: {', '.join(any_run.domains[dataset])}.",
         tuple(f"{symbol(last)} = {_text(value)}" for value in grid.values[last]),
         rows,
@@ -160,15 +160,15 @@ def _table(
     )
 
 
-def _entry(table: Table, dataset: str, method: Row) -> Entry:
-    for row in table.rows:
-        if row.row == method and dataset in table.columns:
-            return row.entries[table.columns.index(dataset)]
+def _find_entry(table: Table, dataset: str, row: Row) -> Entry:
+    for each in table.rows:
+        if each.row == row and dataset in table.columns:
+            return each.entries[table.columns.index(dataset)]
     return Entry(note="not run")
 
 
-def _beside(table: Table, grid: Grid, dataset: str) -> Table:
-    """The table with the paper's row below each of ours; for another grid, with a caption that names the paper's."""
+def _add_paper_rows(table: Table, grid: Grid, dataset: str) -> Table:
+    """Add the paper's row below each of ours; for another grid, name the paper's in the caption."""
     if tuple(grid.values) != PAPER_GRID:
         missing = (
             f"The paper has no numbers for this grid. Its grid is over {' and '.join(map(symbol, PAPER_GRID))}: run it "

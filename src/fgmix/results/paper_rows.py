@@ -16,31 +16,30 @@ ABOUT = (
 )
 
 
-def beside(table: Table) -> Table:
-    """A table of `dataset_table` or `overall_table` with the paper's row below each of ours that it has.
+def add_paper_rows(table: Table) -> Table:
+    """Add the paper's row below each of ours that it has to a table of `dataset_table` or `overall_table`.
 
-    The caption lists the methods or datasets that the paper does not have, and the preset that runs those it has.
+    The caption lists the rows or datasets that the paper does not have, and the preset that runs those it has.
     """
     rows: list[TableRow] = []
     shown: set[Row] = set()
-    for row in table.rows:
-        method = _without_origin(row)
-        rows.append(row)
-        if _has_row(table, method) and method not in shown:  # once, if several folders have the method
-            shown.add(method)
-            rows.append(TableRow(method, _entries(table, method), source=PAPER))
-    notes = [table.caption, ABOUT if len(rows) > len(table.rows) else "", lacking(table)]
+    for each in table.rows:
+        row = each.row.anywhere
+        rows.append(each)
+        if _has_row(table, row) and row not in shown:  # once, if several folders have the row
+            shown.add(row)
+            rows.append(TableRow(row, _entries(table, row), source=PAPER))
+    notes = [table.caption, ABOUT if len(rows) > len(table.rows) else "", describe_missing(table)]
     return replace(table, rows=tuple(rows), caption=" ".join(filter(None, notes)))
 
 
-def lacking(table: Table) -> str:
-    """Which rows of a table the paper does not have, and how to run those that it has; empty if it has all."""
-    methods = [row.row for row in table.rows if not _has_row(table, _without_origin(row))]
-    if not methods:
+def describe_missing(table: Table) -> str:
+    """Say which rows of a table the paper does not have, and how to run those that it has; empty if it has all."""
+    rows = [each.row for each in table.rows if not _has_row(table, each.row.anywhere)]
+    if not rows:
         return ""
-    names = ", ".join(label_row(table.labels, method) for method in methods)
-    if len(methods) < len(table.rows):
-        return f"The paper has no numbers of {names}."
+    if len(rows) < len(table.rows):
+        return f"The paper has no numbers of {', '.join(label_row(table.labels, row) for row in rows)}."
     datasets = [name for name in next(iter(overall().values())) if name != AVERAGE]
     where = table.dataset if table.dataset and table.dataset not in datasets else "these rows"
     return (
@@ -49,29 +48,25 @@ def lacking(table: Table) -> str:
     )
 
 
-def _without_origin(row: TableRow) -> Row:
-    return row.row.anywhere
+def _has_row(table: Table, row: Row) -> bool:
+    return any(entry.value is not None for entry in _entries(table, row))
 
 
-def _has_row(table: Table, method: Row) -> bool:
-    return any(entry.value is not None for entry in _entries(table, method))
-
-
-def _entries(table: Table, method: Row) -> tuple[Entry, ...]:
+def _entries(table: Table, row: Row) -> tuple[Entry, ...]:
     if table.dataset is None:
-        return _overall_entries(method, table.columns)
+        return _overall_entries(row, table.columns)
     columns = [AVERAGE if name == AVERAGE else paper_domain(table.dataset, name) for name in table.columns]
     complete = None not in columns  # else the paper's average is over other domains than ours
-    found = accuracies()
+    theirs = accuracies()
     return tuple(
-        Entry(*found.get((table.dataset, method, name), ())) if name and (complete or name != AVERAGE) else Entry()
+        Entry(*theirs.get((table.dataset, row, name), ())) if name and (complete or name != AVERAGE) else Entry()
         for name in columns
     )
 
 
-def _overall_entries(method: Row, columns: tuple[str, ...]) -> tuple[Entry, ...]:
-    """The paper's average is over its five datasets; over fewer, it is the mean of those shown."""
-    theirs = overall().get(method, {})
+def _overall_entries(row: Row, columns: tuple[str, ...]) -> tuple[Entry, ...]:
+    """Return the paper's numbers; its average is over five datasets, and over fewer it is the mean of those shown."""
+    theirs = overall().get(row, {})
     datasets = [name for name in columns if name != AVERAGE]
     values = [theirs[name] for name in datasets if name in theirs]
     if len(values) < len(datasets) or not values:

@@ -13,7 +13,7 @@ from fgmix.results.costs import cost_table
 from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
 from fgmix.results.other_metrics import metrics_tables
-from fgmix.results.paper_rows import beside
+from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
 from fgmix.results.selection import Rule, Selection, compute_once, select
 from fgmix.results.statistics import Comparison, accuracies_by_row, compare, comparison_table, copies, mark_rows
@@ -39,21 +39,15 @@ def report_text(
     spread: Spread = "stderr",
     published: bool = False,
 ) -> str:
-    """All tables of a folder as text."""
+    """Write all tables of a folder as text."""
     selection = select(results.records, rule) if results.records else None
-    tables = all_tables(results, selection, rule=rule, spread=spread, published=published)
-    return render(tables, format)
+    return render(all_tables(results, selection, rule=rule, spread=spread, published=published), format)
 
 
 def all_tables(
-    results: Results,
-    selection: Selection | None,
-    *,
-    rule: Rule,
-    spread: Spread,
-    published: bool,
+    results: Results, selection: Selection | None, *, rule: Rule, spread: Spread, published: bool
 ) -> list[Table]:
-    """Tables of the runs outside of grids, of metrics besides accuracy, of every grid, and of the times per step.
+    """Make the tables of runs outside of grids, of metrics besides accuracy, of every grid, and of times per step.
 
     Args:
         results: the results in a folder.
@@ -64,12 +58,8 @@ def all_tables(
     """
     tables: list[Table] = []
     if selection is not None:
-        tables += report_tables(
-            selection,
-            spread=spread,
-            published=published,
-            partial_trials=results.partial_trials,
-        )
+        partial = results.partial_trials
+        tables += report_tables(selection, spread=spread, published=published, partial_trials=partial)
         tables += metrics_tables(selection)
     for grid in results.grids:
         tables += grid_tables(grid, rule=rule, spread=spread, published=published)
@@ -79,77 +69,68 @@ def all_tables(
 
 
 def report_tables(
-    selection: Selection,
-    *,
-    spread: Spread = "stderr",
-    published: bool = False,
-    partial_trials: bool = False,
+    selection: Selection, *, spread: Spread = "stderr", published: bool = False, partial_trials: bool = False
 ) -> list[Table]:
-    """A table per dataset, the overall table if there are several, the differences from ERM, and the ranks.
+    """Make a table per dataset, the overall table if there are several, the differences from ERM, and the ranks.
 
-    Args:
-        selection: the selected accuracies.
-        spread: what is shown after ±.
-        published: whether to add the paper's numbers.
-        partial_trials: as in `overall_table`.
+    The arguments are those of `all_tables` and `overall_table`.
     """
-    found = compare_all(selection)
+    against_erm = compare_all(selection)
     tables = []
-    for name, comparisons in found.items():
-        if name is None and not has_overall(selection):
+    for name, comparisons in against_erm.items():
+        if name is not None:
+            table = dataset_table(selection, name, spread=spread)
+        elif has_overall(selection):
+            table = overall_table(selection, spread=spread, partial_trials=partial_trials)
+        else:
             continue
-        table = (
-            dataset_table(selection, name, spread=spread)
-            if name
-            else overall_table(selection, spread=spread, partial_trials=partial_trials)
-        )
-        marks = mark_rows(table, comparisons)
-        tables.append(beside(marks) if published else marks)
-    if comparisons := [*found.values()][-1]:  # over all datasets, or on the only one
+        table = mark_rows(table, comparisons)
+        tables.append(add_paper_rows(table) if published else table)
+    if comparisons := [*against_erm.values()][-1]:  # over all datasets, or on the only one
         tables.append(comparison_table(comparisons, selection.labels))
     return [*tables, *_rank_tables(selection)]
 
 
 @compute_once
 def compare_all(selection: Selection) -> Comparisons:
-    """Every method against ERM on each dataset, and over all of them (under None) if there are several."""
+    """Compare every row with ERM on each dataset, and over all of them (under None) if there are several."""
     datasets: list[str | None] = [*selection.domains]
     return {name: compare(selection, name) for name in (datasets if len(datasets) == 1 else [*datasets, None])}
 
 
 def has_overall(selection: Selection) -> bool:
-    """Whether a method has numbers on several datasets: otherwise there is nothing to average over datasets."""
+    """Say whether a row has numbers on several datasets: otherwise there is nothing to average over datasets."""
     datasets: dict[Row, set[str]] = {}
     for cell in selection.accuracies():
         datasets.setdefault(cell.row, set()).add(cell.dataset)
-    return any(len(found) > 1 for found in datasets.values())
+    return any(len(names) > 1 for names in datasets.values())
 
 
 @compute_once
 def rankings(selection: Selection) -> dict[str, Ranking]:
-    """Rankings by title: over all datasets, or, if the methods cannot be ranked there, on each dataset that allows it.
+    """Rank the rows over all datasets, or, if that is impossible, on each dataset that allows it; by title.
 
-    Raises an error if there is one dataset only, and its methods cannot be ranked.
+    Raises an error if there is one dataset only, and its rows cannot be ranked.
     """
     try:
         return {RANKS: rank_rows(selection)}
     except UserError:
         if len(selection.domains) < 2:
             raise
-    found = {}
+    by_title = {}
     for dataset in selection.domains:
         with suppress(UserError):
-            found[f"{RANKS}, {dataset}"] = rank_rows(selection, dataset=dataset)
-    return found
+            by_title[f"{RANKS}, {dataset}"] = rank_rows(selection, dataset=dataset)
+    return by_title
 
 
 def _rank_tables(selection: Selection) -> list[Table]:
-    """Average ranks, or why there are none; empty for two methods, whose ranks add nothing to their difference."""
+    """Make the table of average ranks, or of the reason why there are none; empty for two rows."""
     twins = copies(selection)
-    methods = [method for method in accuracies_by_row(selection) if method not in twins]
-    if len(methods) < 3:
+    rows = [row for row in accuracies_by_row(selection) if row not in twins]
+    if len(rows) < 3:  # the ranks of two add nothing to their difference
         return []
     try:
         return [ranking_table(ranking, selection.labels, title) for title, ranking in rankings(selection).items()]
     except UserError as error:
-        return [unranked_table(methods, str(error), selection.labels)]
+        return [unranked_table(rows, str(error), selection.labels)]

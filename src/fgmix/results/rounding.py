@@ -11,7 +11,7 @@ DASH = "–"  # for a missing number
 
 
 def accuracy_text(percent: float, spread: float | None = None) -> str:
-    """An accuracy in percent with one decimal, and its spread if it has one.
+    """Write an accuracy in percent with one decimal, and its spread if it has one.
 
     >>> accuracy_text(62.25), accuracy_text(62.35), accuracy_text(62.249, 0.75)
     ('62.2', '62.4', '62.2 ± 0.8')
@@ -20,7 +20,7 @@ def accuracy_text(percent: float, spread: float | None = None) -> str:
 
 
 def difference_text(points: float, interval: tuple[float, float] | None = None) -> str:
-    """A difference of accuracies in percentage points, and its interval if it has one; a rounded zero has no sign.
+    """Write a difference of accuracies in percentage points, and its interval; a rounded zero has no sign.
 
     >>> difference_text(1.25, (-0.04, 3.0))
     '+1.2 [0.0, +3.0]'
@@ -32,7 +32,7 @@ def difference_text(points: float, interval: tuple[float, float] | None = None) 
 
 
 def p_text(p: float) -> str:
-    """A p-value with three decimals.
+    """Write a p-value with three decimals.
 
     >>> p_text(0.0342), p_text(0.0002)
     ('0.034', '< 0.001')
@@ -41,7 +41,7 @@ def p_text(p: float) -> str:
 
 
 def p_equation(p: float) -> str:
-    """A p-value in a sentence.
+    """Write a p-value in a sentence.
 
     >>> p_equation(0.0342), p_equation(0.0002)
     ('p = 0.034', 'p < 0.001')
@@ -50,7 +50,7 @@ def p_equation(p: float) -> str:
 
 
 def rank_text(rank: float) -> str:
-    """An average rank, or a difference of two.
+    """Write an average rank, or a difference of two.
 
     >>> rank_text(1.375)
     '1.38'
@@ -59,7 +59,7 @@ def rank_text(rank: float) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """A ratio of two times.
+    """Write a ratio of two times.
 
     >>> ratio_text(1.098)
     '1.10'

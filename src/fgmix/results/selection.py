@@ -1,6 +1,6 @@
 """Model selection: which run is reported, and at which step. Pure functions of records.
 
-For every dataset, method, trial and test domain t, a rule gives each hyper-parameter sample a validation value at a
+For every dataset, row, trial and test domain t, a rule gives each hyper-parameter sample a validation value at a
 step, and the sample with the highest value is reported:
 
     training_domain    value = mean over sources e of acc(e, holdout) in the run {t};     the best step
@@ -19,15 +19,15 @@ DomainBed's code, ties included; `last_evaluations` is ours.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from inspect import signature
 from operator import attrgetter
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 from fgmix.errors import unknown
-from fgmix.records.evaluations import Evaluation, Model
+from fgmix.records.evaluations import Model
 from fgmix.records.metrics import NAMES
 from fgmix.records.rows import Labels, Row, collect_labels, label_row, record_row
 from fgmix.records.schema import ResolvedSpec, RunRecord, options
@@ -81,7 +81,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Selection:
-    """One cell for each dataset, method, trial and test domain of the records.
+    """One cell for each dataset, row, trial and test domain of the records.
 
     Args:
         rule: the selection rule.
@@ -106,21 +106,21 @@ class Selection:
         return label_row(self.labels, row)
 
     def trials(self, dataset: str, origin: str | None = None) -> list[int]:
-        """Trial seeds of a dataset; of one origin, or of all."""
+        """List the trial seeds of a dataset; of one origin, or of all."""
         origins = self._trials[dataset] if origin is None else [origin]
         return sorted({trial for each in origins for trial in self._trials[dataset][each]})
 
     @cached_property  # used by every row of every table
     def _trials(self) -> Mapping[str, Mapping[str, set[int]]]:
         """Trial seeds by dataset and origin."""
-        found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        trials: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         for cell in self.cells:
-            found[cell.dataset][cell.row.origin].add(cell.trial_seed)
-        return found
+            trials[cell.dataset][cell.row.origin].add(cell.trial_seed)
+        return trials
 
     def accuracies(self) -> dict[Cell, float]:
-        """The numbers, without missing ones."""
-        return {cell: found.accuracy for cell, found in self.cells.items() if isinstance(found, Selected)}
+        """Return the numbers, without missing ones."""
+        return {cell: one.accuracy for cell, one in self.cells.items() if isinstance(one, Selected)}
 
     @cached_property
     def computed(self) -> dict[tuple[Any, ...], Any]:
@@ -184,75 +184,70 @@ class _NoNumber(Exception):
 
 @dataclass(frozen=True)
 class _Runs:
-    """The runs of one dataset, algorithm and trial, by the set of their test domains, then by hyper-parameter sample.
+    """The runs of one dataset, row and trial, by the set of their test domains, then by hyper-parameter sample.
 
-    `difference` says in what the algorithm's runs of all trials differ but should not; empty for nothing.
+    `difference` says in what the row's runs of all trials differ but should not; empty for nothing.
     """
 
     domains: tuple[str, ...]
     by_held_out: Mapping[frozenset[str], Mapping[int, list[RunRecord]]]
     difference: str
 
-    def holding_out(self, *held_out: str) -> dict[int, RunRecord]:
-        """The runs that hold out exactly these domains, by hyper-parameter sample."""
+    def find(self, *held_out: str) -> dict[int, RunRecord]:
+        """Find the runs that hold out exactly these domains, by hyper-parameter sample."""
         if self.difference:
             raise _NoNumber(self.difference)
-        found = self.by_held_out.get(frozenset(held_out), {})
-        for sample, records in found.items():
+        by_sample = self.by_held_out.get(frozenset(held_out), {})
+        for sample, records in by_sample.items():
             if len(records) > 1:
                 raise _NoNumber(
                     f"{len(records)} runs of hyper-parameter sample {sample} hold out {' and '.join(held_out)}: "
                     "keep one of them"
                 )
-        return {sample: record for sample, (record,) in found.items()}
+        return {sample: record for sample, (record,) in by_sample.items()}
 
-    def evaluated(self, domain: str, model: Model) -> dict[int, RunRecord]:
-        """The runs that hold out `domain` alone and have evaluations of `model`, by sample; at least one."""
-        found = self.holding_out(domain)
-        if not found:
+    def find_evaluated(self, domain: str, model: Model) -> dict[int, RunRecord]:
+        """Find the runs that hold out `domain` alone and have evaluations of `model`, by sample; at least one."""
+        runs = self.find(domain)
+        if not runs:
             alone = " alone" if any(domain in held_out for held_out in self.by_held_out) else ""
             raise _NoNumber(f"no finished run holds out {domain}{alone}")
-        evaluated = {sample: record for sample, record in found.items() if record.evaluations}
-        if not evaluated:
-            raise _NoNumber(f"{_all(len(found))} diverged before the first evaluation")
-        of_model = {sample: record for sample, record in evaluated.items() if model in record.models}
-        if not of_model:
+        if not any(record.evaluations for record in runs.values()):
+            raise _NoNumber(f"{_count_all(runs)} diverged before the first evaluation")
+        runs = {sample: record for sample, record in runs.items() if model in record.models}
+        if not runs:
             raise _NoNumber(f"no run that holds out {domain} has averaged weights: train with --averaging {model}")
-        return of_model
+        return runs
 
-    def ended(self, domain: str, model: Model) -> list[RunRecord]:
-        """Those of `evaluated` that reached their last step; at least one."""
-        found = self.evaluated(domain, model)
-        ended = [record for record in found.values() if record.status == "done"]
+    def find_ended(self, domain: str, model: Model) -> list[RunRecord]:
+        """Find those of `find_evaluated` that reached their last step; at least one."""
+        runs = self.find_evaluated(domain, model)
+        ended = [record for record in runs.values() if record.status == "done"]
         if not ended:
-            raise _NoNumber(f"{_all(len(found))} diverged before the last step")
+            raise _NoNumber(f"{_count_all(runs)} diverged before the last step")
         return ended
-
-    @property
-    def has_pairs(self) -> bool:
-        return any(len(held_out) == 2 for held_out in self.by_held_out)
 
 
 def _select_dataset(
     dataset: str, domains: tuple[str, ...], records: list[RunRecord], rule: Rule
 ) -> dict[Cell, Selected | Missing]:
     by_row: dict[Row, dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        by_row[record_row(record)][record.spec.trial_seed].append(record)
     trials: dict[str, set[int]] = defaultdict(set)  # by origin
     for record in records:
+        by_row[record_row(record)][record.spec.trial_seed].append(record)
         trials[record.origin].add(record.spec.trial_seed)
-    different_data, different_metrics = _different_data(records), _different_metrics(records)
+    different_data, different_metrics = _find_different_data(records), _find_different_metrics(records)
     cells: dict[Cell, Selected | Missing] = {}
     for row, by_trial in by_row.items():
-        its_records = [record for found in by_trial.values() for record in found]
-        difference = different_metrics or different_data.get(its_records[0].origin) or _difference(its_records)
-        models = {"raw", *(model for record in its_records for model in record.models)}
-        for trial in sorted(trials[its_records[0].origin]):
+        own = [record for some in by_trial.values() for record in some]
+        difference = different_metrics or different_data.get(row.origin) or _find_difference(own)
+        models = {"raw", *(model for record in own for model in record.models)}
+        for trial in sorted(trials[row.origin]):
             runs = _index(domains, by_trial.get(trial, []), difference)
             for model in sorted(models):  # raw, swa, swad
                 for domain in domains:
-                    cells[Cell(dataset, row._replace(model=model), trial, domain)] = _outcome(rule, runs, domain, model)
+                    cell = Cell(dataset, row._replace(model=model), trial, domain)
+                    cells[cell] = _select_run(rule, runs, domain, model)
     return cells
 
 
@@ -263,8 +258,8 @@ def _index(domains: tuple[str, ...], records: list[RunRecord], difference: str) 
     return _Runs(domains, index, difference)
 
 
-# Fields in which runs of one method may differ: the key of the cell, what a search varies, and where and what a run
-# saves. Runs that differ in other fields are not comparable. Methods may differ from each other (DDG trains longer).
+# Fields in which runs of one row may differ: the key of the cell, what a search varies, and where and what a run
+# saves. Runs that differ in other fields are not comparable. Rows may differ from each other (DDG trains longer).
 _VARIES = {
     *("dataset", "algorithm", "test_domains", "trial_seed", "hparams_seed", "seed"),
     *("settings", "batch_size", "dropout"),
@@ -274,46 +269,47 @@ _VARIES = {
 _FIXED = tuple(name for name in ResolvedSpec.__struct_fields__ if name not in _VARIES)
 
 
-def _difference(records: list[RunRecord]) -> str:
-    """A message about the first of `_FIXED` in which runs of one method differ, over all trials; empty for none."""
-    found = set(map(attrgetter(*(f"spec.{name}" for name in _FIXED)), records))
-    for name, *values in zip(_FIXED, *found):
+def _find_difference(records: list[RunRecord]) -> str:
+    """Name the first of `_FIXED` in which runs of one row differ, over all trials; empty for none."""
+    specs = set(map(attrgetter(*(f"spec.{name}" for name in _FIXED)), records))
+    for name, *values in zip(_FIXED, *specs):
         if len(set(values)) > 1:
             shown = ", ".join(sorted(map(str, set(values))))
             return f"the runs differ in {name} ({shown}): report them separately"
     return ""
 
 
-def _different_data(records: list[RunRecord]) -> dict[str, str]:
-    """A message for each origin whose runs, of any methods, were trained on different data.
+def _find_different_data(records: list[RunRecord]) -> dict[str, str]:
+    """Find the origins whose runs, of any rows, were trained on different data, each with a message.
 
     Runs of DomainBed do not record their data, and count as equal.
     """
-    found: dict[str, set[str]] = defaultdict(set)
+    data: dict[str, set[str]] = defaultdict(set)
     for record in records:
-        found[record.origin].add(record.data_fingerprint)
+        data[record.origin].add(record.data_fingerprint)
     reason = "the runs were trained on different data under one name: report them separately"
-    return {origin: reason for origin, data in found.items() if len(data) > 1}
+    return {origin: reason for origin, digests in data.items() if len(digests) > 1}
 
 
-def _different_metrics(records: list[RunRecord]) -> str:
-    """A message if runs of any methods use different metrics; empty if not."""
-    found = sorted({record.spec.metric for record in records})
-    return f"the runs have different metrics ({', '.join(found)}): report them separately" if len(found) > 1 else ""
+def _find_different_metrics(records: list[RunRecord]) -> str:
+    """Name the metrics if runs of any rows use different ones; empty if not."""
+    metrics = sorted({record.spec.metric for record in records})
+    different = f"the runs have different metrics ({', '.join(metrics)}): report them separately"
+    return different if len(metrics) > 1 else ""
 
 
-def _outcome(rule: Rule, runs: _Runs, domain: str, model: Model) -> Selected | Missing:
+def _select_run(rule: Rule, runs: _Runs, domain: str, model: Model) -> Selected | Missing:
     try:
         candidates = _CANDIDATES[rule](runs, domain, model)
     except _NoNumber as error:
         return Missing(str(error))
     best, *others = sorted(candidates, key=lambda c: (c.validation, c.record.spec.hparams_seed), reverse=True)
-    return Selected(best.record, best.step, best.validation, best.accuracy, best.validated_by, tuple(others))
+    return replace(best, runners_up=tuple(others))
 
 
 def _training_domain(runs: _Runs, domain: str, model: Model) -> list[Selected]:
     candidates = []
-    for record in runs.evaluated(domain, model).values():
+    for record in runs.find_evaluated(domain, model).values():
         place, value = record.best(model)
         step = record.evaluations[place].step
         candidates.append(Selected(record, step, value, record.score(place, model, domain, "train")))
@@ -321,35 +317,34 @@ def _training_domain(runs: _Runs, domain: str, model: Model) -> list[Selected]:
 
 
 def _last_evaluations(runs: _Runs, domain: str, model: Model) -> list[Selected]:
-    """Means over the last `LAST` evaluations, or over all of a run that has fewer."""
+    """Average over the last `LAST` evaluations, or over all of a run that has fewer."""
     candidates = []
-    for record in runs.ended(domain, model):
+    for record in runs.find_ended(domain, model):
         last = record.candidates(model)[-LAST:]
-        value = _mean(evaluation.validation(record.sources, model) for evaluation in last)
-        accuracy = _mean(_reported(evaluation, domain, model) for evaluation in last)
+        value = _mean([evaluation.validation(record.sources, model) for evaluation in last])
+        accuracy = _mean([evaluation.score(model, domain, "train") for evaluation in last])
         candidates.append(Selected(record, last[-1].step, value, accuracy))
     return candidates
 
 
 def _oracle(runs: _Runs, domain: str, model: Model) -> list[Selected]:
-    candidates = []
-    for record in runs.ended(domain, model):
-        last = record.evaluations[-1]
-        value = last.score(model, domain, "holdout")
-        candidates.append(Selected(record, last.step, value, _reported(last, domain, model)))
-    return candidates
+    lasts = [(record, record.evaluations[-1]) for record in runs.find_ended(domain, model)]
+    return [
+        Selected(record, last.step, last.score(model, domain, "holdout"), last.score(model, domain, "train"))
+        for record, last in lasts
+    ]
 
 
 def _leave_one_out(runs: _Runs, domain: str, model: Model) -> list[Selected]:
-    evaluated = runs.evaluated(domain, model)
-    if not runs.has_pairs:
+    by_sample = runs.find_evaluated(domain, model)
+    if not any(len(held_out) == 2 for held_out in runs.by_held_out):
         raise _NoNumber(
             "leave-one-domain-out selection needs runs with pairs of test domains: run the sweep with --pairs"
         )
     candidates, reasons = [], []
-    for sample, record in evaluated.items():
+    for sample, record in by_sample.items():
         try:
-            candidates.append(_cross_validated(runs, record, domain, sample, model))
+            candidates.append(_cross_validate(runs, record, domain, sample, model))
         except _NoNumber as error:
             reasons.append(str(error))
     if not candidates:
@@ -357,29 +352,29 @@ def _leave_one_out(runs: _Runs, domain: str, model: Model) -> list[Selected]:
     return candidates
 
 
-def _cross_validated(runs: _Runs, record: RunRecord, domain: str, sample: int, model: Model) -> Selected:
-    """The best step of one sample, validated on each other domain v by the run that holds out `domain` and v."""
+def _cross_validate(runs: _Runs, record: RunRecord, domain: str, sample: int, model: Model) -> Selected:
+    """Find the best step of one sample, validated on each other domain v by the run that holds out `domain` and v."""
     others = [name for name in runs.domains if name != domain]
     pairs: dict[str, RunRecord] = {}
     for v in others:
-        pair = runs.holding_out(domain, v).get(sample)
+        pair = runs.find(domain, v).get(sample)
         if pair is None or model not in pair.models:
             raise _NoNumber(
                 f"no evaluated run of hyper-parameter sample {sample} holds out {domain} and {v}: "
                 "run the sweep with --pairs"
             )
         pairs[v] = pair
-    found = {v: {e.step: e for e in pair.candidates(model)} for v, pair in pairs.items()}
+    at_step = {v: {e.step: e for e in pair.candidates(model)} for v, pair in pairs.items()}
     candidates = [
         Selected(
             record,
             evaluation.step,
-            _mean(found[v][evaluation.step].score(model, v, "train") for v in others),
-            _reported(evaluation, domain, model),
+            _mean([at_step[v][evaluation.step].score(model, v, "train") for v in others]),
+            evaluation.score(model, domain, "train"),
             tuple(pairs.values()),
         )
         for evaluation in record.candidates(model)
-        if all(evaluation.step in steps for steps in found.values())
+        if all(evaluation.step in steps for steps in at_step.values())
     ]
     if not candidates:
         raise _NoNumber(
@@ -396,14 +391,9 @@ _CANDIDATES: dict[Rule, Callable[[_Runs, str, Model], list[Selected]]] = {
 }
 
 
-def _reported(evaluation: Evaluation, domain: str, model: Model) -> float:
-    return evaluation.score(model, domain, "train")
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
-
-
-def _all(count: int) -> str:
-    return "the only run" if count == 1 else f"all {count} runs"
+def _count_all(runs: Mapping[int, RunRecord]) -> str:
+    return "the only run" if len(runs) == 1 else f"all {len(runs)} runs"

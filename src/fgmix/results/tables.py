@@ -5,8 +5,7 @@ With a_{t,r} the accuracy on test domain t in trial r, in percent, and R trials:
     a dataset's table:   mean_r a_{t,r} ± std_r(a_{t,r}) / √R for each t;   Avg = mean over t of these means
     the overall table:   the same of the trials' means, mean_t a_{t,r};     Avg = mean over datasets
 
-std divides by R, as in DomainBed. On request ± is std itself; the caption says which. Rows contain keys of methods,
-which are replaced by their labels when a table is printed.
+std divides by R, as in DomainBed. On request ± is std itself; the caption says which.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Entry:
 
     @property
     def shown(self) -> str:
-        """The entry as printed; a dash if there is no number."""
+        """The entry as printed: a dash if there is no number."""
         if self.text or self.value is None:
             return self.text or DASH
         return accuracy_text(self.value, self.spread)
@@ -58,12 +57,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row: its method, its entries, and what distinguishes it from other rows of the method.
+    """The entries of a row, and what distinguishes it from others with the same key.
 
     Args:
         row: what the numbers belong to.
         entries: one for each column.
-        name: text of the first column instead of the method, such as the values of settings.
+        name: text of the first column instead of the label, such as the values of settings.
         source: source of the numbers, such as "paper"; empty for our runs.
         mark: a symbol after the label, which the caption explains.
     """
@@ -84,7 +83,7 @@ class Table:
         caption: the selection rule, the meaning of ± and of the marks.
         columns: the header, without the first column.
         rows: in the order of printing.
-        labels: labels of methods, by their keys.
+        labels: of rows.
         dataset: the dataset whose domains the columns are; None for other columns.
         best: whether the highest value of each column is printed in bold.
         corner: the header of the first column.
@@ -100,12 +99,12 @@ class Table:
     corner: str = "Method"
 
     def label(self, row: TableRow) -> str:
-        """The first column of a row."""
+        """Print the first column of a row."""
         name = row.name or label_row(self.labels, row.row)
         return " ".join(part for part in (name, row.source and f"({row.source})", row.mark) if part)
 
     def is_best(self, row: TableRow, column: int) -> bool:
-        """Whether an entry of our runs is the highest of two or more in its column, as printed; ties included."""
+        """Say whether an entry of our runs is the highest of two or more in its column, as printed; ties included."""
         ours = [each.entries[column].value for each in self.rows if not each.source]
         values = [value for value in ours if value is not None]
         value = row.entries[column].value
@@ -118,7 +117,7 @@ class Table:
 def dataset_table(
     selection: Selection, dataset: str, *, algorithms: tuple[str, ...] = (), spread: Spread = "stderr"
 ) -> Table:
-    """The table of one dataset: methods × test domains, and the average over the domains.
+    """Make the table of one dataset: rows × test domains, and the average over the domains.
 
     Args:
         selection: the selected accuracies.
@@ -134,7 +133,7 @@ def dataset_table(
     for row in order_rows(selection, algorithms, dataset):
         own = selection.trials(dataset, row.origin)
         entries = [
-            _over_trials({r: _number(selection, Cell(dataset, row, r, t)) for r in own}, spread) for t in domains
+            _average_trials({r: _number(selection, Cell(dataset, row, r, t)) for r in own}, spread) for t in domains
         ]
         rows.append(TableRow(row, (*entries, _average(entries, domains))))
     caption = _caption(selection, spread, len(trials), f"{AVERAGE}: mean over the test domains.")
@@ -148,7 +147,7 @@ def overall_table(
     spread: Spread = "stderr",
     partial_trials: bool = False,
 ) -> Table:
-    """The table over all datasets: methods × datasets, and the average over the datasets.
+    """Make the table over all datasets: rows × datasets, and the average over the datasets.
 
     Args:
         selection: the selected accuracies.
@@ -159,33 +158,29 @@ def overall_table(
     """
     rows = []
     for row in order_rows(selection, algorithms):
-        origin = row.origin
-        own = {dataset: selection.trials(dataset, origin) for dataset in selection.domains}
-        entries = [
-            _over_trials({r: _trial_mean(selection, dataset, row, r, partial_trials) for r in own[dataset]}, spread)
-            for dataset in selection.domains
-        ]
-        rows.append(TableRow(row, (*entries, _average(entries, list(own)))))
+        entries = []
+        for dataset in selection.domains:
+            trials = selection.trials(dataset, row.origin)
+            means = {r: _average_domains(selection, dataset, row, r, partial_trials) for r in trials}
+            entries.append(_average_trials(means, spread))
+        rows.append(TableRow(row, (*entries, _average(entries, tuple(selection.domains)))))
     caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
     return Table(OVERALL, caption, (*selection.domains, AVERAGE), tuple(rows), selection.labels)
 
 
 def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:
-    """The caption of numbers that are means over the test domains of a dataset."""
+    """Write the caption of numbers that are means over the test domains of a dataset."""
     trials = max((len(selection.trials(dataset)) for dataset in selection.domains), default=0)
     partial = " A trial that lacks a domain is averaged over those it has, as in DomainBed." if partial_trials else ""
     return _caption(selection, spread, trials, f"A trial is the mean over its test domains.{partial}")
 
 
 def order_rows(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Row]:
-    """The rows of a table: ERM, then `algorithms`, the paper's methods in its order, and others; raw models first.
-
-    The arms of a method follow it.
-    """
+    """Order the rows: raw models first; ERM, then `algorithms`, the paper's in its order, and others."""
     places = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *order()]))}
     known = {cell.row for cell in selection.cells if dataset in (None, cell.dataset)}
     rows = [row for row in selection.rows() if row in known]
-    return sorted(rows, key=lambda m: (m.model != "raw", places.get(m.algorithm, len(places))))
+    return sorted(rows, key=lambda row: (row.model != "raw", places.get(row.algorithm, len(places))))
 
 
 def _number(selection: Selection, cell: Cell) -> float | Missing:
@@ -193,28 +188,28 @@ def _number(selection: Selection, cell: Cell) -> float | Missing:
     return outcome.accuracy if isinstance(outcome, Selected) else outcome
 
 
-def _trial_mean(selection: Selection, dataset: str, row: Row, trial: int, partial_trials: bool) -> float | Missing:
-    found = [_number(selection, Cell(dataset, row, trial, domain)) for domain in selection.domains[dataset]]
-    values = [each for each in found if not isinstance(each, Missing)]
-    if not values or (len(values) < len(found) and not partial_trials):
-        return Missing("; ".join(dict.fromkeys(each.reason for each in found if isinstance(each, Missing))))
+def _average_domains(selection: Selection, dataset: str, row: Row, trial: int, partial_trials: bool) -> float | Missing:
+    numbers = [_number(selection, Cell(dataset, row, trial, domain)) for domain in selection.domains[dataset]]
+    values = [each for each in numbers if not isinstance(each, Missing)]
+    if not values or (len(values) < len(numbers) and not partial_trials):
+        return Missing("; ".join(dict.fromkeys(each.reason for each in numbers if isinstance(each, Missing))))
     return sum(values) / len(values)
 
 
-def _over_trials(found: dict[int, float | Missing], spread: Spread) -> Entry:
-    """Mean and spread over the trials that have a number; the note says why the others have none."""
-    values = [each for each in found.values() if not isinstance(each, Missing)]
-    note = _reasons({trial: each.reason for trial, each in found.items() if isinstance(each, Missing)})
+def _average_trials(numbers: dict[int, float | Missing], spread: Spread) -> Entry:
+    """Compute mean and spread over the trials that have a number; the note says why the others have none."""
+    values = [each for each in numbers.values() if not isinstance(each, Missing)]
+    note = _list_reasons({trial: each.reason for trial, each in numbers.items() if isinstance(each, Missing)})
     if not values:
         return Entry(note=note, trials=0)
     if note:
-        note = f"{len(values)} of {len(found)} trials; {note}"
+        note = f"{len(values)} of {len(numbers)} trials; {note}"
     # The mean first, then percent, as in DomainBed: the order affects how ties are rounded.
     return Entry(100 * (sum(values) / len(values)), _deviation(values, spread), note=note, trials=len(values))
 
 
 def _deviation(values: list[float], spread: Spread) -> float | None:
-    """The spread over trials, in percentage points; None for a single trial."""
+    """Compute the spread over trials, in percentage points; None for a single trial."""
     if spread not in SPREADS:
         raise unknown("spread", spread, SPREADS)
     if len(values) < 2:
@@ -224,10 +219,10 @@ def _deviation(values: list[float], spread: Spread) -> float | None:
     return std / math.sqrt(len(values)) if spread == "stderr" else std
 
 
-def _reasons(lacking: dict[int, str]) -> str:
-    """Each reason once, with its trials."""
+def _list_reasons(missing: dict[int, str]) -> str:
+    """List each reason once, with its trials."""
     trials: dict[str, list[str]] = {}
-    for trial, reason in lacking.items():
+    for trial, reason in missing.items():
         trials.setdefault(reason, []).append(str(trial))
     return "; ".join(
         f"trial{'s' if len(which) > 1 else ''} {', '.join(which)}: {reason}" for reason, which in trials.items()
@@ -235,12 +230,12 @@ def _reasons(lacking: dict[int, str]) -> str:
 
 
 def _average(entries: Sequence[Entry], names: Sequence[str]) -> Entry:
-    """Mean of a row's means, without ± as in DomainBed; no number if one of them is missing."""
+    """Average a row's means, without ± as in DomainBed; no number if one of them is missing."""
     values = [entry.value for entry in entries if entry.value is not None]
     if len(values) == len(entries) > 0:
         return Entry(sum(values) / len(values))
-    lacking = [name for name, entry in zip(names, entries) if entry.value is None]
-    return Entry(note=f"no number for {', '.join(lacking)}")
+    missing = [name for name, entry in zip(names, entries) if entry.value is None]
+    return Entry(note=f"no number for {', '.join(missing)}")
 
 
 def _caption(selection: Selection, spread: Spread, trials: int, average: str) -> str:
