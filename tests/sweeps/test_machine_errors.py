@@ -17,8 +17,7 @@ from fgmix.errors import MachineError
 from fgmix.records.plans import Outcome, read_error, read_status, state_of
 from fgmix.sweeps import execute as module
 from fgmix.sweeps.design import PlannedRun, plan
-from fgmix.sweeps.execute import _load_dataset, execute, run_sweeps
-from fgmix.sweeps.machine_errors import MAX_ATTEMPTS, MachineHealth, postpone
+from fgmix.sweeps.execute import MAX_ATTEMPTS, MachineHealth, _load_dataset, execute, postpone, run_sweeps
 from fgmix.training.loop import _Loop
 from fgmix.training.signals import Stopped
 from sweeps.toys import Here, make_data, records, sessions, toy_sweep

@@ -137,21 +137,13 @@ class Sweep:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a sweep.
+    """A run of a sweep."""
 
-    Args:
-        name: of its folder.
-        spec: the run.
-        trunk: how many first steps it shares with other runs.
-        notes: notes to print before it starts.
-        log: trackers to log it to, see `fgmix.logs`.
-    """
-
-    name: str
+    name: str  # of its folder
     spec: RunSpec
-    trunk: int = 0
-    notes: tuple[str, ...] = ()
-    log: tuple[str, ...] = ()
+    trunk: int = 0  # how many first steps it shares with other runs
+    notes: tuple[str, ...] = ()  # to print before it starts
+    log: tuple[str, ...] = ()  # trackers to log it to, see `fgmix.logs`
 
 
 def plan(sweep: Sweep) -> list[PlannedRun]:

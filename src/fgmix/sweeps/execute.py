@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
+import platform
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,11 +22,12 @@ from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, failure_of_machine
 from fgmix.logs import Log, check_names
 from fgmix.progress import Progress
-from fgmix.records.files import make_folder
+from fgmix.records.files import at_once, make_folder, read_lines
 from fgmix.records.locks import hold_lock, is_held
 from fgmix.records.plans import (
     Outcome,
     Plan,
+    describe_last_attempt,
     has_failed,
     is_locked,
     is_settled,
@@ -34,7 +39,6 @@ from fgmix.records.plans import (
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import RunBusy, RunFolder, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
-from fgmix.sweeps.machine_errors import allow_retry, postpone
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train
 from fgmix.training.prepare import choose_load_options
@@ -43,27 +47,20 @@ from fgmix.training.signals import Stop, Stopped, stop_on_signal
 from fgmix.training.trunk import remove_trunks
 
 Report = Callable[[Outcome], None]
-Launch = Callable[
-    [Sequence[PlannedRun], Path, Report], Sequence[Outcome]
-]  # reports and returns the outcomes of the runs
+Launch = Callable[[Sequence[PlannedRun], Path, Report], Sequence[Outcome]]  # reports and returns the outcomes
+MAX_ATTEMPTS = 3  # on workers that finished another run, before a run counts as failed
+MAX_IN_A_ROW = 2  # runs interrupted by the machine, after which a worker gets no more
 POLL_SECONDS = 2.0  # between checks of runs that other sweeps on the same folder are working on
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Names of the runs by their state after the sweep.
+    """Names of the runs by their state after the sweep."""
 
-    Args:
-        done: finished runs, diverged ones included.
-        failed: runs that ended in an error.
-        waiting: runs that are left because the machine failed.
-        stopped_by: how the machine failed; empty if no run waits.
-    """
-
-    done: tuple[str, ...]
-    failed: tuple[str, ...]
-    waiting: tuple[str, ...] = ()
-    stopped_by: str = ""
+    done: tuple[str, ...]  # diverged ones included
+    failed: tuple[str, ...]  # ended in an error
+    waiting: tuple[str, ...] = ()  # left because the machine failed
+    stopped_by: str = ""  # how the machine failed; empty if no run waits
 
 
 def run_sweeps(
@@ -94,8 +91,9 @@ def run_sweeps(
     for note in dict.fromkeys(note for run in runs for note in run.notes):
         print(f"note: {note}", file=sys.stderr)
     if retry_failed:
-        for run in runs:
-            allow_retry(out / run.name)
+        for folder in (RunFolder(out / run.name) for run in runs):
+            folder.error.unlink(missing_ok=True)
+            folder.attempts.unlink(missing_ok=True)
     _write_records(finished, runs, out)
     missing, stopped_by = _select_missing(out, runs), ""
     with _stop_like_ctrl_c() as stop, Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
@@ -196,11 +194,6 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
     A run that has failed, here or in another process, is not tried again while its error.json exists. The outcome is
     "busy" if another process works on the run or on its trunk, "waiting" if the machine failed, and "stopped" after a
     signal: the run then has a checkpoint. The memory of the run is freed afterwards, also for other runs on its GPU.
-
-    Args:
-        run: what to train.
-        out: the sweep's folder.
-        device: see `fgmix.train`.
     """
     folder = Path(out) / run.name
     try:
@@ -227,7 +220,9 @@ def _attempt(run: PlannedRun, folder: Path, device: str) -> Outcome:
         data = _load_data(run, device)
         if resolve(run.spec, data).name != run.name:
             raise UserError(f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again.")
-        _train(run, data, folder.parent, device)
+        with Log(run.log, folder.parent) as log:
+            how: dict[str, Any] = {"device": device, "progress": False, "trunk": run.trunk, "on_evaluation": log}
+            log.complete(train(run.spec, folder.parent, dataset=data, **how))
         return Outcome(run.name, "done")
     except RunBusy:
         raise
@@ -251,13 +246,59 @@ def _load_dataset(dataset: str, options: LoadOptions) -> DomainDataset:
     return load(dataset, options)
 
 
-def _train(run: PlannedRun, data: DomainDataset, out: Path, device: str) -> None:
-    with Log(run.log, out) as log:
-        record = train(run.spec, out, dataset=data, device=device, progress=False, trunk=run.trunk, on_evaluation=log)
-        log.complete(record)
-
-
 def _release_memory() -> None:
     gc.collect()  # models contain reference cycles: through hooks, optimisers, closures
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+# Failures of machines, as distinct from failures of runs
+#
+# A full disk, a lost mount or a lost GPU says nothing about a run: the attempt is noted in the run's folder, the run
+# waits, and the worker gets another run. If it finishes that one, the machine works, and the attempt counts against the
+# first run, which fails after three of them. If the machine fails again, the worker gets no more runs.
+
+
+@dataclass
+class MachineHealth:
+    """Whether the machine of a worker works."""
+
+    out: Path  # the sweep's folder
+    interrupted: list[str] = field(default_factory=list)  # runs in which it failed since the worker last finished one
+    reason: str = ""  # of the last failure
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the worker should get no more runs."""
+        return len(self.interrupted) >= MAX_IN_A_ROW
+
+    def update(self, outcome: Outcome) -> None:
+        """Update from the outcome of the worker's last run."""
+        if outcome.status == "waiting":
+            self.interrupted.append(outcome.name)
+            self.reason = outcome.error
+        elif outcome.status == "done":
+            for name in self.interrupted:
+                _count_against(self.out / name)
+            self.interrupted.clear()
+
+
+def postpone(folder: Path, error: MachineError, device: str) -> Outcome:
+    """Note that the machine failed during a run, which waits for another attempt."""
+    place = {"host": platform.node(), "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    _append(folder, {**place, "at": time.time(), "reason": str(error)})
+    return Outcome(folder.name, "waiting", str(error))
+
+
+def _count_against(folder: Path) -> None:
+    _append(folder, {"host": platform.node(), "at": time.time(), "counted": True})
+    if sum(bool(line.get("counted")) for line in read_lines(RunFolder(folder).attempts)) >= MAX_ATTEMPTS:
+        last = describe_last_attempt(folder)
+        record_failure(folder, f"{last}. It failed {MAX_ATTEMPTS} times on workers that finished other runs.")
+
+
+def _append(folder: Path, line: dict[str, Any]) -> None:
+    with suppress(OSError, MachineError):  # the disk may be what failed
+        path = RunFolder(make_folder(folder)).attempts
+        with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=at_once) as file:
+            file.write(json.dumps(line) + "\n")

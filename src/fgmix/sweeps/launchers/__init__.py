@@ -25,8 +25,7 @@ from typing import Any, Generic, TypeVar
 from fgmix.errors import UserError, bad_value
 from fgmix.records.plans import Outcome, is_settled, read_outcome, record_failure
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import Launch, Report
-from fgmix.sweeps.machine_errors import MachineHealth
+from fgmix.sweeps.execute import Launch, MachineHealth, Report
 
 W = TypeVar("W")  # a launcher's worker
 GRACE = 60.0  # seconds in which a worker that should end writes a checkpoint
@@ -44,32 +43,17 @@ def require(module: str, extra: str) -> None:
 
 @dataclass
 class Slot(Generic[W]):
-    """A place for one worker at a time.
+    """A place for one worker at a time."""
 
-    Args:
-        place: its device or node.
-        health: whether the machine works there, over successive workers.
-        worker: the current one.
-        run: the run it is executing.
-        is_closed: whether it gets no more workers.
-    """
-
-    place: str
-    health: MachineHealth
+    place: str  # its device or node
+    health: MachineHealth  # over successive workers
     worker: W | None = None
-    run: PlannedRun | None = None
-    is_closed: bool = False
+    run: PlannedRun | None = None  # the one that the worker executes
+    is_closed: bool = False  # gets no more workers
 
 
 class Pool(ABC, Generic[W]):
-    """Workers, the runs that wait for one, and the outcomes of the others.
-
-    Args:
-        runs: what to execute.
-        out: the sweep's folder.
-        report: called after each run.
-        places: one for each worker.
-    """
+    """Workers, one for each place; the runs that wait for one, and the outcomes of the others."""
 
     max_deaths = 3  # of workers during a run, after which the run counts as failed
     cause_of_death = "it may have run out of memory"

@@ -98,15 +98,7 @@ def check_devices(devices: Sequence[str]) -> None:
 
 
 class LocalPool(Pool[Worker]):
-    """Worker processes on this machine; a place is a device.
-
-    Args:
-        runs: see `Pool`.
-        out: see `Pool`.
-        report: see `Pool`.
-        places: see `Pool`.
-        threads: of torch, in each process.
-    """
+    """Worker processes on this machine, with so many threads of torch each; a place is a device."""
 
     def __init__(
         self, runs: Sequence[PlannedRun], out: Path, report: Report, places: Sequence[str], threads: int

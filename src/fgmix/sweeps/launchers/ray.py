@@ -27,9 +27,8 @@ from fgmix.errors import UserError, bad_value
 from fgmix.records.plans import Outcome
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun
-from fgmix.sweeps.execute import Report, execute
+from fgmix.sweeps.execute import MachineHealth, Report, execute
 from fgmix.sweeps.launchers import Pool, Slot
-from fgmix.sweeps.machine_errors import MachineHealth
 
 MAX_PORT = 65535
 LONGEST = 500  # characters of Ray's own messages
@@ -76,17 +75,11 @@ def run_ray(
 
 @dataclass(frozen=True)
 class Needs:
-    """Resources that a run needs on a node.
-
-    Args:
-        cpus: cores.
-        gpus: GPUs.
-        device: never "auto" with GPUs, so that a run with a GPU cannot fall back to the CPU.
-    """
+    """Resources that a run needs on a node."""
 
     cpus: int
     gpus: float
-    device: str
+    device: str  # never "auto" with GPUs, so that a run with a GPU cannot fall back to the CPU
 
     def count_slots(self, resources: dict[str, float]) -> int:
         """Count the runs that fit on a node; Ray does not combine fractions of two GPUs."""
@@ -142,14 +135,7 @@ class Worker:
 
 
 class RayPool(Pool[Worker]):
-    """Actors; a place is a node.
-
-    Args:
-        runs: see `Pool`.
-        out: see `Pool`.
-        report: see `Pool`.
-        needs: resources of a run.
-    """
+    """Actors; a place is a node."""
 
     max_deaths = 10  # on preemptible nodes they are rarely caused by the run
     cause_of_death = "it may have run out of memory, or its nodes died"
@@ -216,9 +202,7 @@ class RayPool(Pool[Worker]):
 def _connect(address: str | None, *, show_notes: bool) -> bool:
     """Connect to the cluster, or start one; return False if this process is already connected.
 
-    Args:
-        address: of the cluster, or None to start one.
-        show_notes: print here what the actors print, such as the note that a log has failed.
+    With `show_notes`, what the actors print is printed here, such as the note that a log has failed.
     """
     if ray.is_initialized():
         return False

@@ -44,23 +44,14 @@ DEFAULTS = {"timeout_min": "240", "signal_delay_s": f"{GRACE + 30:.0f}"}
 
 @dataclass
 class Job:
-    """One job of the array, which works on its share of the runs first and then on the others.
+    """One job of the array, which works on its share of the runs first and then on the others."""
 
-    Args:
-        runs: what to execute, in this order.
-        out: the sweep's folder.
-        places: the device of each of its workers.
-        threads: of torch, in each worker.
-        minutes: its time limit.
-        file: to which it writes the outcomes.
-    """
-
-    runs: Sequence[PlannedRun]
+    runs: Sequence[PlannedRun]  # in this order
     out: Path
-    places: Sequence[str]
-    threads: int
-    minutes: float
-    file: Path
+    places: Sequence[str]  # the device of each of its workers
+    threads: int  # of torch, in each worker
+    minutes: float  # its time limit
+    file: Path  # to which it writes the outcomes
     pool: LocalPool | None = None
 
     def __call__(self) -> None:
