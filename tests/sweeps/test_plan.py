@@ -13,7 +13,7 @@ from fgmix.errors import UserError
 from fgmix.progress import format_duration, parse_duration
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, plan
-from fgmix.sweeps.plan import CostedRun, add_estimates, estimate_costs, select_fitting, summarise
+from fgmix.sweeps.plan import CostedRun, estimate_costs, select_fitting, summarise
 from fgmix.training.calibrate import Calibration, RunCost
 from sweeps.toys import make_data, toy_sweep
 
@@ -38,7 +38,7 @@ def test_what_fits_is_the_first_runs() -> None:
 
 
 def test_a_plan_in_words() -> None:
-    assert add_estimates(each.estimate for each in costed(30, 90)) == RunCost(2, 120, 2 * 10**9)
+    assert sum((each.estimate for each in costed(30, 90)), RunCost()) == RunCost(2, 120, 2 * 10**9)
     *by_method, whole, fits = summarise(costed(3600, 1800, 1800), workers=2, budget=3600)
     assert [line.split() for line in by_method] == [["d", "erm", "3", "runs", "1", "h", "0", "min", "3.00", "GB"]]
     # The two largest checkpoints at once, of 20 and 30 MB.

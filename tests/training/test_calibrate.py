@@ -9,7 +9,7 @@ import pytest
 from copying import replace
 from fgmix.data import load
 from fgmix.records.schema import RunSpec
-from fgmix.training.calibrate import Calibration, RunCost, calibrate, checkpoint_bytes, estimate
+from fgmix.training.calibrate import Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
 from sweeps.toys import make_data
 
 
@@ -60,7 +60,7 @@ def test_averages_training_parts_and_snapshots_count(
 
 def test_a_checkpoint_by_hand(data: str) -> None:
     """The old one is there until the new one is written."""
-    sizes = {name: checkpoint_bytes(spec(data, averaging=name), CALIBRATION) for name in ("none", "swa", "swad")}
+    sizes = {name: count_checkpoint_bytes(spec(data, averaging=name), CALIBRATION) for name in ("none", "swa", "swad")}
     assert sizes == {"none": 2 * 5000, "swa": 2 * 5100, "swad": 2 * 5800}
 
 
@@ -80,5 +80,5 @@ def test_sizes_are_those_of_the_files(data: str, tmp_path: Path) -> None:
     save_weights(tmp_path / "best.pt", algorithm)
     sizes = {file: (tmp_path / file).stat().st_size for file in ("checkpoint.pt", "best.pt")}
     assert found.weights_bytes == pytest.approx(sizes["best.pt"], rel=0.05)
-    assert checkpoint_bytes(run.spec, found) / 2 == pytest.approx(sizes["checkpoint.pt"], rel=0.05)
+    assert count_checkpoint_bytes(run.spec, found) / 2 == pytest.approx(sizes["checkpoint.pt"], rel=0.05)
     assert found.model_bytes < found.weights_bytes < found.state_bytes

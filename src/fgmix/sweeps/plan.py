@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from fgmix.progress import format_duration
 from fgmix.records.rows import spec_row
 from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, Sweep
-from fgmix.training.calibrate import Calibration, RunCost, calibrate, checkpoint_bytes, estimate
+from fgmix.training.calibrate import Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
 from fgmix.training.devices import pick_device, torch_threads
 from fgmix.training.resolve import list_notes, resolve
 from fgmix.training.trunk import describe_trunk, find_shared_trunks
@@ -22,21 +22,13 @@ from fgmix.training.trunk import describe_trunk, find_shared_trunks
 
 @dataclass(frozen=True)
 class CostedRun:
-    """A run and its estimated cost.
-
-    Args:
-        run: the run.
-        dataset: name of its dataset.
-        estimate: time, and the disk space of its results.
-        checkpoint_bytes: further disk space during the run.
-        caches_images: whether its dataset has a cache of decoded images.
-    """
+    """A run and its estimated cost."""
 
     run: PlannedRun
-    dataset: str
-    estimate: RunCost
-    checkpoint_bytes: int
-    caches_images: bool = False
+    dataset: str  # its name
+    estimate: RunCost  # time, and the disk space of its results
+    checkpoint_bytes: int  # further disk space during the run
+    caches_images: bool = False  # whether its dataset has a cache of decoded images
 
 
 @dataclass(frozen=True)
@@ -50,10 +42,7 @@ class SweepCosts:
 def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> SweepCosts:
     """Estimate the cost of every run, by a calibration with the first run of each algorithm on each dataset.
 
-    Args:
-        sweeps: what to run.
-        device: see `fit`.
-        workers: number of processes that share torch's threads: the calibration uses the threads of one.
+    `workers` processes share torch's threads: the calibration uses the threads of one.
     """
     pick_device(device)  # an unknown name is the user's mistake, not an algorithm that cannot run
     planned = {
@@ -76,7 +65,7 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
         trained.add(trunk)
         each = PlannedRun(name, spec, trunks[name], tuple(list_notes(spec, run)))
         cost = estimate(run, data, calibration, start)
-        costed.append(CostedRun(each, data.name, cost, checkpoint_bytes(run, calibration), data.kind == "images"))
+        costed.append(CostedRun(each, data.name, cost, count_checkpoint_bytes(run, calibration), data.kind == "images"))
     impossible = {key: str(error) for key, error in calibrations.items() if isinstance(error, UserError)}
     return SweepCosts(costed, impossible)
 
@@ -88,18 +77,6 @@ def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, worker
             return calibrate(spec, dataset, device=device)
     except UserError as error:
         return error
-
-
-def add_estimates(estimates: Iterable[RunCost]) -> RunCost:
-    """Add up the time, disk space and steps of runs."""
-    every = list(estimates)
-    return RunCost(
-        runs=sum(each.runs for each in every),
-        seconds=sum(each.seconds for each in every),
-        bytes=sum(each.bytes for each in every),
-        steps=sum(each.steps for each in every),
-        spared=sum(each.spared for each in every),
-    )
 
 
 def select_fitting(runs: Sequence[CostedRun], budget_seconds: float, workers: int = 1) -> list[CostedRun]:
@@ -123,25 +100,21 @@ def summarise(
 ) -> list[str]:
     """Write lines with the number of runs, time and disk space, by dataset and algorithm and in total.
 
-    Args:
-        runs: what to run.
-        workers: number of processes.
-        budget: seconds, to list how many runs finish within them; None for no such line.
-        impossible: why algorithms cannot run, by dataset and algorithm.
+    With a budget in seconds, a line says how many runs finish within it. `impossible` is why algorithms cannot run, by
+    dataset and algorithm.
     """
-    by_row: dict[tuple[str, str], list[RunCost]] = {}
+    by_row: dict[tuple[str, str], RunCost] = defaultdict(RunCost)
     for each in runs:
-        by_row.setdefault((each.dataset, spec_row(each.run.spec).key), []).append(each.estimate)
+        by_row[each.dataset, spec_row(each.run.spec).key] += each.estimate
     lines = []
-    for (dataset, row), estimates in by_row.items():
-        part = add_estimates(estimates)
+    for (dataset, row), part in by_row.items():
         duration = format_duration(part.seconds / workers)
         lines.append(f"{dataset:16} {row:16} {part.runs:6} runs {duration:>14} {_gigabytes(part.bytes):>10}")
     lines += [
         f"{dataset:16} {algorithm:16} cannot run: {reason}"
         for (dataset, algorithm), reason in (impossible or {}).items()
     ]
-    whole = add_estimates(each.estimate for each in runs)
+    whole = sum(by_row.values(), RunCost())
     checkpoints = sum(sorted((each.checkpoint_bytes for each in runs), reverse=True)[:workers])
     lines.append(
         f"{whole.runs} runs, about {format_duration(whole.seconds / workers)} on {workers} "

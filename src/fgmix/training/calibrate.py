@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from torch import Tensor
 
@@ -28,36 +28,29 @@ EVALUATED = 128  # samples scored to time an evaluation
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measurements on this machine.
+    """Measurements on this machine."""
 
-    Args:
-        step_seconds: one training step, mean over the phases of a run.
-        batch_size: of that step, per domain.
-        read_seconds: preparing one sample for an evaluation, once for all models of a pass.
-        score_seconds: one model's prediction for it.
-        weights_bytes: one file of weights: all of the algorithm's tensors.
-        model_bytes: featurizer and classifier, as in a snapshot and an average.
-        state_bytes: the algorithm's state in a checkpoint, optimisers included.
-    """
-
-    step_seconds: float
-    batch_size: int
-    read_seconds: float
-    score_seconds: float
-    weights_bytes: int
-    model_bytes: int
-    state_bytes: int
+    step_seconds: float  # one training step, mean over the phases of a run
+    batch_size: int  # of that step, per domain
+    read_seconds: float  # preparing one sample for an evaluation, once for all models of a pass
+    score_seconds: float  # one model's prediction for it
+    weights_bytes: int  # one file of weights: all of the algorithm's tensors
+    model_bytes: int  # featurizer and classifier, as in a snapshot and an average
+    state_bytes: int  # the algorithm's state in a checkpoint, optimisers included
 
 
 @dataclass(frozen=True)
 class RunCost:
     """Time, disk space and steps of one or many runs; `spared` are steps that it shares with an earlier run."""
 
-    runs: int
-    seconds: float
-    bytes: int
+    runs: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
     steps: int = 0
     spared: int = 0
+
+    def __add__(self, other: RunCost) -> RunCost:
+        return RunCost(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other))))
 
 
 def calibrate(
@@ -65,12 +58,8 @@ def calibrate(
 ) -> Calibration:
     """Time steps in three phases of a run, and the evaluation of a few samples; nothing is written.
 
-    Args:
-        spec: the run.
-        dataset: its dataset.
-        device: see `fit`.
-        repeats: timed steps in each phase, after one for warm-up.
-        budget: seconds after which no further step is timed; at least one is.
+    In each phase, `repeats` steps are timed after one for warm-up; after `budget` seconds, no further one is, but at
+    least one in all.
     """
     run = prepare(spec, dataset, device=device, progress=False)
     algorithm = build_algorithm(run).to(pick_device(device)).train()
@@ -133,13 +122,9 @@ def _count_bytes(state: object) -> int:
 
 
 def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, start: int = 0) -> RunCost:
-    """Estimate time and disk space of one run; a step's time is assumed to be proportional to the batch size.
+    """Estimate time and disk space of one run, for which another run has trained the first `start` steps.
 
-    Args:
-        spec: the run.
-        dataset: its dataset.
-        calibration: the measurements.
-        start: how many first steps another run has trained for it.
+    The time of a step is assumed to be proportional to the batch size.
     """
     run = resolve(spec, dataset)
     models = 1 if run.averaging == "none" else 2
@@ -147,24 +132,17 @@ def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, st
     seconds = (run.steps - start) * calibration.step_seconds * run.batch_size / calibration.batch_size
     passes = 2 if run.averaging == "swad" else 1  # SWAD's average depends on the raw model's losses
     per_sample = passes * calibration.read_seconds + models * calibration.score_seconds
-    seconds += len(evaluations) * _count_evaluated(run, dataset) * per_sample
+    whole = dataset.domain_names if run.evaluate_train else run.test_domains  # scored in whole; of others the holdout
+    sizes = {domain.name: len(domain) for domain in dataset.domains}
+    evaluated = sum(size if name in whole else int(size * run.holdout_fraction) for name, size in sizes.items())
+    seconds += len(evaluations) * evaluated * per_sample
     snapshots = run.snapshots + 1 if run.snapshots else 0
     kept = {"all": 2 * calibration.weights_bytes, "best": calibration.model_bytes, "none": 0}[run.keep]  # best and last
     each = kept + snapshots * calibration.model_bytes
     return RunCost(1, seconds, models * each, run.steps - start, start)
 
 
-def checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
+def count_checkpoint_bytes(spec: RunSpec, calibration: Calibration) -> int:
     """Compute the maximum disk space of a run's checkpoints, which are removed at its end."""
     size = calibration.state_bytes + AVERAGES[spec.averaging] * calibration.model_bytes
     return 2 * size  # the newest, and the one before it
-
-
-def _count_evaluated(spec: RunSpec, dataset: DomainDataset) -> int:
-    """Count the samples of an evaluation: the holdout parts of the sources (or all), and all of the test domains."""
-    return sum(
-        len(domain)
-        if spec.evaluate_train or domain.name in spec.test_domains
-        else int(len(domain) * spec.holdout_fraction)
-        for domain in dataset.domains
-    )

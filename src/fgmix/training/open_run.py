@@ -33,17 +33,11 @@ PartName = Literal["train", "holdout"]
 
 @dataclass(frozen=True)
 class Sample:
-    """A subset of the samples of some domains, domain by domain.
-
-    Args:
-        domains: the domains.
-        ids: their numbers in the dataset.
-        indices: which samples of each.
-    """
+    """A subset of the samples of some domains, domain by domain."""
 
     domains: tuple[Domain, ...]
-    ids: tuple[int, ...]
-    indices: tuple[Indices, ...]
+    ids: tuple[int, ...]  # their numbers in the dataset
+    indices: tuple[Indices, ...]  # which samples of each
 
     def __len__(self) -> int:
         return sum(map(len, self.indices))
@@ -73,21 +67,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A finished run with its data.
-
-    Args:
-        record: its record.
-        prepared: its spec, dataset and splits.
-        dataset: as loaded, for opening other runs on it: the prepared one may be features, standardised for this run.
-        folder: the run's folder, with its weights.
-        device: of its models.
-    """
+    """A finished run with its data."""
 
     record: RunRecord
-    prepared: PreparedRun
-    dataset: DomainDataset
+    prepared: PreparedRun  # its spec, dataset and splits
+    dataset: DomainDataset  # as loaded, for opening other runs: the prepared one may be features, standardised for this
     folder: Path
-    device: torch.device
+    device: torch.device  # of its models
 
     @property
     def files(self) -> RunFolder:
@@ -145,14 +131,7 @@ class OpenedRun:
             yield self.record.spec.steps, self.algorithm("last", model)
 
     def sample(self, names: Sequence[str], part: PartName = "train", limit: int | None = None, seed: int = 0) -> Sample:
-        """Return samples of the named domains.
-
-        Args:
-            names: which domains.
-            part: "train" or "holdout".
-            limit: how many of each domain at most, sampled without replacement; None for all.
-            seed: of the sampling.
-        """
+        """Return samples of a part of the named domains, at most `limit` of each, drawn without replacement."""
         dataset = self.prepared.dataset
         ids = tuple(map(dataset.index, names))
         indices = []
@@ -227,28 +206,16 @@ def open_run(
 def train_and_open(
     run: PreparedRun, out: Path, dataset: DomainDataset, *, device: str, progress: bool | Progress
 ) -> OpenedRun:
-    """Train a run, or read it if it is finished, and open it with the data that were prepared for training.
-
-    Args:
-        run: the run.
-        out: the folder in which the run's own folder is made.
-        dataset: as loaded.
-        device: of training and of the opened run.
-        progress: as in `train`.
-    """
+    """Train a run, or read it if it is finished, and open it with the data that were prepared for training."""
     record = train_prepared(run, out, device=device, progress=progress)
     folder = out / run.spec.name
     return OpenedRun(record, replace(run, spec=record.spec), dataset, folder, pick_device(device))
 
 
 def check_alike(first: OpenedRun, second: OpenedRun, names: Sequence[str], reason: str) -> None:
-    """Raise an error if two runs differ in what a figure of both requires to be equal.
+    """Raise an error if two runs differ in their data or in the named fields of their specs.
 
-    Args:
-        first: a run.
-        second: another.
-        names: fields of their specs that must be equal; the data must be equal, too.
-        reason: what equal fields make sure, for the error: "Expected runs with the same {name}, which {reason}."
+    The error says what equal fields make sure: "Expected runs with the same {name}, which {reason}."
     """
     for name in names:
         values = [getattr(run.record.spec, name) for run in (first, second)]

@@ -109,23 +109,10 @@ def build_trunk(algorithm: Algorithm, spec: ResolvedSpec) -> Trunk:
 
 
 def load_trunk(
-    trunk: RunFolder,
-    folder: RunFolder,
-    spec: ResolvedSpec,
-    algorithm: Algorithm,
-    average: WeightAverage | None,
+    trunk: RunFolder, folder: RunFolder, spec: ResolvedSpec, algorithm: Algorithm, average: WeightAverage | None
 ) -> tuple[TrainingState, list[Evaluation]]:
-    """Bring a run to the end of its trunk: state, average, evaluations and the weights kept so far.
-
-    Args:
-        trunk: the finished trunk's folder.
-        folder: the run's own, without files of an earlier attempt.
-        spec: the run's.
-        algorithm: the run's, with its initial weights.
-        average: the run's, if it has one.
-
-    Returns:
-        The run's state, and its evaluations.
+    """Bring a run to the end of its trunk: return its state and evaluations, load algorithm and average, and write
+    the weights kept so far to its folder, which has no files of an earlier attempt.
     """
     checkpoint = read_checkpoint(trunk.checkpoint, next(algorithm.parameters()).device)
     state = TrainingState(**checkpoint["progress"])
@@ -142,7 +129,11 @@ def load_trunk(
     if (trunk.path / "snapshots").exists():
         shutil.copytree(trunk.path / "snapshots", folder.path / "snapshots", dirs_exist_ok=True)
     _load_tensors(algorithm, checkpoint["algorithm"])
-    _load_optimizer(algorithm, checkpoint["algorithm"]["_extra_state"])
+    # Adam's moments of g and h, which are the first of the optimiser's parameters; others have none yet.
+    extra = checkpoint["algorithm"]["_extra_state"]
+    algorithm.updates = extra["updates"]
+    own = algorithm.optimizer.state_dict()
+    algorithm.optimizer.load_state_dict({**own, "state": extra["optimizers"]["optimizer"]["state"]})
     if average:
         average.load_state_dict(checkpoint["average"])
     return state, evaluations
@@ -161,13 +152,6 @@ def _load_tensors(algorithm: Algorithm, tensors: dict[str, Any]) -> None:
     with torch.no_grad():
         for part, module in parts.items():
             module.load_state_dict(part_of(tensors, part))
-
-
-def _load_optimizer(algorithm: Algorithm, extra: dict[str, Any]) -> None:
-    """Load Adam's moments of g and h, which are the first of the optimiser's parameters; others have none yet."""
-    algorithm.updates = extra["updates"]
-    own = algorithm.optimizer.state_dict()
-    algorithm.optimizer.load_state_dict({**own, "state": extra["optimizers"]["optimizer"]["state"]})
 
 
 def _add_metrics(evaluations: Iterable[Evaluation], idle: dict[str, Tensor]) -> list[Evaluation]:
