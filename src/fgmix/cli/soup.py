@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import Device, Quiet, flags
+from fgmix.cli.options import Flags, Quiet, flags
+from fgmix.cli.plot.models import Opening
 
 
-@flags()
+@flags(opening=Flags(Opening, omit=("which", "model", "seed"), everyday=("device",)))
 def soup(
+    opening: dict[str, Any],
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUNS", help="folders of finished runs, or folders that contain them")
     ],
@@ -28,14 +30,6 @@ def soup(
         list[str] | None, typer.Option(help="only runs that hold out this domain; repeat for several")
     ] = None,
     trial_seed: Annotated[int | None, typer.Option(help="only runs of this trial")] = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="where the dataset is now; by default where the runs had it", hidden=True),
-    ] = None,
-    data_root: Annotated[
-        str | None, typer.Option(envvar="FGMIX_DATA", help="folder of the datasets", hidden=True)
-    ] = None,
-    device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
     """Combine finished runs into one model.
@@ -55,10 +49,8 @@ def soup(
         algorithm=algorithm,
         test_domains=test_domain or (),
         trial_seed=trial_seed,
-        dataset=dataset,
-        data_root=data_root,
-        device=device,
         progress=not quiet,
+        **opening,
     )
     print((out / CARD).read_text(encoding="utf-8"), end="")
     print(f"\nModel: {out}")

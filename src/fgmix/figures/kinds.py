@@ -92,12 +92,18 @@ def _collect(arrays: Any) -> dict[str, Any]:
     return content
 
 
-def have_equal_arrays(first: Any, second: Any) -> bool:
-    """Tell whether two figures have equal arrays."""
-    one, other = _collect(first), _collect(second)
-    return one.keys() == other.keys() and all(
-        np.array_equal(value, other[name], equal_nan=value.dtype.kind == other[name].dtype.kind == "f")
-        for name, value in one.items()
+def holds_others(path: Path, arrays: Any) -> bool:
+    """Tell whether a file exists and contains other arrays."""
+    try:
+        one, other = _collect(load_arrays(path)) if path.exists() else None, _collect(arrays)
+    except UserError:  # damaged, or of another version
+        return True
+    return one is not None and not (
+        one.keys() == other.keys()
+        and all(
+            np.array_equal(value, other[name], equal_nan=value.dtype.kind == other[name].dtype.kind == "f")
+            for name, value in one.items()
+        )
     )
 
 

@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.errors import UserError
-
 Out = Annotated[Path, typer.Option(help="folder for the figure")]
 FIGURES = Path("figures")
 
@@ -17,19 +15,9 @@ FIGURES = Path("figures")
 def save(arrays: Any, out: Path, name: str) -> None:
     """Draw and save a figure; print its files and its claims."""
     from fgmix.figures.draw import draw, save_figure
-    from fgmix.figures.kinds import describe, state_claims
+    from fgmix.figures.kinds import describe, holds_others, state_claims
 
     drawn = draw(describe(arrays))
-    if _replaces(out / f"{name}.npz", arrays):
+    if holds_others(out / f"{name}.npz", arrays):
         print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
     print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *state_claims(arrays)]))
-
-
-def _replaces(file: Path, arrays: Any) -> bool:
-    """Tell whether a file exists and contains other arrays."""
-    from fgmix.figures.kinds import have_equal_arrays, load_arrays
-
-    try:
-        return file.exists() and not have_equal_arrays(load_arrays(file), arrays)
-    except UserError:  # damaged, or of another version
-        return True

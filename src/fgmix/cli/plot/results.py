@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fgmix.results.collect import Results
     from fgmix.results.selection import Rule
 
-Sweeps = Annotated[list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps")]
-
 
 def weights(out: Out = FIGURES) -> None:
     """Plot the effect of λ on ã, and the paper's toy example.
@@ -48,7 +46,7 @@ def curves(
 
 
 def cd(
-    folders: Sweeps = None,
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps")] = None,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="one dataset; all by default")] = None,
     selection: Selection = "training_domain",
     from_domainbed: FromDomainbed = None,
