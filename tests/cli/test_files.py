@@ -132,6 +132,16 @@ def test_a_file_is_a_sweep_and_flags_override_it(write: Write, sweeps: list[Any]
     assert other.settings == {"weight_decay": 1e-4, "lr": 1.0}
 
 
+def test_a_sweep_finds_the_data_by_the_environment(
+    write: Write, sweeps: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FGMIX_DATA", "/elsewhere")
+    assert fgmix("sweep", write(SWEEP)) == 0
+    assert fgmix("sweep", write('data_root = "/here"' + SWEEP)) == 0
+    assert fgmix("sweep", write('data_root = "/here"' + SWEEP), "--data-root", "/there") == 0
+    assert [sweep.common["data_root"] for (sweep,), *_ in sweeps] == ["/elsewhere", "/here", "/there"]
+
+
 def test_a_plan_reads_the_file_of_a_sweep(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert fgmix("plan", write(SWEEP.replace("[grid]\nlam = [1, 3]", "")), "--algorithms", "erm") == 0
     assert capsys.readouterr().out.split()[:4] == ["scans", "erm", "1", "runs"]

@@ -13,15 +13,12 @@ ARGUMENTS = "Arguments"
 REQUIRED = "Required, here or in FILE"
 OTHERS = "Other options"
 _VALUES = {  # what stands for the value of an option in the help, where it is not NAME
-    "ADDRESS": "address",
     "COLOUR": "background",
     "DATA": "dataset",
     "DATASET ALGORITHM DOMAIN": "explain",
-    "DEVICE": "device",
     "DIGEST": "sha256",
     "FILE": "archive pack records weights",
     "FOLDER": "cache data_root from_domainbed out to_domainbed",
-    "FORMAT": "format",
     "GB": "max_gb",
     "N": "directions image_size mixed pairs permutations port resolution samples seed steps trial_seed",
     "NAME=A,B,…": "grid",
@@ -29,13 +26,12 @@ _VALUES = {  # what stands for the value of an option in the help, where it is n
     "NAMES": "algorithms datasets test_domains",
     "RULE": "selection",
     "RUN": "beside",
-    "SCOPE": "scope",
     "SECONDS": "every",
     "TEXT": "arm intended_use licence title",
     "TIME": "budget",
-    "URL": "url",
 }
 VALUES = {name: value for value, names in _VALUES.items() for name in names.split()}
+VALUES |= {name: name.upper() for name in ("address", "device", "format", "scope", "url")}
 
 
 def print_all(context: typer.Context, asked: bool) -> None:

@@ -96,12 +96,7 @@ class Flags:
         is_plain = field.kind not in (Table, Names)
         kind = field.plain_type if is_plain else list[str]
         default = None if field.default is MISSING or not is_plain else field.default
-        return inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[kind | None if default is None else kind, info],
-        )
+        return _make_parameter(field.name, Annotated[kind | None if default is None else kind, info], default)
 
     def merge(self, context: typer.Context, values: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options that the user has given: the command line overrides the file, it the environment.
@@ -122,11 +117,11 @@ class Flags:
         return merged
 
 
-def flags(file: Any = None, /, **groups: Flags) -> Callable[[Command], Command]:
+def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
     """Add a flag for each declared option of the groups, and `--help-all`.
 
     Args:
-        file: annotation of the argument FILE, which may give the same options; None for no such argument.
+        file: help of the argument FILE, which may give the same options; empty for no such argument.
         groups: by the command's parameter, which gets a dictionary of the values that the user has given.
     """
 
@@ -139,14 +134,15 @@ def flags(file: Any = None, /, **groups: Flags) -> Callable[[Command], Command]:
             rest = {name: values[name] for name in own if name in values}
             command(**merged, **rest, **({"context": context} if "context" in own else {}))
 
+        argument = typer.Argument(metavar="FILE", show_default=False, help=file)
         own = inspect.signature(command, eval_str=True).parameters
         kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own.values() if p.name not in {*groups, "context"}]
         parameters = [
-            _add_parameter("context", typer.Context, inspect.Parameter.empty),
-            *([] if file is None else [_add_parameter("file", file, None)]),
+            _make_parameter("context", typer.Context, inspect.Parameter.empty),
+            *([_make_parameter("file", Annotated[Path | None, argument], None)] if file else []),
             *(group.parameter(field) for group in groups.values() for field in group.fields.values()),
             *kept,
-            _add_parameter("help_all", HelpAll, False),  # its callback prints
+            _make_parameter("help_all", HelpAll, False),  # its callback prints
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
         run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -155,7 +151,7 @@ def flags(file: Any = None, /, **groups: Flags) -> Callable[[Command], Command]:
     return expand
 
 
-def _add_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 

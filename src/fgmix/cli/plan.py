@@ -10,19 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from fgmix.cli.options import Flags, flags, split_names
-from fgmix.cli.sweep_options import RUN_FLAGS, SWEEP_FLAGS, Launching, SweepFile, SweepOptions, design_sweeps
+from fgmix.cli.sweep_options import RUN_FLAGS, SWEEP_FILE, SWEEP_FLAGS, Launching, SweepOptions, design_sweeps
 from fgmix.errors import UserError
 
 # Without effect on the estimate.
 IGNORED = ("out", "log", "records", "launcher", "runs_per_gpu", "address", "cpus", "gpus", "slurm")
 
 
-@flags(
-    SweepFile,
-    what=replace(SWEEP_FLAGS, ignored=IGNORED),
-    run=RUN_FLAGS,
-    how=Flags(Launching, ignored=IGNORED),
-)
+@flags(SWEEP_FILE, what=replace(SWEEP_FLAGS, ignored=IGNORED), run=RUN_FLAGS, how=Flags(Launching, ignored=IGNORED))
 def plan(
     what: dict[str, Any],
     run: dict[str, Any],

@@ -12,9 +12,9 @@ from fgmix.cli.options import flags, require
 from fgmix.cli.sweep_options import (
     LAUNCH_FLAGS,
     RUN_FLAGS,
+    SWEEP_FILE,
     SWEEP_FLAGS,
     Launching,
-    SweepFile,
     SweepOptions,
     design_sweeps,
     forbid_foreign,
@@ -23,7 +23,7 @@ from fgmix.cli.sweep_options import (
 INCOMPLETE = 1  # exit code of a sweep with runs that failed or are waiting
 
 
-@flags(SweepFile, what=SWEEP_FLAGS, run=RUN_FLAGS, how=LAUNCH_FLAGS)
+@flags(SWEEP_FILE, what=SWEEP_FLAGS, run=RUN_FLAGS, how=LAUNCH_FLAGS)
 def sweep(
     context: typer.Context,
     what: dict[str, Any],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -18,10 +17,7 @@ if TYPE_CHECKING:
     from fgmix.sweeps.design import Sweep
 
 _GROUP = "What to run"
-SweepFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="FILE", show_default=False, help="sweep.toml with these options; flags override it"),
-]
+SWEEP_FILE = "sweep.toml with these options; flags override it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,19 +105,14 @@ def design_sweeps(options: SweepOptions, common: Mapping[str, Any]) -> tuple[Swe
     """Design the preset's sweeps, or one over the datasets and algorithms; `common` are options of every run."""
     from fgmix.sweeps.presets import change_sweeps
 
-    given = {
-        "test_domains": options.test_domains or None,
-        "pairs": options.pairs,
-        "trials": options.trials,
-        "hparams": options.hparams,
-        "space": options.space,
-    }
+    names = ("test_domains", "pairs", "trials", "hparams", "space")
+    given = {name: getattr(options, name) for name in names}
     return change_sweeps(
         _choose_sweeps(options),
         common={**common, **({"data_root": options.data_root} if options.data_root else {})},
         settings=options.settings,
         grid={name: text.split(",") if isinstance(text, str) else text for name, text in options.grid.items()},
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: value for name, value in given.items() if value not in (None, ())},
     )
 
 

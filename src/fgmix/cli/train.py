@@ -26,14 +26,7 @@ from fgmix.cli.options import (
 )
 from fgmix.records.schema import RunSpec, to_plain
 
-RunFile = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="FILE",
-        show_default=False,
-        help="run.toml, or the folder or spec.json of a run to repeat; flags override it",
-    ),
-]
+RUN_FILE = "run.toml, or the folder or spec.json of a run to repeat; flags override it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +40,7 @@ class Rest(Checked):
     settings: Mapping[str, Any] = declare(help="setting of the method; may be repeated", group="Method", flag="--set")
 
 
-@flags(RunFile, options=Flags(RunSpec, everyday=EVERYDAY, required=("dataset", "algorithm")), rest=Flags(Rest))
+@flags(RUN_FILE, options=Flags(RunSpec, everyday=EVERYDAY, required=("dataset", "algorithm")), rest=Flags(Rest))
 def train(
     options: dict[str, Any],
     rest: dict[str, Any],
