@@ -51,7 +51,9 @@ def domainbed_step(twin: Twin, batches: Batches, step: int, anneal: int, lam: fl
         for q in range(k):
             own = cross_entropy(heads[q](z[q]), labels[q])
             (own_gradient,) = torch.autograd.grad(own, heads[q].weight, create_graph=True)
-            others = {e: alpha[q, e].clone() * cross_entropy(heads[q](z[e]), labels[e]) for e in range(k) if e != q}
+            others = {
+                e: alpha[q, e].data.detach() * cross_entropy(heads[q](z[e]), labels[e]) for e in range(k) if e != q
+            }
             (gradient,) = torch.autograd.grad(sum(others.values()), heads[q].weight, retain_graph=True)
             v = series_as_domainbed(gradient, heads[q], z[q].detach(), labels[q])
             transfer = transfer + sum(others.values()) - lam * (v * own_gradient).sum()

@@ -24,8 +24,8 @@ class TRM(Algorithm):
 
     with L_e(h_q) the cross-entropy of domain e under the head of domain q, W_q its weights, H_q the Hessian of L_q(h_q)
     in them, and v constant: the term with λ accounts for the change of the best W_q when the codes change. Each row of
-    the weights α of the pairs is normalised to sum 1 before the loss, and then α_{qe} ← α_{qe} exp(η α_{qe} L_e(h_q)).
-    Before step `anneal` the method is ERM.
+    the weights α of the pairs is normalised to sum 1 before the loss, and then α_{qe} ← α_{qe} exp(η α_{qe} L_e(h_q));
+    gradients of Σ α_{qe} L_e(h_q) use the updated α. Before step `anneal` the method is ERM.
 
     v is a Neumann series, v_{n+1} = v_n − H_q v_n, summed as 2v₁ + v₂ + … + v₁₀; no term is added once an entry of the
     sum exceeds 10 in absolute value. For a linear head under cross-entropy, with codes Z (n, d) and p = softmax, all
@@ -82,18 +82,22 @@ class TRM(Algorithm):
     def transfer_risk(self, z: list[Tensor], y: list[Tensor]) -> Tensor:
         """Compute 1/k Σ_q (…) for codes z and labels y of each domain; train the heads first, and update α last."""
         alpha = self.alpha / self.alpha.sum(1, keepdim=True)
-        terms, risks = [], []
+        terms, updated = [], []
         for q, head in enumerate(self.heads):
             assert isinstance(head, nn.Linear)
             follow(head, z[q].detach(), y[q])
             o = [linear(z_e, head.weight, head.bias) for z_e in z]
-            weighted = alpha[q] * torch.stack([cross_entropy(o_e, y_e) for o_e, y_e in zip(o, y)])  # 0 for e = q
+            risks = torch.stack([cross_entropy(o_e, y_e) for o_e, y_e in zip(o, y)])
+            after = alpha[q] * torch.exp(self.config.eta * alpha[q] * risks.detach())  # 0 for e = q
+            # DomainBed multiplies by a view of α, which it updates in place before `backward`: the loss has α, its
+            # gradient α after the update.
+            weighted = after * risks + ((alpha[q] - after) * risks).detach()
             g = [weight_gradient(*each) for each in zip(z, o, y)]
             of_others = torch.stack([a * g_e.detach() for a, g_e in zip(alpha[q], g)]).sum(0)
             v = neumann(of_others, z[q].detach(), o[q].detach())
             terms.append(weighted.sum() - self.config.lam * (v * g[q]).sum())
-            risks.append(weighted.detach())
-        self.alpha = alpha * torch.exp(self.config.eta * torch.stack(risks))
+            updated.append(after)
+        self.alpha = torch.stack(updated)
         return torch.stack(terms).mean()
 
 

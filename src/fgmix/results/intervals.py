@@ -8,8 +8,9 @@ With d_{t,i} the difference of two rows on test domain t in trial i, and n_t tri
 
 The first treats the test domains as fixed: it says how m would vary with other trials (splits, seeds) on the same
 domains. The second treats them as drawn from a population of domains: it says where the mean difference over new
-domains of that population lies, and four domains make it wide whatever the number of trials. Student, "The probable error of a mean",
-1908, https://doi.org/10.1093/biomet/6.1.1.
+domains of that population lies, and four domains make it wide whatever the number of trials.
+
+Student, "The probable error of a mean", 1908, https://doi.org/10.1093/biomet/6.1.1.
 """
 
 from __future__ import annotations
