@@ -39,6 +39,7 @@ def test_steps_are_domainbeds(name: str, distance, n_domains: int) -> None:  # t
         twin.descend(loss)
 
     assert_follows(name, step, steps=5, n_domains=n_domains, gamma=2.0)
+    assert_follows(name, step, steps=5, n_domains=n_domains, gamma=2.0, batch_norm=True)
 
 
 def test_every_code_is_in_one_mixture_and_every_cut_is_drawn() -> None:

@@ -24,9 +24,13 @@ def domainbed_step(twin: Twin, batches: Batches, gamma: float) -> None:
     twin.descend(objective + gamma * sum(penalties) / len(penalties))
 
 
+@pytest.mark.parametrize("batch_norm", [False, True])
 @pytest.mark.parametrize("gamma", [1.0, 7.0])
-def test_steps_are_domainbed_s(gamma: float) -> None:
-    assert_follows("coral", lambda twin, batches, _: domainbed_step(twin, batches, gamma), gamma=gamma)
+def test_steps_are_domainbed_s(gamma: float, batch_norm: bool) -> None:
+    def step(twin: Twin, batches: Batches, _: int) -> None:
+        domainbed_step(twin, batches, gamma)
+
+    assert_follows("coral", step, gamma=gamma, batch_norm=batch_norm)
 
 
 def test_steps_are_domainbed_s_on_images() -> None:

@@ -41,6 +41,7 @@ def test_steps_are_domainbeds_and_adam_restarts_at_whole_numbers_alone(burn_in: 
         descend_as_domainbed(twin, batches, step, 0.8, burn_in)
 
     assert_follows("eqrm", step, steps=5, quantile=0.8, burn_in=burn_in, lr_after=5e-3)
+    assert_follows("eqrm", step, steps=5, quantile=0.8, burn_in=burn_in, lr_after=5e-3, batch_norm=True)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.5, 0.75, 0.99])

@@ -17,7 +17,8 @@ from fgmix.algorithms.groupdro import reweighted
 from reference.twin import Twin, assert_follows
 
 
-def test_steps_are_domainbed_s() -> None:
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_steps_are_domainbed_s(batch_norm: bool) -> None:
     eta, q = 0.5, [1.0, 1.0, 1.0]
 
     def step(twin: Twin, batches: Batches, _: int) -> None:
@@ -28,7 +29,7 @@ def test_steps_are_domainbed_s() -> None:
         q[:] = [weight / total for weight in q]
         twin.descend(sum(weight * loss for weight, loss in zip(q, losses)))
 
-    assert_follows("groupdro", step, steps=4, eta=eta)
+    assert_follows("groupdro", step, steps=4, eta=eta, batch_norm=batch_norm)
 
 
 def test_weights_by_hand() -> None:

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from algorithms.toys import linear_algorithm, toy_algorithm, toy_batches
@@ -35,8 +36,12 @@ def domainbed_update(model: Algorithm, batches: Batches, alpha: float) -> torch.
 
 @pytest.mark.parametrize("k", [2, 3, 6])
 @pytest.mark.parametrize("uneven", [False, True])
-def test_step_moves_the_parameters_as_domainbed_does(k: int, uneven: bool) -> None:
-    ours = toy_algorithm("mixup", n_domains=k, alpha=0.7).double()  # Adam turns float32's rounding into steps
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_step_moves_the_parameters_as_domainbed_does(k: int, uneven: bool, batch_norm: bool) -> None:
+    ours = toy_algorithm("mixup", n_domains=k, alpha=0.7)
+    if batch_norm:
+        ours.featurizer = nn.Sequential(ours.featurizer, nn.BatchNorm1d(ours.code_size, affine=False))
+    ours = ours.double()  # Adam turns float32's rounding into steps
     twin = deepcopy(ours)
     batches = [(x.double(), y) for x, y in toy_batches(k, b=6)]
     if uneven:

@@ -31,7 +31,13 @@ def domainbed_step(twin: Twin, batches: Batches, gamma: float) -> None:
 
 @pytest.mark.parametrize("gamma", [1.0, 7.0])
 def test_steps_are_domainbed_s(gamma: float) -> None:
-    assert_follows("mmd", lambda twin, batches, _: domainbed_step(twin, batches, gamma), gamma=gamma)
+    for batch_norm in (False, True):
+        assert_follows(
+            "mmd",
+            lambda twin, batches, _: domainbed_step(twin, batches, gamma),
+            gamma=gamma,
+            batch_norm=batch_norm,
+        )
 
 
 def test_identical_domains_have_no_gap() -> None:

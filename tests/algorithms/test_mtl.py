@@ -27,6 +27,7 @@ def test_steps_are_domainbeds(noise: bool, ema: float) -> None:
         twin.descend(loss)
 
     assert_follows("mtl", step, steps=5, whole=True, noise=noise, ema=ema)
+    assert_follows("mtl", step, steps=5, whole=True, noise=noise, ema=ema, batch_norm=True)
 
 
 def test_an_unknown_domain_has_the_mean_of_the_embeddings() -> None:

@@ -48,6 +48,7 @@ def test_steps_are_domainbeds(delta: float, d_steps: int, gda: bool) -> None:
 
     settings = {"lam": 0.7, "delta": delta, "d_steps": d_steps, "lr_d": 0.02, "gda": gda}
     assert_follows("transfer", step, steps=5, whole=True, **settings)
+    assert_follows("transfer", step, steps=5, whole=True, **settings, batch_norm=True)
 
 
 def test_the_adversary_stays_within_its_ball_and_widens_the_gap() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Adam
 
 from algorithms.toys import toy_algorithm, toy_batches
@@ -45,7 +45,7 @@ def wide(algorithm: Algorithm, batches: Batches) -> tuple[Algorithm, Batches]:
 
 def assert_same_weights(algorithm: Algorithm, twin: Twin) -> None:
     for ours, theirs in ((algorithm.featurizer, twin.g), (algorithm.classifier, twin.h)):
-        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        for a, b in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-7)
 
 
@@ -65,14 +65,19 @@ def assert_follows(
     per_domain: int = 8,
     n_domains: int = 3,
     whole: bool = False,
+    batch_norm: bool = False,
     **settings: object,
 ) -> None:
     """Some steps of the algorithm and of `twin_step(twin, batches, step)` from the same seeds end in the same weights.
 
     Adam moves every weight by about lr = 1e-3 a step, so the 1e-7 allowed is a ten-thousandth of the movement. `whole`
-    compares everything that the method holds besides g and h, too.
+    compares everything that the method holds besides g and h, too. `batch_norm` appends a layer to g that normalises by
+    the statistics of the batch, and compares its running statistics.
     """
     algorithm = toy_algorithm(name, shape=shape, n_domains=n_domains, **settings)
+    if batch_norm:
+        norm = nn.BatchNorm1d(algorithm.code_size, affine=False)
+        algorithm.featurizer = nn.Sequential(algorithm.featurizer, norm)
     algorithm, batches = wide(algorithm, toy_batches(n_domains, shape=shape, b=per_domain))
     twin = Twin(algorithm)
     for step in range(steps):

@@ -34,6 +34,8 @@ FAMILIES = {
     "averaging": "averages of weights",
 }
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
 
 class DenseAdam(Adam):
     """Fused Adam for weights and gradients of any memory layout, with the same results as `torch.optim.Adam`.
@@ -190,10 +192,23 @@ class Algorithm(nn.Module):
 
     # Helpers for methods
 
-    def encode(self, batches: Batches) -> tuple[Tensor, ...]:
-        """Return codes of every domain, k tensors (b_e, d), from one forward pass over all of them."""
+    def encode(self, batches: Batches, *, alone: bool = False) -> tuple[Tensor, ...]:
+        """Return codes of every domain, k tensors (b_e, d), from one forward pass over all of them.
+
+        Args:
+            batches: of the source domains.
+            alone: whether DomainBed encodes each domain alone. The codes are the same unless batch-norm layers train,
+                which then normalise by the statistics of one domain: only there it is done here, too.
+        """
+        if alone and self.batch_norm_trains:
+            return tuple(self.featurizer(x) for x, _ in batches)
         z: Tensor = self.featurizer(torch.cat([x for x, _ in batches]))
         return tuple(torch.split(z, [len(y) for _, y in batches]))
+
+    @property
+    def batch_norm_trains(self) -> bool:
+        """Whether a batch-norm layer of g normalises by the statistics of the batch."""
+        return any(m.training for m in self.featurizer.modules() if isinstance(m, BATCH_NORMS))
 
     def adam(self, parameters: Iterable[nn.Parameter] | None = None, **settings: Any) -> DenseAdam:
         """Build Adam for `parameters`, by default those of g and h; `settings` such as lr override the config's."""

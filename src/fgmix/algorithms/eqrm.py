@@ -69,7 +69,7 @@ class EQRM(Algorithm):
         return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
-        L = domain_risks(map(self.classifier, self.encode(batches)), batches)  # (k,)
+        L = domain_risks(map(self.classifier, self.encode(batches, alone=True)), batches)  # (k,)
         risk = L.mean()
         loss = risk if self.updates < self.config.burn_in else kernel_quantile(L, self.config.quantile)
         return {"loss": loss, "risk": risk}

@@ -44,7 +44,7 @@ class GroupDRO(Algorithm):
         self.register_buffer("q", torch.full((n_domains,), 1 / n_domains))
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
-        L = domain_risks(map(self.classifier, self.encode(batches)), batches)  # (k,)
+        L = domain_risks(map(self.classifier, self.encode(batches, alone=True)), batches)  # (k,)
         self.q = reweighted(self.q, L.detach(), self.config.eta)
         return {"loss": self.q @ L, "risk": L.mean(), "worst": L.max()}
 

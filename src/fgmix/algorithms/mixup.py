@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from fgmix.algorithms._base import Algorithm, Batches
@@ -40,4 +41,7 @@ class Mixup(Algorithm):
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         pairs = ring_pairs(batches)
         lam = sample_beta(self.config.alpha, len(pairs)).to(batches[0][0].device, non_blocking=True)
+        if self.batch_norm_trains:  # which normalises each pair by its own statistics, as in DomainBed
+            losses = [mixup_loss(self.predict, [pair], lam[i : i + 1]) for i, pair in enumerate(pairs)]
+            return {"loss": torch.stack(losses).mean()}
         return {"loss": mixup_loss(self.predict, pairs, lam)}

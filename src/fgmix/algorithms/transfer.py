@@ -61,12 +61,14 @@ class Transfer(Algorithm):
         x, y = batch_of(batches)
         risk = cross_entropy(self.predict(x), y)
         descend(self.optimizer, risk)
-        descend(self.optimizer, self.weighted_gap(self.encode(batches), batches))  # h has no gradient
+        descend(self.optimizer, self.weighted_gap(self.encode(batches, alone=True), batches))  # h has no gradient
 
         self.adversary.load_state_dict(self.classifier.state_dict())
-        with torch.no_grad():
-            z = self.encode(batches)  # g does not change from here on
+        z: Sequence[Tensor] = ()
         for _ in range(self.config.d_steps):
+            if not z or self.batch_norm_trains:  # g does not change, but each pass moves its running statistics
+                with torch.no_grad():
+                    z = self.encode(batches, alone=True)
             gap = self.weighted_gap(z, batches)
             descend(self.adversary_optimizer, -gap)
             project_(self.adversary, self.classifier, self.config.delta)
