@@ -36,7 +36,7 @@ class CausIRL(Algorithm):
         raise NotImplementedError
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
-        z = self.encode(batches, alone=True)  # k tensors (b, d), one forward pass
+        z = self.encode(batches, alone=True)  # k tensors (b, d)
         risk = domain_risks(map(self.classifier, z), batches).mean()
         a, b = random_mixtures(z)
         gap = self.distance(a, b) if min(len(a), len(b)) > 1 else risk.new_zeros(())

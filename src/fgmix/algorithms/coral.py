@@ -40,7 +40,7 @@ class CORAL(Algorithm):
     config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
-        z = self.encode(batches, alone=True)  # k tensors (b, d), one forward pass
+        z = self.encode(batches, alone=True)  # k tensors (b, d)
         risk = domain_risks(map(self.classifier, z), batches).mean()
         gap = mean_over_pairs(moment_distance, [moments(z_e) for z_e in z])
         return {"loss": risk + self.config.gamma * gap, "risk": risk, "gap": gap}

@@ -41,7 +41,7 @@ class MMD(Algorithm):
     config: Config  # narrows the base's type
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
-        z = self.encode(batches, alone=True)  # k tensors (b, d), one forward pass
+        z = self.encode(batches, alone=True)  # k tensors (b, d)
         risk = domain_risks(map(self.classifier, z), batches).mean()
         gap = mean_over_pairs(mmd, z)
         return {"loss": risk + self.config.gamma * gap, "risk": risk, "gap": gap}

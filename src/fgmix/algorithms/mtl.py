@@ -59,7 +59,7 @@ class MTL(Algorithm):
         self.optimizer = self.adam()
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
-        z = self.encode(batches, alone=True)  # k tensors (b, d), one forward pass
+        z = self.encode(batches, alone=True)  # k tensors (b, d)
         m = [self.embedding(z_e, old) for z_e, old in zip(z, self.classifier.embeddings)]
         L = [cross_entropy(self.classifier.logits(z_e, m_e), y) for z_e, m_e, (_, y) in zip(z, m, batches)]
         self.classifier.embeddings = torch.stack([m_e.detach() for m_e in m])
