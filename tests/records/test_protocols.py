@@ -141,3 +141,31 @@ def test_the_average_starts_when_the_base_model_does() -> None:
     swad = resolved(algorithm="ddg", steps=35_000, settings={"stage0": 25_000 / 35_000}, averaging="swad")
     assert swad.averaging_start == 25_001
     assert resolved(averaging="swad").averaging_start == 1
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "dataset", "expected"),
+    [
+        ("arm", "PACS", {"batch_size": 8}),
+        ("rdm", "VLCS", {"batch_size": 88}),
+        ("rdm", "PACS", {"batch_size": 88, "lam": 5.0}),
+        ("rdm", "TerraIncognita", {"batch_size": 40, "lam": 5.0, "variance_weight": 0.0}),
+        ("rdm", "DomainNet", {"batch_size": 40, "lam": 0.5, "anneal": 2400, "variance_weight": 0.0}),
+        ("adrmx", "PACS", {"batch_size": 32, "lr": 3e-5}),
+        ("coral", "PACS", {"batch_size": 32, "lr": 5e-5}),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["domainbed-2020", "domainbed-2024"])
+def test_under_domainbeds_protocols_algorithms_have_its_defaults(
+    algorithm: str, dataset: str, expected: dict[str, float], protocol: str
+) -> None:
+    spec = resolved(dataset, algorithm=algorithm, protocol=protocol)
+    values = {"batch_size": spec.batch_size, **spec.settings}
+    assert {name: values[name] for name in expected} == expected
+    own = resolved(dataset, algorithm=algorithm, protocol=protocol, batch_size=6, settings={"lr": 0.1})
+    assert (own.batch_size, own.settings["lr"]) == (6, 0.1)
+    assert resolve(spec, images(dataset)) == spec
+
+
+def test_the_clean_protocol_has_one_batch_size() -> None:
+    assert resolved(algorithm="arm").batch_size == 32

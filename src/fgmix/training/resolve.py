@@ -13,6 +13,7 @@ from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaul
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 
 if TYPE_CHECKING:
+    from fgmix.algorithms import Algorithm
     from fgmix.data import DomainDataset
 
 
@@ -35,9 +36,12 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     if default_steps is None:
         default_steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
     steps = spec.steps or default_steps
-    lr = choose_lr(dataset.kind, None if spec.frozen else spec.backbone, base)
-    config = algorithm.Config.of(**{"lr": lr, **spec.settings, "steps": steps})
-    batch_size = spec.batch_size or base.batch_size
+    backbone = None if spec.frozen else spec.backbone
+    kind = "features" if spec.frozen else dataset.kind
+    defaults = _list_defaults(algorithm, spec.protocol, dataset.name, kind, base, backbone)
+    usual = defaults.pop("batch_size")
+    batch_size = spec.batch_size or usual
+    config = algorithm.Config.of(**{**defaults, **spec.settings, "steps": steps})
     algorithm.check_batch(config, batch_size, dataset.input_shape)
     network = _resolve_network(spec, dataset, rules, base)
     given = {name: getattr(spec, name) for name in RunSpec.__struct_fields__}
@@ -61,6 +65,19 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         decided |= {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
     known = {"dataset_name": dataset.name, "data": dataset.fingerprint, "input_shape": dataset.input_shape}
     return to_spec({**given, **decided, **known}, ResolvedSpec)
+
+
+def _list_defaults(
+    algorithm: type[Algorithm], protocol: str, dataset: str, kind: str, base: Defaults, backbone: str | None
+) -> dict[str, Any]:
+    """List the batch size, the learning rate and, under DomainBed's protocols, what it sets for the algorithm."""
+    defaults = {"batch_size": base.batch_size, "lr": choose_lr(kind, backbone, base)}
+    if protocol == "clean":
+        return defaults
+    theirs = {name: each.default for name, each in algorithm.domainbed_space(dataset, kind).items()}
+    if "lr" in theirs:
+        theirs["lr"] *= defaults["lr"] / base.lr  # a tenth for vision transformers
+    return defaults | theirs
 
 
 def choose_lr(kind: str, backbone: str | None, base: Defaults) -> float:
