@@ -30,7 +30,7 @@ def test_the_readme_lists_every_method() -> None:
     readme = (ROOT / "README.md").read_text()
     ours = [name for name in algorithms.names() if algorithms.get(name).__module__.startswith("fgmix.")]
     rows = [row for row in algorithms.overview(ours) if not row.name.startswith("fgmix_")]
-    labels = {row.name: "FGMix and its variants A to F" if row.name == "fgmix" else row.label for row in rows}
+    labels = {row.name: "FGMix and its variants A to F and U" if row.name == "fgmix" else row.label for row in rows}
     assert not [r.name for r in rows if f"[{labels[r.name]}]({r.paper}) {r.year}, {r.cost}" not in readme]
     assert f"| {len(rows)}; SAM and SAGM" in readme
 

@@ -93,6 +93,8 @@ def literal_weights(name: str, fgmix: Algorithm, z: Tensor, y: Tensor, index: Te
     g = gradients_by_loop(fgmix.classifier, z, y)
     inputs = z if name in ("fgmix_b", "fgmix_f") else g
     k = index.shape[1]
+    if name == "fgmix_u":
+        return torch.full(index.shape, 1 / k)
     if name in LEARNED:
         s = pair_scores(lambda pairs: fgmix.mixer.compatibility(*pairs.chunk(2, -1)), inputs[index])
     else:
@@ -104,7 +106,7 @@ def literal_weights(name: str, fgmix: Algorithm, z: Tensor, y: Tensor, index: Te
     return (lam * torch.softmax(s, 1) - (lam - 1) / k).detach()
 
 
-@pytest.mark.parametrize("name", ["fgmix", "fgmix_b", "fgmix_c", "fgmix_d", "fgmix_e", "fgmix_f"])
+@pytest.mark.parametrize("name", ["fgmix", "fgmix_b", "fgmix_c", "fgmix_d", "fgmix_e", "fgmix_f", "fgmix_u"])
 @pytest.mark.parametrize("k", [2, 3])
 def test_base_loss_and_its_gradients_are_the_literal_ones(name: str, k: int) -> None:
     """(Σ_batch l + Σ_n l(y, h(z_mix)))/(k·b + n) with ã constant: value and gradients of θ and φ to 1e-5."""

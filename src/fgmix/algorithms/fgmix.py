@@ -1,4 +1,4 @@
-"""The method FGMix and its six variants."""
+"""The method FGMix, its six variants, and one with uniform weights."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class FGMixAlgorithm(LatentMixing):
 
     Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization",
     2022, https://arxiv.org/abs/2209.14742. `docs/algorithms/fgmix.md` lists every choice that the paper leaves open.
-    The variants `fgmix_a` to `fgmix_f` are those of its ablation study. `fgmix.FGMix` is the mixing step as a module,
+    The variants `fgmix_a` to `fgmix_f` are those of its ablation study, `fgmix_u` is a control that it lacks. `fgmix.FGMix` is the mixing step as a module,
     for your own training loop.
     """
 
@@ -225,3 +225,15 @@ class VariantF(LatentMixing):
     label = "FGMix-F"
     Config = FGMixConfig
     parts = {"weights": "learned", "inputs": "codes"}
+
+
+@register("fgmix_u")
+class VariantU(LatentMixing):
+    """FGMix with uniform weights 1/k: every mixed code is the mean of its tuple.
+
+    A control that the ablation study of FGMix, https://arxiv.org/abs/2209.14742, lacks: without it, "similar gradients"
+    cannot be told from "not random". See `FGMixAlgorithm`.
+    """
+
+    label = "FGMix-U"
+    parts = {"weights": "uniform", "lam": 1.0}

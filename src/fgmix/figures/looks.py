@@ -24,6 +24,7 @@ _OWN = {
     "fgmix_d": "#CC79A7",
     "fgmix_e": "#E69F00",
     "fgmix_f": "#8C6D31",
+    "fgmix_u": "#637939",
 }
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 OURS = "#0072B2"  # our measurements, beside the paper's

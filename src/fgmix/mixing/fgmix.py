@@ -19,7 +19,7 @@ from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classif
 from fgmix.mixing.tuples import IGNORED, distinct_samples, draw_tuples
 from fgmix.mixing.weights import dirichlet_weights, entropy, extrapolated_share, mixing_matrix, scale_and_shift
 
-Weights = Literal["learned", "cosine", "dirichlet"]
+Weights = Literal["learned", "cosine", "dirichlet", "uniform"]
 Inputs = Literal["gradients", "codes"]
 Scale = Literal["raw", "rms"]
 
@@ -66,7 +66,8 @@ class FGMix(nn.Module):
         classifier: the head whose gradients are compared, or its number of classes if it is one Linear layer with a
             bias. Only its size is used here; each call is passed the head again, with its current parameters.
         n: number of mixed codes per call.
-        weights: "learned" (A_ω and λ are learned), "cosine" (summed cosines, λ fixed) or "dirichlet" (random, λ fixed).
+        weights: "learned" (A_ω and λ are learned), "cosine" (summed cosines, λ fixed), "dirichlet" (random, λ fixed) or
+            "uniform" (1/k).
         inputs: what the scores compare: "gradients" of the classifier's loss, or "codes".
         scale: "raw", or "rms" to divide each input of A_ω by its root mean square.
         lam: λ, the initial value if it is learned; 1 for no scaling.
@@ -252,8 +253,10 @@ class FGMix(nn.Module):
         self, z: Tensor, y: Tensor, position: Tensor, classifier: nn.Module, generator: torch.Generator | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return weights a (n, k) of the tuples, and the mean norm of the inputs of A_ω as a metric."""
+        n, k = position.shape
+        if self.weights == "uniform":
+            return z.new_full((n, k), 1 / k), {}
         if self.weights == "dirichlet":
-            n, k = position.shape
             return dirichlet_weights(n, k, generator, device=z.device, dtype=z.dtype), {}
         vectors: Vectors | LinearGradients = Vectors((z,))
         if self.inputs == "gradients":
