@@ -85,3 +85,12 @@ def test_every_class_has_the_same_weight() -> None:
 def test_resumes_in_either_turn(name: str) -> None:
     for cut in (2, 3):
         assert_resumes_at(name, cut, mlp_dropout=0.5)
+
+
+def test_weights_of_classes_under_another_default_type() -> None:
+    y, before = torch.tensor([0, 0, 1]), torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert class_weights(y, n_classes=2).tolist() == [0.25, 0.25, 0.5]
+    finally:
+        torch.set_default_dtype(before)

@@ -13,6 +13,7 @@ from torch.optim import Adam
 
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Batches, create
+from fgmix.algorithms.miro import information_gap
 from fgmix.networks import build_featurizer
 from reference.twin import wide
 
@@ -90,3 +91,8 @@ def test_transformers_are_compared_at_quarters_of_their_blocks(backbone: str, la
     assert len(algorithm.b) == layers
     metrics = algorithm.step([(torch.rand(2, 3, 32, 32), torch.tensor([0, 1]))])
     assert metrics["gap"].item() == pytest.approx(layers * math.log(0.1) / 2, rel=1e-4)  # the copy is still equal
+
+
+def test_the_gap_keeps_double_precision() -> None:
+    f, f0, b = (torch.full((2, 1), value, dtype=torch.float64) for value in (1.0, 1.0 + 1e-9, 0.0))
+    assert information_gap(f, f0, b[:1, 0], axis=1).dtype == torch.float64

@@ -187,5 +187,6 @@ def class_weights(y: Tensor, n_classes: int) -> Tensor:
     >>> class_weights(torch.tensor([0, 0, 1]), n_classes=5).tolist()
     [0.25, 0.25, 0.5]
     """
-    counts = torch.zeros(n_classes, device=y.device).index_add_(0, y, torch.ones_like(y, dtype=torch.float32))
+    ones = torch.ones_like(y, dtype=torch.float32)
+    counts = ones.new_zeros(n_classes).index_add_(0, y, ones)
     return 1 / (counts[y] * (1 + y.max()))

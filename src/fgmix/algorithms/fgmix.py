@@ -148,8 +148,8 @@ class FGMixAlgorithm(LatentMixing):
 
     Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization",
     2022, https://arxiv.org/abs/2209.14742. `docs/algorithms/fgmix.md` lists every choice that the paper leaves open.
-    The variants `fgmix_a` to `fgmix_f` are those of its ablation study, `fgmix_u` is a control that it lacks. `fgmix.FGMix` is the mixing step as a module,
-    for your own training loop.
+    The variants `fgmix_a` to `fgmix_f` are those of its ablation study, `fgmix_u` is a control that it lacks.
+    `fgmix.FGMix` is the mixing step as a module, for your own training loop.
     """
 
     label = "FGMix"
