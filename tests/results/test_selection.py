@@ -204,6 +204,12 @@ def test_runs_are_alike_over_trials_and_see_one_dataset() -> None:
         assert "different data under one name" in reason(selection, CELL._replace(row=Row(algorithm)))
 
 
+def test_trials_may_have_data_of_their_own() -> None:
+    """As those of `rotated_mnist` and `colored_mnist`, whose domains are drawn anew in every trial."""
+    selection = select([finished("a", 0.5, trial=trial, data=f"of trial {trial}") for trial in (0, 1)])
+    assert [found(selection, CELL._replace(trial_seed=trial)).accuracy for trial in (0, 1)] == [0.5, 0.5]
+
+
 @pytest.mark.parametrize(
     "different", [{"weights_digest": "w"}, {"averaging": "swad"}, {"averaging_start": 7}, {"mean": (0.5,)}]
 )

@@ -280,15 +280,16 @@ def _find_difference(records: list[RunRecord]) -> str:
 
 
 def _find_different_data(records: list[RunRecord]) -> dict[str, str]:
-    """Find the origins whose runs, of any rows, were trained on different data, each with a message.
+    """Find the origins whose runs of one trial, of any rows, were trained on different data, each with a message.
 
-    Runs of DomainBed do not record their data, and count as equal.
+    Trials may have different data: the digits of a domain of `rotated_mnist` depend on the trial. Runs of DomainBed do
+    not record their data, and count as equal.
     """
-    data: dict[str, set[str]] = defaultdict(set)
+    data: dict[tuple[str, int], set[str]] = defaultdict(set)
     for record in records:
-        data[record.origin].add(record.data_fingerprint)
+        data[record.origin, record.spec.trial_seed].add(record.data_fingerprint)
     reason = "the runs were trained on different data under one name: report them separately"
-    return {origin: reason for origin, digests in data.items() if len(digests) > 1}
+    return {origin: reason for (origin, _), digests in data.items() if len(digests) > 1}
 
 
 def _find_different_metrics(records: list[RunRecord]) -> str:
