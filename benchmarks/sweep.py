@@ -23,7 +23,7 @@ from benchmarks.steps import check_rounds
 from benchmarks.turns import Turns, by_turns
 from fgmix.data import load
 from fgmix.errors import UserError, bad_value
-from fgmix.records.plans import has_failed, read_error
+from fgmix.records.plans import read_error
 from fgmix.records.schema import RunSpec, to_plain, to_spec
 from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun, Sweep, plan
@@ -139,7 +139,7 @@ def require_done(runs: Sequence[PlannedRun], out: Path) -> None:
     """Raise an error if runs failed, which would make a sweep look fast."""
     missing = [run.name for run in runs if not RunFolder(out / run.name).is_done]
     if missing:
-        reason = f" ({read_error(out / missing[0])})" if has_failed(out / missing[0]) else ""
+        reason = f" ({read_error(out / missing[0])})" if RunFolder(out / missing[0]).has_failed else ""
         raise UserError(
             f"Expected {len(runs)} runs to end. Found {len(missing)} that did not, such as {missing[0]}{reason}. "
             "Try one with `fgmix train`."

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from fgmix.errors import LONGEST, MOST, MachineError, UserError, as_sentence, bad_value, unknown
+from fgmix.errors import LONGEST, MOST, MachineError, UserError, bad_value, to_user_error, unknown
 
 ALLOCATION = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
@@ -26,21 +26,21 @@ ALLOCATION = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate me
     ],
 )
 def test_what_a_user_can_put_right_is_a_sentence(error: Exception, said: str) -> None:
-    assert said in str(as_sentence(error))
+    assert said in str(to_user_error(error))
 
 
 @pytest.mark.parametrize("error", [TypeError("x"), RuntimeError("shapes differ"), AssertionError("x"), KeyError("x")])
 def test_a_fault_of_fgmix_is_not_hidden(error: Exception) -> None:
-    assert as_sentence(error) is None
+    assert to_user_error(error) is None
 
 
 def test_a_failing_machine_is_seen_through_other_errors() -> None:
     error = UserError("Expected weights. They cannot be read.")
     error.__cause__ = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-    assert type(as_sentence(error)) is UserError
+    assert type(to_user_error(error)) is UserError
     wrapped = RuntimeError("reading failed")
     wrapped.__cause__ = error
-    assert isinstance(as_sentence(wrapped), MachineError)
+    assert isinstance(to_user_error(wrapped), MachineError)
 
 
 @pytest.mark.parametrize(

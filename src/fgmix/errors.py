@@ -48,7 +48,7 @@ class MachineError(UserError):
 
 
 def machine_error(error: OSError, path: object, size: int | None = None) -> MachineError:
-    """Error for a file that could not be written; `size` is the space that it needs, in bytes.
+    """Make the error for a file that could not be written; `size` is the space that it needs, in bytes.
 
     >>> print(machine_error(OSError(28, "No space left on device"), "run/best.pt", 2_000_000))
     Expected to write run/best.pt (2.0 MB). The disk is full. Free space and rerun the same command: it resumes.
@@ -63,7 +63,7 @@ def machine_error(error: OSError, path: object, size: int | None = None) -> Mach
 
 
 def readable_size(count: float) -> str:
-    """A number of bytes as text.
+    """Write a number of bytes.
 
     >>> readable_size(12), readable_size(4_300), readable_size(2_000_000), readable_size(3.21e9)
     ('12 bytes', '4 kB', '2.0 MB', '3.2 GB')
@@ -74,33 +74,33 @@ def readable_size(count: float) -> str:
     return f"{count / 1e3:.0f} kB" if count >= 1e3 else f"{count:.0f} bytes"
 
 
-def failure_of_machine(error: BaseException) -> MachineError | None:
-    """The error as a `MachineError`, if a disk, a mount, a network or a device has failed; else None.
+def find_machine_failure(error: BaseException) -> MachineError | None:
+    """Return the error as a `MachineError`, if a disk, a mount, a network or a device has failed; else None.
 
-    >>> print(failure_of_machine(OSError(5, "Input/output error", "/data/PACS")))
+    >>> print(find_machine_failure(OSError(5, "Input/output error", "/data/PACS")))
     Expected a machine without errors. Found Input/output error at /data/PACS. Check the machine, then rerun.
-    >>> failure_of_machine(ValueError("shapes differ"))
+    >>> find_machine_failure(ValueError("shapes differ"))
     """
     for each in _with_causes(error):
         if isinstance(each, MachineError):
             return each
         is_disk = isinstance(each, OSError) and each.errno in FAILURES
         if is_disk or (isinstance(each, RuntimeError) and _is_of_device(str(each))):
-            return MachineError(str(error)) if isinstance(error, UserError) else _unwell(each)
+            return MachineError(str(error)) if isinstance(error, UserError) else _describe_failure(each)
     return None
 
 
 def _is_of_device(message: str) -> bool:
-    """Whether a device has failed; "CUDA error: out of memory" is no failure."""
+    """Say whether a device has failed; "CUDA error: out of memory" is no failure."""
     return bool(_DEVICE.search(message)) and not _MEMORY.search(message)
 
 
-def as_sentence(error: BaseException) -> UserError | None:
-    """The error with a message for the user, if the user or the machine is its cause; None for a bug in fgmix."""
+def to_user_error(error: BaseException) -> UserError | None:
+    """Word the error for the user, if the user or the machine is its cause; None for a bug in fgmix."""
     if isinstance(error, UserError):
         return error
-    if found := failure_of_machine(error):
-        return found
+    if failure := find_machine_failure(error):
+        return failure
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(str(error))):
         return UserError(
             f"Expected enough memory. Found too little ({_first_line(error)}). Lower the batch size or the image size."
@@ -119,20 +119,20 @@ def as_sentence(error: BaseException) -> UserError | None:
 
 
 def reason_of(error: OSError) -> str:
-    """The operating system's message, without the path."""
+    """Return the operating system's message, without the path."""
     return error.strerror or _first_line(error)
 
 
-def _unwell(error: BaseException) -> MachineError:
+def _describe_failure(error: BaseException) -> MachineError:
     if isinstance(error, OSError) and error.errno in _FULL:
         return machine_error(error, error.filename or "the output")
-    found = reason_of(error) if isinstance(error, OSError) else _first_line(error)
+    reason = reason_of(error) if isinstance(error, OSError) else _first_line(error)
     where = f" at {error.filename}" if isinstance(error, OSError) and error.filename else ""
-    return MachineError(f"Expected a machine without errors. Found {found}{where}. Check the machine, then rerun.")
+    return MachineError(f"Expected a machine without errors. Found {reason}{where}. Check the machine, then rerun.")
 
 
 def _first_line(error: BaseException) -> str:
-    """First line of the message: those of torch have many."""
+    """Return the first line of the message: those of torch have many."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
@@ -143,7 +143,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def unknown(what: str, found: object, known: Iterable[str]) -> UserError:
-    """Error for an unknown name, with the closest match, which ignores case and punctuation.
+    """Make the error for an unknown name, with the closest match, which ignores case and punctuation.
 
     >>> print(unknown("algorithm", "corall", ["coral", "erm"]))
     Unknown algorithm 'corall'. Did you mean 'coral'? Known: coral, erm.
@@ -163,7 +163,7 @@ def _plain(name: str) -> str:
 
 
 def bad_value(name: str, should: str, found: object, hint: str = "") -> UserError:
-    """Error for a value out of its range or of the wrong type.
+    """Make the error for a value out of its range or of the wrong type.
 
     >>> print(bad_value("steps", "a positive integer", -3))
     Parameter `steps` should be a positive integer. Found -3.
@@ -172,7 +172,7 @@ def bad_value(name: str, should: str, found: object, hint: str = "") -> UserErro
 
 
 def _short(found: object) -> str:
-    """The repr of a value, on one line and cut to `LONGEST` characters."""
+    """Write the repr of a value, on one line and cut to `LONGEST` characters."""
     try:
         text = re.sub(r"\s*\n\s*", " ", repr(found))
     except Exception:  # the user's object, whose repr may fail

@@ -160,7 +160,7 @@ def test_a_full_disk_is_the_machines(tmp_path: Path) -> None:
 def test_a_run_that_another_machine_trains_is_busy(tmp_path: Path, on: On) -> None:
     planned = plan(toy_sweep(make_data(tmp_path)))[0]
     (tmp_path / planned.name).mkdir()
-    with on("a"), RunFolder(tmp_path / planned.name).held(), on("b"):
+    with on("a"), RunFolder(tmp_path / planned.name).hold(), on("b"):
         assert state_of(tmp_path / planned.name) == "running"
         assert execute(planned, str(tmp_path), "cpu").status == "busy"
     with on("b"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as theirs
 
-from fgmix.records.metrics import Counts, Metrics, auroc, metrics, unbalanced
+from fgmix.records.metrics import Counts, Metrics, auroc, is_unbalanced, metrics
 from fgmix.records.schema import to_plain
 
 
@@ -74,6 +74,6 @@ def test_auroc_by_counting_pairs() -> None:
 
 
 def test_when_classes_are_unbalanced() -> None:
-    assert not unbalanced([100, 40])
-    assert unbalanced([120, 40, 60])
-    assert not unbalanced([10, 0])  # one class alone is another mistake
+    assert not is_unbalanced([100, 40])
+    assert is_unbalanced([120, 40, 60])
+    assert not is_unbalanced([10, 0])  # one class alone is another mistake

@@ -14,7 +14,7 @@ from fgmix.cli import list as list_
 from fgmix.cli.domainbed import advise
 from fgmix.cli.help import Command
 from fgmix.cli.plot import models, results
-from fgmix.errors import UserError, as_sentence
+from fgmix.errors import UserError, to_user_error
 from fgmix.training.signals import Stopped
 
 MISTAKE = 2  # exit code of an error, as typer's
@@ -69,7 +69,7 @@ def main() -> None:
         print(f"fgmix: {stopped}", file=sys.stderr)
         code = STOPPED
     except Exception as error:
-        sentence = as_sentence(error)
+        sentence = to_user_error(error)
         if sentence is None:
             raise
         print(f"fgmix: {sentence}", file=sys.stderr)

@@ -32,7 +32,7 @@ def plan(
     Example: fgmix plan --datasets digits --algorithms erm,fgmix --workers 2
     """
     from fgmix.progress import parse_duration
-    from fgmix.records.plans import is_settled
+    from fgmix.records.store import RunFolder
     from fgmix.sweeps.launchers.local import assign_devices
     from fgmix.sweeps.plan import estimate_costs, summarise
 
@@ -44,5 +44,5 @@ def plan(
     devices = split_names([launching.device]) or ("auto",)
     workers = len(assign_devices(devices, launching.workers))
     costs = estimate_costs(sweeps, device=devices[0], workers=workers)
-    missing = [each for each in costs.runs if out is None or not is_settled(out / each.run.name)]
+    missing = [each for each in costs.runs if out is None or not RunFolder(out / each.run.name).is_settled]
     print("\n".join(summarise(missing, workers, seconds, costs.impossible)))

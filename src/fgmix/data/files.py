@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fgmix.errors import FAILURES, MachineError, readable_size
-from fgmix.records.digests import check_zip, damaged, seal_zip
+from fgmix.records.digests import check_zip, damage_error, seal_zip
 from fgmix.records.files import write_bytes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -89,4 +89,4 @@ def read_arrays(path: Path) -> Arrays:
         with np.load(io.BytesIO(data), allow_pickle=False) as packed:
             return dict(packed)
     except Exception as error:  # the digest matches but it is no .npz: numpy, zipfile and zlib raise different errors
-        raise damaged(str(path)) from error
+        raise damage_error(str(path)) from error

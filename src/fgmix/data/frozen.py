@@ -27,7 +27,7 @@ from fgmix.data.image_cache import cache_dir
 from fgmix.data.loading import CPU, HostBatch, deliver
 from fgmix.errors import UserError
 from fgmix.progress import Progress
-from fgmix.records.digests import Damaged, damaged
+from fgmix.records.digests import Damaged, damage_error
 from fgmix.records.files import make_folder
 from fgmix.seeding import torch_generator
 
@@ -140,7 +140,7 @@ class _DomainView:
             try:
                 codes: Codes | None = read_arrays(path).get("z")
                 if codes is None or len(codes) != len(indices):
-                    raise damaged(str(path))
+                    raise damage_error(str(path))
                 return codes
             except (Damaged, OSError) as error:
                 print(f"note: {error} The features in it are computed again.", file=sys.stderr)

@@ -10,7 +10,7 @@ from pathlib import Path
 from fgmix.data.dataset import DomainDataset
 from fgmix.data.files import describe_path
 from fgmix.errors import MachineError, UserError, bad_value, unknown
-from fgmix.records.files import checked_path
+from fgmix.records.files import check_path
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class LoadOptions:
     def __post_init__(self) -> None:
         for name in ("root", "cache"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, checked_path(name, getattr(self, name)))
+                object.__setattr__(self, name, check_path(name, getattr(self, name)))
 
 
 Loader = Callable[[LoadOptions], DomainDataset]
@@ -92,7 +92,7 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     if not isinstance(options, LoadOptions | None):
         raise bad_value("options", "a LoadOptions", options)
     options = options or LoadOptions()
-    dataset = str(checked_path("dataset", dataset)) if isinstance(dataset, os.PathLike) else dataset
+    dataset = str(check_path("dataset", dataset)) if isinstance(dataset, os.PathLike) else dataset
     if not isinstance(dataset, str):
         raise bad_value("dataset", "a name or a path", dataset)
     if dataset in _REGISTRY:

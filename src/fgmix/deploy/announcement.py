@@ -10,7 +10,7 @@ import numpy as np
 
 from fgmix.data import DomainDataset
 from fgmix.progress import format_duration
-from fgmix.records.metrics import unbalanced
+from fgmix.records.metrics import is_unbalanced
 from fgmix.records.schema import ResolvedSpec
 from fgmix.records.store import RunFolder
 from fgmix.training.calibrate import calibrate, estimate
@@ -57,7 +57,7 @@ def advise(spec: ResolvedSpec, dataset: DomainDataset, device: str) -> list[str]
             "No GPU is used: --frozen trains only a small network on features of the backbone, which takes minutes."
         )
     counts = np.bincount(np.concatenate([domain.y for domain in dataset.domains]))
-    if spec.metric == "accuracy" and unbalanced(counts):
+    if spec.metric == "accuracy" and is_unbalanced(counts):
         advice.append(
             f"The classes are unbalanced (from {counts[counts > 0].min()} to {counts.max()} samples): consider "
             "--metric balanced_accuracy, and --class-weight balanced."

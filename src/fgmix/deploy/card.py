@@ -21,7 +21,7 @@ from fgmix.figures.draw import draw, render
 from fgmix.figures.reliability import describe_reliability
 from fgmix.networks._packaged import PACKAGES
 from fgmix.records.files import write_bytes
-from fgmix.records.metrics import NAMES, unbalanced
+from fgmix.records.metrics import NAMES, is_unbalanced
 from fgmix.records.model import Estimate, ModelInfo
 from fgmix.results.other_metrics import (
     MOST_COLUMNS,
@@ -128,7 +128,7 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
     """Compute what the sections about unseen domains, confidence and trust name."""
     rule, pooled, everything = estimate.trust, pooled_confusion(estimate.metrics), estimate.levels[0]
     totals = [sum(column) for column in zip(*info.counts)]
-    hidden = estimate.metric == "accuracy" and bool(totals) and unbalanced(totals)
+    hidden = estimate.metric == "accuracy" and bool(totals) and is_unbalanced(totals)
     predicted = zip(info.classes, estimate.predicted, strict=True)
     return {
         "metric": NAMES[estimate.metric],

@@ -37,7 +37,7 @@ from fgmix.deploy.network import Network
 from fgmix.deploy.steps import note_steps, scale_steps
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
-from fgmix.records.files import checked_path, make_folder, remove_temporaries
+from fgmix.records.files import check_path, make_folder, remove_temporaries
 from fgmix.records.locks import hold_lock
 from fgmix.records.model import INFO, Dtype, Estimate, ModelInfo, Terms, read_info
 from fgmix.records.options import options_of
@@ -92,7 +92,7 @@ def fit(
         )
     if options.get("keep") == "none":
         raise UserError("`fit` reads the weights of its runs. Found `keep` none. Use best or all.")
-    out = checked_path("out", out)
+    out = check_path("out", out)
     if not isinstance(terms, Terms | None):
         raise bad_value("terms", "a Terms or None", terms)
     own = {name: options.pop(name) for name in options_of(Terms) if name in options}

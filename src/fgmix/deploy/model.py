@@ -23,8 +23,8 @@ from fgmix.deploy.novelty import Familiar
 from fgmix.deploy.trust import fill_thresholds
 from fgmix.errors import UserError, bad_value
 from fgmix.networks.preprocessing import Normalisation
-from fgmix.records.digests import damaged, digest_of
-from fgmix.records.files import checked_path, make_folder, read_bytes, write_bytes
+from fgmix.records.digests import damage_error, digest_of
+from fgmix.records.files import check_path, make_folder, read_bytes, write_bytes
 from fgmix.records.model import ModelInfo, explain_broken, read_info, write_info
 from fgmix.training.devices import pick_device
 from fgmix.training.prepare import build_frozen_backbone, new_algorithm
@@ -132,7 +132,7 @@ class Model:
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a new or an empty folder, from which `load_model` reads it."""
-        folder = make_folder(checked_path("folder", folder), "folder")
+        folder = make_folder(check_path("folder", folder), "folder")
         if any(folder.iterdir()):
             raise UserError(f"Expected a new or an empty folder at {folder}. Found something there. Choose another.")
         self.write(folder)
@@ -157,11 +157,11 @@ def load_model(folder: str | Path, device: str = "cpu") -> Model:
         folder: its folder.
         device: where to put it: auto, cpu, cuda, …
     """
-    folder = checked_path("folder", folder)
+    folder = check_path("folder", folder)
     info = read_info(folder)
     data = read_bytes(folder / WEIGHTS)
     if digest_of(data) != info.weights:
-        raise explain_broken(folder, damaged(str(folder / WEIGHTS)))
+        raise explain_broken(folder, damage_error(str(folder / WEIGHTS)))
     try:
         network = _build_network(info, load(data))
     except UserError:

@@ -33,7 +33,7 @@ from fgmix.deploy.network import Ensemble
 from fgmix.errors import UserError, unknown
 from fgmix.progress import track
 from fgmix.records import evaluations
-from fgmix.records.files import checked_path
+from fgmix.records.files import check_path
 from fgmix.records.model import INFO, Combination, Composition, read_info
 from fgmix.records.rows import label_model
 from fgmix.records.schema import RunRecord, selected_weights
@@ -89,7 +89,7 @@ def soup(
     """
     if kind not in get_args(Combination):
         raise unknown("kind of soup", str(kind), get_args(Combination))
-    out = checked_path("out", out)
+    out = check_path("out", out)
     _check_out(out)
     wanted = {"algorithm": algorithm, "test_domains": tuple(test_domains) or None, "trial_seed": trial_seed}
     records = find_runs(runs, **{name: value for name, value in wanted.items() if value is not None})
@@ -118,7 +118,7 @@ def find_runs(places: Sequence[str | Path], **wanted: object) -> list[RunRecord]
     Two copies of a run count once. `wanted` are required values of fields of their specs.
     """
     by_name: dict[str, RunRecord] = {}
-    for place in [checked_path("runs", place) for place in places]:
+    for place in [check_path("runs", place) for place in places]:
         folders = [place] if (place / RECORD).is_file() else sorted(file.parent for file in place.glob(f"*/{RECORD}"))
         if not folders:
             raise UserError(

@@ -26,7 +26,7 @@ class Damaged(UserError):
 
 
 def digest_of(data: bytes) -> str:
-    """32 hex digits.
+    """Compute a digest of 32 hex digits.
 
     >>> digest_of(b"")
     'cae66941d9efbd404e4d88758ea67670'
@@ -35,22 +35,22 @@ def digest_of(data: bytes) -> str:
 
 
 def seal_json(content: dict[str, Any]) -> bytes:
-    """A sealed JSON text with sorted keys and a fixed layout: equal contents, never empty, give equal bytes."""
-    text = _laid_out(content, 0) + "\n"
+    """Seal a JSON text with sorted keys and a fixed layout: equal contents, never empty, give equal bytes."""
+    text = _lay_out(content, 0) + "\n"
     body = text.encode(errors="surrogatepass")[2:]  # without "{\n"; a path may contain bytes that are not text
     return f'{{"digest": "{digest_of(body)}",\n'.encode() + body
 
 
-def _laid_out(value: Any, depth: int) -> str:
-    """JSON with one line per entry down to `LEVELS` levels; deeper values share a line, which is faster to read."""
+def _lay_out(value: Any, depth: int) -> str:
+    """Write JSON with one line per entry down to `LEVELS` levels; deeper values share one, which is faster to read."""
     if depth == LEVELS or not isinstance(value, dict | list | tuple) or not value:
         return json.dumps(value, sort_keys=True, ensure_ascii=False)
     if isinstance(value, dict):
         ends = "{}"
-        lines = [f"{json.dumps(key, ensure_ascii=False)}: {_laid_out(value[key], depth + 1)}" for key in sorted(value)]
+        lines = [f"{json.dumps(key, ensure_ascii=False)}: {_lay_out(value[key], depth + 1)}" for key in sorted(value)]
     else:
         ends = "[]"
-        lines = [_laid_out(each, depth + 1) for each in value]
+        lines = [_lay_out(each, depth + 1) for each in value]
     indent = "\n" + " " * depth
     return ends[0] + indent + " " + f",{indent} ".join(lines) + indent + ends[1]
 
@@ -59,7 +59,7 @@ def check_json(data: bytes, name: str) -> None:
     """Raise an error if a JSON text is not what `seal_json` made; `name` is the file's, for the error."""
     head = _JSON.match(data)
     if head is None or digest_of(data[head.end() :]) != head[1].decode():
-        raise damaged(name)
+        raise damage_error(name)
 
 
 def strip_digest(data: bytes, name: str) -> bytes:
@@ -69,7 +69,7 @@ def strip_digest(data: bytes, name: str) -> bytes:
 
 
 def open_entry(data: bytes, name: str, key: str) -> Any:
-    """One entry of a sealed JSON text, a string or a number, without parsing the others; None if there is none."""
+    """Read one entry of a sealed JSON text, a string or a number, without parsing the others; None if there is none."""
     check_json(data, name)
     start = f'\n "{key}": '.encode()  # only lines of the first level begin so: JSON strings contain no line breaks
     place = data.rfind(start)
@@ -78,22 +78,22 @@ def open_entry(data: bytes, name: str, key: str) -> Any:
     try:
         return json.loads(data[place + len(start) :].partition(b"\n")[0].rstrip(b","))
     except ValueError as error:
-        raise damaged(name) from error
+        raise damage_error(name) from error
 
 
 def open_json(data: bytes, name: str) -> dict[str, Any]:
-    """The content of a sealed JSON text; `name` is the file's, for the error."""
+    """Read the content of a sealed JSON text; `name` is the file's, for the error."""
     check_json(data, name)
     try:
         content: dict[str, Any] = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(name) from error
+        raise damage_error(name) from error
     del content["digest"]
     return content
 
 
 def seal_line(content: dict[str, Any]) -> bytes:
-    """A line of a .jsonl file, sealed.
+    """Seal a line of a .jsonl file.
 
     >>> seal_line({"step": 1})
     b'{"step": 1, "digest": "594ec74e8ea2417374ac57d221c8b896"}\\n'
@@ -107,7 +107,7 @@ def open_line(line: bytes, name: str) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(strip_line(line, name))
     except (ValueError, RecursionError) as error:
-        raise damaged(name) from error
+        raise damage_error(name) from error
     return content
 
 
@@ -115,12 +115,12 @@ def strip_line(line: bytes, name: str) -> bytes:
     """Return a sealed line without its digest, which is checked."""
     match = _LINE.fullmatch(line)
     if match is None or digest_of(match[1]) != match[2].decode():
-        raise damaged(name)
+        raise damage_error(name)
     return match[1] + b"}"
 
 
 def seal_zip(data: bytes) -> bytes:
-    """A zip archive without a comment, with its digest as the comment."""
+    """Seal a zip archive without a comment: its digest becomes the comment."""
     comment = _COMMENT + digest_of(data).encode()
     return data[:-_LENGTH] + struct.pack("<H", len(comment)) + comment
 
@@ -131,8 +131,9 @@ def check_zip(data: bytes, name: str) -> None:
     comment = data[-length:]
     plain = data[: -length - _LENGTH] + bytes(_LENGTH)
     if not comment.startswith(_COMMENT) or digest_of(plain) != comment[len(_COMMENT) :].decode(errors="replace"):
-        raise damaged(name)
+        raise damage_error(name)
 
 
-def damaged(name: str) -> Damaged:
+def damage_error(name: str) -> Damaged:
+    """Make the error for a damaged file."""
     return Damaged(f"Expected the file that was written at {name}. Found other bytes: it is damaged.")

@@ -43,12 +43,12 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Content of a file that `write_json` wrote; a damaged one raises an error."""
+    """Read a file that `write_json` wrote; a damaged one raises an error."""
     return open_json(read_bytes(path), str(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """Content of a regular file. Others raise an error: reading a pipe could block, and a device might never end."""
+    """Read a regular file. Others raise an error: reading a pipe could block, and a device might never end."""
     try:
         with open(path, "rb", buffering=0, opener=at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -64,7 +64,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def may_exist(path: Path) -> bool:
-    """Whether a path exists, or may exist in a folder that this user has no access to."""
+    """Say whether a path exists, or may exist in a folder that this user has no access to."""
     try:
         os.lstat(path)
     except PermissionError:
@@ -75,23 +75,23 @@ def may_exist(path: Path) -> bool:
 
 
 def at_once(path: str, flags: int) -> int:
-    """For `open(…, opener=at_once)`, which does not block on a named pipe; writing without a reader is an OSError."""
+    """Open a file as `opener` of `open`, without blocking on a named pipe; writing without a reader is an OSError."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects in a .jsonl file without digests, if it exists; incomplete lines, left by a crash, are skipped."""
+    """Read the objects in a .jsonl file without digests, if it exists, but for lines that a crash left incomplete."""
     if not os.path.isfile(path):
         return []
-    found = []
+    lines = []
     for line in read_bytes(path).splitlines():
         with suppress(ValueError, RecursionError):
-            found.append(json.loads(line))
-    return [line for line in found if isinstance(line, dict)]
+            lines.append(json.loads(line))
+    return [line for line in lines if isinstance(line, dict)]
 
 
-def checked_path(name: str, value: str | os.PathLike[str]) -> Path:
-    """A parameter as a path; `name` is the parameter's, for the error."""
+def check_path(name: str, value: str | os.PathLike[str]) -> Path:
+    """Return a parameter as a path; `name` is the parameter's, for the error."""
     if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
         raise bad_value(name, "a path", value)
     return Path(value)

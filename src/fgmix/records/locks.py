@@ -58,7 +58,7 @@ def hold_lock(path: Path, busy: UserError) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living process holds the lock at `path`. Read permission is enough."""
+    """Say whether a living process holds the lock at `path`. Read permission is enough."""
     try:
         # NFS locks only files that are open for writing.
         with open(path, "r+" if os.access(path, os.W_OK) else "r", opener=at_once) as file:
@@ -130,17 +130,17 @@ class Claim:
 
     def _take_over(self) -> None:
         """Replace a claim whose holder is gone; raise `busy` if it is not, or if another machine is faster."""
-        found = _read(self.path)
+        claim = _read(self.path)
         if is_held_elsewhere(self.path) or not self.path.exists():
             raise self.busy
         # Of the processes that found the same claim, one creates this file, and renames it if the claim is unchanged.
-        turn = self.path.with_name(f"{self.path.name}.{blake2b(repr(found).encode(), digest_size=8).hexdigest()}")
+        turn = self.path.with_name(f"{self.path.name}.{blake2b(repr(claim).encode(), digest_size=8).hexdigest()}")
         if not self._create(turn):
             if _is_stale(turn):  # the process that created it was killed before the rename
                 turn.unlink(missing_ok=True)
             raise self.busy
         try:
-            if _read(self.path) != found:
+            if _read(self.path) != claim:
                 raise self.busy
             os.replace(turn, self.path)
         finally:
@@ -163,13 +163,13 @@ def hold_claim(path: Path, busy: UserError) -> Iterator[Claim]:
 
 
 def is_held_elsewhere(path: Path) -> bool:
-    """Whether a living process of another machine holds the claim; for this machine, test the lock."""
+    """Say whether a living process of another machine holds the claim; for this machine, test the lock."""
     return path.exists() and _read(path).get("machine") != machine() and not _is_stale(path)
 
 
 @lru_cache
 def machine() -> str:
-    """Identifies a system whose processes share locks: the same in all containers on a kernel, new after a reboot."""
+    """Identify a system whose processes share locks: the same in all containers on a kernel, new after a reboot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -177,7 +177,7 @@ def machine() -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Content of a claim; empty while it is being written, or if there is none."""
+    """Read a claim; empty while it is being written, or if there is none."""
     with suppress(OSError, UserError):  # UserError: no file, or not readable
         if line := read_bytes(path):
             try:
@@ -188,7 +188,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether a file was not touched for `STALE` seconds, by the filesystem's clock: those of machines may differ."""
+    """Say whether nobody touched a file for `STALE` seconds by the filesystem's clock: those of machines may differ."""
     now, probe = time.time(), path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with suppress(OSError):  # the folder is read-only for this user
         probe.touch(exist_ok=False)

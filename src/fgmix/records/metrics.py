@@ -57,9 +57,8 @@ class Counts:
 
     @classmethod
     def of(cls, y: Ints, guesses: Ints, classes: int) -> Counts:
-        """Counts of labels and predictions (n,)."""
-        counted = (np.bincount(found, minlength=classes) for found in (y, guesses, y[y == guesses]))
-        return cls(*counted)
+        """Count labels and predictions (n,)."""
+        return cls(*(np.bincount(each, minlength=classes) for each in (y, guesses, y[y == guesses])))
 
     @property
     def accuracy(self) -> float:
@@ -86,9 +85,9 @@ class Counts:
         return float((2 * self.hits[both > 0] / both[both > 0]).mean())
 
     def value(self, metric: Metric) -> float:
-        """The metric of that name."""
-        found: float = getattr(self, metric)
-        return found
+        """Return the metric of that name."""
+        value: float = getattr(self, metric)
+        return value
 
 
 class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,13 +114,13 @@ class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     confusion: tuple[tuple[int, ...], ...]
 
     def value(self, metric: Metric) -> float:
-        """The metric of that name."""
-        found: float = getattr(self, metric)
-        return found
+        """Return the metric of that name."""
+        value: float = getattr(self, metric)
+        return value
 
 
 def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLASSES) -> Metrics:
-    """The metrics of n predictions.
+    """Compute the metrics of n predictions.
 
     Args:
         y: labels (n,).
@@ -149,20 +148,20 @@ def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLA
 
 
 def confusion_matrix(y: Ints, guesses: Ints, classes: int) -> tuple[tuple[int, ...], ...]:
-    """Samples by class (row) and prediction (column)."""
+    """Count samples by class (row) and prediction (column)."""
     cells = np.bincount(y * classes + guesses, minlength=classes**2).reshape(classes, classes)
     return tuple(tuple(row) for row in cells.tolist())
 
 
 def mean_auroc(scores: Floats, y: Ints) -> float | None:
-    """AUROC of each class that occurs against the rest, averaged; None if fewer than two occur."""
-    found = [auroc(scores[:, c], y == c) for c in np.unique(y)]
-    known = [value for value in found if value is not None]
+    """Average the AUROC of each class that occurs against the rest; None if fewer than two occur."""
+    values = [auroc(scores[:, c], y == c) for c in np.unique(y)]
+    known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
 
 def auroc(scores: Array, positive: npt.NDArray[np.bool_]) -> float | None:
-    """P(the score of a positive sample is higher than that of a negative one), ties half; None if either is missing.
+    """Compute P(the score of a positive sample is higher than that of a negative one), ties half; None without both.
 
     Args:
         scores: (n,).
@@ -180,11 +179,11 @@ def auroc(scores: Array, positive: npt.NDArray[np.bool_]) -> float | None:
     return float((rank[which][positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
-def unbalanced(counts: Sequence[int] | Array) -> bool:
-    """Whether the classes that occur are so unequal in size that accuracy is misleading.
+def is_unbalanced(counts: Sequence[int] | Array) -> bool:
+    """Say whether the classes that occur are so unequal in size that accuracy is misleading.
 
-    >>> unbalanced([95, 5]), unbalanced([60, 40, 0])
+    >>> is_unbalanced([95, 5]), is_unbalanced([60, 40, 0])
     (True, False)
     """
-    found = np.asarray(counts)
-    return bool(found.max() >= UNBALANCED * found[found > 0].min())
+    n = np.asarray(counts)
+    return bool(n.max() >= UNBALANCED * n[n > 0].min())

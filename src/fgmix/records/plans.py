@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fgmix.errors import MachineError, UserError, as_sentence
+from fgmix.errors import MachineError, UserError, to_user_error
 from fgmix.progress import format_duration
 from fgmix.records.digests import open_entry
 from fgmix.records.files import make_folder, read_bytes, read_json, read_lines, write_json
@@ -71,7 +71,7 @@ def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
 
 
 def read_plans(out: Path) -> list[Plan]:
-    """The plans of all sweeps in this folder."""
+    """Read the plans of all sweeps in this folder."""
     return [_read_plan(file) for file in sorted((out / "sweeps").glob("*.json"))]
 
 
@@ -82,7 +82,7 @@ def _read_plan(file: Path) -> Plan:
         if not all(map(_is_name, plan.runs)) or any(
             isinstance(v, list | dict) for each in plan.grid.values() for v in each
         ):
-            raise ValueError("not what a sweep wants")
+            raise ValueError("not the plan of a sweep")
         return plan
     except MachineError:
         raise
@@ -94,38 +94,28 @@ def _read_plan(file: Path) -> Plan:
 
 
 def _is_name(run: str) -> bool:
-    """Whether it names a subfolder of the sweep's folder, and no path elsewhere."""
+    """Say whether it names a subfolder of the sweep's folder, and no path elsewhere."""
     return "/" not in run and "\0" not in run and run not in ("", ".", "..") and len(run.encode(errors="replace")) < 256
 
 
-def is_settled(folder: Path) -> bool:
-    """Whether nothing is left to do for a run: it has a record, or it failed."""
-    return RunFolder(folder).is_settled
-
-
-def has_failed(folder: Path) -> bool:
-    """Whether a run ended in an error, and no later attempt has finished it."""
-    return RunFolder(folder).has_failed
-
-
 def state_of(folder: Path) -> State:
-    """The state of a run, from its folder alone."""
+    """Find the state of a run, from its folder alone."""
     run = RunFolder(folder)
     if run.is_done:
-        return "diverged" if _text(run.record, "status") == "diverged" else "done"
+        return "diverged" if _read_entry(run.record, "status") == "diverged" else "done"
     if is_locked(folder):
         return "running"
     return "failed" if run.has_failed else "waiting"
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a living process works on a run, here or on another machine."""
+    """Say whether a living process works on a run, here or on another machine."""
     run = RunFolder(folder)
     return is_held(run.lock) or is_held_elsewhere(run.claim)
 
 
 def read_outcome(folder: Path) -> Outcome:
-    """How a settled run ended, from its folder."""
+    """Read how a settled run ended, from its folder."""
     if RunFolder(folder).is_done:
         return Outcome(folder.name, "done")
     try:
@@ -135,16 +125,16 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def read_error(folder: Path) -> str:
-    """Why a run failed."""
-    return _text(RunFolder(folder).error, "error")
+    """Read why a run failed."""
+    return _read_entry(RunFolder(folder).error, "error")
 
 
-def _text(file: Path, name: str) -> str:
-    """A field of a run's JSON file; raises an error if it is missing or the file is damaged."""
-    found = open_entry(read_bytes(file), str(file), name)
-    if found is None:
+def _read_entry(file: Path, name: str) -> str:
+    """Read a field of a run's JSON file; raise an error if it is missing or the file is damaged."""
+    value = open_entry(read_bytes(file), str(file), name)
+    if value is None:
         raise UserError(f"Expected {name!r} in {file}. Found none. Delete the file and rerun the sweep.")
-    return str(found)
+    return str(value)
 
 
 def record_failure(folder: Path, error: str, trace: str = "") -> Outcome:
@@ -183,7 +173,7 @@ class Status:
         return self.counts["running"] + self.counts["waiting"]
 
     def unfinished(self) -> list[Path]:
-        """Folders of the runs that were started and have not ended, those in progress first."""
+        """List the folders of the runs that were started and have not ended, those in progress first."""
         begun = sorted((state, name) for name, state in self.states.items() if state in ("running", "waiting"))
         return [self.out / name for _, name in begun if RunFolder(self.out / name).spec.exists()]
 
@@ -232,7 +222,7 @@ def read_status(out: Path, before: Status | None = None) -> Status:
             if states[name] == "failed":
                 errors[name] = read_error(out / name)
         except (UserError, OSError) as error:  # damaged or without access: the others are still shown
-            states[name], errors[name] = "failed", str(as_sentence(error))
+            states[name], errors[name] = "failed", str(to_user_error(error))
     finished = [name for name, state in states.items() if state in FINISHED]
     are_left = len(finished) + len(errors) < len(states)
     known = before.worked if before else {}

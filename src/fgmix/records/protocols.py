@@ -40,7 +40,7 @@ class Rules:
     longer: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def evaluations(self, every: int, last: int) -> list[int]:
-        """The steps, counted from 1, after which a run of `last` steps is evaluated.
+        """List the steps, counted from 1, after which a run of `last` steps is evaluated.
 
         >>> PROTOCOLS["clean"].evaluations(every=5, last=12), PROTOCOLS["domainbed-2020"].evaluations(every=5, last=12)
         ([5, 10, 12], [1, 6, 11, 12])

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 import fgmix
 from fgmix.errors import UserError, machine_error
-from fgmix.records.digests import Damaged, damaged, open_line, seal_line, strip_digest, strip_line
+from fgmix.records.digests import Damaged, damage_error, open_line, seal_line, strip_digest, strip_line
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import (
     at_once,
-    checked_path,
+    check_path,
     make_folder,
     may_exist,
     new_file,
@@ -98,21 +98,21 @@ class RunFolder:
     # Weights
 
     def weights(self, which: Which, model: Model = "raw") -> Path:
-        """File of the weights after the last or at the selected step."""
+        """Return the file of the weights after the last or at the selected step."""
         return self.path / f"{which}{_suffix(model)}.pt"
 
     def snapshot(self, step: int, model: Model = "raw") -> Path:
-        """File of the weights kept after a step."""
+        """Return the file of the weights kept after a step."""
         return self.path / SNAPSHOTS / f"{step:07d}{_suffix(model)}.pt"
 
     def snapshots(self, model: Model = "raw") -> dict[int, Path]:
-        """The files of the weights kept during training, by step; empty if there are none."""
-        found = re.compile(rf"(\d+){_suffix(model)}\.pt")
-        matches = ((found.fullmatch(path.name), path) for path in sorted((self.path / SNAPSHOTS).glob("*.pt")))
+        """List the files of the weights kept during training, by step; empty if there are none."""
+        pattern = re.compile(rf"(\d+){_suffix(model)}\.pt")
+        matches = ((pattern.fullmatch(path.name), path) for path in sorted((self.path / SNAPSHOTS).glob("*.pt")))
         return {int(match[1]): path for match, path in matches if match}
 
     def is_snapshot(self, path: Path) -> bool:
-        """Whether a file is a snapshot, which contains the weights of featurizer and classifier only."""
+        """Say whether a file is a snapshot, which contains the weights of featurizer and classifier only."""
         return path.parent == self.path / SNAPSHOTS
 
     @property
@@ -142,43 +142,43 @@ class RunFolder:
         return self.is_done or self.error.exists()
 
     @contextmanager
-    def opened(self, spec: ResolvedSpec) -> Iterator[ResolvedSpec]:
+    def hold_for(self, spec: ResolvedSpec) -> Iterator[ResolvedSpec]:
         """Lock the folder for this process; it must be new, or made from the same spec by the same version of fgmix.
 
         Yields the run's spec: with the `keep` that it was started with, which must keep at least the requested weights.
         """
         make_folder(self.path)
-        with self.held():
+        with self.hold():
             remove_temporaries(self.path)
-            yield self._checked_spec(spec)
+            yield self._check_spec(spec)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Lock the folder for this process, among all machines that share it."""
         busy = RunBusy(f"The run {self.path} is being worked on by another process. Wait for it, or stop it.")
         with hold_lock(self.lock, busy), hold_claim(self.claim, busy) as self._held:
             yield
 
-    def _checked_spec(self, spec: ResolvedSpec) -> ResolvedSpec:
+    def _check_spec(self, spec: ResolvedSpec) -> ResolvedSpec:
         if not self.spec.exists():
-            made_by = {"fgmix": fgmix.__version__, "environment": environment()}
-            write_json(self.spec, {**made_by, "identity": spec.identity, "spec": to_plain(spec)})
+            maker = {"fgmix": fgmix.__version__, "environment": environment()}
+            write_json(self.spec, {**maker, "identity": spec.identity, "spec": to_plain(spec)})
             return spec
         try:
-            made = read_json(self.spec)
+            stored = read_json(self.spec)
         except Damaged as error:
             raise Damaged(f"{error} Delete it and rerun the same command: the run resumes.") from error
-        if made.get("fgmix") != fgmix.__version__:
+        if stored.get("fgmix") != fgmix.__version__:
             raise UserError(
-                f"The run {self.path} was made by fgmix {made.get('fgmix')}. This is {fgmix.__version__}: results "
+                f"The run {self.path} was made by fgmix {stored.get('fgmix')}. This is {fgmix.__version__}: results "
                 "may differ. Choose another --out, or finish it with that version."
             )
-        if made.get("identity") != spec.identity:
+        if stored.get("identity") != spec.identity:
             raise UserError(
                 f"The run {self.path} was made from another spec. Its spec.json was changed, or two specs share a "
                 "digest. Choose another --out."
             )
-        kept = made["spec"]["keep"]  # present in every spec with this identity
+        kept = stored["spec"]["keep"]  # present in every spec with this identity
         if KEPT.index(kept) < KEPT.index(spec.keep):
             raise UserError(
                 f"The run {self.path} keeps {kept} of its weights. Found --keep {spec.keep}. Choose another --out, or "
@@ -186,8 +186,8 @@ class RunFolder:
             )
         return replace(spec, keep=kept)
 
-    def finished(self) -> RunRecord | None:
-        """The record, if the run is done."""
+    def read_finished(self) -> RunRecord | None:
+        """Read the record, if the run is done."""
         return read_record(self.path) if self.is_done else None
 
     def append(self, evaluation: Evaluation) -> int:
@@ -211,15 +211,15 @@ class RunFolder:
                 file.truncate(length)
 
     def evaluations(self, length: int | None = None) -> tuple[Evaluation, ...]:
-        """The evaluations in the first `length` bytes of metrics.jsonl, or in all; a damaged file raises an error."""
+        """Read the evaluations in the first `length` bytes of metrics.jsonl, or in all; a damaged file is an error."""
         data = read_bytes(self.metrics) if self.metrics.exists() else b""
         name = str(self.metrics)
         if length is not None and len(data) < length:
-            raise damaged(name)
+            raise damage_error(name)
         try:
             return tuple(msgspec.convert(open_line(line, name), Evaluation) for line in data[:length].splitlines())
         except msgspec.ValidationError as error:
-            raise damaged(name) from error
+            raise damage_error(name) from error
 
     @contextmanager
     def session(self, first_step: int) -> Iterator[dict[str, Any]]:
@@ -243,7 +243,7 @@ def write_record(record: RunRecord, path: Path) -> None:
 
 def read_record(path: str | Path) -> RunRecord:
     """Read the record in a run's folder (or at a record.json)."""
-    path = checked_path("path", path)
+    path = check_path("path", path)
     file = path / RECORD if os.path.isdir(path) else path
     if not may_exist(file):
         raise UserError(f"Expected a finished run at {path}. Found no {RECORD}. Name a run's own folder.")
@@ -309,10 +309,10 @@ def pack(records: Sequence[RunRecord], path: Path) -> None:
 
 
 def unpack(path: Path) -> list[RunRecord]:
-    """The records of a file that `pack` wrote; they have no folder."""
+    """Read the records of a file that `pack` wrote; they have no folder."""
     try:
         numbered = enumerate(_decompress_lines(path), start=1)
-        found = [parse_record(strip_line(line, str(path)), f"line {number} of {path}") for number, line in numbered]
+        records = [parse_record(strip_line(line, str(path)), f"line {number} of {path}") for number, line in numbered]
     except lzma.LZMAError as error:
         raise UserError(
             f"Expected a folder of runs, or a file of `fgmix report --pack`, at {path}. Found another file or a "
@@ -320,25 +320,25 @@ def unpack(path: Path) -> list[RunRecord]:
         ) from error
     except Damaged as error:
         raise Damaged(f"{error} Copy it again, or pack the runs again.") from error
-    if not found:
+    if not records:
         raise UserError(f"Expected records in {path}. Found none. Pack finished runs.")
-    return found
+    return records
 
 
 def _decompress_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a compressed file, decompressed in pieces, so that a damaged or malicious one cannot fill memory."""
+    """Decompress the lines of a file in pieces, so that a damaged or malicious one cannot fill memory."""
     decompressor, data, rest = lzma.LZMADecompressor(), read_bytes(path), b""
     while not decompressor.eof:
         piece = decompressor.decompress(data, max_length=_PIECE)
         if (not piece and decompressor.needs_input) or len(rest) > _LONGEST:
-            raise damaged(str(path))
+            raise damage_error(str(path))
         *lines, rest = (rest + piece).split(b"\n")
         data = b""
         yield from lines
     if decompressor.unused_data:  # in a `cat` of two such files, the second would be lost
         raise UserError(f"Expected one packed file at {path}. Found more after its end. Name each file by itself.")
     if rest:
-        raise damaged(str(path))
+        raise damage_error(str(path))
 
 
 def _suffix(model: Model) -> str:
@@ -346,7 +346,7 @@ def _suffix(model: Model) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and machine, as needed to reproduce the run."""
+    """Describe versions and machine, as needed to reproduce the run."""
     import numpy as np
     import torch
 

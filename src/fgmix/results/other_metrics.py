@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from fgmix.records.metrics import NAMES, Metric, Metrics, unbalanced
+from fgmix.records.metrics import NAMES, Metric, Metrics, is_unbalanced
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import DASH, accuracy_text
@@ -198,5 +198,5 @@ def _describe_unseen(record: RunRecord) -> list[str]:
     tables = [metrics_table(metrics), recall_table(record.classes, metrics), *([confusion] if confusion else [])]
     rows = [sum(row) for row in pooled_confusion(metrics)]
     suggestion = "The classes are unbalanced, which accuracy hides: consider --metric balanced_accuracy."
-    advised = rows and unbalanced(rows) and record.spec.metric == "accuracy"
+    advised = rows and is_unbalanced(rows) and record.spec.metric == "accuracy"
     return [f"{model} on the test domains (the part that tables report):", *tables, *([suggestion] if advised else [])]

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fgmix.data import DomainDataset, LoadOptions, load
-from fgmix.errors import MachineError, UserError, failure_of_machine
+from fgmix.errors import MachineError, UserError, find_machine_failure
 from fgmix.logs import Log, check_names
 from fgmix.progress import Progress
 from fgmix.records.files import at_once, make_folder, read_lines
@@ -28,9 +28,7 @@ from fgmix.records.plans import (
     Outcome,
     Plan,
     describe_last_attempt,
-    has_failed,
     is_locked,
-    is_settled,
     read_error,
     read_plans,
     record_failure,
@@ -128,7 +126,7 @@ def _write_records(finished: Iterable[RunRecord], runs: Sequence[PlannedRun], ou
 
 
 def _select_missing(out: Path, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    return [run for run in runs if not is_settled(out / run.name)]
+    return [run for run in runs if not RunFolder(out / run.name).is_settled]
 
 
 @contextmanager
@@ -158,7 +156,9 @@ def _launch_or_wait(launch: Launch, missing: Sequence[PlannedRun], out: Path, ba
         )
     if all(outcome.status == "busy" for outcome in outcomes):  # another sweep is training their trunk
         time.sleep(POLL_SECONDS)
-    reasons = [each.error for each in outcomes if each.status == "waiting" and not is_settled(out / each.name)]
+    reasons = [
+        each.error for each in outcomes if each.status == "waiting" and not RunFolder(out / each.name).is_settled
+    ]
     return reasons[-1] if reasons else ""
 
 
@@ -170,7 +170,7 @@ def _is_worked_on(folder: Path) -> bool:
 def _is_folder_settled(out: Path) -> bool:
     """Whether no sweep on a folder has runs left, which might start from a trunk."""
     try:
-        return all(is_settled(out / name) for plan in read_plans(out) for name in plan.runs)
+        return all(RunFolder(out / name).is_settled for plan in read_plans(out) for name in plan.runs)
     except UserError:  # a plan that cannot be read may have runs left
         return False
 
@@ -215,7 +215,7 @@ def execute(run: PlannedRun, out: str, device: str = "auto") -> Outcome:
 def _attempt(run: PlannedRun, folder: Path, device: str) -> Outcome:
     """Train a run, or record why it failed; raise MachineError if the machine failed or the failure is not recorded."""
     try:
-        if has_failed(folder):  # checked before the data are loaded
+        if RunFolder(folder).has_failed:  # checked before the data are loaded
             return Outcome(run.name, "failed", read_error(folder))
         data = _load_data(run, device)
         if resolve(run.spec, data).name != run.name:
@@ -227,7 +227,7 @@ def _attempt(run: PlannedRun, folder: Path, device: str) -> Outcome:
     except RunBusy:
         raise
     except Exception as error:
-        if machine := failure_of_machine(error):
+        if machine := find_machine_failure(error):
             raise machine from error
         return record_failure(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
 

@@ -28,7 +28,7 @@ from fgmix.data import DomainDataset
 from fgmix.errors import bad_value
 from fgmix.progress import Progress
 from fgmix.records.evaluations import Evaluation, Model
-from fgmix.records.files import checked_path
+from fgmix.records.files import check_path
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, selected_weights
 from fgmix.records.store import RunFolder, write_record
@@ -100,7 +100,7 @@ def train(
         raise bad_value("spec", "a RunSpec", spec)
     if on_evaluation is not None and not callable(on_evaluation):
         raise bad_value("on_evaluation", "a function of a spec and an evaluation", on_evaluation)
-    runs = checked_path("out", out)
+    runs = check_path("out", out)
     run = prepare(spec, dataset, device=device, progress=bool(progress))
     for note in list_notes(spec, run.spec) if progress is True else ():
         print(f"note: {note}", file=sys.stderr)
@@ -119,9 +119,9 @@ def train_prepared(
     """Train a run whose data are prepared; the arguments are those of `train`."""
     check_trunk(run.spec, trunk)
     folder = RunFolder(out / run.spec.name)
-    with folder.opened(run.spec) as opened:
+    with folder.hold_for(run.spec) as opened:
         run = replace(run, spec=opened)
-        if record := folder.finished():
+        if record := folder.read_finished():
             return record
         algorithm = _initialise(build_algorithm(run), run, pick_device(device), progress)
         with deterministic_operations(opened.deterministic), stop_on_signal() as stop:
@@ -170,7 +170,7 @@ class _Loop:
     def start_from_trunk(self, steps: int) -> None:
         """Take over the first steps from the trunk beside this run; train it if nobody has."""
         folder = locate_trunk(self.spec, steps, self.folder.path.parent)
-        with folder.opened(describe_trunk(self.spec)):
+        with folder.hold_for(describe_trunk(self.spec)):
             erm = build_trunk(build_algorithm(self.run), self.spec)
             algorithm = _initialise(erm, self.run, self.device, self.show)
             run = replace(self.run, spec=structs.replace(self.spec, keep="all"))

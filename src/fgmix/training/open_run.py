@@ -18,7 +18,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
 from fgmix.records.evaluations import Model
-from fgmix.records.files import checked_path
+from fgmix.records.files import check_path
 from fgmix.records.rows import label_arm, label_model
 from fgmix.records.schema import RunRecord, Which, selected_weights
 from fgmix.records.store import RunFolder, read_record
@@ -186,7 +186,7 @@ def open_run(
         device: "auto", "cpu", "cuda", …
         progress: show a progress bar while the dataset is decoded.
     """
-    folder = checked_path("folder", folder)
+    folder = check_path("folder", folder)
     record = read_record(folder)
     spec = record.spec
     if not isinstance(dataset, DomainDataset | str | Path | None):

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
-from fgmix.errors import UserError, as_sentence
-from fgmix.records.digests import Damaged, check_zip, damaged, seal_zip
+from fgmix.errors import UserError, to_user_error
+from fgmix.records.digests import Damaged, check_zip, damage_error, seal_zip
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import read_bytes, write_bytes
 from fgmix.records.schema import ResolvedSpec, Which, keeps
@@ -69,7 +69,7 @@ def resume(
                 if keeps(spec, "best", model):
                     check_weights(folder.weights("best", model))
             if progress["step"] > spec.steps:
-                raise damaged(str(path))
+                raise damage_error(str(path))
         except Damaged as error:
             print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
             continue
@@ -109,14 +109,14 @@ def read_checkpoint(path: Path, device: torch.device | str) -> dict[str, Any]:
     checkpoint = read_weights(path, device)
     state = checkpoint.get("progress")
     if checkpoint.keys() != {"algorithm", "average", "progress"} or not isinstance(state, dict):
-        raise damaged(str(path))
+        raise damage_error(str(path))
     counts = [state.get(name) for name in ("step", "metrics_length")]
     if (
         state.keys() != {each.name for each in fields(TrainingState)}
         or not all(type(count) is int and count >= 0 for count in counts)
         or not isinstance(state["best"], dict)
     ):
-        raise damaged(str(path))
+        raise damage_error(str(path))
     return checkpoint
 
 
@@ -194,9 +194,9 @@ def read_weights(path: Path, device: torch.device | str = "cpu") -> dict[str, An
     try:
         state = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, ValueError, EOFError) as error:
-        if as_sentence(error):  # a lost device, too little memory
+        if to_user_error(error):  # a lost device, too little memory
             raise
-        raise damaged(str(path)) from error  # the digest is correct, but the content is not plain tensors
+        raise damage_error(str(path)) from error  # the digest is correct, but the content is not plain tensors
     if not isinstance(state, dict):
-        raise damaged(str(path))
+        raise damage_error(str(path))
     return state

@@ -97,7 +97,7 @@ def locate_trunk(spec: ResolvedSpec, steps: int, out: Path) -> RunFolder:
 def remove_trunks(out: Path) -> None:
     """Delete the trunks of a finished sweep, except those that another process is training."""
     for path in (out / FOLDER).glob("*"):
-        with suppress(RunBusy), RunFolder(path).held():
+        with suppress(RunBusy), RunFolder(path).hold():
             shutil.rmtree(path)
 
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fgmix.errors import UserError, bad_value
-from fgmix.records.plans import Outcome, is_settled, read_outcome, record_failure
+from fgmix.records.plans import Outcome, read_outcome, record_failure
+from fgmix.records.store import RunFolder
 from fgmix.sweeps.design import PlannedRun
 from fgmix.sweeps.execute import Launch, MachineHealth, Report
 
@@ -131,7 +132,7 @@ class Pool(ABC, Generic[W]):
         """Take the next run; those that another sweep or job has settled meanwhile are only reported."""
         while self.waiting:
             run = self.waiting.popleft()
-            if not is_settled(self.out / run.name):
+            if not RunFolder(self.out / run.name).is_settled:
                 return run
             self._add_outcome(read_outcome(self.out / run.name))
         return None
