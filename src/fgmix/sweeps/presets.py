@@ -153,15 +153,7 @@ def change_sweeps(
     grid: Mapping[str, Any],
     **fields: Any,
 ) -> tuple[Sweep, ...]:
-    """Check the user's changes before any run starts, and apply them to every sweep.
-
-    Args:
-        sweeps: of a preset, or the user's own.
-        common: options of every run.
-        settings: of the methods that have them; texts are parsed.
-        grid: a list of values of each setting, likewise.
-        fields: other fields of a sweep.
-    """
+    """Check the user's changes before any run starts, and apply them to every sweep; texts of settings are parsed."""
     if twice := sorted(settings.keys() & grid.keys()):
         raise UserError(f"Expected {twice[0]} in --set or in --grid. Found it in both. Remove one of them.")
     changes = {

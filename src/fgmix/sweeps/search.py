@@ -50,10 +50,10 @@ def sample_hparams(
 
     Args:
         algorithm: registered name.
-        dataset: name of the dataset; DomainNet has a space of its own.
+        dataset: its name: DomainNet has a space of its own.
         kind: "images", "small_images" or "features".
         hparams_seed: number of the sample; 0 is the defaults.
-        trial_seed: number of the trial; every trial has samples of its own.
+        trial_seed: number of the trial, which has samples of its own.
         space: "domainbed" or "paper".
         backbone: vision transformers have learning rates of their own; None for the default one.
 

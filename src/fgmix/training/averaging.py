@@ -33,11 +33,9 @@ def get_predictor_tensors(algorithm: Algorithm) -> dict[str, Tensor]:
 
 
 class Mean:
-    """Running mean of named tensors. Tensors that are not floating-point, such as counters, keep their latest value.
+    """Running mean of named tensors, of which `count` were added before; if none, the first `add` replaces the content.
 
-    Args:
-        tensors: the content until the first `add`, which replaces it.
-        count: how many were added before.
+    Tensors that are not floating-point, such as counters, keep their latest value.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], count: int = 0) -> None:
@@ -102,11 +100,7 @@ class RunningMean(WeightAverage):
         θ̄_t = θ_t for t < t₀;   θ̄_t = mean of θ_{t₀} … θ_t for t ≥ t₀
 
     Arpit et al., "Ensemble of Averages", 2022, https://arxiv.org/abs/2110.10832 (t₀ = 100; their code starts one step
-    earlier); Izmailov et al., 2018, https://arxiv.org/abs/1803.05407.
-
-    Args:
-        algorithm: what is averaged.
-        start: t₀, the first step in the average.
+    earlier); Izmailov et al., 2018, https://arxiv.org/abs/1803.05407. `start` is t₀.
 
     Example:
         >>> from torch import nn
@@ -215,12 +209,9 @@ class SWAD:
         self.open.add(tensors)
 
     def close_segment(self, val_loss: float) -> None:
-        """End the open segment at an evaluation.
+        """End the open segment at an evaluation; once `ended` is true the average is final, and training may stop.
 
-        Once `ended` is true the average is final, and training may stop.
-
-        Args:
-            val_loss: of the raw model in evaluation mode, mean over the holdout parts of the source domains.
+        The loss is of the raw model in evaluation mode, mean over the holdout parts of the source domains.
         """
         if self.ended:
             return

@@ -117,7 +117,8 @@ def train_prepared(
     on_evaluation: OnEvaluation | None = None,
 ) -> RunRecord:
     """Train a run whose data are prepared; the arguments are those of `train`."""
-    check_trunk(run.spec, trunk)
+    if trunk != 0:
+        check_trunk(run.spec, trunk)
     folder = RunFolder(out / run.spec.name)
     with folder.hold_for(run.spec) as opened:
         run = replace(run, spec=opened)

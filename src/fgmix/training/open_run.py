@@ -160,13 +160,8 @@ def load_algorithm(
             "`read_record(folder)`."
         )
     record.require(model)
-    weights = RunFolder(record.folder).weights(selected_weights(model), model)
-    if not weights.exists():
-        raise UserError(
-            f"Expected weights at {weights}. Found none: they were not kept. Delete {record.folder} and train the run "
-            "again with --keep all."
-        )
-    return open_run(record.folder, dataset=dataset, device=device, progress=False).at(weights)
+    run = open_run(record.folder, dataset=dataset, device=device, progress=False)
+    return run.algorithm(selected_weights(model), model)
 
 
 def open_run(

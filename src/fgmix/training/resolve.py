@@ -147,6 +147,7 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
 def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
     """Resolve the backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
     from fgmix.networks._packaged import PACKAGES, packaged_weights
+    from fgmix.networks.build import full_name
     from fgmix.networks.names import OWN_BACKBONES, check_pretrained
 
     name = spec.backbone or base.backbone
@@ -164,7 +165,9 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
         )
     if pretrained:
         check_pretrained(name)
-    tagged = _add_tag(name, rules) if pretrained or spec.weights else name
+    tagged = name
+    if (pretrained or spec.weights) and "." not in name:  # the protocol's tag, or timm's default
+        tagged = f"{name}.{rules.tags[name]}" if name in rules.tags else full_name(name)
     frozen = rules.freeze_bn and (pretrained or bool(spec.weights))
     network: dict[str, Any] = {
         "backbone": tagged if pretrained else name.partition(".")[0],
@@ -210,17 +213,6 @@ def _measure_codes(backbone: str, input_shape: tuple[int, ...]) -> int:
     from fgmix.networks import build_featurizer
 
     return build_featurizer(backbone, input_shape).out_features
-
-
-def _add_tag(backbone: str, rules: Rules) -> str:
-    """Add a tag to the backbone's name: the user's, the protocol's, or timm's default."""
-    if "." in backbone:
-        return backbone
-    if tag := rules.tags.get(backbone):
-        return f"{backbone}.{tag}"
-    from fgmix.networks.build import full_name
-
-    return full_name(backbone)
 
 
 @lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one file

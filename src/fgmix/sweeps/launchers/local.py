@@ -44,9 +44,7 @@ def run_local(
     """Execute runs in worker processes, as described in `launchers`; return their outcomes in order of completion.
 
     Args:
-        runs: what to execute.
-        out: the sweep's folder.
-        report: called after each run.
+        runs, out, report: of every launcher.
         workers: number of processes; by default `runs_per_gpu` for each GPU, or 1 without a GPU. Torch's threads are
             divided among them.
         devices: assigned to the workers in turn, such as ("cuda:0", "cuda:1"); "auto" is every available GPU.

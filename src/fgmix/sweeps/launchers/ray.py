@@ -50,9 +50,7 @@ def run_ray(
     """Execute runs on Ray actors; return their outcomes in order of completion.
 
     Args:
-        runs: what to execute.
-        out: the sweep's folder, at this path on every node.
-        report: called after each run.
+        runs, out, report: of every launcher; the folder has this path on every node.
         address: of a running cluster, such as "10.0.0.1:6379" or "auto"; without it, one is started on this machine.
         cpus: cores of a run, and torch's threads in it.
         gpus: GPUs of a run; a fraction lets several runs share one. By default 1 if the cluster has any.

@@ -107,9 +107,7 @@ def run_slurm(
     """Execute runs as a job array; return the outcomes that the jobs write.
 
     Args:
-        runs: what to execute.
-        out: the sweep's folder; logs are written to its subfolder `slurm`.
-        report: called after each run.
+        runs, out, report: of every launcher; logs are written to the subfolder `slurm`.
         jobs: number of jobs in the array.
         cpus: cores of a run, and torch's threads in it.
         gpus: GPUs of a job, which executes runs on all of them in parallel.
