@@ -105,7 +105,7 @@ def test_a_packages_weights_are_part_of_the_run(monkeypatch: pytest.MonkeyPatch,
     for content in (b"one", b"two"):
         file = tmp_path / content.decode()
         file.write_bytes(content)
-        monkeypatch.setattr("fgmix.networks._packaged.packaged_weights", lambda _, file=file: file)
+        monkeypatch.setattr("fgmix.training.resolve.packaged_weights", lambda _, file=file: file)
         spec = replace(toy_spec(), backbone=f"{MODEL}.package")
         resolved = resolve.resolve(spec, small_images())
         assert resolved.weights_digest

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fgmix.algorithms import Algorithm, check_domains, get
+from fgmix.data import DomainDataset
+from fgmix.data.dataset import fingerprint_of
+from fgmix.data.standardisation import TAIL
 from fgmix.errors import UserError, bad_value
+from fgmix.networks import build_featurizer
+from fgmix.networks._packaged import PACKAGES, packaged_weights
+from fgmix.networks.names import OWN_BACKBONES, check_pretrained, full_name, is_vision_transformer
+from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 
-if TYPE_CHECKING:
-    from fgmix.algorithms import Algorithm
-    from fgmix.data import DomainDataset
-
 
 def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     """Resolve the spec of a run on the dataset that it names; resolving it again changes nothing."""
-    from fgmix.algorithms import check_domains, get
-    from fgmix.data.standardisation import TAIL
-
     algorithm = get(spec.algorithm)
     if len(dataset.classes) < 2:
         raise UserError(
@@ -85,16 +86,12 @@ def choose_lr(kind: str, backbone: str | None, base: Defaults) -> float:
 
     The backbone is None for the default one of the kind of dataset, whose defaults are `base`.
     """
-    from fgmix.networks.names import is_vision_transformer
-
     slow = kind == "images" and backbone is not None and is_vision_transformer(backbone)
     return base.lr / 10 if slow else base.lr
 
 
 def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
     """Return notes to print before a run starts: parts of it that will have no effect."""
-    from fgmix.algorithms import get
-
     notes = []
     if spec.averaging != resolved.averaging:
         notes.append(
@@ -146,10 +143,6 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
 
 def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
     """Resolve the backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
-    from fgmix.networks._packaged import PACKAGES, packaged_weights
-    from fgmix.networks.build import full_name
-    from fgmix.networks.names import OWN_BACKBONES, check_pretrained
-
     name = spec.backbone or base.backbone
     pretrained = spec.pretrained
     if pretrained is None:  # a name with a tag stands for published weights
@@ -182,8 +175,6 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
     if spec.frozen:
         network["code_size"] = _measure_codes(name, dataset.input_shape)
     if dataset.kind == "images":
-        from fgmix.networks.preprocessing import IMAGENET, normalisation_of
-
         expected = normalisation_of(tagged) if pretrained or spec.weights else IMAGENET
         interpolation = rules.interpolation or expected.interpolation
         network |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
@@ -194,8 +185,6 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
 
 def _normalise_within(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
     """Return the normalisation that pre-trained weights expect, done within the network for images in arrays."""
-    from fgmix.networks.preprocessing import normalisation_of
-
     expected, shape = normalisation_of(backbone), dataset.input_shape
     ranges = [domain.inputs.value_range for domain in dataset.domains]
     low, high = min(least for least, _ in ranges), max(most for _, most in ranges)
@@ -210,13 +199,9 @@ def _normalise_within(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one backbone
 def _measure_codes(backbone: str, input_shape: tuple[int, ...]) -> int:
-    from fgmix.networks import build_featurizer
-
     return build_featurizer(backbone, input_shape).out_features
 
 
 @lru_cache(maxsize=8)  # a sweep resolves thousands of runs that share one file
 def _digest_file(path: str) -> str:
-    from fgmix.data.dataset import fingerprint_of
-
     return fingerprint_of([read_bytes(Path(path).expanduser())])
