@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fgmix.figures.confusion import describe_confusion
+from fgmix.figures.card import describe_confusion, describe_reliability
 from fgmix.figures.kinds import describe
-from fgmix.figures.reliability import describe_reliability
 from figures import made
 from figures.marks import cells, lines
 

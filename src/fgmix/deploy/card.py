@@ -15,10 +15,9 @@ import jinja2
 
 from fgmix.data.standardisation import TAIL
 from fgmix.deploy.trust import FEWEST, INFORMATIVE
-from fgmix.figures.confusion import describe_confusion
+from fgmix.figures.card import describe_confusion, describe_reliability
 from fgmix.figures.description import Chart
 from fgmix.figures.draw import draw, render
-from fgmix.figures.reliability import describe_reliability
 from fgmix.networks._packaged import PACKAGES
 from fgmix.records.files import write_bytes
 from fgmix.records.metrics import NAMES, is_unbalanced

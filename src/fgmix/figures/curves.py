@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -118,7 +118,8 @@ def describe_curves(arrays: Curves) -> Chart:
         (str(name), values) for name, values in zip(arrays.metrics, arrays.metric_values) if np.isfinite(values).any()
     ]
     for name, values in known:
-        panels.append(Panel(name, step, Axis(""), connect_points(name, arrays.steps, values, INK, "o", legend=False)))
+        marks = [replace(mark, name="") for mark in connect_points(name, arrays.steps, values, INK, "o")]  # no legend
+        panels.append(Panel(name, step, Axis(""), marks))
     caption = [
         "Thick lines: test domain." if arrays.is_test.any() else "",
         "Dashed lines: averaged weights." if len(arrays.models) > 1 else "",

@@ -158,20 +158,11 @@ def encode(thing: Any) -> Any:
 
 
 def connect_points(
-    name: str,
-    x: Any,
-    y: Any,
-    colour: str,
-    marker: str,
-    dashed: bool = False,
-    width: float = 1.5,
-    *,
-    legend: bool = True,
-) -> list[Mark]:
+    name: str, x: Any, y: Any, colour: str, marker: str, dashed: bool = False, width: float = 1.5
+) -> list[Line | Points]:
     """Describe a line whose points show their values when hovered over."""
     texts = [f"{name}: {b:.4g} at {a:g}" for a, b in zip(x, y)]
-    shown = name if legend else ""
-    return [Line(shown, x, y, colour, dashed, width), Points(shown, x, y, colour, marker, texts)]
+    return [Line(name, x, y, colour, dashed, width), Points(name, x, y, colour, marker, texts)]
 
 
 def map_matrix(

@@ -39,11 +39,7 @@ def describe_weights(arrays: WeightEffect) -> Chart:
 
 
 def _index(name: str, i: int) -> str:
-    """Write a symbol with its index, counted from 1.
-
-    >>> _index("g", 0)
-    'g₁'
-    """
+    """Write a symbol with its index, counted from 1: g₁ for 0."""
     return name + str(i + 1).translate(DIGITS)
 
 

@@ -45,12 +45,7 @@ def embed_mixing(
 
     Args:
         run: a run of FGMix or of one of its variants.
-        which: weights after the last step, or the best.
-        model: raw or averaged.
-        samples: codes of each domain, at most.
         mixed: mixed codes of each kind.
-        seed: of the samples and of t-SNE.
-        progress: show a bar.
     """
     algorithm = load_policy(run, which, model)
     mixer = find_mixer(algorithm)

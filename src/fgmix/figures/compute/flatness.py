@@ -57,13 +57,8 @@ def compute_flatness(
     Args:
         runs: finished runs of one trial, which see the same training samples.
         scope: "classifier" (h_φ alone) or "network" (all weights, filter-normalised).
-        which: weights after the last step, or the best.
-        model: raw or averaged.
         gammas: distances.
         directions: how many.
-        samples: training samples of each source domain, at most.
-        seed: of samples, mixed codes and directions.
-        progress: show a bar for each run.
     """
     if scope not in ("classifier", "network"):
         raise unknown("scope", scope, ("classifier", "network"))

@@ -34,13 +34,9 @@ def compute_scores(
 
     Args:
         run: a run whose policy is learned: fgmix, fgmix_e or fgmix_f.
-        which: weights after the last step, or the best.
         model: raw or averaged base model; the policy is the raw one's.
         pairs: random pairs of samples for each pair of domains.
-        samples: maximum number of training samples of each domain that pairs are sampled from.
         same_class: both samples of a pair have the same class, as in training; False for any classes.
-        seed: of the random pairs.
-        progress: show a bar over the pairs of domains.
     """
     algorithm = load_policy(run, which, model)
     mixer = find_mixer(algorithm)

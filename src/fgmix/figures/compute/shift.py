@@ -45,12 +45,7 @@ def compute_shift(
 
     Args:
         run: a finished run.
-        which: weights after the last step, or the best.
-        model: raw or averaged.
-        samples: codes of each domain, at most.
         permutations: for the p-values, the smallest of which is 1 / (1 + permutations).
-        seed: of samples, folds and permutations.
-        progress: show a bar over the pairs.
     """
     algorithm = run.algorithm(which, model)
     names = run.prepared.dataset.domain_names

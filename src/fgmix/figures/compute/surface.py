@@ -105,9 +105,6 @@ def compute_surface(
         second: a run of FGMix with the same network, seed and test domain. Both need averaged weights; without
             snapshots, their paths have only a first and a last point.
         resolution: points on each side of the grid.
-        samples: number of samples of each domain, at most, from the training parts; for loss and accuracy.
-        seed: of samples and mixed codes.
-        progress: show a bar over the rows.
     """
     alike = ("backbone", "head", "test_domains", "seed", "trial_seed")
     check_alike(first, second, alike, "start from the same weights")
