@@ -5,7 +5,6 @@ from __future__ import annotations
 from copying import replace
 from fgmix.records.schema import RunRecord
 from fgmix.report.summary import write_headlines
-from fgmix.results.report import report_tables
 from fgmix.results.selection import select
 from report import folders
 from results.made import finished, sweep
@@ -13,7 +12,7 @@ from results.made import finished, sweep
 
 def found(records: list[RunRecord]) -> tuple[str, str]:
     selection = select(records)
-    (headline,) = write_headlines(selection, records, report_tables(selection))
+    (headline,) = write_headlines(selection, records)
     return headline.result, headline.run
 
 

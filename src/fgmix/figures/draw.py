@@ -54,7 +54,8 @@ STYLE: dict[Any, Any] = {
 def draw(chart: Chart) -> Figure:
     """Draw a figure, without changing matplotlib's global settings."""
     with matplotlib.rc_context(STYLE):
-        columns = chart.columns or _choose_columns(len(chart.panels))
+        n = len(chart.panels)
+        columns = chart.columns or (n if n < 4 else 2 if n == 4 else 3)
         rows = [chart.panels[i : i + columns] for i in range(0, len(chart.panels), columns)]
         width = max(_measure_width(panel, columns) for panel in chart.panels)
         heights = [max(_measure_height(panel, width) for panel in row) for row in rows]
@@ -92,10 +93,6 @@ def render(figure: Figure, format: str, **how: Any) -> bytes:
 
 
 # Sizes
-
-
-def _choose_columns(panels: int) -> int:
-    return panels if panels < 4 else 2 if panels == 4 else 3
 
 
 def _measure_width(panel: Panel, columns: int) -> float:

@@ -99,7 +99,7 @@ def render_page(frame: Frame, results: Results, choices: Choices = Choices()) ->
     training, saved = others[: len(frame.underway)], others[len(frame.underway) :]
     finished = results.all_records()
     rows = list_runs(finished, groups)
-    headlines = [] if selection is None else write_headlines(selection, results.records, tables)
+    headlines = [] if selection is None else write_headlines(selection, results.records)
     style, script = _read_asset("page.css"), "\n".join(map(_read_asset, SCRIPTS))
     return _load_template().render(
         frame=frame,
@@ -165,9 +165,6 @@ def _write_json(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-# Figures
-
-
 def _describe_results(
     results: Results, selection: Selection | None, choices: Choices, sources: Sources
 ) -> Iterator[tuple[str, Chart]]:
@@ -223,9 +220,6 @@ def _drop_repeated(charts: Sequence[Chart], shown: Iterable[Chart]) -> list[Char
     return kept
 
 
-# Text
-
-
 def _pair_units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Unit]:
     """Pair tables with their figures; the figure of the ranks replaces their table.
 
@@ -254,21 +248,16 @@ def _describe_status(status: Status | None, live: bool) -> dict[str, Any]:
     }
 
 
-# Style and script
-
-
 def _read_asset(name: str) -> str:
     return files("fgmix.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _write_policy(style: str, script: str, live: bool) -> str:
     """Allow only this style and this script, images within the page, and no network except a live report's server."""
+    digests = [hashlib.sha256(text.encode()).digest() for text in (style, script)]
+    own_style, own_script = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     connect = "'self'" if live else "'none'"
     return (
-        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
+        f"default-src 'none'; img-src data:; style-src {own_style}; script-src {own_script}; "
         f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -9,7 +9,6 @@ from fgmix.errors import UserError
 from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import encode
 from fgmix.records.evaluations import Model
-from fgmix.records.metrics import Metrics
 from fgmix.records.rows import record_row
 from fgmix.records.schema import RunRecord, to_plain
 from fgmix.results.explain import describe_origin
@@ -103,12 +102,15 @@ def _describe_curves(record: RunRecord) -> tuple[Any, list[str]]:
 
 def _describe_unseen(record: RunRecord) -> list[str]:
     """Write the metrics of the selected weights on the test domains, in sentences for each model and domain."""
-    return [
-        f"{domain}, {model if model == 'raw' else model.upper()} weights: {', '.join(_list_metrics(metrics))}."
-        f"{_describe_confusion(record.classes, metrics.confusion)}"
-        for model, by_domain in record.unseen.items()
-        for domain, metrics in by_domain.items()
-    ]
+    sentences = []
+    every = [(model, domain, of) for model, by_domain in record.unseen.items() for domain, of in by_domain.items()]
+    for model, domain, metrics in every:
+        known = ((name, getattr(metrics, key)) for key, name in UNSEEN.items())
+        values = ", ".join(f"{name} {accuracy_text(100 * value)} %" for name, value in known if value is not None)
+        weights = model if model == "raw" else model.upper()
+        confusion = _describe_confusion(record.classes, metrics.confusion)
+        sentences.append(f"{domain}, {weights} weights: {values}.{confusion}")
+    return sentences
 
 
 def _describe_confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> str:
@@ -118,12 +120,3 @@ def _describe_confusion(classes: Sequence[str], matrix: Sequence[Sequence[int]])
         taken = sorted(((n, name) for n, name in zip(row, classes) if n), reverse=True)
         rows += [f"{sum(row)} of {true} as {', '.join(f'{name} {n}' for n, name in taken)}"] if taken else []
     return f" Samples by true and predicted class: {'; '.join(rows)}." if rows else ""
-
-
-def _list_metrics(metrics: Metrics) -> list[str]:
-    """List the scalar metrics, in percent."""
-    return [
-        f"{name} {accuracy_text(100 * value)} %"
-        for key, name in UNSEEN.items()
-        if (value := getattr(metrics, key)) is not None
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fgmix.records.rows import Row
 from fgmix.records.schema import ResolvedSpec, RunRecord
@@ -12,7 +12,7 @@ from fgmix.results.report import compare_all
 from fgmix.results.rounding import accuracy_text, difference_text, p_equation
 from fgmix.results.selection import Selection
 from fgmix.results.statistics import ALPHA, BASELINE, Comparison
-from fgmix.results.tables import Table
+from fgmix.results.tables import Table, dataset_table
 
 SEVERAL = 3  # maximum number of values to list before showing only a count
 
@@ -26,22 +26,16 @@ class Headline:
     run: str  # what was run
 
 
-def write_headlines(selection: Selection, records: Sequence[RunRecord], tables: Sequence[Table]) -> list[Headline]:
-    """Write one headline for each dataset, from the runs, the models selected from them and the report's tables."""
-    accuracies = {table.dataset: table for table in reversed(tables)}  # a dataset's first table has its accuracies
+def write_headlines(selection: Selection, records: Sequence[RunRecord]) -> list[Headline]:
+    """Write one headline for each dataset, from the runs and the models selected from them."""
     return [
         Headline(
             dataset,
-            state_result(_drop_extras(accuracies[dataset]), compare_all(selection)[dataset]),
+            state_result(dataset_table(selection, dataset), compare_all(selection)[dataset]),
             describe_runs([record for record in records if record.dataset == dataset]),
         )
         for dataset in selection.domains
     ]
-
-
-def _drop_extras(table: Table) -> Table:
-    """Drop the paper's rows and the marks of significance."""
-    return replace(table, rows=tuple(replace(row, mark="") for row in table.rows if not row.source))
 
 
 def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:

@@ -104,11 +104,10 @@ def classify_domains(samples: list[Floats], seed: int = 0) -> float:
 def compare_samples(x: Floats, y: Floats, permutations: int = 500, seed: int = 0) -> tuple[float, float]:
     """Compute MMD² of two sets of codes and its permutation p-value.
 
-    Example:
-        >>> x = np.random.default_rng(0).normal(size=(20, 3))
-        >>> statistic, p = compare_samples(x, x, permutations=99)
-        >>> round(statistic, 12), p
-        (0.0, 1.0)
+    >>> x = np.random.default_rng(0).normal(size=(20, 3))
+    >>> statistic, p = compare_samples(x, x, permutations=99)
+    >>> round(statistic, 12), p
+    (0.0, 1.0)
     """
     pooled = torch.from_numpy(np.concatenate([x, y]))
     squared = torch.cdist(pooled, pooled).square()

@@ -51,10 +51,9 @@ class Plane:
     def through(cls, w1: Tensor, w2: Tensor, w3: Tensor) -> Plane:
         """Span the plane of three vectors that are not on a line.
 
-        Example:
-            >>> corner = Plane.through(torch.zeros(3), torch.tensor([2.0, 0, 0]), torch.tensor([1.0, 3, 0]))
-            >>> corner.points.tolist()
-            [[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]
+        >>> corner = Plane.through(torch.zeros(3), torch.tensor([2.0, 0, 0]), torch.tensor([1.0, 3, 0]))
+        >>> corner.points.tolist()
+        [[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]]
         """
         origin = w1.double()
         u, across = w2.double() - origin, w3.double() - origin
@@ -158,10 +157,9 @@ def flatten(algorithm: Algorithm) -> Tensor:
 def combine(states: Sequence[Tensors], c: Sequence[float]) -> dict[str, Tensor]:
     """Compute Σ c_i state_i of parameters and floating-point buffers; counters are those of the last state.
 
-    Example:
-        >>> states = [{"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}]
-        >>> combine(states, [0.25, 0.75])["w"].item()
-        3.0
+    >>> states = [{"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}]
+    >>> combine(states, [0.25, 0.75])["w"].item()
+    3.0
     """
     result = {}
     for name, last in states[-1].items():
