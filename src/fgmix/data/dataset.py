@@ -121,25 +121,15 @@ class Domain:
 
 @dataclass(frozen=True)
 class DomainDataset:
-    """A dataset of several domains with the same classes.
+    """A dataset of several domains with the same classes."""
 
-    Args:
-        name: registered name, or name of the folder or file.
-        domains: the domains, in the order of their numbers (sorted by name for folders), on which splits depend.
-        classes: class names; labels index them. A domain may lack some.
-        input_shape: shape of a network's inputs: (c, h, w) or (f,).
-        kind: images, small_images or features.
-        fingerprint: digest of everything that training uses.
-        notes: remarks for the user, such as counts that differ from the official ones, or files left out.
-    """
-
-    name: str
-    domains: tuple[Domain, ...]
-    classes: tuple[str, ...]
-    input_shape: tuple[int, ...]
+    name: str  # registered, or that of the folder or file
+    domains: tuple[Domain, ...]  # in the order of their numbers (sorted by name for folders), on which splits depend
+    classes: tuple[str, ...]  # names, which labels index; a domain may lack some
+    input_shape: tuple[int, ...]  # of a network's inputs: (c, h, w) or (f,)
     kind: Kind
-    fingerprint: str
-    notes: tuple[str, ...] = ()
+    fingerprint: str  # digest of everything that training uses
+    notes: tuple[str, ...] = ()  # for the user, such as counts that differ from the official ones, or files left out
 
     def __post_init__(self) -> None:
         for what, names in (("Domain", self.domain_names), ("Class", self.classes)):

@@ -65,7 +65,8 @@ def load_digits(options: LoadOptions) -> DomainDataset:
     check_size("digits", SIDE, options)
     domains = read_or_build(cache_dir() / cache_name())
     parts = tuple(Domain(name, ArrayInputs(x), y) for name, (x, y) in domains.items())
-    return DomainDataset("digits", parts, CLASSES, (3, SIDE, SIDE), "small_images", _fingerprint(domains))
+    fingerprint = fingerprint_of([*CLASSES, *(part for name, (x, y) in domains.items() for part in (name, x, y))])
+    return DomainDataset("digits", parts, CLASSES, (3, SIDE, SIDE), "small_images", fingerprint)
 
 
 def build() -> dict[str, Digits]:
@@ -215,7 +216,3 @@ def read_or_build(file: Path) -> dict[str, Digits]:
         labels = {f"{name}_y": y for name, (_, y) in domains.items()}
         write_arrays(file, {**images, **labels})
     return domains
-
-
-def _fingerprint(domains: dict[str, Digits]) -> str:
-    return fingerprint_of([*CLASSES, *(part for name, (x, y) in domains.items() for part in (name, x, y))])

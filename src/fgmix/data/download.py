@@ -186,10 +186,8 @@ def _find(benchmark: Benchmark, root: Path) -> Path | None:
 
 def _require_space(work: Path, files: Sequence[RemoteFile]) -> None:
     """Check the disk before downloading, if sizes are known: the archives, and about as much again unpacked."""
-    known = [(file.bytes, _place(file, work)) for file in files if file.bytes is not None]
-    missing = sum(size for size, place in known if not place.exists())
-    if known:
-        require_space(work, missing + sum(size for size, _ in known), "the archives and what they hold")
+    needed = sum((file.bytes or 0) * (1 if _place(file, work).exists() else 2) for file in files)
+    require_space(work, needed, "the archives and what they hold")
 
 
 def _place(file: RemoteFile, work: Path) -> Path:

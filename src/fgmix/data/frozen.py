@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -67,15 +68,8 @@ def frozen_features(
 ) -> DomainDataset:
     """Replace the images of a dataset, normalised as g expects, by their codes z = g(x), for training on vectors.
 
-    It keeps its fingerprint, which identifies the images.
-
-    Args:
-        dataset: images in files.
-        backbone: g, images → codes (n, d).
-        name: name of the backbone.
-        views: number of augmented views of each image in addition to the clean one.
-        device: device for codes that are not in the cache.
-        progress: show a progress bar.
+    It keeps its fingerprint, which identifies the images. Every image has `views` augmented views in addition to the
+    clean one. Codes that are not in the cache are computed on the device by the backbone g called `name`.
     """
     if dataset.kind != "images":
         kind = dataset.kind.replace("_", " ")
@@ -102,14 +96,8 @@ def frozen_features(
 def _key(dataset: DomainDataset, backbone: nn.Module, name: str) -> str:
     """Compute a digest of everything that determines the code of an image in the decoded cache."""
     weights = (part for key, t in backbone.state_dict().items() for part in (key, t.detach().cpu().numpy()))
-    inputs = _images(dataset.domains[0])
+    inputs = cast("ImageInputs", dataset.domains[0].inputs)
     return fingerprint_of([FORMAT, name, f"S={inputs.size} {inputs.normalisation}", *weights])
-
-
-def _images(domain: Domain) -> ImageInputs:
-    if not isinstance(domain.inputs, ImageInputs):
-        raise AssertionError("datasets of the kind `images` hold images")
-    return domain.inputs
 
 
 @dataclass(frozen=True)
@@ -174,6 +162,6 @@ class _DomainView:
         return f"{self.folder} {self._digest(np.arange(len(self.domain)))}"
 
     def _digest(self, indices: Indices) -> str:
-        inputs = _images(self.domain)
+        inputs = cast("ImageInputs", self.domain.inputs)
         view = "clean" if self.view == CLEAN else f"view {self.view} of {self.domain.name} from {indices[0]}"
         return fingerprint_of([inputs.images.key, inputs.rows[indices], view])

@@ -62,24 +62,20 @@ def manifest_paths(path: Path) -> list[Path]:
 
 def _lines(path: Path, required: Sequence[str] = REQUIRED) -> list[_Line]:
     try:
-        lines = list(_cells(csv.reader(io.StringIO(_text(path), newline=""), strict=True), path, required))
-    except csv.Error as error:
-        raise UserError(f"Expected a CSV file at {path}. It is not one ({error}). Save it again as CSV.") from error
-    if not lines:
-        raise UserError(f"Expected lines below the header of {path}. Found none. Add one for every image.")
-    return lines
-
-
-def _text(path: Path) -> str:
-    try:
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size > LARGEST:
                 raise UserError(f"Expected a manifest of at most {LARGEST / 1e9:g} GB at {path}. Found more.")
-            return file.read().decode("utf-8-sig")  # spreadsheets write a byte order mark
+            text = file.read().decode("utf-8-sig")  # spreadsheets write a byte order mark
+        lines = list(_cells(csv.reader(io.StringIO(text, newline=""), strict=True), path, required))
+    except csv.Error as error:
+        raise UserError(f"Expected a CSV file at {path}. It is not one ({error}). Save it again as CSV.") from error
     except OSError as error:
         raise UserError(f"Expected a CSV manifest at {path}. It cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
         raise UserError(f"Expected UTF-8 in {path}. Found another encoding at byte {error.start}.") from error
+    if not lines:
+        raise UserError(f"Expected lines below the header of {path}. Found none. Add one for every image.")
+    return lines
 
 
 def _cells(reader: Iterator[list[str]], path: Path, required: Sequence[str]) -> Iterator[_Line]:

@@ -161,15 +161,6 @@ def check_size(dataset: str, side: int, options: LoadOptions) -> None:
         raise bad_value("image_size", f"{side}, the one size of {dataset}", options.image_size, "Leave it out.")
 
 
-def _digits(root: Path | None) -> tuple[Digits, tuple[str, ...]]:
-    """Read full MNIST if `root` contains it, else the bundled digits with a note."""
-    digits = full_mnist(root) if root is not None else None
-    if digits is not None:
-        return digits, ()
-    where = "no data root given" if root is None else f"no MNIST idx files under {root}"
-    return bundled_mnist(), (f"The 5,000 bundled digits of MNIST's 70,000: {where}.",)
-
-
 def _deal(
     name: str,
     domains: tuple[str, ...],
@@ -177,9 +168,15 @@ def _deal(
     classes: tuple[str, ...],
     options: LoadOptions,
 ) -> DomainDataset:
-    """Shuffle the digits, give domain i of n the digits i, i + n, i + 2n, …, and apply `make` to each domain."""
+    """Shuffle the digits, give domain i of n the digits i, i + n, i + 2n, …, and apply `make` to each domain.
+
+    The digits are those of full MNIST if the data root contains it, else the bundled ones, with a note.
+    """
     check_size(name, 28, options)
-    (images, labels), notes = _digits(options.root)
+    digits = full_mnist(options.root) if options.root else None
+    images, labels = digits or bundled_mnist()
+    where = f"no MNIST idx files under {options.root}" if options.root else "no data root given"
+    notes = () if digits else (f"The 5,000 bundled digits of MNIST's 70,000: {where}.",)
     order = numpy_generator(name, "partition", options.trial_seed).permutation(len(labels))
     dealt = [order[i :: len(domains)] for i in range(len(domains))]
     pairs = [make(domain, images[indices], labels[indices]) for domain, indices in zip(domains, dealt)]

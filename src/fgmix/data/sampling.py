@@ -30,15 +30,15 @@ class UniformSampler:
 
     def draw(self, step: int) -> list[Indices]:
         """Sample the indices of the step's batch, one array (b,) per source domain."""
-        return [self._from_domain(domain, pool, step) for domain, pool in enumerate(self.pools)]
-
-    def _from_domain(self, domain: int, pool: Indices, step: int) -> Indices:
-        rng = numpy_generator("batch", self.seed, domain, step)
-        if not self.weights:
-            return pool[rng.integers(len(pool), size=self.batch_size)]
-        bounds = self._bounds[domain]
-        drawn: Indices = pool[np.searchsorted(bounds, rng.random(self.batch_size) * bounds[-1], side="right")]
-        return drawn
+        batch = []
+        for domain, pool in enumerate(self.pools):
+            rng = numpy_generator("batch", self.seed, domain, step)
+            if self.weights:
+                bounds = self._bounds[domain]
+                batch.append(pool[np.searchsorted(bounds, rng.random(self.batch_size) * bounds[-1], side="right")])
+            else:
+                batch.append(pool[rng.integers(len(pool), size=self.batch_size)])
+        return batch
 
     @cached_property
     def _bounds(self) -> list[SampleWeights]:

@@ -64,8 +64,8 @@ def arrange_domain_net(benchmark: Benchmark, unpacked: Path, arranged: Path) -> 
     kept = {line.rpartition(" ")[0] for path in lists for line in path.read_text("utf-8", "replace").splitlines()}
     listed = {name.partition("/")[0] for name in kept}  # a domain without a list is kept completely
     for domain in listed & set(benchmark.domains):
-        for path in _files(arranged / domain):
-            if path.relative_to(arranged).as_posix() not in kept:
+        for path in list((arranged / domain).rglob("*")):
+            if path.is_file() and path.relative_to(arranged).as_posix() not in kept:
                 path.unlink()
 
 
@@ -74,7 +74,7 @@ def arrange_terra_incognita(benchmark: Benchmark, unpacked: Path, arranged: Path
     if find_domains(unpacked, benchmark.domains):  # an archive of the arranged folder
         arrange_domains(benchmark, unpacked, arranged)
         return
-    files = list(_files(unpacked))
+    files = [path for path in unpacked.rglob("*") if path.is_file()]
     tables = [path for path in files if path.suffix == ".json"]
     pictures = {path.name: path for path in files}  # only these are copied, whatever names the tables contain
     if not tables:
@@ -122,11 +122,6 @@ def _sightings(table: Path) -> list[tuple[str, str, str]]:
         return [(*images[note["image_id"]], labels[note["category_id"]]) for note in notes]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"Expected COCO annotations with locations in {table.name}. Found {error!r}.") from error
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for root, _, names in os.walk(folder):
-        yield from (Path(root, name) for name in names)
 
 
 def _drive(name: str, file_id: str) -> RemoteFile:

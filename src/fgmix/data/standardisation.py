@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,7 @@ def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = T
 
     `tail` is the number of standard deviations beyond which values are damped; 0 for no damping.
     """
-    rows = [as_units(_inputs(domain).x[indices]) for domain, indices in parts]
+    rows = [as_units(cast("ArrayInputs", domain.inputs).x[indices]) for domain, indices in parts]
     n = sum(map(len, rows))
     mean = np.sum([x.sum(axis=0, dtype=np.float64) for x in rows], axis=0) / n
     scale = np.sqrt(np.sum([np.square(x - mean).sum(axis=0) for x in rows], axis=0) / n)
@@ -64,16 +64,11 @@ def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = T
 
 def standardise(dataset: DomainDataset, standard: Standardisation) -> DomainDataset:
     """Standardise the features of a dataset when they are read."""
-    domains = (replace(domain, inputs=replace(_inputs(domain), standard=standard)) for domain in dataset.domains)
-    return replace(dataset, domains=tuple(domains))
+    inputs = (replace(cast("ArrayInputs", domain.inputs), standard=standard) for domain in dataset.domains)
+    domains = tuple(replace(domain, inputs=each) for domain, each in zip(dataset.domains, inputs))
+    return replace(dataset, domains=domains)
 
 
 def as_units(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Convert x to a network's input: floats, with bytes scaled to [0, 1]."""
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32, copy=False)
-
-
-def _inputs(domain: Domain) -> ArrayInputs:
-    if not isinstance(domain.inputs, ArrayInputs):
-        raise AssertionError("features are arrays")
-    return domain.inputs
