@@ -122,5 +122,5 @@ def test_a_split_needs_both_parts_in_every_domain(tmp_path: Path, art: list[str]
     root = two_domains(tmp_path / "pets")
     lines = [f"{row},{part}" for row, part in zip(listing(root), art + photo)]
     dataset = load(str(write(tmp_path / "list.csv", lines, "path,label,domain,split")), QUIET)
-    with pytest.raises(UserError, match="samples of domain 'art' in both parts of the given split"):
+    with pytest.raises(UserError, match="domain 'art'"):
         split_dataset(dataset, 0.2, trial_seed=0)

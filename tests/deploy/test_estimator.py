@@ -250,7 +250,7 @@ def test_a_class_that_a_domain_lacks() -> None:
 
 def test_a_domain_of_one_instance_is_named() -> None:
     domains = np.where(np.arange(N) == 7, "tiny", SCANNER)
-    with pytest.raises(UserError, match="Domain 'tiny' has 1 samples, too few"):
+    with pytest.raises(UserError, match="domain 'tiny'"):
         quick().fit(X, Y, domains=domains)
 
 
@@ -392,7 +392,7 @@ def test_skadas_name_of_domains() -> None:
         ({"domains": SCANNER, "sample_domain": SCANNER}, "Found both"),
         ({"sample_domain": np.where(SCANNER == "a", -1, 1)}, "Found -1: negative ids are target domains"),
         ({"sample_weights": np.ones(N)}, "Did you mean 'sample_weight'"),
-        ({"domains": SCANNER, "sample_weight": np.ones(3)}, "a weight for each of the 120 samples"),
+        ({"domains": SCANNER, "sample_weight": np.ones(3)}, "sample_weight"),
         ({"domains": SCANNER, "sample_weight": -np.ones(N)}, "weights of at least 0"),
     ],
 )
@@ -425,7 +425,7 @@ def test_weights_of_samples_and_of_classes() -> None:
     assert plain < 0.2 < 0.5 < min(balanced, named)
     with pytest.raises(UserError, match="Unknown class in `class_weight` '2'"):
         quick(class_weight={2: 3}).fit(x, y, d)
-    with pytest.raises(UserError, match="a weight for each of the 300 samples"):
+    with pytest.raises(UserError, match="sample_weight"):
         quick(class_weight={1: 3}).fit(x, y, d, sample_weight=np.ones(3))
 
 

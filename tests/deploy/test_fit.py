@@ -251,7 +251,7 @@ def test_data_that_make_no_model_make_no_folder(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="at least two classes"):
         fit(one_class, tmp_path / "a", **QUICK)
-    with pytest.raises(UserError, match="too few to hold out"):
+    with pytest.raises(UserError, match="to hold out"):
         fit(data, tmp_path / "b", **{**QUICK, "holdout_fraction": 0.01})
     own_classes = tuple(replace(d, y=np.full_like(d.y, number)) for number, d in enumerate(data.domains))
     with pytest.raises(UserError, match=r"a class that occurs in two or more domains\. Found none.*--no-estimate"):

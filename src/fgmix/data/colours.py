@@ -76,7 +76,7 @@ class Group(NamedTuple):
 
     def recolour(self, pixels: Tensor, mirrored: Tensor) -> Tensor:
         """Augment the images of the group, (g, 3, h, w) in [0, 1], from the batch (n, 3, h, w) uint8 and its mirror."""
-        x = unit_range(torch.stack([(mirrored if flip else pixels)[i] for i, flip in zip(self.rows, self.flip)]))
+        x = torch.stack([(mirrored if flip else pixels)[i] for i, flip in zip(self.rows, self.flip)]).float().div_(255)
         blends = self.blends.unbind(dim=1)
         for weights in blends[: self.place]:
             blend_(x, weights)
@@ -118,11 +118,6 @@ def join(batches: Sequence[Sequence[Group]], lengths: Sequence[int]) -> list[Gro
         )
         for place, alike in enumerate(zip(*batches))
     ]
-
-
-def unit_range(pixels: Tensor) -> Tensor:
-    """Convert bytes to floats in [0, 1]."""
-    return pixels.float().div_(255)
 
 
 def grey(x: Tensor) -> Tensor:

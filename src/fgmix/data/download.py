@@ -102,7 +102,9 @@ def download(
         if folder := _find(benchmark, root):  # another process was faster
             shutil.rmtree(work)
             return Download.of(benchmark, folder, is_new=False)
-        _require_space(work, files)
+        # before the first download, if sizes are known: the archives, and about as much again unpacked
+        needed = sum((file.bytes or 0) * (1 if _place(file, work).exists() else 2) for file in files)
+        require_space(work, needed, "the archives and what they hold")
         fetched = [_fetch(file, work, limits, progress) for file in files]
         parquet = fetch_mirror(mirror, work) if mirror else []
         unpacked, arranged = work / "unpacked", work / "arranged"
@@ -182,12 +184,6 @@ def _find(benchmark: Benchmark, root: Path) -> Path | None:
     if os.path.lexists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise UserError(f"Expected nothing, or {benchmark.name}, at {target}. Found something else. Move it away.")
     return None
-
-
-def _require_space(work: Path, files: Sequence[RemoteFile]) -> None:
-    """Check the disk before downloading, if sizes are known: the archives, and about as much again unpacked."""
-    needed = sum((file.bytes or 0) * (1 if _place(file, work).exists() else 2) for file in files)
-    require_space(work, needed, "the archives and what they hold")
 
 
 def _place(file: RemoteFile, work: Path) -> Path:

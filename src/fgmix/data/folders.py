@@ -109,11 +109,8 @@ def require_two_domains(files: Sequence[ImageFile], where: str, remedy: str) -> 
     """Raise a UserError unless the images have at least two domains."""
     domains = sorted({file.domain for file in files})
     if len(domains) < 2:
-        classes = sorted({file.label for file in files})
-        raise UserError(
-            f"Expected at least two domains {where}. Found one, {domains[0]!r}, with classes {list_some(classes)}. "
-            f"{remedy}"
-        )
+        only = f"one, {domains[0]!r}, with classes {list_some(sorted({file.label for file in files}))}"
+        raise UserError(f"Expected at least two domains {where}. Found {only}. {remedy}")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -150,13 +150,7 @@ class Paths(Sequence[Path]):
     def __len__(self) -> int:
         return len(self.names)
 
-    @overload
-    def __getitem__(self, index: int) -> Path: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Path]: ...
-    def __getitem__(self, index: int | slice) -> Path | Sequence[Path]:
-        if isinstance(index, slice):
-            return Paths(self.root, self.names[index])
+    def __getitem__(self, index: Any) -> Any:  # an integer: slices are not needed
         return self.root / self.names[index]
 
 

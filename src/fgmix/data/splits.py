@@ -41,15 +41,10 @@ def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: i
         for index, domain in enumerate(dataset.domains)
     }
     for name, split in splits.items():
-        if dataset.domains[dataset.index(name)].holdout is not None and 0 in (len(split.train), len(split.holdout)):
+        if 0 in (len(split.train), len(split.holdout)):
             raise UserError(
-                f"Expected samples of domain {name!r} in both parts of the given split. Found {len(split.train)} for "
-                f"training and {len(split.holdout)} for the holdout. Change the split, or leave it out."
-            )
-        if len(split.holdout) == 0:
-            raise UserError(
-                f"Domain {name!r} has {len(split.train)} samples, too few to hold out {holdout_fraction:.0%} of. "
-                "Add samples or raise the holdout fraction."
+                f"Expected samples of domain {name!r} in both parts of a split. Found {len(split.train)} for training "
+                f"and {len(split.holdout)} to hold out. Add samples, or change the split or the holdout fraction."
             )
     return splits
 

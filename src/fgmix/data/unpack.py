@@ -79,8 +79,8 @@ def inspect(archive: Path, limits: Limits) -> tuple[int, int]:
     return count, size
 
 
-def safe_path(name: str, archive: Path) -> PurePosixPath:
-    """Check that the name of a member is a relative path that stays inside the target folder.
+def safe_path(name: str, archive: Path, *, is_plain: bool = True) -> PurePosixPath:
+    """Check that a member is a file or folder, and its name a relative path that stays inside the target folder.
 
     >>> safe_path("./PACS/photo/dog/1.jpg", Path("PACS.zip"))
     PurePosixPath('PACS/photo/dog/1.jpg')
@@ -89,6 +89,8 @@ def safe_path(name: str, archive: Path) -> PurePosixPath:
     # a backslash or a drive letter would mean a folder on Windows
     if path.is_absolute() or ".." in path.parts or re.search(r"[\\\0]|^[A-Za-z]:", name):
         raise BadArchive(f"Expected names below a folder in {archive}. Found {name!r}: nothing of it is unpacked.")
+    if not is_plain:
+        raise BadArchive(f"Expected files and folders alone in {archive}. Found a link or device, {name!r}.")
     return path
 
 
@@ -138,19 +140,17 @@ def _zip_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
     with zipfile.ZipFile(file) as opened:
         for info in opened.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)  # zero if the archive was not created on Unix
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise _not_plain(info.filename, archive)
-            path, extract = safe_path(info.filename, archive), partial(opened.extract, info)
-            yield Member(path, info.file_size, info.is_dir(), extract)
+            path = safe_path(info.filename, archive, is_plain=kind in (0, stat.S_IFREG, stat.S_IFDIR))
+            yield Member(path, info.file_size, info.is_dir(), partial(opened.extract, info))
 
 
 def _tar_members(file: IO[bytes] | gzip.GzipFile, archive: Path, limits: Limits) -> Iterator[Member]:
     guarded = _Guarded(file, archive, limits)
     with tarfile.open(fileobj=guarded, mode="r:") as opened:  # type: ignore[call-overload]
         for info in opened:
-            if not (info.isreg() or info.isdir()) or info.issparse():
-                raise _not_plain(info.name, archive)
-            path, extract = safe_path(info.name, archive), partial(opened.extract, info, filter=_plain_data)
+            is_plain = (info.isreg() or info.isdir()) and not info.issparse()
+            path = safe_path(info.name, archive, is_plain=is_plain)
+            extract = partial(opened.extract, info, filter=_plain_data)
             yield Member(path, info.size if info.isreg() else 0, info.isdir(), extract)
             opened.members = []  # else tarfile keeps every header in memory
         if guarded.last != bytes(tarfile.BLOCKSIZE):  # tarfile does not require an end mark
@@ -190,7 +190,3 @@ class _Guarded:
 
 def _too_large(archive: Path, limits: Limits) -> UserError:
     return UserError(f"Expected at most {limits.bytes / GB:g} GB unpacked in {archive}. Found more. Raise --max-gb.")
-
-
-def _not_plain(name: str, archive: Path) -> BadArchive:
-    return BadArchive(f"Expected files and folders alone in {archive}. Found a link or device, {name!r}.")
