@@ -14,31 +14,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Description of a benchmark of images in files.
+    """Description of a benchmark of images in files."""
 
-    Args:
-        name: registered name, which is DomainBed's.
-        folder: its folder under the data root, as named by DomainBed.
-        editions: for each edition in use, the domains in the order in which DomainBed numbers them, with their numbers
-            of images; None for a number that is not published.
-        n_classes: number of classes.
-        classes: sorted class names, if known.
-        total: number of images, if it is published only for all domains together.
-        home: where to get it, if `fgmix data download` does not support it.
-        whole: name of the benchmark that it is a subset of; empty if there is none.
-        is_numbered: whether the order of domains is DomainBed's.
-        short_names: the paper's names of the domains; empty if the paper does not have the benchmark.
-    """
-
-    name: str
-    folder: str
+    name: str  # registered name, which is DomainBed's
+    folder: str  # its folder under the data root, as named by DomainBed
+    # For each edition in use, the domains in the order in which DomainBed numbers them, with their numbers of images;
+    # None for a number that is not published.
     editions: Mapping[str, Mapping[str, int | None]]
-    n_classes: int
-    classes: tuple[str, ...] | None = None
-    total: int | None = None
-    home: str = ""
-    whole: str = ""
-    is_numbered: bool = True
+    n_classes: int  # number of classes
+    classes: tuple[str, ...] | None = None  # sorted class names, if known
+    total: int | None = None  # number of images, if it is published only for all domains together
+    home: str = ""  # where to get it, if `fgmix data download` does not support it
+    whole: str = ""  # name of the benchmark that it is a subset of; empty if there is none
+    is_numbered: bool = True  # whether the order of domains is DomainBed's
+    # The paper's names of the domains; empty if the paper does not have the benchmark.
     short_names: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -40,20 +40,15 @@ Ints = npt.NDArray[np.int64]
 class Counts:
     """Numbers of samples by class.
 
-    Args:
-        labelled: n_c, (C,).
-        predicted: p_c, (C,).
-        hits: h_c, (C,).
-
     Example:
         >>> counts = Counts.of(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0]), 2)
         >>> counts.accuracy, counts.balanced_accuracy, counts.majority
         (0.75, 0.5, 0.75)
     """
 
-    labelled: Array
-    predicted: Array
-    hits: Array
+    labelled: Array  # n_c, (C,)
+    predicted: Array  # p_c, (C,)
+    hits: Array  # h_c, (C,)
 
     @classmethod
     def of(cls, y: Ints, guesses: Ints, classes: int) -> Counts:
@@ -91,26 +86,16 @@ class Counts:
 
 
 class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Metrics of a classifier on a domain, as `metrics` computes them.
+    """Metrics of a classifier on a domain, as `metrics` computes them."""
 
-    Args:
-        samples: how many there are.
-        majority: the most frequent class's share of them.
-        accuracy: share of correct predictions.
-        balanced_accuracy: mean recall over the classes that occur.
-        macro_f1: mean F1 score over the classes that occur or are predicted.
-        auroc: one class against the rest, mean over the classes; None if only one occurs.
-        recall: of each class; None where it does not occur.
-        confusion: samples by class (row) and prediction (column); empty for more than `most_classes` classes.
-    """
-
-    samples: int
-    majority: float
-    accuracy: float
-    balanced_accuracy: float
-    macro_f1: float
-    auroc: float | None
-    recall: tuple[float | None, ...]
+    samples: int  # how many there are
+    majority: float  # the most frequent class's share of them
+    accuracy: float  # share of correct predictions
+    balanced_accuracy: float  # mean recall over the classes that occur
+    macro_f1: float  # mean F1 score over the classes that occur or are predicted
+    auroc: float | None  # one class against the rest, mean over the classes; None if only one occurs
+    recall: tuple[float | None, ...]  # of each class; None where it does not occur
+    # Samples by class (row) and prediction (column); empty for more than `most_classes` classes.
     confusion: tuple[tuple[int, ...], ...]
 
     def value(self, metric: Metric) -> float:

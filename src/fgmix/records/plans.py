@@ -29,31 +29,21 @@ FINISHED: tuple[State, ...] = ("done", "diverged")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """How a run ended."""
 
-    Args:
-        name: of the run.
-        status: "done" (diverged runs included), "failed", "waiting" if the machine failed, "busy" if another process
-            works on it, or "stopped" by a signal: it resumes from its checkpoint.
-        error: why it failed, waits or stopped.
-    """
-
-    name: str
+    name: str  # of the run
+    # "done" (diverged runs included), "failed", "waiting" if the machine failed, "busy" if another process works on it,
+    # or "stopped" by a signal: it resumes from its checkpoint.
     status: Literal["done", "failed", "waiting", "busy", "stopped"]
-    error: str = ""
+    error: str = ""  # why it failed, waits or stopped
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep.
+    """The plan of a sweep."""
 
-    Args:
-        runs: names of its runs.
-        grid: its grid, as in `Sweep`; empty without one.
-    """
-
-    runs: tuple[str, ...]
-    grid: Mapping[str, tuple[Any, ...]]
+    runs: tuple[str, ...]  # names of its runs
+    grid: Mapping[str, tuple[Any, ...]]  # its grid, as in `Sweep`; empty without one
 
 
 def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
@@ -145,23 +135,16 @@ def record_failure(folder: Path, error: str, trace: str = "") -> Outcome:
 
 @dataclass(frozen=True)
 class Status:
-    """Status of the runs in a folder.
+    """Status of the runs in a folder."""
 
-    Args:
-        states: of every planned run, by name; without plans, of every run.
-        worked: seconds that processes spent on each finished run; empty if no run is left, so that none are needed.
-        errors: why runs failed, by name.
-        attempts: how the machine failed during runs that wait, by name.
-        progress: the last evaluation of each run in progress, as text, by name.
-        out: the folder that contains the runs.
-    """
-
-    states: Mapping[str, State]
+    states: Mapping[str, State]  # of every planned run, by name; without plans, of every run
+    # Seconds that processes spent on each finished run; empty if no run is left, so that none are needed.
     worked: Mapping[str, float]
-    errors: Mapping[str, str]
-    attempts: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str]  # why runs failed, by name
+    attempts: Mapping[str, str] = field(default_factory=dict)  # how the machine failed during runs that wait, by name
+    # The last evaluation of each run in progress, as text, by name.
     progress: Mapping[str, str] = field(default_factory=dict)
-    out: Path = Path()
+    out: Path = Path()  # the folder that contains the runs
 
     @property
     def counts(self) -> Counter[State]:

@@ -14,29 +14,18 @@ from fgmix.records.schema import Protocol
 
 @dataclass(frozen=True)
 class Rules:
-    """Settings of a protocol.
+    """Settings of a protocol."""
 
-    Args:
-        about: one line.
-        commit: DomainBed's commit that it follows; empty for our own.
-        steps: default number of optimisation steps for image datasets.
-        tags: by backbone, timm's tag of the published weights to use if the name has no tag.
-        freeze_bn: whether batch-norm layers of pre-trained networks stay in evaluation mode by default.
-        augmented_validation: whether the source domains are augmented when they are evaluated.
-        interpolation: how images are resized; None for what the backbone's weights expect.
-        first_evaluation: the first step after which the model is evaluated, then every `eval_every` steps; None for
-            `eval_every`.
-        longer: by dataset, its own default number of steps and evaluation interval.
-    """
-
-    about: str
-    commit: str
-    steps: int
-    tags: Mapping[str, str]
-    freeze_bn: bool
-    augmented_validation: bool
-    interpolation: str | None = None
+    about: str  # one line
+    commit: str  # DomainBed's commit that it follows; empty for our own
+    steps: int  # default number of optimisation steps for image datasets
+    tags: Mapping[str, str]  # by backbone, timm's tag of the published weights to use if the name has no tag
+    freeze_bn: bool  # whether batch-norm layers of pre-trained networks stay in evaluation mode by default
+    augmented_validation: bool  # whether the source domains are augmented when they are evaluated
+    interpolation: str | None = None  # how images are resized; None for what the backbone's weights expect
+    # The first step after which the model is evaluated, then every `eval_every` steps; None for `eval_every`.
     first_evaluation: int | None = None
+    # By dataset, its own default number of steps and evaluation interval.
     longer: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def evaluations(self, every: int, last: int) -> list[int]:

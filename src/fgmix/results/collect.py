@@ -26,21 +26,14 @@ class NothingFinished(UserError):
 
 @dataclass(frozen=True)
 class Results:
-    """The results in a folder.
+    """The results in a folder."""
 
-    Args:
-        records: finished runs outside of grids.
-        grids: finished runs of grids.
-        costs: times per step, if they were measured.
-        partial_trials: whether the overall table averages a trial over the domains it has, as DomainBed's does.
-        notes: warnings from reading the folder.
-    """
-
-    records: Sequence[RunRecord]
-    grids: Sequence[Grid] = ()
-    costs: Costs | None = None
+    records: Sequence[RunRecord]  # finished runs outside of grids
+    grids: Sequence[Grid] = ()  # finished runs of grids
+    costs: Costs | None = None  # times per step, if they were measured
+    # Whether the overall table averages a trial over the domains it has, as DomainBed's does.
     partial_trials: bool = False
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # warnings from reading the folder
 
     def groups(self) -> list[tuple[str, Sequence[RunRecord]]]:
         """Group the records for model selection, each with its settings in a grid; empty text outside of grids."""

@@ -20,14 +20,10 @@ ERM = Row("erm")
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured times.
+    """Measured times."""
 
-    Args:
-        milliseconds: time per step by row, with and without averaging.
-        labels: labels of rows; the paper's names for those without a label in the file.
-    """
-
-    milliseconds: Mapping[Row, float]
+    milliseconds: Mapping[Row, float]  # time per step by row, with and without averaging
+    # Labels of rows; the paper's names for those without a label in the file.
     labels: Labels = field(default_factory=dict)
 
 

@@ -27,15 +27,10 @@ PAPER_GRID = ("lam", "alpha")
 
 @dataclass(frozen=True)
 class Grid:
-    """The finished runs of a grid.
+    """The finished runs of a grid."""
 
-    Args:
-        values: of each setting.
-        records: the runs, of all combinations.
-    """
-
-    values: Mapping[str, tuple[Any, ...]]
-    records: tuple[RunRecord, ...]
+    values: Mapping[str, tuple[Any, ...]]  # of each setting
+    records: tuple[RunRecord, ...]  # the runs, of all combinations
 
     def points(self) -> list[tuple[Any, ...]]:
         """List every combination of the values."""

@@ -23,23 +23,14 @@ RANKS, AVERAGE_RANK = "Ranks", "average rank"  # title of the table, and its col
 
 @dataclass(frozen=True)
 class Ranking:
-    """Friedman's test, and the data of a critical-difference diagram.
+    """Friedman's test, and the data of a critical-difference diagram."""
 
-    Args:
-        ranks: average rank of each row, best (lowest) first.
-        pairs: number of trials and test domains that all rows have.
-        statistic: Friedman's χ², corrected for ties.
-        p: its p-value.
-        critical_difference: average ranks that differ by less are not significantly different (Nemenyi).
-        copies: rows that are not ranked, each with the one of which it is a copy.
-    """
-
-    ranks: Mapping[Row, float]
-    pairs: int
-    statistic: float
-    p: float
-    critical_difference: float
-    copies: Mapping[Row, Row]
+    ranks: Mapping[Row, float]  # average rank of each row, best (lowest) first
+    pairs: int  # number of trials and test domains that all rows have
+    statistic: float  # Friedman's χ², corrected for ties
+    p: float  # its p-value
+    critical_difference: float  # average ranks that differ by less are not significantly different (Nemenyi)
+    copies: Mapping[Row, Row]  # rows that are not ranked, each with the one of which it is a copy
 
     def cliques(self) -> list[tuple[Row, ...]]:
         """Find the largest groups of adjacent rows without a significant difference: the bars of the diagram."""

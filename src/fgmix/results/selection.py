@@ -53,23 +53,16 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Selected:
-    """A number and the runs behind it.
+    """A number and the runs behind it."""
 
-    Args:
-        record: the run that is reported.
-        step: the step of the selected evaluation (of the last one, if several are averaged).
-        validation: the value by which the rule selected it.
-        accuracy: the number: accuracy (or the runs' metric) on the training part of the test domain, between 0 and 1.
-        validated_by: the other runs that `validation` was computed from (the pairs of leave-one-domain-out).
-        runners_up: the best of every other hyper-parameter sample, best first.
-    """
-
-    record: RunRecord
-    step: int
-    validation: float
+    record: RunRecord  # the run that is reported
+    step: int  # the step of the selected evaluation (of the last one, if several are averaged)
+    validation: float  # the value by which the rule selected it
+    # The number: accuracy (or the runs' metric) on the training part of the test domain, between 0 and 1.
     accuracy: float
+    # The other runs that `validation` was computed from (the pairs of leave-one-domain-out).
     validated_by: tuple[RunRecord, ...] = ()
-    runners_up: tuple[Selected, ...] = ()
+    runners_up: tuple[Selected, ...] = ()  # the best of every other hyper-parameter sample, best first
 
 
 @dataclass(frozen=True)
@@ -81,21 +74,13 @@ class Missing:
 
 @dataclass(frozen=True)
 class Selection:
-    """One cell for each dataset, row, trial and test domain of the records.
+    """One cell for each dataset, row, trial and test domain of the records."""
 
-    Args:
-        rule: the selection rule.
-        cells: numbers, or reasons why there is none.
-        domains: domains of each dataset, in the dataset's order.
-        labels: of rows.
-        metric: name of the metric that the numbers are.
-    """
-
-    rule: Rule
-    cells: Mapping[Cell, Selected | Missing]
-    domains: Mapping[str, tuple[str, ...]]
-    labels: Labels
-    metric: str = "accuracy"
+    rule: Rule  # the selection rule
+    cells: Mapping[Cell, Selected | Missing]  # numbers, or reasons why there is none
+    domains: Mapping[str, tuple[str, ...]]  # domains of each dataset, in the dataset's order
+    labels: Labels  # of rows
+    metric: str = "accuracy"  # name of the metric that the numbers are
 
     def rows(self) -> list[Row]:
         """List the rows of all datasets, in order of appearance."""

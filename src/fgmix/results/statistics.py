@@ -44,28 +44,18 @@ EXACT = 200  # number of pairs up to which p-values are exact; the time is cubic
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method compared with the baseline of its kind.
+    """A method compared with the baseline of its kind."""
 
-    Args:
-        row: what is compared.
-        baseline: the row that it is compared with.
-        pairs: number of pairs that both have.
-        difference: mean of the method minus the baseline, in percentage points; None without pairs.
-        interval: its bootstrap confidence interval; None with fewer than two pairs.
-        p: Wilcoxon's p-value; None if not tested.
-        p_holm: the same, corrected for all rows that were tested.
-        smallest: the smallest corrected p-value that the numbers of pairs allow, whatever the accuracies.
-        copy_of: the row of which it is a copy, with the same accuracies in all runs; None if it is not a copy.
-    """
-
-    row: Row
-    baseline: Row
-    pairs: int
-    difference: float | None = None
-    interval: tuple[float, float] | None = None
-    p: float | None = None
-    p_holm: float | None = None
+    row: Row  # what is compared
+    baseline: Row  # the row that it is compared with
+    pairs: int  # number of pairs that both have
+    difference: float | None = None  # mean of the method minus the baseline, in percentage points; None without pairs
+    interval: tuple[float, float] | None = None  # its bootstrap confidence interval; None with fewer than two pairs
+    p: float | None = None  # Wilcoxon's p-value; None if not tested
+    p_holm: float | None = None  # the same, corrected for all rows that were tested
+    # The smallest corrected p-value that the numbers of pairs allow, whatever the accuracies.
     smallest: float | None = None
+    # The row of which it is a copy, with the same accuracies in all runs; None if it is not a copy.
     copy_of: Row | None = None
 
     @property

@@ -31,21 +31,13 @@ SPREADS: dict[Spread, str] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a table.
+    """One entry of a table."""
 
-    Args:
-        value: the number; None if there is none.
-        spread: what is printed after ±.
-        text: what to print instead of "value ± spread".
-        note: a footnote: why there is no number, or which trials are missing.
-        trials: number of trials of which it is the mean.
-    """
-
-    value: float | None = None
-    spread: float | None = None
-    text: str = ""
-    note: str = ""
-    trials: int | None = None
+    value: float | None = None  # the number; None if there is none
+    spread: float | None = None  # what is printed after ±
+    text: str = ""  # what to print instead of "value ± spread"
+    note: str = ""  # a footnote: why there is no number, or which trials are missing
+    trials: int | None = None  # number of trials of which it is the mean
 
     @property
     def shown(self) -> str:
@@ -57,46 +49,27 @@ class Entry:
 
 @dataclass(frozen=True)
 class TableRow:
-    """The entries of a row, and what distinguishes it from others with the same key.
+    """The entries of a row, and what distinguishes it from others with the same key."""
 
-    Args:
-        row: what the numbers belong to.
-        entries: one for each column.
-        name: text of the first column instead of the label, such as the values of settings.
-        source: source of the numbers, such as "paper"; empty for our runs.
-        mark: a symbol after the label, which the caption explains.
-    """
-
-    row: Row
-    entries: tuple[Entry, ...]
-    name: str = ""
-    source: str = ""
-    mark: str = ""
+    row: Row  # what the numbers belong to
+    entries: tuple[Entry, ...]  # one for each column
+    name: str = ""  # text of the first column instead of the label, such as the values of settings
+    source: str = ""  # source of the numbers, such as "paper"; empty for our runs
+    mark: str = ""  # a symbol after the label, which the caption explains
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows and columns of numbers, with a title and a caption.
+    """Rows and columns of numbers, with a title and a caption."""
 
-    Args:
-        title: a few words.
-        caption: the selection rule, the meaning of ± and of the marks.
-        columns: the header, without the first column.
-        rows: in the order of printing.
-        labels: of rows.
-        dataset: the dataset whose domains the columns are; None for other columns.
-        best: whether the highest value of each column is printed in bold.
-        corner: the header of the first column.
-    """
-
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[TableRow, ...]
-    labels: Labels = field(default_factory=dict)
-    dataset: str | None = None
-    best: bool = True
-    corner: str = "Method"
+    title: str  # a few words
+    caption: str  # the selection rule, the meaning of ± and of the marks
+    columns: tuple[str, ...]  # the header, without the first column
+    rows: tuple[TableRow, ...]  # in the order of printing
+    labels: Labels = field(default_factory=dict)  # of rows
+    dataset: str | None = None  # the dataset whose domains the columns are; None for other columns
+    best: bool = True  # whether the highest value of each column is printed in bold
+    corner: str = "Method"  # the header of the first column
 
     def label(self, row: TableRow) -> str:
         """Print the first column of a row."""
