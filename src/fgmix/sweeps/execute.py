@@ -76,8 +76,7 @@ def run_sweeps(
     If the machine fails, for example because of a full disk, the remaining runs wait; the same call resumes them.
 
     Args:
-        sweeps: what to run.
-        out: folder of the runs.
+        sweeps, out: what to run, and the folder of the runs.
         launch: a launcher's function, which executes runs and reports each outcome.
         retry_failed: run again those that failed before.
         progress: show a progress bar.

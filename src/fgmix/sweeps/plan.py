@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from fgmix.data import DomainDataset, cache_dir
+from fgmix.data import cache_dir
 from fgmix.errors import UserError
 from fgmix.progress import format_duration
 from fgmix.records.rows import spec_row
-from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, Sweep
 from fgmix.training.calibrate import Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
 from fgmix.training.devices import pick_device, torch_threads
@@ -57,7 +56,11 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
     for name, (run, spec, data) in planned.items():
         key = (data.name, spec.algorithm)
         if key not in calibrations:
-            calibrations[key] = _try_to_calibrate(spec, data, device, workers)
+            try:
+                with torch_threads(max(1, torch.get_num_threads() // workers)):
+                    calibrations[key] = calibrate(spec, data, device=device)
+            except UserError as error:  # the algorithm cannot run on the dataset
+                calibrations[key] = error
         if isinstance(calibration := calibrations[key], UserError):
             continue
         trunk = (describe_trunk(run).name, trunks[name])
@@ -68,15 +71,6 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
         costed.append(CostedRun(each, data.name, cost, count_checkpoint_bytes(run, calibration), data.kind == "images"))
     impossible = {key: str(error) for key, error in calibrations.items() if isinstance(error, UserError)}
     return SweepCosts(costed, impossible)
-
-
-def _try_to_calibrate(spec: RunSpec, dataset: DomainDataset, device: str, workers: int) -> Calibration | UserError:
-    """Calibrate with a worker's share of the threads; return the error if the algorithm cannot run on the dataset."""
-    try:
-        with torch_threads(max(1, torch.get_num_threads() // workers)):
-            return calibrate(spec, dataset, device=device)
-    except UserError as error:
-        return error
 
 
 def select_fitting(runs: Sequence[CostedRun], budget_seconds: float, workers: int = 1) -> list[CostedRun]:

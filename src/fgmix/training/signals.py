@@ -23,11 +23,7 @@ class Stopped(BaseException):
 
 
 class Stop:
-    """Whether a run is requested to stop.
-
-    Args:
-        reason: the source of the request; None until there is one.
-    """
+    """Whether a run is requested to stop, and by what; None until there is a request."""
 
     def __init__(self, reason: str | None = None) -> None:
         self.reason = reason

@@ -31,22 +31,14 @@ MODEL = ("featurizer.", "classifier.")  # prefixes of the tensors that a predict
 
 @dataclass
 class TrainingState:
-    """State of a run in addition to its weights.
+    """State of a run in addition to its weights."""
 
-    Args:
-        step: steps done.
-        metrics_length: length of metrics.jsonl at that step, in bytes.
-        best: by model, the highest validation accuracy (or other metric of the run) so far.
-        sums: sums of the algorithm's metrics since the last evaluation.
-        counted: how many steps are in the sums.
-        unseen: by model and test domain, the metrics of the weights that validation selects so far.
-    """
-
-    step: int = 0
-    metrics_length: int = 0
-    best: dict[Model, float] = field(default_factory=dict)
-    sums: dict[str, Tensor] = field(default_factory=dict)
-    counted: int = 0
+    step: int = 0  # steps done
+    metrics_length: int = 0  # of metrics.jsonl at that step, in bytes
+    best: dict[Model, float] = field(default_factory=dict)  # highest validation accuracy (or other metric) so far
+    sums: dict[str, Tensor] = field(default_factory=dict)  # of the algorithm's metrics since the last evaluation
+    counted: int = 0  # steps in the sums
+    # By model and test domain, the metrics of the weights that validation selects so far.
     unseen: dict[Model, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
 
