@@ -14,7 +14,7 @@ from torch.optim import Adam
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Batches
-from fgmix.algorithms.ddg import DDG, PIXEL, draw_pairs, dual_step, half_away, hinge, other, positives
+from fgmix.algorithms.ddg import DDG, PIXEL, draw_pairs, dual_step, exchange, half_away, hinge, positives
 from fgmix.errors import UserError
 from fgmix.networks.patch_discriminator import discriminator_loss, generator_loss
 
@@ -360,7 +360,7 @@ def test_images_too_small_for_the_networks_are_refused(side: int, downs: int) ->
         toy_algorithm("ddg", downs=downs).step(toy_batches(shape=(3, side, side)))
 
 
-def test_other_exchanges_the_halves() -> None:
+def test_the_halves_are_exchanged() -> None:
     pair = torch.arange(6).view(6, 1)
-    assert torch.equal(other(other(pair)), pair)
-    assert other(pair)[:3].flatten().tolist() == [3, 4, 5]
+    assert torch.equal(exchange(exchange(pair)), pair)
+    assert exchange(pair)[:3].flatten().tolist() == [3, 4, 5]

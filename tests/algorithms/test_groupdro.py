@@ -13,7 +13,7 @@ from algorithms.properties import (
 )
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix.algorithms import Batches
-from fgmix.algorithms.groupdro import reweighted
+from fgmix.algorithms.groupdro import reweight
 from reference.twin import Twin, assert_follows
 
 
@@ -35,12 +35,12 @@ def test_steps_are_domainbed_s(batch_norm: bool) -> None:
 def test_weights_by_hand() -> None:
     """q ∝ (0.2·e^{0.1·1}, 0.8·e^{0.1·3})."""
     a, b = 0.2 * math.exp(0.1), 0.8 * math.exp(0.3)
-    q = reweighted(torch.tensor([0.2, 0.8]), torch.tensor([1.0, 3.0]), eta=0.1)
+    q = reweight(torch.tensor([0.2, 0.8]), torch.tensor([1.0, 3.0]), eta=0.1)
     torch.testing.assert_close(q, torch.tensor([a / (a + b), b / (a + b)]))
 
 
 def test_a_huge_risk_takes_all_the_weight_instead_of_overflowing() -> None:
-    q = reweighted(torch.tensor([0.5, 0.5]), torch.tensor([1e4, 1.0]), eta=1.0)
+    q = reweight(torch.tensor([0.5, 0.5]), torch.tensor([1e4, 1.0]), eta=1.0)
     torch.testing.assert_close(q, torch.tensor([1.0, 0.0]))
 
 

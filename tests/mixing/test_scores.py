@@ -141,7 +141,7 @@ def test_cosine_scores_of_gradients(kind: str) -> None:
 def test_normalised_gradients_have_mean_square_one_and_the_same_direction(kind: str) -> None:
     head, (z, y) = HEADS[kind](), codes()
     g = classifier_gradients(head, z, y)
-    scaled = g.normalised().dense()
+    scaled = g.normalise().dense()
     torch.testing.assert_close(scaled.square().mean(1), torch.ones(M))
     torch.testing.assert_close(torch.cosine_similarity(scaled, g.dense()), torch.ones(M))
 
@@ -164,7 +164,7 @@ def test_huge_codes_saturate_and_stay_finite(size: float) -> None:
     position = torch.tensor([[0, 4, 8], [1, 5, 9]])
     g = classifier_gradients(head, z * size, y)
     A = Compatibility(block_sizes(head))
-    for vectors in (g, g.normalised()):
+    for vectors in (g, g.normalise()):
         s = A.scores(vectors, position)
         assert torch.isfinite(s).all()
         for gradient in torch.autograd.grad(s.sum(), list(A.parameters())):
@@ -185,7 +185,7 @@ def test_huge_vectors_saturate_and_stay_finite() -> None:
 def test_zero_gradients_score_zero_cosine() -> None:
     v = Vectors((torch.zeros(2, 3),))
     assert torch.equal(cosine_scores(v, torch.tensor([[0, 1]])), torch.zeros(1, 2))
-    assert torch.equal(v.normalised().dense(), torch.zeros(2, 3))
+    assert torch.equal(v.normalise().dense(), torch.zeros(2, 3))
 
 
 def test_a_head_in_training_mode_is_looked_at_in_evaluation_mode() -> None:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from fgmix.errors import UserError
 from fgmix.networks import Featurizer, build_featurizer
-from fgmix.networks._packaged import PACKAGES, packaged_weights
 from fgmix.networks._weights import load_weights
+from fgmix.networks.names import PACKAGES, packaged_weights
 
 PACKAGED = "tf_efficientnet_lite0.package"
 

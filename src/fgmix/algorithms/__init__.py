@@ -8,12 +8,12 @@ from fgmix.algorithms._config import log_uniform as log_uniform
 from fgmix.algorithms._config import search as search
 from fgmix.algorithms._config import setting as setting
 from fgmix.algorithms._config import uniform as uniform
-from fgmix.algorithms._overview import overview as overview
 from fgmix.algorithms._registry import check_domains as check_domains
 from fgmix.algorithms._registry import compositions as compositions
 from fgmix.algorithms._registry import create as create
 from fgmix.algorithms._registry import get as get
 from fgmix.algorithms._registry import names as names
+from fgmix.algorithms._registry import overview as overview
 from fgmix.algorithms._registry import register as register
 
 # isort: split

@@ -223,7 +223,7 @@ class Algorithm(nn.Module):
 
     @property
     def code_size(self) -> int:
-        """d, the width of the latent codes."""
+        """Return d, the width of the latent codes."""
         declared = getattr(self.featurizer, "out_features", None)
         if isinstance(declared, int):
             return declared
@@ -231,7 +231,7 @@ class Algorithm(nn.Module):
 
     @property
     def n_classes(self) -> int:
-        """C, the number of classes."""
+        """Return C, the number of classes."""
         return list(self._linear_layers())[-1].out_features
 
     def _linear_layers(self) -> Iterator[nn.Linear]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from torch import nn
 
-from fgmix.algorithms._base import Algorithm, check_parts
+from fgmix.algorithms._base import FAMILIES, Algorithm, check_parts
 from fgmix.algorithms._config import BaseConfig
 from fgmix.errors import UserError, bad_value, unknown
 
@@ -23,7 +24,7 @@ A = TypeVar("A", bound=type[Algorithm])
 
 
 def register(name: str) -> Callable[[A], A]:
-    """Class decorator: register an algorithm as `name`, which is also its label unless the class declares one.
+    """Register a class as the algorithm `name`, which is also its label unless the class declares one.
 
     >>> @register("mine")
     ... class Mine(Algorithm):
@@ -54,7 +55,7 @@ def register(name: str) -> Callable[[A], A]:
 
 
 def register_wrapper(name: str) -> Callable[[A], A]:
-    """Class decorator: register a wrapper as `name`; `name+method` applies its update to the method's objective.
+    """Register a class as the wrapper `name`; `name+method` applies its update to the method's objective.
 
     >>> get("sam+coral").label, get("sam").label
     ('SAM + CORAL', 'SAM')
@@ -94,7 +95,7 @@ def get(name: str) -> type[Algorithm]:
     wrapper, plus, inner = name.partition("+")
     if plus and not (wrapper and inner):
         raise UserError(f"Expected the names of a wrapper and a method, such as sam+coral. Found {name!r}. Name both.")
-    return _compose(wrapper, inner) if plus else _registered(name)
+    return _compose(wrapper, inner) if plus else _look_up(name)
 
 
 @cache
@@ -132,7 +133,7 @@ def _compose(wrapper_name: str, inner_name: str) -> type[Algorithm]:
     )
 
 
-def _registered(name: str) -> type[Algorithm]:
+def _look_up(name: str) -> type[Algorithm]:
     if name not in _REGISTRY and name in (failures := _load_plug_ins()):
         raise UserError(failures[name])
     if name not in _REGISTRY:
@@ -181,3 +182,51 @@ def check_domains(
         raise UserError("Expected a source domain to train on. Found none. Add domains, or hold fewer out.")
     if n_domains < needed:
         raise UserError(f"{name} needs at least {needed} source domains. Found {n_domains}. {hint}")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A row of the table of methods; texts are empty if a method does not declare them.
+
+    `cost` is that of a step relative to ERM in floating-point operations, such as "1.3"; `needs` names several domains,
+    feature maps, further networks, …
+    """
+
+    name: str
+    label: str
+    year: str
+    family: str
+    cost: str
+    needs: str
+    paper: str
+
+
+def overview(chosen: Sequence[str] | None = None, family: str | None = None) -> list[Overview]:
+    """Return the rows of the named methods, of all by default, and of one family if it is given.
+
+    >>> [row] = overview(["mixup"])
+    >>> row.year, row.family, row.needs
+    ('2018', 'mixup', '2 domains')
+    """
+    if family is not None and family not in FAMILIES:
+        raise unknown("family", family, FAMILIES)
+    rows = [_describe(name) for name in (names() if chosen is None else chosen)]
+    return [row for row in rows if family in (None, row.family)]
+
+
+def _describe(name: str) -> Overview:
+    algorithm = get(name)
+    needs = [
+        f"{algorithm.min_domains} domains" if algorithm.min_domains > 1 else "",
+        "feature maps" if algorithm.needs_stages else "",
+        algorithm.keeps or "",
+    ]
+    return Overview(
+        name=name,
+        label=algorithm.label,
+        year=str(algorithm.year or ""),
+        family=algorithm.family or "",
+        cost="" if algorithm.cost is None else f"{algorithm.cost:g}",
+        needs=", ".join(filter(None, needs)),
+        paper=algorithm.paper or "",
+    )

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 from fgmix.algorithms._base import Algorithm, Batches, batch_of, domains_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.functional.precision import widened
+from fgmix.functional import widen
 
 BASE_TEMPERATURE = 0.07  # the authors'; the bottleneck is scaled by T / 0.07
 
@@ -54,7 +54,7 @@ class ContrastiveBottleneck(Algorithm):
     def similarities(self, z: Tensor) -> Tensor:
         """Compute z_i·z_j / T (n, n), 0 on the diagonal, as DomainBed has it."""
         with torch.autocast(z.device.type, enabled=False):  # scores up to hundreds: half precision is too coarse
-            z = normalize(widened(z), dim=1) if self.config.normalized else widened(z)
+            z = normalize(widen(z), dim=1) if self.config.normalized else widen(z)
             s = z @ z.T / self.config.temperature
         return s - torch.diag(s.diagonal())
 

@@ -99,20 +99,20 @@ class DomainAdversarial(Algorithm):
 
     def discriminator_loss(self, z: Tensor, y: Tensor, domain: Tensor) -> Tensor:
         """Compute A = Σ_i w_i l(e_i, D(v_i)) + ρ · mean_i ‖∂l(e_i, D(v_i))/∂v_i‖²."""
-        v = self.seen(z, y)
+        v = self.discriminator_input(z, y)
         v = v if v.requires_grad else v.requires_grad_()
         losses = cross_entropy(self.discriminator(v), domain, reduction="none")
-        loss = self.averaged(losses, y)
+        loss = self.average(losses, y)
         if self.config.grad_penalty > 0:
             (G,) = torch.autograd.grad(losses.sum(), v, create_graph=True)
             loss = loss + self.config.grad_penalty * G.square().sum(1).mean()
         return loss
 
-    def seen(self, z: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 (CDANN's has the labels)
+    def discriminator_input(self, z: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 (CDANN's has the labels)
         """Return v, the discriminator's input, from codes z (n, d) and labels y (n,)."""
         return z
 
-    def averaged(self, losses: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 (CDANN's has the labels)
+    def average(self, losses: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 (CDANN's has the labels)
         """Compute Σ_i w_i l_i of the samples' losses l (n,)."""
         return losses.mean()
 
@@ -173,11 +173,11 @@ class CDANN(DomainAdversarial):
         self.class_embeddings = nn.Embedding(self.n_classes, self.code_size)  # u
         self.adversary_optimizer = self.adversary_adam(self.discriminator, self.class_embeddings)
 
-    def seen(self, z: Tensor, y: Tensor) -> Tensor:
+    def discriminator_input(self, z: Tensor, y: Tensor) -> Tensor:
         v: Tensor = z + self.class_embeddings(y)
         return v
 
-    def averaged(self, losses: Tensor, y: Tensor) -> Tensor:
+    def average(self, losses: Tensor, y: Tensor) -> Tensor:
         return (class_weights(y, self.n_classes) * losses).sum()
 
 

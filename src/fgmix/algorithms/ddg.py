@@ -124,7 +124,7 @@ class DDG(Algorithm):
 
     @property
     def stage0_steps(self) -> int:
-        """Number of steps of stage 0."""
+        """Return the number of steps of stage 0."""
         return self.first_base_step(self.config)
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
@@ -139,14 +139,14 @@ class DDG(Algorithm):
             self.begin_stage1()
         return self.update_model(x, y, pair, positives(sizes, y)[pair])
 
-    # Stage 0. Tensors of a pair contain the images a, then as many b: one pass for both; `other` exchanges the halves.
+    # Stage 0. Tensors of a pair contain the images a, then as many b: one pass for both; `exchange` swaps the halves.
 
     def update_gan(self, x: Tensor) -> dict[str, Tensor]:
         """Take one step of D, then one of E_v and Dec against the new D; x (2n, c, h, w) is a pair."""
         self._set_learning_rates()
         size, u = (x.shape[-2], x.shape[-1]), self.range.to_unit(x)
-        f, s = fixed(self.featurizer, x), self.generator.encode(u)
-        swap = self.generator.decode(s, other(f), size)  # x_ab, then x_ba
+        f, s = encode_constant(self.featurizer, x), self.generator.encode(u)
+        swap = self.generator.decode(s, exchange(f), size)  # x_ab, then x_ba
 
         # a and b are equally many: the sum of their two means is twice the mean over both.
         loss_D = 2 * self.config.gan_weight * discriminator_loss(self.D, swap.detach(), u, 0.01 / PIXEL**2)
@@ -182,8 +182,8 @@ class DDG(Algorithm):
             s = E_v(swap.detach())
         else:
             s = functional_call(E_v, {name: p.detach() for name, p in E_v.named_parameters()}, (swap,))
-        f = fixed(self.featurizer, self.range.from_unit(swap))
-        return pixel_errors(self.generator.decode(s, other(f), (u.shape[-2], u.shape[-1])), u).mean()
+        f = encode_constant(self.featurizer, self.range.from_unit(swap))
+        return pixel_errors(self.generator.decode(s, exchange(f), (u.shape[-2], u.shape[-1])), u).mean()
 
     def _cycle_weight(self) -> float:
         """Compute ω_c: 0 for the first fifth of stage 0, then it grows by 0.005 per step up to `cycle_weight`."""
@@ -214,7 +214,7 @@ class DDG(Algorithm):
         r_a = r[: len(r) // 2].detach().mean()
         self.w.copy_(dual_step(self.w, r_a, self.config.margin, self.config.eta))
 
-        y_swap = y[pair] if self.config.swap_label == "structure" else other(y[pair])
+        y_swap = y[pair] if self.config.swap_label == "structure" else exchange(y[pair])
         terms = {
             "class": 4 * cross_entropy(self.classifier(f), y),  # of a, b, a⁺ and b⁺
             "constraint": 2 * hinge(r, self.config.margin),
@@ -233,8 +233,8 @@ class DDG(Algorithm):
     def swaps(self, x: Tensor) -> Tensor:
         """Compute x_ab, then x_ba of a pair x, by the snapshot, in input units."""
         generator = self.snapshot_generator
-        f, s = fixed(self.snapshot_E_s, x), generator.encode(self.range.to_unit(x))
-        return self.range.from_unit(generator.decode(s, other(f), (x.shape[-2], x.shape[-1])))
+        f, s = encode_constant(self.snapshot_E_s, x), generator.encode(self.range.to_unit(x))
+        return self.range.from_unit(generator.decode(s, exchange(f), (x.shape[-2], x.shape[-1])))
 
     def _n_pairs(self, batch: int) -> int:
         """Return images per domain in each of a and b, which share a batch."""
@@ -242,7 +242,7 @@ class DDG(Algorithm):
 
 
 def draw_pairs(sizes: list[int], n: int, device: torch.device) -> Tensor:
-    """Indices (2·k·n,) into the concatenated batch: the first n samples of every domain are a, the last n, shuffled, b.
+    """Draw indices (2·k·n,) into the concatenated batch: the first n samples of every domain are a, the last n are b.
 
     b is shuffled so that swaps cross domains.
 
@@ -256,10 +256,10 @@ def draw_pairs(sizes: list[int], n: int, device: torch.device) -> Tensor:
     return torch.cat([a, b[torch.randperm(len(b))]]).to(device, non_blocking=True)
 
 
-def other(pair: Tensor) -> Tensor:
+def exchange(pair: Tensor) -> Tensor:
     """Exchange the halves a and b of a pair.
 
-    >>> other(torch.tensor([1, 2, 3, 4])).tolist()
+    >>> exchange(torch.tensor([1, 2, 3, 4])).tolist()
     [3, 4, 1, 2]
     """
     return pair.roll(len(pair) // 2, 0)
@@ -294,7 +294,7 @@ def half_away(samples: Tensor) -> Tensor:
     return torch.cat([samples[len(samples) - half :], samples[half : len(samples) - half], samples[:half]])
 
 
-def fixed(E_s: nn.Module, x: Tensor) -> Tensor:
+def encode_constant(E_s: nn.Module, x: Tensor) -> Tensor:
     """Compute E_s(x) as a constant, in evaluation mode so that batch-norm statistics do not change either."""
     training = E_s.training
     E_s.eval()

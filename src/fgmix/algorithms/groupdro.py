@@ -45,16 +45,16 @@ class GroupDRO(Algorithm):
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         L = domain_risks(map(self.classifier, self.encode(batches, alone=True)), batches)  # (k,)
-        self.q = reweighted(self.q, L.detach(), self.config.eta)
+        self.q = reweight(self.q, L.detach(), self.config.eta)
         return {"loss": self.q @ L, "risk": L.mean(), "worst": L.max()}
 
 
-def reweighted(q: Tensor, L: Tensor, eta: float) -> Tensor:
+def reweight(q: Tensor, L: Tensor, eta: float) -> Tensor:
     """Take an exponentiated-gradient step of the weights, q_e · exp(η L_e) / Σ_j q_j · exp(η L_j).
 
     As a softmax, which cannot overflow however large η L is.
 
-    >>> reweighted(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]), eta=0.1).tolist()
+    >>> reweight(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]), eta=0.1).tolist()
     [0.5, 0.5]
     """
     return torch.softmax(q.log() + eta * L, 0)

@@ -12,8 +12,8 @@ from fgmix.algorithms._config import BaseConfig, log_uniform, search
 from fgmix.algorithms._registry import register
 from fgmix.algorithms.irm import invariance_penalty
 from fgmix.errors import UserError
+from fgmix.functional import widen
 from fgmix.functional.domains import domain_risks
-from fgmix.functional.precision import widened
 
 
 class IBConfig(BaseConfig):
@@ -138,6 +138,6 @@ def mean_variance(z: Iterable[Tensor]) -> Tensor:
             raise UserError(
                 "A variance needs at least 2 samples of each domain in a batch. Found 1. Raise the batch size."
             )
-        return widened(z_e).var(0).mean()
+        return widen(z_e).var(0).mean()
 
     return torch.stack([of_domain(z_e) for z_e in z]).mean()

@@ -9,8 +9,8 @@ from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, log_uniform, search
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
+from fgmix.functional import widen
 from fgmix.functional.domains import domain_risks
-from fgmix.functional.precision import widened
 
 
 @register("irm")
@@ -74,6 +74,6 @@ def invariance_penalty(o: Tensor, y: Tensor) -> Tensor:
         raise UserError(
             "irm splits the batch of each domain, which needs at least 2 samples. Found 1. Raise the batch size."
         )
-    o = widened(o)
+    o = widen(o)
     gradient = (o.softmax(1) * o).sum(1) - o.gather(1, y[:, None]).squeeze(1)
     return gradient[::2].mean() * gradient[1::2].mean()

@@ -117,7 +117,7 @@ class L2AOT(Algorithm):
         return terms
 
     def update_generator(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """One step of G on originals x (k, m, c, h, w), y (k, m); returns the terms and the images from before it."""
+        """Take one step of G on originals x (k, m, c, h, w), y (k, m); return the terms and images from before it."""
         terms, x_novel = self.generator_terms(x, y)
         self.optimizer_G.zero_grad(set_to_none=True)
         # Gradients of G only: C and D are frozen.

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, softplus
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.functional.precision import widened
+from fgmix.functional import widen
 from fgmix.networks.parts import record_features
 from fgmix.networks.stages import Stage, sections
 
@@ -91,8 +91,8 @@ def information_gap(f: Tensor, f0: Tensor, b: Tensor, axis: int) -> Tensor:
     """
     shape = [1] * f.ndim
     shape[axis] = -1
-    variance = (softplus(widened(b)) + LEAST_VARIANCE).view(shape)
-    return ((widened(f) - widened(f0)).square() / variance + variance.log()).mean() / 2
+    variance = (softplus(widen(b)) + LEAST_VARIANCE).view(shape)
+    return ((widen(f) - widen(f0)).square() / variance + variance.log()).mean() / 2
 
 
 def _axes(places: tuple[Stage, ...]) -> list[int]:

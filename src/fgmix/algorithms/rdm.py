@@ -12,8 +12,8 @@ from fgmix.algorithms._base import Algorithm, Batches
 from fgmix.algorithms._config import BaseConfig, Searched, search, uniform
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
+from fgmix.functional import widen
 from fgmix.functional.kernels import BANDWIDTHS, mmd
-from fgmix.functional.precision import widened
 
 GAMMAS = (1e-4, *BANDWIDTHS)  # DomainBed's for RDM: one more than for MMD
 
@@ -83,7 +83,7 @@ class RDM(Algorithm):
         return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
-        logits = [widened(self.classifier(z_e)) for z_e in self.encode(batches)]
+        logits = [widen(self.classifier(z_e)) for z_e in self.encode(batches)]
         r = [cross_entropy(o, y, reduction="none") for o, (_, y) in zip(logits, batches)]  # k tensors (b,)
         risk = torch.stack([r_e.mean() for r_e in r]).mean()
         active = self.updates >= self.config.anneal

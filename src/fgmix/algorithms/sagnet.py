@@ -15,7 +15,7 @@ from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, log_uniform, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError, bad_value
-from fgmix.functional.precision import widened
+from fgmix.functional import widen
 from fgmix.functional.style import instance_statistics, restyle
 from fgmix.networks.parts import copy_from, layers_before
 from fgmix.networks.stages import Stage, stages
@@ -64,7 +64,7 @@ class SagNet(Algorithm):
 
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: Config) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
-        self.style_network = _untrained_copy(classifier)
+        self.style_network = _copy_untrained(classifier)
         if config.level == "maps":
             stage = get_stage(featurizer, config.stage)
             self.entry = stage.entry  # name of the module whose input is randomised
@@ -120,7 +120,7 @@ class SagNet(Algorithm):
         return {"loss": content, "style": style, "adversary": adversary}
 
 
-def _untrained_copy(module: nn.Module) -> nn.Module:
+def _copy_untrained(module: nn.Module) -> nn.Module:
     """Copy the layers and initialise them anew."""
     fresh = copy.deepcopy(module)
     for layer in fresh.modules():
@@ -174,7 +174,7 @@ def sample_partners(x: Tensor) -> Tensor:
 
 def distance_to_uniform(logits: Tensor) -> Tensor:
     """Compute the cross-entropy of the predictions to the uniform distribution over classes."""
-    return -widened(logits).log_softmax(1).mean()
+    return -widen(logits).log_softmax(1).mean()
 
 
 def _view_as_maps(z: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, batch_of
 from fgmix.algorithms._config import BaseConfig, log_uniform, search
 from fgmix.algorithms._registry import register
-from fgmix.functional.precision import widened
+from fgmix.functional import widen
 
 
 @register("sd")
@@ -38,6 +38,6 @@ class SD(Algorithm):
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
-        o = widened(self.predict(x))
+        o = widen(self.predict(x))
         risk, penalty = cross_entropy(o, y), o.square().mean()
         return {"loss": risk + self.config.lam * penalty, "risk": risk, "penalty": penalty}

@@ -89,15 +89,15 @@ class URM(Algorithm):
     def update(self, batches: Batches) -> dict[str, Tensor]:
         x, y = batch_of(batches)
         z: Tensor = self.featurizer(x)
-        risk, fooled = cross_entropy(self.classifier(z), y), self.taken_for(1.0, z)
+        risk, fooled = cross_entropy(self.classifier(z), y), self.label_loss(1.0, z)
         loss = risk + self.config.lam * fooled
         descend(self.optimizer, loss)
 
-        told = self.taken_for(1.0, self.noise(z)) + self.config.lam * self.taken_for(0.0, z.detach())
+        told = self.label_loss(1.0, self.noise(z)) + self.config.lam * self.label_loss(0.0, z.detach())
         descend(self.discriminator_optimizer, told)
         return {"loss": loss, "risk": risk, "adversary": fooled, "discriminator": told}
 
-    def taken_for(self, label: float, v: Tensor) -> Tensor:
+    def label_loss(self, label: float, v: Tensor) -> Tensor:
         """Compute the mean binary cross-entropy of D(v) against one label for all of v (n, d)."""
         o: Tensor = self.discriminator(v).squeeze(1)
         return binary_cross_entropy_with_logits(o, torch.full_like(o, label))

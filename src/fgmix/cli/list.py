@@ -11,7 +11,7 @@ from fgmix.cli.options import check_choice
 from fgmix.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from fgmix.algorithms._overview import Overview
+    from fgmix.algorithms._registry import Overview
 
 
 def list_(

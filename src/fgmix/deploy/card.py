@@ -18,7 +18,7 @@ from fgmix.deploy.trust import FEWEST, INFORMATIVE
 from fgmix.figures.card import describe_confusion, describe_reliability
 from fgmix.figures.description import Chart
 from fgmix.figures.draw import draw, render
-from fgmix.networks._packaged import PACKAGES
+from fgmix.networks.names import PACKAGES
 from fgmix.records.files import write_bytes
 from fgmix.records.metrics import NAMES, is_unbalanced
 from fgmix.records.model import Estimate, ModelInfo

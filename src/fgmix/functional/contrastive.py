@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fgmix.functional.precision import widened
+from fgmix.functional import widen
 
 EPS = 1e-5  # DomainBed's ε, added to the sum of similarities and inside the logarithm
 
@@ -27,7 +27,7 @@ def supervised_contrast(z: Tensor, y: Tensor, temperature: float = 0.07) -> Tens
     4.05
     """
     with torch.autocast(z.device.type, enabled=False):
-        z = normalize(widened(z), dim=1)
+        z = normalize(widen(z), dim=1)
         s = 0.5 * torch.exp(z @ z.T / temperature)
     other = ~torch.eye(len(y), dtype=torch.bool, device=y.device)
     partners = (y[:, None] == y) & other

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fgmix.functional.precision import widened
+from fgmix.functional import widen
 
 BANDWIDTHS = (1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3)  # DomainBed's γ, for codes of any scale
 
@@ -24,7 +24,7 @@ def rbf_kernel(x: Tensor, y: Tensor, gammas: Sequence[float] = BANDWIDTHS) -> Te
     [[7.0, 7.0]]
     """
     with torch.autocast(x.device.type, enabled=False):
-        distance = torch.cdist(widened(x), widened(y), compute_mode="donot_use_mm_for_euclid_dist")
+        distance = torch.cdist(widen(x), widen(y), compute_mode="donot_use_mm_for_euclid_dist")
     gamma = distance.new_tensor(gammas).view(-1, 1, 1)
     return torch.exp(-gamma * distance.square()).sum(0)
 

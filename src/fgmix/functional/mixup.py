@@ -23,7 +23,7 @@ def sample_beta(alpha: float, *shape: int) -> Tensor:
 
 
 def ring_pairs(batches: list[Batch]) -> list[Pair]:
-    """The domains in random cyclic order, each paired with the next; k pairs, each cut to the shorter of its batches.
+    """Pair each domain with the next in a random cyclic order; k pairs, each cut to the shorter of its batches.
 
     Variant: DomainBed's, which samples one permutation of the domains per step.
 
@@ -46,7 +46,7 @@ def mixed_cross_entropy(logits: Tensor, y_i: Tensor, y_j: Tensor, lam: Tensor) -
 
 
 def mixup_loss(predict: Callable[[Tensor], Tensor], pairs: list[Pair], lam: Tensor) -> Tensor:
-    """Mean over pairs p of λ_p·CE(f(x̃), y_i) + (1 − λ_p)·CE(f(x̃), y_j), with x̃ = λ_p·x_i + (1 − λ_p)·x_j.
+    """Average over pairs p λ_p·CE(f(x̃), y_i) + (1 − λ_p)·CE(f(x̃), y_j), with x̃ = λ_p·x_i + (1 − λ_p)·x_j.
 
     Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, https://arxiv.org/abs/1710.09412. f is evaluated on
     all pairs in one pass.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fgmix.errors import UserError
-from fgmix.functional.precision import widened
+from fgmix.functional import widen
 
 Moments = tuple[Tensor, Tensor]
 
@@ -29,7 +29,7 @@ def moments(z: Tensor) -> Moments:
             f"A covariance needs at least 2 samples of each domain in a batch. Found {len(z)}. Raise the batch size."
         )
     with torch.autocast(z.device.type, enabled=False):
-        z = widened(z)
+        z = widen(z)
         mu = z.mean(0)
         centred = z - mu
         return mu, centred.T @ centred / (len(z) - 1)

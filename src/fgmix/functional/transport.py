@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fgmix.errors import UserError
-from fgmix.functional.precision import widened
+from fgmix.functional import widen
 
 
 def cosine_cost(a: Tensor, b: Tensor) -> Tensor:
@@ -62,12 +62,12 @@ def transport_cost(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int =
     2.0
     """
     with torch.autocast(a.device.type, enabled=False):
-        cost = cosine_cost(widened(a), widened(b))
+        cost = cosine_cost(widen(a), widen(b))
         return (sinkhorn_plan(cost, eps, iterations) * cost).sum((-2, -1))
 
 
 def energy_distance(a: Tensor, b: Tensor, *, eps: float = 0.05, iterations: int = 20) -> Tensor:
-    """Mini-batch energy distance, 2·E W(A, B) − E W(A, A') − E W(B, B') of independent batches, from two batches.
+    """Estimate the energy distance 2·E W(A, B) − E W(A, A') − E W(B, B') of independent batches from two batches.
 
         d(a, b) = W(a₁, b₂) + W(b₁, a₂) − W(a₁, a₂) − W(b₁, b₂),   a = [a₁, a₂],  b = [b₁, b₂]
 

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from fgmix.errors import UserError, bad_value
 from fgmix.mixing._heads import block_sizes, linear_head, logits_of
-from fgmix.records.options import check_value
 
 MOST_CLASSES = 1_000_000
-
-
-def checked(name: str, kind: Any, value: Any, **bounds: float) -> Any:
-    """Return the value of an argument, checked for type and bounds like a declared setting.
-
-    >>> checked("alpha", float, 1, ge=0, le=1)
-    1.0
-    """
-    return check_value(name, kind, value, **bounds)
 
 
 def check_head(classifier: object) -> None:

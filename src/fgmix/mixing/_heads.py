@@ -10,22 +10,22 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 
-def bare(classifier: nn.Module) -> nn.Module:
+def unwrap(classifier: nn.Module) -> nn.Module:
     """Return the classifier without the wrapper of `torch.compile`, which `torch.func` does not support."""
     original = getattr(classifier, "_orig_mod", classifier)
     return original if isinstance(original, nn.Module) else classifier
 
 
 def linear_head(classifier: nn.Module) -> nn.Linear | None:
-    """The classifier if the closed forms hold for it, that is, if its type is exactly `nn.Linear`; else None, for the
+    """Return the classifier if its type is exactly `nn.Linear`, for which the closed forms hold; else None, for the
     general path: a subclass (such as a parametrised layer) may compute something else."""
-    head = bare(classifier)
+    head = unwrap(classifier)
     return head if type(head) is nn.Linear else None
 
 
 def block_sizes(classifier: nn.Module) -> list[int]:
     """Return the number of elements of each parameter tensor of φ, in the order of `parameters()`; they add up to P."""
-    return [p.numel() for p in bare(classifier).parameters()]
+    return [p.numel() for p in unwrap(classifier).parameters()]
 
 
 def frozen_parameters(head: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -45,14 +45,14 @@ def logits_of(classifier: nn.Module, z: Tensor) -> Tensor:
     linear = linear_head(classifier)
     if linear is not None:
         return linear_logits(linear, z)
-    head = bare(classifier)
-    with evaluating(head):
+    head = unwrap(classifier)
+    with set_evaluation_mode(head):
         logits: Tensor = functional_call(head, frozen_parameters(head, z.dtype), (z,))
     return logits
 
 
 @contextmanager
-def evaluating(head: nn.Module) -> Iterator[None]:
+def set_evaluation_mode(head: nn.Module) -> Iterator[None]:
     """Set evaluation mode within the block: g_i and L(φ') must not depend on a dropout mask or on batch statistics."""
     training = [module for module in head.modules() if module.training]
     for module in training:

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from fgmix.errors import UserError
-from fgmix.mixing._checks import check_batch, check_head, checked
+from fgmix.mixing._checks import check_batch, check_head
 from fgmix.mixing._heads import block_sizes
 from fgmix.mixing.flatness import flat_loss, logit_noise, margins, relative_gamma
 from fgmix.mixing.prior import Discriminator, Prior
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
 from fgmix.mixing.tuples import IGNORED, distinct_samples, draw_tuples
 from fgmix.mixing.weights import dirichlet_weights, entropy, extrapolated_share, mixing_matrix, scale_and_shift
+from fgmix.records.options import check_value
 
 Weights = Literal["learned", "cosine", "dirichlet", "uniform"]
 Inputs = Literal["gradients", "codes"]
@@ -106,16 +107,16 @@ class FGMix(nn.Module):
     ) -> None:
         super().__init__()
         check_head(classifier)
-        self.code_size: int = checked("code_size", int, code_size, ge=1, le=1_000_000)
-        self.n: int = checked("n", int, n, ge=1, le=1_000_000)
-        self.weights: Weights = checked("weights", Weights, weights)
-        self.inputs: Inputs = checked("inputs", Inputs, inputs)
-        self.scale: Scale = checked("scale", Scale, scale)
-        self.alpha: float = checked("alpha", float, alpha, ge=0, le=1)
-        self.directions: int = checked("directions", int, directions, ge=1, le=1_000_000)
-        self.domains_per_tuple: int | None = checked("domains_per_tuple", int | None, domains_per_tuple, ge=2)
-        lam, lr = checked("lam", float, lam), checked("lr", float | None, lr, gt=0)
-        gamma = checked("gamma", float | None, gamma, gt=0)
+        self.code_size: int = check_value("code_size", int, code_size, ge=1, le=1_000_000)
+        self.n: int = check_value("n", int, n, ge=1, le=1_000_000)
+        self.weights: Weights = check_value("weights", Weights, weights)
+        self.inputs: Inputs = check_value("inputs", Inputs, inputs)
+        self.scale: Scale = check_value("scale", Scale, scale)
+        self.alpha: float = check_value("alpha", float, alpha, ge=0, le=1)
+        self.directions: int = check_value("directions", int, directions, ge=1, le=1_000_000)
+        self.domains_per_tuple: int | None = check_value("domains_per_tuple", int | None, domains_per_tuple, ge=2)
+        lam, lr = check_value("lam", float, lam), check_value("lr", float | None, lr, gt=0)
+        gamma = check_value("gamma", float | None, gamma, gt=0)
 
         learned = weights == "learned"
         self.lam: Tensor  # a parameter if λ is learned, else a buffer
@@ -160,8 +161,8 @@ class FGMix(nn.Module):
             index, labels = draw_tuples(y, domains, self.n, self.domains_per_tuple, generator)
             if len(labels) == 0:
                 finite = _finite([z])
-                idle = self._masked({}, finite, finite)
-                return Mixed(z[:0], labels, _nothing(z), _nothing(z), idle, z.new_zeros(0, 0))
+                idle = self._mask({}, finite, finite)
+                return Mixed(z[:0], labels, _zero_loss(z), _zero_loss(z), idle, z.new_zeros(0, 0))
             used, position = distinct_samples(index, len(z))  # a sample of several tuples is processed once
             shared = labels[0] != IGNORED
             # Values that are not finite are replaced before they propagate: a masked gradient of 0 · NaN is NaN.
@@ -185,9 +186,9 @@ class FGMix(nn.Module):
                 "entropy": entropy(a.detach()),
             }
             mixed = Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics, a_tilde.detach())
-            return self._settled(mixed, shared, A, z, buffers)
+            return self._settle(mixed, shared, A, z, buffers)
 
-    def _settled(self, mixed: Mixed, shared: Tensor, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
+    def _settle(self, mixed: Mixed, shared: Tensor, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
         """Return the result of a call after the update of the policy; if it is not finite, nothing is mixed or changed.
 
         Args:
@@ -213,7 +214,7 @@ class FGMix(nn.Module):
             torch.where(updated, mixed.y, IGNORED),
             policy_loss,
             discriminator_loss,
-            self._masked(mixed.metrics, updated, finite),
+            self._mask(mixed.metrics, updated, finite),
             mixed.weights,
         )
 
@@ -236,7 +237,7 @@ class FGMix(nn.Module):
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}
 
-    def _masked(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor) -> dict[str, Tensor]:
+    def _mask(self, metrics: dict[str, Tensor], fine: Tensor, finite: Tensor) -> dict[str, Tensor]:
         """Return the metrics of a batch if it is fine, else those of a step that mixes nothing; with `skipped` set."""
         idle = {**self.idle_metrics(), "skipped": (~finite).to(self.lam.dtype)}
         return {name: torch.where(fine, metrics.get(name, value), value) for name, value in idle.items()}
@@ -270,7 +271,7 @@ class FGMix(nn.Module):
             )
         norm = vectors.norms().mean()
         if self.scale == "rms":
-            vectors = vectors.normalised()
+            vectors = vectors.normalise()
         return torch.softmax(self.compatibility.scores(vectors, position), 1), {"input_norm": norm}
 
     def _losses(
@@ -295,12 +296,12 @@ class FGMix(nn.Module):
             generator: on the device of z.
         """
         if self.compatibility is None:
-            return _nothing(z), _nothing(z), {}
+            return _zero_loss(z), _zero_loss(z), {}
         gamma, noise_to_margin = self._distance(*whole, shared, classifier)
         flat = flat_loss(classifier, A, z, y, gamma=gamma, directions=self.directions, generator=generator)
         terms = {"flat": flat.detach(), "noise_to_margin": noise_to_margin}
         if self.discriminator is None or self.prior is None:
-            return flat, _nothing(z), terms
+            return flat, _zero_loss(z), terms
         z_mix = A @ z
         adv = self.discriminator.adversarial_loss(z_mix)
         disc = self.alpha * self.discriminator.discriminator_loss(self.prior.sample(len(y), generator), z_mix)
@@ -339,8 +340,8 @@ class FGMix(nn.Module):
             self.optimizer.load_state_dict(state["optimizer"])
 
 
-def _nothing(z: Tensor) -> Tensor:
-    """A zero loss that can be backpropagated and updates no parameter: an optimiser skips those without gradients."""
+def _zero_loss(z: Tensor) -> Tensor:
+    """Return a zero loss that can be backpropagated but updates nothing: optimisers skip what has no gradient."""
     return torch.zeros((), device=z.device, requires_grad=True)
 
 

@@ -32,7 +32,7 @@ from torch.distributions import Gamma
 from torch.func import functional_call, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from fgmix.mixing._heads import bare, block_sizes, evaluating, frozen_parameters, linear_head, logits_of
+from fgmix.mixing._heads import block_sizes, frozen_parameters, linear_head, logits_of, set_evaluation_mode, unwrap
 
 _CHUNK = 2**24  # elements of φ' in memory at once on the general path (64 MB in float32)
 _PROBES = 8  # directions to estimate the logit noise of a head that is not linear, to about 5 %
@@ -70,7 +70,7 @@ def flat_loss(
     z = z.detach()
     head = linear_head(classifier)
     if head is None:
-        return _functional_flat_loss(bare(classifier), A @ z, y, gamma, directions, generator)
+        return _functional_flat_loss(unwrap(classifier), A @ z, y, gamma, directions, generator)
     W, bias = head.weight.detach().to(z.dtype), head.bias
     R = torch.linalg.qr(z.T, mode="r").R  # (r, m)
     coordinates, logits = (A @ torch.cat([R.T, linear(z, W)], 1)).split([len(R), len(W)], 1)  # of the mixed codes
@@ -145,7 +145,7 @@ def logit_noise(classifier: nn.Module, z: Tensor) -> Tensor:
     size = sum(block_sizes(classifier))
     head = linear_head(classifier)
     if head is None:
-        return _functional_noise(bare(classifier), z, size)
+        return _functional_noise(unwrap(classifier), z, size)
     return (z.square().sum(1) + (head.bias is not None)).sqrt() / math.sqrt(size)
 
 
@@ -187,7 +187,7 @@ def _functional_flat_loss(
     z = z_mix.detach().requires_grad_(z_mix.requires_grad)
     value, gradient = torch.zeros((), device=z.device, dtype=z.dtype), torch.zeros_like(z)
     size = sum(block_sizes(head))
-    with evaluating(head):
+    with set_evaluation_mode(head):
         for chunk in torch.arange(directions).split(max(1, _CHUNK // size)):
             u = torch.randn(len(chunk), size, generator=generator, device=z.device, dtype=z.dtype)
             part = _functional_gaps(head, z, y, gamma * u / u.norm(dim=1, keepdim=True)).square().sum() / directions
@@ -211,7 +211,7 @@ def _functional_noise(head: nn.Module, z: Tensor, size: int) -> Tensor:
     u = torch.randn(_PROBES, size, generator=torch.Generator(z.device).manual_seed(0), device=z.device, dtype=z.dtype)
     phi = torch.cat([p.flatten() for p in frozen_parameters(head, z.dtype).values()])
     length = (phi.norm() / 100).clamp_min(1e-3)  # a head initialised to zero needs some length
-    with evaluating(head):
+    with set_evaluation_mode(head):
         logits = _logits_after(head, z)
         change: Tensor = vmap(logits)(length * u / u.norm(dim=1, keepdim=True)) - logits(None)  # (S, N, C)
     noise: Tensor = change.square().mean((0, 2)).sqrt() / length

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, linear
 
-from fgmix.mixing._heads import bare, evaluating, frozen_parameters, linear_head, linear_logits
+from fgmix.mixing._heads import frozen_parameters, linear_head, linear_logits, set_evaluation_mode, unwrap
 
 # Inputs of A_ω are clamped to this: tanh is saturated long before, and sums of P of them are still finite in float32.
 _LARGEST = 1e30
@@ -49,7 +49,7 @@ class Vectors:
         """Compute ‖v‖ of each vector, (m, 1)."""
         return _norm(self.dense())
 
-    def normalised(self) -> Vectors:
+    def normalise(self) -> Vectors:
         """Divide each vector by its root mean square; a zero vector stays zero."""
         scale = math.sqrt(sum(block.shape[1] for block in self.blocks)) / self.norms()
         return Vectors(tuple(block * scale for block in self.blocks))
@@ -76,19 +76,19 @@ class LinearGradients:
     bias: bool
 
     def dense(self) -> Tensor:
-        return self._materialised().dense()
+        return self._materialise().dense()
 
     def norms(self) -> Tensor:
         return _norm(self.delta) * _norm(self._code())
 
-    def normalised(self) -> LinearGradients:
+    def normalise(self) -> LinearGradients:
         rms = self.norms() / math.sqrt(self.delta.shape[1] * (self.z.shape[1] + self.bias))
         return LinearGradients(self.delta / rms, self.z, self.bias)
 
     def project(self, weights: Sequence[Tensor]) -> Tensor:
         (m, C), (h, size) = self.delta.shape, weights[0].shape
         if m * size <= _SMALL:
-            return self._materialised().project(weights)
+            return self._materialise().project(weights)
         # Codes first: intermediate results are (m, h·C), while gradients would be (m, C·d), with d > h.
         per_class = _ProjectCodes.apply(_cut(self.z), weights[0]).view(m, h, C)  # type: ignore[no-untyped-call]
         projected = torch.bmm(per_class, self.delta.unsqueeze(2)).squeeze(2)
@@ -98,7 +98,7 @@ class LinearGradients:
         code = self._code()
         return _gram((self.delta / _norm(self.delta))[position]) * _gram((code / _norm(code))[position])
 
-    def _materialised(self) -> Vectors:
+    def _materialise(self) -> Vectors:
         weight = (self.delta.unsqueeze(2) * self.z.unsqueeze(1)).flatten(1)
         return Vectors((weight, self.delta) if self.bias else (weight,))
 
@@ -123,7 +123,7 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
     z = z.detach()
     head = linear_head(classifier)
     if head is None:
-        return _functional_gradients(bare(classifier), z, y)
+        return _functional_gradients(unwrap(classifier), z, y)
     others = torch.softmax(linear_logits(head, z), 1).scatter(1, y.unsqueeze(1), 0.0)
     # δ_y = −Σ_{c≠y} p_c rather than p_y − 1, which rounds to 0 for a well-fitted sample.
     delta = others.scatter(1, y.unsqueeze(1), -others.sum(1, keepdim=True))
@@ -135,7 +135,7 @@ def _functional_gradients(head: nn.Module, z: Tensor, y: Tensor) -> Vectors:
         logits = functional_call(head, parameters, (z_i.unsqueeze(0),))
         return cross_entropy(logits, y_i.unsqueeze(0))
 
-    with evaluating(head):
+    with set_evaluation_mode(head):
         parameters = frozen_parameters(head, z.dtype)
         blocks: dict[str, Tensor] = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, z, y)
     return Vectors(tuple(block.detach().flatten(1) for block in blocks.values()))

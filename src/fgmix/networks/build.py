@@ -8,15 +8,14 @@ import torch
 from torch import nn
 
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.networks._packaged import PACKAGES, packaged_weights
 from fgmix.networks._timm import build_timm
 from fgmix.networks._weights import load_weights
 from fgmix.networks.featurizer import Featurizer
 from fgmix.networks.mlp import MLP, Identity
 from fgmix.networks.mnist_cnn import MnistCNN
 from fgmix.networks.names import OWN_BACKBONES as OWN_BACKBONES
+from fgmix.networks.names import PACKAGES, check_pretrained, packaged_weights
 from fgmix.networks.names import backbones as backbones
-from fgmix.networks.names import check_pretrained
 from fgmix.networks.names import full_name as full_name
 from fgmix.networks.parts import freeze_sections
 from fgmix.networks.preprocessing import Normalisation

@@ -63,7 +63,7 @@ def _widen_first_convolution(net: nn.Module) -> int:
             "Found none. Use a network such as small_cnn or resnet50."
         )
     channels, weight = first.in_channels, first.weight
-    widened = torch.cat([weight.detach(), weight.detach()[:, :1]], 1)
-    first.weight = nn.Parameter(widened, requires_grad=weight.requires_grad)  # frozen stays frozen
+    wider = torch.cat([weight.detach(), weight.detach()[:, :1]], 1)
+    first.weight = nn.Parameter(wider, requires_grad=weight.requires_grad)  # frozen stays frozen
     first.in_channels = channels + 1
     return channels

@@ -12,8 +12,14 @@ from fgmix.data.dataset import fingerprint_of
 from fgmix.data.standardisation import TAIL
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import build_featurizer
-from fgmix.networks._packaged import PACKAGES, packaged_weights
-from fgmix.networks.names import OWN_BACKBONES, check_pretrained, full_name, is_vision_transformer
+from fgmix.networks.names import (
+    OWN_BACKBONES,
+    PACKAGES,
+    check_pretrained,
+    full_name,
+    is_vision_transformer,
+    packaged_weights,
+)
 from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of

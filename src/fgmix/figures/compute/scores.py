@@ -50,7 +50,7 @@ def compute_scores(
     vectors: Vectors | LinearGradients = Vectors((z,))
     if mixer.inputs != "codes":
         vectors = classifier_gradients(algorithm.classifier, z, y.to(run.device))
-    scaled = vectors.normalised() if mixer.scale == "rms" else vectors
+    scaled = vectors.normalise() if mixer.scale == "rms" else vectors
     names, score, cosine = [], [], []
     for first, second in track(list(permutations(sample.ids, 2)), "scores", show=progress):
         position = _draw_pairs(y.numpy(), domain.numpy(), first, second, pairs, same_class, seed)
