@@ -89,6 +89,7 @@ class Algorithm(nn.Module):
     paired_batches: ClassVar[bool] = False  # True: batches are sampled in pairs of the same class and domain
     at_work: ClassVar[Mapping[str, Any]] = {}  # settings with which every part is active from the first step
     delayed: ClassVar[Mapping[str, str]] = {}  # parts that start later, by the setting that gives the step
+    restarts: ClassVar[tuple[str, ...]] = ()  # settings that give the step at which Adam is reset; see `restart_adam`
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # settings of costlier variants by name, timed and tested too
     wrappable: ClassVar[bool] = True  # whether SAM and SAGM may replace `Algorithm.update`; see `__init_subclass__`
     Config: ClassVar[type[BaseConfig]] = BaseConfig
@@ -128,6 +129,8 @@ class Algorithm(nn.Module):
                     f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source "
                     f"domain {domain}. Pass as many labels as samples, at least one."
                 )
+        if self.updates in [getattr(self.config, setting) for setting in self.restarts]:
+            self.restart_adam()
         with _uncached_autocast():
             metrics = self.update(batches)
         self.updates += 1
@@ -216,10 +219,9 @@ class Algorithm(nn.Module):
             parameters = [*self.featurizer.parameters(), *self.classifier.parameters()]
         return DenseAdam(parameters, **{"lr": self.config.lr, "weight_decay": self.config.weight_decay, **settings})
 
-    def restart_adam_at(self, step: int) -> None:
-        """Reset Adam at the given step, where a penalty sets in and the magnitude of the gradients changes."""
-        if self.updates == step:
-            self.optimizer = self.adam()
+    def restart_adam(self) -> None:
+        """Reset Adam where a penalty sets in and the magnitude of the gradients changes."""
+        self.optimizer = self.adam(lr=getattr(self.config, "lr_after", self.config.lr))
 
     @property
     def code_size(self) -> int:
@@ -309,8 +311,8 @@ def domains_of(batches: Batches) -> Tensor:
     return torch.cat([torch.full_like(y, e) for e, (_, y) in enumerate(batches)])
 
 
-def descend(optimizer: Optimizer, loss: Tensor) -> None:
-    """Take one step of the optimiser on the loss."""
+def descend(optimizer: Optimizer, loss: Tensor, module: nn.Module | None = None) -> None:
+    """Take one step of the optimiser on the loss; no gradients of other modules are computed if `module` is given."""
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    loss.backward(inputs=None if module is None else list(module.parameters()))
     optimizer.step()

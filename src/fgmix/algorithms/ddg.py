@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, relu
 
-from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of
+from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, setting
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
@@ -150,9 +150,7 @@ class DDG(Algorithm):
 
         # a and b are equally many: the sum of their two means is twice the mean over both.
         loss_D = 2 * self.config.gan_weight * discriminator_loss(self.D, swap.detach(), u, 0.01 / PIXEL**2)
-        self.optimizer_D.zero_grad(set_to_none=True)
-        loss_D.backward()
-        self.optimizer_D.step()
+        descend(self.optimizer_D, loss_D)
 
         terms = {
             "adversarial": 2 * generator_loss(self.D, swap),
@@ -164,9 +162,7 @@ class DDG(Algorithm):
             + self.config.reconstruction_weight * terms["reconstruction"]
             + self._cycle_weight() * terms["cycle"]
         )
-        self.optimizer_generator.zero_grad(set_to_none=True)
-        loss.backward(inputs=list(self.generator.parameters()))  # D is a fixed function here
-        self.optimizer_generator.step()
+        descend(self.optimizer_generator, loss, self.generator)  # D is a fixed function here
         return {"loss": loss, "discriminator": loss_D, **terms}
 
     def _cycle(self, swap: Tensor, u: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class EQRM(Algorithm):
     min_domains = 2
     at_work = {"burn_in": 0.0}
     delayed = {"burn_in": "the quantile"}
-    wrappable = True
+    restarts = ("burn_in",)
 
     class Config(BaseConfig):
         quantile: float = search(
@@ -62,11 +62,6 @@ class EQRM(Algorithm):
         )
 
     config: Config  # narrows the base's type
-
-    def update(self, batches: Batches) -> dict[str, Tensor]:
-        if self.updates == self.config.burn_in:
-            self.optimizer = self.adam(lr=self.config.lr_after)
-        return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         L = domain_risks(map(self.classifier, self.encode(batches, alone=True)), batches)  # (k,)

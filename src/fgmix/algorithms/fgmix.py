@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches, batch_of
+from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.errors import UserError
@@ -119,9 +119,7 @@ class LatentMixing(Algorithm):
             loss = cross_entropy(self.classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
             # The three losses share no parameters: one backward pass serves all.
             total = loss + mixed.policy_loss + mixed.discriminator_loss
-        self.optimizer.zero_grad(set_to_none=True)
-        total.backward()
-        self.optimizer.step()
+        descend(self.optimizer, total)
         return {"loss": loss, **metrics}
 
 

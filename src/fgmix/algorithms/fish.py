@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._base import Algorithm, Batches, descend
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
 
@@ -54,9 +54,7 @@ class Fish(Algorithm):
         for e in order:
             x, y = batches[e]
             L_e = cross_entropy(self.predict(x), y)
-            self.optimizer.zero_grad(set_to_none=True)
-            L_e.backward()
-            self.optimizer.step()
+            descend(self.optimizer, L_e)
             L.append(L_e.detach())
         for inner, start in zip(theta_inner, theta, strict=True):
             inner.lerp_(start, 1 - self.config.eta)  # θ̃ + (1 − η)(θ − θ̃) = θ + η(θ̃ − θ)

@@ -45,9 +45,9 @@ class Fishr(Algorithm):
     domainbed_name = "Fishr"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty"}
+    restarts = ("anneal",)
 
     u: Tensor  # (k, P), P the number of the classifier's parameters
-    wrappable = True
 
     class Config(BaseConfig):
         lam: float = search(1000.0, log_uniform(1e1, 1e4), help="penalty weight λ", domainbed="lambda", ge=0)
@@ -67,10 +67,6 @@ class Fishr(Algorithm):
     def __init__(self, featurizer: nn.Module, classifier: nn.Module, n_domains: int, config: BaseConfig) -> None:
         super().__init__(featurizer, classifier, n_domains, config)
         self.register_buffer("u", torch.zeros(n_domains, sum(p.numel() for p in classifier.parameters())))
-
-    def update(self, batches: Batches) -> dict[str, Tensor]:
-        self.restart_adam_at(self.config.anneal)
-        return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches)  # k tensors (b, d)

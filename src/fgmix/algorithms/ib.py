@@ -68,14 +68,10 @@ class IBERM(Algorithm):
     domainbed_name = "IB_ERM"
     at_work = {"ib_anneal": 0}
     delayed = {"ib_anneal": "the bottleneck"}
-    wrappable = True
+    restarts = ("ib_anneal",)
 
     Config = IBConfig
     config: IBConfig  # narrows the base's type
-
-    def update(self, batches: Batches) -> dict[str, Tensor]:
-        self.restart_adam_at(self.config.ib_anneal)
-        return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches)  # k tensors (b, d), one forward pass
@@ -105,15 +101,10 @@ class IBIRM(Algorithm):
     domainbed_name = "IB_IRM"
     at_work = {"ib_anneal": 0, "irm_anneal": 0}
     delayed = {"ib_anneal": "the bottleneck", "irm_anneal": "the weight κ of IRM's penalty"}
-    wrappable = True
+    restarts = ("ib_anneal", "irm_anneal")
 
     Config = IBIRMConfig
     config: IBIRMConfig  # narrows the base's type
-
-    def update(self, batches: Batches) -> dict[str, Tensor]:
-        self.restart_adam_at(self.config.irm_anneal)
-        self.restart_adam_at(self.config.ib_anneal)
-        return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         z = self.encode(batches)  # k tensors (b, d), one forward pass

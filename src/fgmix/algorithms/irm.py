@@ -36,7 +36,7 @@ class IRM(Algorithm):
     domainbed_name = "IRM"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}
-    wrappable = True
+    restarts = ("anneal",)
 
     class Config(BaseConfig):
         lam: float = search(100.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="irm_lambda", ge=0)
@@ -49,10 +49,6 @@ class IRM(Algorithm):
         )
 
     config: Config  # narrows the base's type
-
-    def update(self, batches: Batches) -> dict[str, Tensor]:
-        self.restart_adam_at(self.config.anneal)
-        return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         logits = [self.classifier(z_e) for z_e in self.encode(batches)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss
 
-from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of
+from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.functional.transport import energy_distance, transport_cost
@@ -119,19 +119,14 @@ class L2AOT(Algorithm):
     def update_generator(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Take one step of G on originals x (k, m, c, h, w), y (k, m); return the terms and images from before it."""
         terms, x_novel = self.generator_terms(x, y)
-        self.optimizer_G.zero_grad(set_to_none=True)
-        # Gradients of G only: C and D are frozen.
-        self.generator_loss(terms).backward(inputs=list(self.G.parameters()))
-        self.optimizer_G.step()
+        descend(self.optimizer_G, self.generator_loss(terms), self.G)  # C and D are frozen
         return terms, x_novel.detach()
 
     def update_model(self, x: Tensor, y: Tensor, x_novel: Tensor, y_novel: Tensor) -> Tensor:
         """Take one step of the base model on originals and novel images; returns L_F."""
         # Two passes, so that batch-norm does not pool originals with images made to differ from them.
         loss = 0.5 * cross_entropy(self.predict(x), y) + 0.5 * cross_entropy(self.predict(x_novel), y_novel)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
+        descend(self.optimizer, loss)
         return loss
 
     def generator_terms(self, x: Tensor, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:

@@ -41,7 +41,7 @@ class RDM(Algorithm):
     domainbed_name = "RDM"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty"}
-    wrappable = True
+    restarts = ("anneal",)
 
     class Config(BaseConfig):
         lam: float = search(5.0, uniform(0.1, 10.0), help="weight λ of the matching", domainbed="rdm_lambda", ge=0)
@@ -76,11 +76,6 @@ class RDM(Algorithm):
             size = (40, uniform(30, 60, integer=True)) if fewer else (88, uniform(70, 100, integer=True))
             space["batch_size"] = Searched("batch_size", *size)
         return space
-
-    def update(self, batches: Batches) -> dict[str, Tensor]:
-        if self.updates == self.config.anneal:
-            self.optimizer = self.adam(lr=self.config.lr_after)
-        return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         logits = [widen(self.classifier(z_e)) for z_e in self.encode(batches)]

@@ -33,7 +33,7 @@ class VREx(Algorithm):
     domainbed_name = "VREx"
     at_work = {"anneal": 0}
     delayed = {"anneal": "the penalty's weight λ"}
-    wrappable = True
+    restarts = ("anneal",)
 
     class Config(BaseConfig):
         lam: float = search(10.0, log_uniform(1e-1, 1e5), help="penalty weight λ", domainbed="vrex_lambda", ge=0)
@@ -46,10 +46,6 @@ class VREx(Algorithm):
         )
 
     config: Config  # narrows the base's type
-
-    def update(self, batches: Batches) -> dict[str, Tensor]:
-        self.restart_adam_at(self.config.anneal)
-        return super().update(batches)
 
     def objective(self, batches: Batches) -> dict[str, Tensor]:
         L = domain_risks(map(self.classifier, self.encode(batches)), batches)  # (k,)

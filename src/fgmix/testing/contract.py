@@ -24,7 +24,8 @@ from fgmix.errors import UserError
 from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 
 Settings = Mapping[str, Any]  # always with `steps`, the length of the run
-FEW = 3  # steps where the length does not matter: with `at_work` every part acts in the first
+B = 4  # samples of each domain, one of each class
+FEW = 2  # steps where the length does not matter: with `at_work` every part acts in the first
 
 
 # Checks of declarations
@@ -126,7 +127,7 @@ def state(name: str, settings: Settings) -> None:
 
 def resume(name: str, settings: Settings) -> None:
     """Training from a saved state ends with the same bits as training without interruption."""
-    batches, steps = toy_batches(), settings["steps"]
+    batches, steps = toy_batches(b=B), settings["steps"]
     algorithm = toy_algorithm(name, **settings)
     for start, stop in pairwise((0, 1, steps - 3, steps)):
         run_steps(algorithm, batches, start, stop)
@@ -140,9 +141,9 @@ def resume(name: str, settings: Settings) -> None:
 def prediction(name: str, settings: Settings) -> None:
     """`predict` gives one logit per class, without randomness, and is `classifier(featurizer(x))`."""
     algorithm = toy_algorithm(name, **settings)
-    run_steps(algorithm, toy_batches(), 0, 1)
+    run_steps(algorithm, toy_batches(b=B), 0, 1)
     algorithm.eval()
-    x = toy_batches()[0][0]
+    x = toy_batches(b=B)[0][0]
     with torch.no_grad():
         logits = algorithm.predict(x)
         _require(logits.shape == (len(x), CLASSES), f"Expected shape {(len(x), CLASSES)}. Found {tuple(logits.shape)}.")
@@ -153,15 +154,15 @@ def prediction(name: str, settings: Settings) -> None:
 
 def order_of_domains(name: str, settings: Settings) -> None:
     """Domains in reverse order give metrics of the same names, finite."""
-    straight = run_steps(toy_algorithm(name, **settings), toy_batches(), 0, 2)
-    turned = run_steps(toy_algorithm(name, **settings), toy_batches()[::-1], 0, 2)
+    straight = run_steps(toy_algorithm(name, **settings), toy_batches(b=B), 0, 2)
+    turned = run_steps(toy_algorithm(name, **settings), toy_batches(b=B)[::-1], 0, 2)
     _require(straight.keys() == turned.keys(), f"Found {sorted(straight)} and {sorted(turned)}.")
     _require_finite(turned)
 
 
 def missing_class(name: str, settings: Settings) -> None:
     """A domain may lack a class."""
-    batches = toy_batches()
+    batches = toy_batches(b=B)
     x, y = batches[0]
     batches[0] = (x, torch.where(y == CLASSES - 1, 0, y))
     _require_finite(run_steps(toy_algorithm(name, **settings), batches, 0, FEW))
@@ -228,7 +229,7 @@ def _train_once(_: Hashable, name: str, **settings: Any) -> _Run:
     """Train a toy; the class is the first argument because a name can be registered anew."""
     algorithm = toy_algorithm(name, **settings)
     before, attributes = get_tensors(algorithm), _get_plain_attributes(algorithm)
-    metrics = run_steps(algorithm, toy_batches(), 0, settings["steps"])
+    metrics = run_steps(algorithm, toy_batches(b=B), 0, settings["steps"])
     changed = sorted(key for key, v in _get_plain_attributes(algorithm).items() if v != attributes.get(key))
     return _Run(before, get_tensors(algorithm), metrics, changed)
 
