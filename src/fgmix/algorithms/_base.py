@@ -316,3 +316,10 @@ def descend(optimizer: Optimizer, loss: Tensor, module: nn.Module | None = None)
     optimizer.zero_grad(set_to_none=True)
     loss.backward(inputs=None if module is None else list(module.parameters()))
     optimizer.step()
+
+
+def descend_along(optimizer: Optimizer, parameters: Iterable[nn.Parameter], direction: Iterable[Tensor]) -> None:
+    """Take one step of the optimiser with `direction` as the gradient."""
+    for p, gradient in zip(parameters, direction, strict=True):
+        p.grad = gradient
+    optimizer.step()

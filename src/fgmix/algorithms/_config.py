@@ -60,17 +60,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Searched:
-    """One hyper-parameter of a search.
+    """One hyper-parameter of a search."""
 
-    Args:
-        seed_name: the name that seeds its samples: DomainBed's.
-        default: its value in hyper-parameter sample 0.
-        distribution: of the other samples; None keeps the default.
-    """
-
-    seed_name: str
-    default: Any
-    distribution: Distribution | None
+    seed_name: str  # the name that seeds its samples: DomainBed's
+    default: Any  # its value in hyper-parameter sample 0
+    distribution: Distribution | None  # of the other samples; None keeps the default
 
 
 def uniform(low: float, high: float, integer: bool = False) -> Uniform:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._base import Algorithm, Batches, descend_along
 from fgmix.algorithms._config import BaseConfig, search, uniform
 from fgmix.algorithms._registry import register
 from fgmix.functional.gradients import domain_gradients, masked_mean_, share_passed, sign_agreement
@@ -41,7 +41,5 @@ class ANDMask(Algorithm):
         theta = [p for p in self.parameters() if p.requires_grad]
         L, g = domain_gradients(self.predict, batches, theta)
         m = [s.ge_(self.config.tau) for s in sign_agreement(g)]
-        for p, gradient in zip(theta, masked_mean_(g, m)):
-            p.grad = gradient
-        self.optimizer.step()
+        descend_along(self.optimizer, theta, masked_mean_(g, m))
         return {"loss": L.mean(), "passed": share_passed(m)}

@@ -17,6 +17,11 @@ BASE_TEMPERATURE = 0.07  # the authors'; the bottleneck is scaled by T / 0.07
 class ContrastiveBottleneck(Algorithm):
     """What CAD and CondCAD share: cross-entropy and a contrastive domain bottleneck on the codes."""
 
+    year = 2022
+    paper = "https://arxiv.org/abs/2201.00057"
+    family = "adversarial"
+    cost = 1.0
+
     class Config(BaseConfig):
         lam: float = search(
             0.1,
@@ -81,10 +86,6 @@ class CAD(ContrastiveBottleneck):
     """
 
     label = "CAD"
-    year = 2022
-    paper = "https://arxiv.org/abs/2201.00057"
-    family = "adversarial"
-    cost = 1.0
     domainbed_name = "CAD"
 
     def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,10 +107,6 @@ class CondCAD(ContrastiveBottleneck):
     """
 
     label = "CondCAD"
-    year = 2022
-    paper = "https://arxiv.org/abs/2201.00057"
-    family = "adversarial"
-    cost = 1.0
     domainbed_name = "CondCAD"
 
     def masks(self, same_class: Tensor, same_domain: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG002 (CAD's)

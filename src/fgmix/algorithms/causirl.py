@@ -24,6 +24,11 @@ class CausIRL(Algorithm):
     of them has fewer than two codes, there is no penalty.
     """
 
+    year = 2022
+    paper = "https://arxiv.org/abs/2206.11646"
+    family = "alignment"
+    cost = 1.0
+
     class Config(BaseConfig):
         gamma: float = search(
             1.0, log_uniform(1e-1, 1e1), help="weight γ of the alignment", domainbed="mmd_gamma", ge=0
@@ -58,10 +63,6 @@ class CausIRLCORAL(CausIRL):
     """
 
     label = "CausIRL-CORAL"
-    year = 2022
-    paper = "https://arxiv.org/abs/2206.11646"
-    family = "alignment"
-    cost = 1.0
     domainbed_name = "CausIRL_CORAL"
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -81,10 +82,6 @@ class CausIRLMMD(CausIRL):
     """
 
     label = "CausIRL-MMD"
-    year = 2022
-    paper = "https://arxiv.org/abs/2206.11646"
-    family = "alignment"
-    cost = 1.0
     domainbed_name = "CausIRL_MMD"
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss
 
-from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of, descend
+from fgmix.algorithms._base import Algorithm, Batches, DenseAdam, batch_of, descend, domains_of
 from fgmix.algorithms._config import BaseConfig, choice, search, setting
 from fgmix.algorithms._registry import register
 from fgmix.functional.transport import energy_distance, transport_cost
@@ -102,11 +102,10 @@ class L2AOT(Algorithm):
     def update_critics(self, batches: Batches) -> dict[str, Tensor]:
         """Take one step of C on classes and of D on domains; the base model takes an ERM step."""
         x, y = batch_of(batches)
-        domain = torch.cat([torch.full_like(y_e, e) for e, (_, y_e) in enumerate(batches)])
         terms = {
             "loss": cross_entropy(self.predict(x), y),
             "critic_class": cross_entropy(self.C(x), y),
-            "critic_domain": cross_entropy(self.D(x), domain),
+            "critic_domain": cross_entropy(self.D(x), domains_of(batches)),
         }
         optimizers = self.optimizer, self.optimizer_C, self.optimizer_D
         for optimizer in optimizers:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._base import Algorithm, Batches, descend_along
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search
 from fgmix.algorithms._registry import register
 
@@ -66,9 +66,7 @@ class MLDG(Algorithm):
             for sum_p, g_i_p, g_j_p in zip(total, g_i, g_j, strict=True):
                 sum_p.add_(g_i_p, alpha=1 / k).add_(g_j_p, alpha=beta / k)
             loss += (L_i + beta * L_j) / k
-        for p, g in zip(theta.values(), total):
-            p.grad = g
-        self.optimizer.step()
+        descend_along(self.optimizer, theta.values(), total)
         return {"loss": loss}
 
     def risk_and_gradient(self, theta: Mapping[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._base import Algorithm, Batches, descend_along
 from fgmix.algorithms._registry import register
 from fgmix.functional.gradients import domain_gradients
 
@@ -39,9 +39,7 @@ class PCGrad(Algorithm):
         L, g = domain_gradients(self.predict, batches, theta)
         G = gram(g)
         w = surgery(G, random_orders(len(g))).mean(0)  # (k,), stays on the device
-        for p, gradient in zip(theta, weighted_sum_(g, w)):
-            p.grad = gradient
-        self.optimizer.step()
+        descend_along(self.optimizer, theta, weighted_sum_(g, w))
         return {"loss": L.mean(), "conflicts": conflicts(G)}
 
 

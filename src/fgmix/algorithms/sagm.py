@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._base import Algorithm, Batches, descend_along
 from fgmix.algorithms._config import BaseConfig, choice, search
 from fgmix.algorithms._registry import register_wrapper
-from fgmix.algorithms.sam import compute_two_gradients, descend_along
+from fgmix.algorithms.sam import compute_two_gradients
 
 
 @register_wrapper("sagm")
@@ -44,5 +44,5 @@ class SAGM(Algorithm):
     def update(self, batches: Batches) -> dict[str, Tensor]:
         rho, alpha = self.config.sagm_rho, self.config.sagm_alpha
         terms, w, g, g_near = compute_two_gradients(self, batches, lambda norm: rho / norm - alpha)
-        descend_along(self, w, [(here + near) / 2 for here, near in zip(g, g_near, strict=True)])
+        descend_along(self.optimizer, w, [(here + near) / 2 for here, near in zip(g, g_near, strict=True)])
         return terms

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._base import Algorithm, Batches, descend_along
 from fgmix.algorithms._config import BaseConfig, choice, search
 from fgmix.algorithms._registry import register_wrapper
 
@@ -44,7 +44,7 @@ class SAM(Algorithm):
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         terms, w, _, g_near = compute_two_gradients(self, batches, lambda norm: self.config.sam_rho / norm)
-        descend_along(self, w, g_near)
+        descend_along(self.optimizer, w, g_near)
         return terms
 
 
@@ -70,13 +70,6 @@ def compute_two_gradients(
         near.backward()
         g_near = [torch.zeros_like(w_i) if w_i.grad is None else w_i.grad for w_i in w]
     return terms, w, g, g_near
-
-
-def descend_along(algorithm: Algorithm, w: Sequence[nn.Parameter], direction: Sequence[Tensor]) -> None:
-    """Take one step of the optimiser with `direction` as the gradient."""
-    for w_i, direction_i in zip(w, direction, strict=True):
-        w_i.grad = direction_i
-    algorithm.optimizer.step()
 
 
 def _compute_gradients(algorithm: Algorithm, loss: Tensor) -> tuple[list[nn.Parameter], list[Tensor]]:

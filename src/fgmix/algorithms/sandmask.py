@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fgmix.algorithms._base import Algorithm, Batches
+from fgmix.algorithms._base import Algorithm, Batches, descend_along
 from fgmix.algorithms._config import BaseConfig, log_uniform, search, uniform
 from fgmix.algorithms._registry import register
 from fgmix.functional.gradients import domain_gradients, masked_mean_, share_passed, sign_agreement
@@ -48,9 +48,7 @@ class SANDMask(Algorithm):
         theta = [p for p in self.parameters() if p.requires_grad]
         L, g = domain_gradients(self.predict, batches, theta)
         m = soft_mask(g, self.config.tau, self.config.kappa)
-        for p, gradient in zip(theta, masked_mean_(g, m)):
-            p.grad = gradient
-        self.optimizer.step()
+        descend_along(self.optimizer, theta, masked_mean_(g, m))
         return {"loss": L.mean(), "passed": share_passed(m)}
 
 

@@ -75,16 +75,9 @@ class SelfReg(Algorithm):
 def projection(d: int) -> nn.Sequential:
     """Build P: d → hidden → hidden → d with hidden = 2d, or d for d = 2048 (ResNet-50), as in DomainBed."""
     hidden = d if d == 2048 else 2 * d
-    return nn.Sequential(
-        nn.Linear(d, hidden),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, hidden),
-        nn.BatchNorm1d(hidden),
-        nn.ReLU(inplace=True),
-        nn.Linear(hidden, d),
-        nn.BatchNorm1d(d),
-    )
+    first = nn.Linear(d, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True)
+    second = nn.Linear(hidden, hidden), nn.BatchNorm1d(hidden), nn.ReLU(inplace=True)
+    return nn.Sequential(*first, *second, nn.Linear(hidden, d), nn.BatchNorm1d(d))
 
 
 def same_class_permutation(y: Tensor) -> Tensor:

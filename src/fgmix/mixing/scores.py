@@ -144,9 +144,7 @@ def _functional_gradients(head: nn.Module, z: Tensor, y: Tensor) -> Vectors:
 def cosine_scores(vectors: Vectors | LinearGradients, position: Tensor) -> Tensor:
     """Compute s_i = Σ_{j≠i} cos(v_i, v_j) for each member of each tuple, (n, k).
 
-    Args:
-        vectors: m codes or gradients.
-        position: members of the tuples (n, k), indices into the m vectors.
+    `position` (n, k) has the members of the tuples, as indices into the m vectors.
 
     >>> g = Vectors((torch.tensor([[-0.5, 1.0], [-1.0, 0.5], [-1.0, -1.0], [1.0, -1.0]]),))
     >>> cosine_scores(g, torch.arange(4).unsqueeze(0)).softmax(1)

@@ -7,13 +7,9 @@ from torch import Tensor
 
 
 def scale_and_shift(a: Tensor, lam: Tensor | float) -> Tensor:
-    """Compute ã_i = λ a_i − (λ − 1)/k: weights that still sum to 1 but may leave [0, 1].
+    """Compute ã_i = λ a_i − (λ − 1)/k: weights (…, k) that still sum to 1 but may leave [0, 1].
 
     λ = 1 is the identity; if any ã_i < 0 the mixed code is an extrapolation.
-
-    Args:
-        a: weights (…, k) that sum to 1.
-        lam: λ.
 
     >>> scale_and_shift(torch.tensor([0.1, 0.6, 0.3]), 3.0)
     tensor([-0.3667,  1.1333,  0.2333])
@@ -40,10 +36,7 @@ def dirichlet_weights(
 def mixing_matrix(a: Tensor, position: Tensor, m: int) -> Tensor:
     """Return weights of n tuples over m codes as one matrix A (n, m), so that the mixed codes are A Z.
 
-    Args:
-        a: weights (n, k).
-        position: which of the m codes each weight belongs to (n, k).
-        m: number of codes.
+    `position` (n, k) tells which of the m codes each weight of a (n, k) belongs to.
 
     >>> mixing_matrix(torch.tensor([[0.25, 0.75]]), torch.tensor([[2, 0]]), 3)
     tensor([[0.7500, 0.0000, 0.2500]])

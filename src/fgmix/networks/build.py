@@ -12,14 +12,13 @@ from fgmix.networks._timm import build_timm
 from fgmix.networks._weights import load_weights
 from fgmix.networks.featurizer import Featurizer
 from fgmix.networks.mlp import MLP, Identity
-from fgmix.networks.mnist_cnn import MnistCNN
 from fgmix.networks.names import OWN_BACKBONES as OWN_BACKBONES
 from fgmix.networks.names import PACKAGES, check_pretrained, packaged_weights
 from fgmix.networks.names import backbones as backbones
 from fgmix.networks.names import full_name as full_name
 from fgmix.networks.parts import freeze_sections
 from fgmix.networks.preprocessing import Normalisation
-from fgmix.networks.small_cnn import SmallCNN
+from fgmix.networks.small_cnn import MnistCNN, SmallCNN
 
 CLASSIFIERS = ("linear", "mlp")
 

@@ -1,4 +1,7 @@
-"""A residual network sized for a CPU: about 10 MFLOP per 32×32 image, tens of milliseconds per step of 96 images."""
+"""Convolutional networks of our own.
+
+`SmallCNN` is sized for a CPU: about 10 MFLOP per 32×32 image, tens of milliseconds per step of 96 images.
+"""
 
 from __future__ import annotations
 
@@ -43,3 +46,26 @@ class SmallCNN(nn.Module):
         h = self.layer3(self.layer2(self.layer1(self.stem(x))))
         z: Tensor = h.mean((2, 3))
         return z
+
+
+class MnistCNN(nn.Module):
+    """Four 3×3 convolutions, each conv → ReLU → GroupNorm(8), then global average pooling to 128 features.
+
+    DomainBed's network for 28-pixel digits, which takes half a second per step on two cores.
+    Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434.
+    """
+
+    out_features = 128
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        widths, strides = (channels, 64, 128, 128, 128), (1, 2, 1, 1)
+        self.convs = nn.ModuleList(
+            nn.Conv2d(c_in, c_out, 3, stride, padding=1) for c_in, c_out, stride in zip(widths, widths[1:], strides)
+        )
+        self.norms = nn.ModuleList(nn.GroupNorm(8, width) for width in widths[1:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for conv, norm in zip(self.convs, self.norms):
+            x = norm(relu(conv(x)))
+        return x.mean((2, 3))

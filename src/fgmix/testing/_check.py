@@ -57,16 +57,8 @@ def checks(name: str) -> list[Check]:
 def check_algorithm(name: str, *, verbose: bool = False) -> list[str]:
     """Run all checks on a registered method, plug-ins included, with toy networks; takes some seconds.
 
-    Args:
-        name: registered name.
-        verbose: print a line per check.
-
-    Returns:
-        Names of the checks.
-
-    Raises:
-        AssertionError: if a check fails; the message says which one and where to look.
-        UserError: for an unknown name, or a plug-in that cannot be imported.
+    Return the names of the checks. An AssertionError says which check fails and where to look. An unknown name, or a
+    plug-in that cannot be imported, is a UserError.
 
     >>> check_algorithm("erm")[:3]
     ['erm-declarations', 'erm-declared_settings', 'erm-search_space']
