@@ -14,7 +14,7 @@ from torch.optim import Adam
 from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Batches
-from fgmix.algorithms.ddg import DDG, PIXEL, draw_pairs, dual_step, exchange, half_away, hinge, positives
+from fgmix.algorithms.ddg import DDG, PIXEL, draw_pairs, dual_step, exchange, half_away, positives
 from fgmix.errors import UserError
 from fgmix.networks.patch_discriminator import discriminator_loss, generator_loss
 
@@ -76,15 +76,6 @@ def test_dual_variable_fades_to_zero_while_the_constraint_holds() -> None:
     for _ in range(200):
         w = dual_step(w, torch.tensor(0.0), margin=0.25, eta=0.01)
     assert w.item() == pytest.approx(0, abs=1e-5)
-
-
-def test_hinge_charges_what_exceeds_the_margin() -> None:
-    r = torch.tensor([0.1, 0.3], requires_grad=True)
-    loss = hinge(r, 0.25)
-    loss.backward()
-    assert loss.item() == pytest.approx(0.025)
-    assert r.grad is not None
-    assert r.grad.tolist() == [0.0, 0.5]
 
 
 # Pairs

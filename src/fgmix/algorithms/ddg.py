@@ -213,7 +213,7 @@ class DDG(Algorithm):
         y_swap = y[pair] if self.config.swap_label == "structure" else exchange(y[pair])
         terms = {
             "class": 4 * cross_entropy(self.classifier(f), y),  # of a, b, a⁺ and b⁺
-            "constraint": 2 * hinge(r, self.config.margin),
+            "constraint": 2 * relu(r - self.config.margin).mean(),
             "swap": 2 * cross_entropy(self.predict(self.swaps(x[pair])), y_swap),
         }
         loss = terms["class"] + self.w * terms["constraint"] + self.config.swap_weight * terms["swap"]
@@ -265,9 +265,8 @@ def positives(sizes: list[int], y: Tensor) -> Tensor:
     """Find, for every sample of the concatenated batch, the index of another one of its class.
 
     In batches of a `PairedSampler` it is the sample half a batch away, which is never the same image. In other batches
-    it is a random other sample of the class in the domain, else in any domain, else the sample itself.
-
-    Labels y are in the order of the batch, which has `sizes` samples of the domains.
+    it is a random other sample of the class in the domain, else in any domain, else the sample itself. Labels y are in
+    the order of the batch, which has `sizes` samples of the domains.
 
     >>> positives([4, 3], torch.tensor([0, 1, 0, 1, 2, 3, 1])).tolist()[:6]
     [2, 3, 0, 1, 4, 5]
@@ -307,15 +306,6 @@ def pixel_errors(painted: Tensor, u: Tensor) -> Tensor:
     4.42
     """
     return PIXEL * (painted - u).abs().mean((1, 2, 3))
-
-
-def hinge(r: Tensor, margin: float) -> Tensor:
-    """Compute mean max(r − γ, 0).
-
-    >>> round(hinge(torch.tensor([0.1, 0.3]), 0.25).item(), 6)
-    0.025
-    """
-    return relu(r - margin).mean()
 
 
 def dual_step(w: Tensor, r: Tensor, margin: float, eta: float) -> Tensor:

@@ -157,10 +157,7 @@ class FGMixAlgorithm(LatentMixing):
 
 @register("fgmix_a")
 class VariantA(LatentMixing):
-    """FGMix with random weights from Dirichlet(1).
-
-    Variant A of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
-    """
+    """FGMix with random weights from Dirichlet(1)."""
 
     label = "FGMix-A"
     Config = RandomConfig
@@ -169,10 +166,7 @@ class VariantA(LatentMixing):
 
 @register("fgmix_b")
 class VariantB(LatentMixing):
-    """FGMix with weights from summed cosines of the codes.
-
-    Variant B of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
-    """
+    """FGMix with weights from summed cosines of the codes."""
 
     label = "FGMix-B"
     parts = {"weights": "cosine", "inputs": "codes", "lam": 1.0}
@@ -180,10 +174,7 @@ class VariantB(LatentMixing):
 
 @register("fgmix_c")
 class VariantC(LatentMixing):
-    """FGMix with weights from summed cosines of the gradients.
-
-    Variant C of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
-    """
+    """FGMix with weights from summed cosines of the gradients."""
 
     label = "FGMix-C"
     parts = {"weights": "cosine", "inputs": "gradients", "lam": 1.0}
@@ -191,10 +182,7 @@ class VariantC(LatentMixing):
 
 @register("fgmix_d")
 class VariantD(LatentMixing):
-    """FGMix with weights from summed cosines of the gradients and a fixed λ.
-
-    Variant D of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
-    """
+    """FGMix with weights from summed cosines of the gradients and a fixed λ."""
 
     label = "FGMix-D"
     Config = ExtrapolationConfig
@@ -203,10 +191,7 @@ class VariantD(LatentMixing):
 
 @register("fgmix_e")
 class VariantE(LatentMixing):
-    """FGMix without the adversarial loss.
-
-    Variant E of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
-    """
+    """FGMix without the adversarial loss."""
 
     label = "FGMix-E"
     Config = FlatnessConfig
@@ -215,10 +200,7 @@ class VariantE(LatentMixing):
 
 @register("fgmix_f")
 class VariantF(LatentMixing):
-    """FGMix on codes instead of gradients.
-
-    Variant F of the ablation study of FGMix, https://arxiv.org/abs/2209.14742; see `FGMixAlgorithm`.
-    """
+    """FGMix on codes instead of gradients."""
 
     label = "FGMix-F"
     Config = FGMixConfig

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, descend_along
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search
 from fgmix.algorithms._registry import register
+from fgmix.functional.mixup import cut_pair
 
 EPS = 1e-8  # Adam's ε
 
@@ -59,7 +60,7 @@ class MLDG(Algorithm):
         total = [torch.zeros_like(p) for p in theta.values()]
         loss = total[0].new_zeros(())
         for i, j in meta_pairs(k, self.config.meta_test):
-            (x_i, y_i), (x_j, y_j) = same_length(batches[i], batches[j])
+            (x_i, y_i), (x_j, y_j) = cut_pair(batches[i], batches[j])
             L_i, g_i = self.risk_and_gradient(theta, x_i, y_i)
             theta_i = dict(zip(theta, self.adam_step(list(theta.values()), g_i)))
             L_j, g_j = self.risk_and_gradient(theta_i, x_j, y_j)
@@ -93,9 +94,3 @@ def meta_pairs(k: int, meta_test: int) -> list[tuple[int, int]]:
     n_train = max(k - meta_test, 1)
     order = torch.randperm(k).tolist()
     return list(zip(order[:n_train], cycle(order[n_train:])))
-
-
-def same_length(*batches: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Return the batches cut to the length of the shortest."""
-    n = min(len(y) for _, y in batches)
-    return [(x[:n], y[:n]) for x, y in batches]

@@ -55,9 +55,7 @@ def compute_two_gradients(
 
     L is the same function in both passes: the second uses the random numbers and starts from the state (running
     statistics, moving averages, heads that the objective itself trains) of the first. Afterwards the state is that
-    after the first pass.
-
-    The parameters of the algorithm's optimiser are perturbed; `scale` maps ‖g‖ to s.
+    after the first pass. The parameters of the algorithm's optimiser are perturbed; `scale` maps ‖g‖ to s.
     """
     state, draws = _copy(_state(algorithm)), _get_random_states(batches[0][0].device)
     terms = algorithm.objective(batches)

@@ -103,10 +103,7 @@ class TRM(Algorithm):
 
 @torch.no_grad()
 def follow(head: nn.Linear, Z: Tensor, y: Tensor) -> None:
-    """Train a linear head by `HEAD_STEPS` steps of gradient descent on its cross-entropy.
-
-    The head is changed in place; the codes Z (n, d) are constant.
-    """
+    """Train a linear head by `HEAD_STEPS` steps of gradient descent on its cross-entropy at constant codes Z (n, d)."""
     for _ in range(HEAD_STEPS):
         R = head(Z).softmax(1) - one_hot(y, head.out_features)
         head.weight.sub_(HEAD_LR * R.T @ Z / len(Z))
@@ -126,9 +123,8 @@ def weight_gradient(Z: Tensor, o: Tensor, y: Tensor) -> Tensor:
 def neumann(v: Tensor, Z: Tensor, o: Tensor) -> Tensor:
     """Compute 2v₁ + v₂ + … ≈ H⁻¹ v of a linear head's Hessian H at codes Z and logits o, with v_{n+1} = v_n − H v_n.
 
-    No term is added once an entry exceeds the limit. `where` instead of `if` avoids GPU synchronisation.
-
-    v is v₀ (C, d), Z (n, d) and o (n, C).
+    No term is added once an entry exceeds the limit. `where` instead of `if` avoids GPU synchronisation. v is v₀ (C,
+    d), Z (n, d) and o (n, C).
     """
     p = o.softmax(1)
 

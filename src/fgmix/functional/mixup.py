@@ -32,12 +32,14 @@ def ring_pairs(batches: list[Batch]) -> list[Pair]:
     [0, 1, 2]
     """
     order = torch.randperm(len(batches)).tolist()
-    pairs = []
-    for i, j in zip(order, order[1:] + order[:1]):
-        (x_i, y_i), (x_j, y_j) = batches[i], batches[j]
-        b = min(len(y_i), len(y_j))
-        pairs.append(((x_i[:b], y_i[:b]), (x_j[:b], y_j[:b])))
-    return pairs
+    return [cut_pair(batches[i], batches[j]) for i, j in zip(order, order[1:] + order[:1])]
+
+
+def cut_pair(first: Batch, second: Batch) -> Pair:
+    """Cut two batches to the length of the shorter one."""
+    (x_i, y_i), (x_j, y_j) = first, second
+    b = min(len(y_i), len(y_j))
+    return (x_i[:b], y_i[:b]), (x_j[:b], y_j[:b])
 
 
 def mixed_cross_entropy(logits: Tensor, y_i: Tensor, y_j: Tensor, lam: Tensor) -> Tensor:

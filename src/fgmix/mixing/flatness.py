@@ -165,15 +165,11 @@ def relative_gamma(noise: Tensor, margin: Tensor, size: int) -> Tensor:
     """Compute γ for which the noise of the logits is half the margin; 10·√(P/14,343) if the margin is not positive.
 
     The second is 10, the middle of the paper's range, for a linear head with 2048 inputs and 7 classes; for a head of
-    another size it gives the same noise for codes of the same norm.
+    another size it gives the same noise for codes of the same norm. The noise is that of a step of length 1, the median
+    of `logit_noise`, and the margin the median of `margins`; P is `size`.
 
-    The noise is that of a step of length 1, the median of `logit_noise`, and the margin the median of `margins`; P is
-    `size`.
-
-    >>> relative_gamma(torch.tensor(0.5), torch.tensor(3.0), 14_343), relative_gamma(
-    ...     torch.tensor(0.5), torch.tensor(-3.0), 14_343
-    ... )
-    (tensor(3.), tensor(10.))
+    >>> [relative_gamma(torch.tensor(0.5), torch.tensor(margin), 14_343).item() for margin in (3.0, -3.0)]
+    [3.0, 10.0]
     """
     gamma = 0.5 * margin / noise
     return torch.where((gamma > 0) & gamma.isfinite(), gamma, _PAPER_GAMMA * math.sqrt(size / _PAPER_P))

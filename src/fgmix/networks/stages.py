@@ -124,7 +124,9 @@ class _Trace(TorchFunctionMode):
         self.featurizer, self.calls, self.maps = featurizer, list[_Call](), dict[_Call, FeatureMap]()
         self.is_bottleneck: Callable[[_Call], bool] = lambda _: False
         own = image_shape(featurizer)
-        for image in ((own[0], SIDE, SIDE), own) if own else ():
+        if own is None:
+            return
+        for image in ((own[0], SIDE, SIDE), own):
             try:
                 self._record(image)
             except Exception as error:
@@ -133,11 +135,10 @@ class _Trace(TorchFunctionMode):
                 self.maps = _find_maps(self.calls, image)
                 self.is_bottleneck = _bottleneck_test(featurizer, image)
                 return
-        if own:
-            raise UserError(
-                f"Expected a network that runs on images of shape {own}. Found {network_name(featurizer)}, which does "
-                f"not ({type(failure).__name__} {failure}). Use another backbone or another image size."
-            ) from failure
+        raise UserError(
+            f"Expected a network that runs on images of shape {own}. Found {network_name(featurizer)}, which does not "
+            f"({type(failure).__name__} {failure}). Use another backbone or another image size."
+        ) from failure
 
     def _record(self, image: tuple[int, int, int]) -> None:
         self.calls, self._running, network = [], list[_Call](), copy_for_evaluation(self.featurizer)
@@ -168,12 +169,9 @@ class _Trace(TorchFunctionMode):
 
     def refuse(self, needed: str, has_blocks: bool) -> UserError:
         """Return an error that says why the network has none of the parts that are needed."""
-        if not self.maps:
-            reason = "which has no feature maps"
-        elif not has_blocks:
-            reason = f"which has no {needed}"
-        else:
-            reason = "whose blocks put out tokens or several maps instead of one map"
+        reason = "whose blocks put out tokens or several maps instead of one map"
+        if not (self.maps and has_blocks):
+            reason = f"which has no {needed if self.maps else 'feature maps'}"
         return UserError(
             f"Expected a convolutional network, on whose {needed} this method works. "
             f"Found {network_name(self.featurizer)}, {reason}. Use a backbone such as `small_cnn` or `resnet18`."
