@@ -43,8 +43,8 @@ def small_images() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def small_image_model(out: Path, algorithm: str = "erm", **changes: object) -> Model:
-    """A model of `small_images` after two steps."""
-    short = {"algorithm": algorithm, "steps": 2, "batch_size": 6, "averaging_start": 1, "estimated": False}
+    """A model of `small_images` after one step."""
+    short = {"algorithm": algorithm, "steps": 1, "batch_size": 3, "averaging_start": 1, "estimated": False}
     return fit(from_arrays(*small_images()), out, **{**QUICK, **short, **changes})
 
 

@@ -12,7 +12,7 @@ from copying import replace
 from deploy.made import QUICK, vectors
 from fgmix import fit
 from fgmix.data import from_arrays
-from fgmix.deploy.announcement import advise
+from fgmix.deploy.schedule import advise
 from fgmix.records.schema import RunSpec
 from fgmix.training.resolve import resolve
 
@@ -22,7 +22,7 @@ SHOWN = {**QUICK, "progress": True}
 def test_what_is_left_is_announced_and_counted_by_one_bar(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fgmix.deploy.announcement.BUDGET", 0.2)
+    monkeypatch.setattr("fgmix.deploy.schedule.BUDGET", 0.2)
     model = tmp_path / "model"
     fit(vectors(), model, **SHOWN)
     first, *lines = capsys.readouterr().err.splitlines()

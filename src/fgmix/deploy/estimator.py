@@ -32,8 +32,9 @@ from fgmix.data.arrays import check_weights
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.estimator_inputs import (
-    OtherParameters,
+    OTHER,
     Samples,
+    check_other,
     explain_texts,
     number_samples,
     prepare_samples,
@@ -41,7 +42,7 @@ from fgmix.deploy.estimator_inputs import (
     scales_bytes,
 )
 from fgmix.deploy.hold_out import HeldOut, hold_out, select_weights
-from fgmix.deploy.steps import scale_steps
+from fgmix.deploy.schedule import scale_steps
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.metrics import NAMES
 from fgmix.records.model import Estimate
@@ -173,7 +174,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.verbose = verbose
 
     # Parameters of `fit` that metadata routing may pass, in addition to the named ones.
-    __metadata_request__fit = {"sample_weight": None, "sample_domain": None}
+    __metadata_request__fit = dict.fromkeys(OTHER)
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, domains: Sequence[Hashable] | None = None, **other: Any) -> Self:
         """Train on all domains.
@@ -189,9 +190,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         require_labels(y)
         with explain_texts():
             x, labels = validate_data(self, X, y, **ARRAYS)
-        named = OtherParameters.of(other)
-        domains = named.domains(domains)
-        data = number_samples(x, labels, domains, self._weigh_samples(labels, named.sample_weight))
+        domains = check_other(other, domains)
+        data = number_samples(x, labels, domains, self._weigh_samples(labels, other.get("sample_weight")))
         spec = self._make_spec() if domains is not None else _use_one_domain(self._make_spec())
         with self._train(spec, data) as run:
             self.algorithm_ = run.algorithm(*select_weights(run.record))
@@ -230,23 +230,23 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         require_labels(y)
         with explain_texts():
             x, labels = check_X_y(X, y, **ARRAYS)
-        named = OtherParameters.of(other)
-        weights = self._weigh_samples(labels, named.sample_weight)
-        data, spec = number_samples(x, labels, named.domains(domains), weights), self._make_spec()
+        domains = check_other(other, domains)
+        data = number_samples(x, labels, domains, self._weigh_samples(labels, other.get("sample_weight")))
+        spec = self._make_spec()
         _check_enough(spec, data)
         held_out: list[HeldOut] = []
         for name in data.names:
             with self._train(structs.replace(spec, test_domains=(name,)), data) as run:
                 held_out.append(hold_out(run))
-        found = estimate(held_out, metric=spec.metric)
-        accuracies = [domain.accuracy for domain in found.domains]
-        return UnseenDomains(dict(zip(data.domains, accuracies, strict=True)), found)
+        unseen = estimate(held_out, metric=spec.metric)
+        accuracies = [domain.accuracy for domain in unseen.domains]
+        return UnseenDomains(dict(zip(data.domains, accuracies, strict=True)), unseen)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return parameters by name; with `deep` also the given settings of the method, as settings__lr."""
-        found: dict[str, Any] = super().get_params(deep)
+        params: dict[str, Any] = super().get_params(deep)
         settings = self.settings if deep and isinstance(self.settings, Mapping) else {}
-        return {**found, **{f"{NESTED}{name}": value for name, value in settings.items()}}
+        return {**params, **{f"{NESTED}{name}": value for name, value in settings.items()}}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; settings__lr sets one setting of the method and keeps the others."""

@@ -18,46 +18,36 @@ from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.schema import RunSpec
 
 Array = npt.NDArray[Any]
+OTHER = ("sample_weight", "sample_domain")  # parameters of `fit` in addition to its named ones
 LOST = 1e-4  # share of a feature's spread that single precision may lose
 
 
-@dataclass(frozen=True)
-class OtherParameters:
-    """Parameters of `fit` in addition to its named ones.
+def check_other(other: Mapping[str, Any], domains: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
+    """Check the parameters of `fit` in addition to its named ones; return the domain ids, given under either name.
 
     `sample_weight` is not a named parameter: scikit-learn treats such weights as exact repetitions of samples (its
     checks compare the two), and here they are sampling probabilities.
     """
-
-    sample_weight: npt.ArrayLike | None = None
-    sample_domain: Sequence[Hashable] | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> OtherParameters:
-        if "groups" in given:
-            raise UserError(
-                "Expected the domains of the samples as `domains`. Found `groups`, which splits samples for "
-                "cross-validation. Pass domains=… here, and groups=… to the search or to cross_val_score."
-            )
-        known = list(cls.__dataclass_fields__)
-        for name in given:
-            if name not in known:
-                raise unknown("parameter of fit", name, ["domains", *known])
-        return cls(**given)
-
-    def domains(self, named: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
-        """Return the domain ids, given under either name."""
-        if self.sample_domain is None:
-            return named
-        if named is not None:
-            raise UserError("Expected `domains` or `sample_domain`, which mean the same. Found both. Drop one.")
-        ids = np.asarray(self.sample_domain)
-        if ids.dtype.kind in "if" and (ids < 0).any():
-            raise UserError(
-                f"Expected source domains in `sample_domain`. Found {ids[ids < 0][0]}: negative ids are target domains "
-                "in skada, and a domain that the model is meant for is not trained on. Remove its samples."
-            )
-        return self.sample_domain
+    if "groups" in other:
+        raise UserError(
+            "Expected the domains of the samples as `domains`. Found `groups`, which splits samples for "
+            "cross-validation. Pass domains=… here, and groups=… to the search or to cross_val_score."
+        )
+    for name in other:
+        if name not in OTHER:
+            raise unknown("parameter of fit", name, ["domains", *OTHER])
+    if other.get("sample_domain") is None:
+        return domains
+    if domains is not None:
+        raise UserError("Expected `domains` or `sample_domain`, which mean the same. Found both. Drop one.")
+    ids = np.asarray(other["sample_domain"])
+    if ids.dtype.kind in "if" and (ids < 0).any():
+        raise UserError(
+            f"Expected source domains in `sample_domain`. Found {ids[ids < 0][0]}: negative ids are target domains "
+            "in skada, and a domain that the model is meant for is not trained on. Remove its samples."
+        )
+    given: Sequence[Hashable] = other["sample_domain"]
+    return given
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ import json
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -87,8 +89,7 @@ def export_model(model: Model, path: Path, format: Format = "onnx", *, progress:
     if progress:
         print(f"exporting to {path}, and running the file to check it", file=sys.stderr)
     exported = ExportedNetwork(copy.deepcopy(model.network).cpu(), model.info).eval()  # the model stays on its device
-    with warnings.catch_warnings(), _quiet_loggers():
-        warnings.simplefilter("ignore")
+    with _silence():
         data = {"onnx": _export_onnx, "pt2": _export_pt2}[format](exported, model.info)
     write_bytes(path, data)
     return path
@@ -171,10 +172,10 @@ def _check(exported: ExportedNetwork, info: ModelInfo, run: Any) -> None:
         x = make_example_inputs(info, n)
         with torch.inference_mode():
             expected = [out.numpy() for out in exported(x)]
-        found = run(x)
+        outputs = run(x)
         close = all(
             np.allclose(theirs, ours, rtol=1e-3, atol=TOLERANCE)
-            for theirs, ours in zip(found[:2], expected[:2], strict=True)
+            for theirs, ours in zip(outputs[:2], expected[:2], strict=True)
         )
         if not close:
             raise UserError(
@@ -183,12 +184,14 @@ def _check(exported: ExportedNetwork, info: ModelInfo, run: Any) -> None:
             )
 
 
-class _quiet_loggers:
-    """Silences the exporters' logs, which are of no use to users."""
-
-    def __enter__(self) -> None:
-        self.before = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-
-    def __exit__(self, *_: object) -> None:
-        logging.disable(self.before)
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Hide the exporters' logs and warnings, which are of no use to users."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -20,21 +20,19 @@ from msgspec import structs
 import fgmix
 from fgmix.algorithms import Algorithm, check_domains
 from fgmix.data import ArrayInputs, DomainDataset, split_dataset
-from fgmix.deploy.announcement import announce
 from fgmix.deploy.card import CARD, CONFUSION, RELIABILITY, write_card
 from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.hold_out import (
     NOISE,
     compute_noise_features,
     hold_out,
-    in_domain_accuracy,
-    in_domain_value,
     measure_familiar,
+    measure_in_domain,
     select_weights,
 )
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Network
-from fgmix.deploy.steps import note_steps, scale_steps
+from fgmix.deploy.schedule import announce, note_steps, scale_steps
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.files import check_path, make_folder, remove_temporaries
@@ -216,7 +214,7 @@ def _make_model(
     run: OpenedRun, dataset: DomainDataset, estimate: Estimate | None, terms: Terms, notes: Sequence[str]
 ) -> Model:
     """Make the model of a run on all domains, with its estimate."""
-    record = run.record
+    record, (accuracy, value) = run.record, measure_in_domain(run)
     network = build_network(run, run.algorithm(*select_weights(record)), estimate)
     info = describe(
         run,
@@ -225,11 +223,11 @@ def _make_model(
         run=run.folder.name,
         min_confidence=estimate.trust.by_class if estimate else (terms.min_confidence,) * len(dataset.classes),
         estimate=estimate,
-        in_domain_accuracy=in_domain_accuracy(run),
+        in_domain_accuracy=accuracy,
         notes=(*dataset.notes, *notes),
         terms=terms,
         weights_matched=network.backbone.weights_matched if record.spec.frozen else record.weights_matched,
-        in_domain_value=in_domain_value(run) if estimate else None,
+        in_domain_value=value if estimate else None,
     )
     return Model(info, network.eval())
 

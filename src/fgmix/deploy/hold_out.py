@@ -45,8 +45,8 @@ class HeldOut:
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = self.logits.argmax(axis=1) == self.y
-        return found
+        correct: npt.NDArray[np.bool_] = self.logits.argmax(axis=1) == self.y
+        return correct
 
 
 def select_weights(record: RunRecord) -> tuple[Which, Model]:
@@ -67,28 +67,26 @@ def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
     familiar = measure_familiar(run, algorithm)
     (domain,) = run.test_domains
     parts = [run.sample([domain], part) for part in ("train", "holdout")]
-    found = [_predict(algorithm, familiar, x) for part in parts for x in part.inputs()]
+    batches = [_predict(algorithm, familiar, x) for part in parts for x in part.inputs()]
     return HeldOut(
         domain=domain,
-        logits=np.concatenate([logits for logits, _ in found]),
-        novelty=np.concatenate([novelty for _, novelty in found]),
+        logits=np.concatenate([logits for logits, _ in batches]),
+        novelty=np.concatenate([novelty for _, novelty in batches]),
         y=np.concatenate([part.y.numpy() for part in parts]),
-        in_domain_accuracy=in_domain_accuracy(run),
+        in_domain_accuracy=measure_in_domain(run)[0],
         noise=np.concatenate([_predict(algorithm, familiar, x)[1] for x in make_noise(run, NOISE, noise).split(BATCH)]),
     )
 
 
-def in_domain_accuracy(run: OpenedRun) -> float:
-    """Compute the accuracy of a run's selected weights on holdout samples of its source domains, mean over domains."""
-    _, model = select_weights(run.record)
-    scores = run.record.selected(model).accuracy[model]
-    return float(np.mean([scores[name]["holdout"] for name in run.sources]))
+def measure_in_domain(run: OpenedRun) -> tuple[float, float]:
+    """Compute the accuracy of a run's selected weights on holdout samples of its source domains, mean over domains.
 
-
-def in_domain_value(run: OpenedRun) -> float:
-    """Compute the same for the metric that selects the run's weights."""
+    The second number is the same for the metric that selects the weights.
+    """
     _, model = select_weights(run.record)
-    return run.record.selected(model).validation(run.sources, model)
+    selected = run.record.selected(model)
+    accuracy = float(np.mean([selected.accuracy[model][name]["holdout"] for name in run.sources]))
+    return accuracy, selected.validation(run.sources, model)
 
 
 def measure_familiar(run: OpenedRun, algorithm: Algorithm) -> Familiar:

@@ -60,8 +60,9 @@ class Familiar:
         length = np.maximum(np.linalg.norm(z, axis=1), SHORTEST)
         directions = z / length[:, None]
         nearest = squared_distances((directions - self.center) @ self.whitening.T, self.means).min(axis=1)
-        found: Floats = nearest * np.maximum(1, np.maximum(self.usual / length, length / self.reach)) ** 2 / self.limit
-        return found
+        factor = np.maximum(1, np.maximum(self.usual / length, length / self.reach)) ** 2
+        novelty: Floats = nearest * factor / self.limit
+        return novelty
 
 
 def fit_familiar(z: Floats, y: Indices, holdout: Floats, features: Floats | None = None) -> Familiar:
@@ -94,8 +95,8 @@ def fit_familiar(z: Floats, y: Indices, holdout: Floats, features: Floats | None
 
 def squared_lengths(x: Floats) -> Floats:
     """Compute ‖x_i‖² of all rows, (n,)."""
-    found: Floats = np.square(x.reshape(len(x), -1), dtype=np.float64).sum(axis=1)
-    return found
+    squares: Floats = np.square(x.reshape(len(x), -1), dtype=np.float64).sum(axis=1)
+    return squares
 
 
 def squared_distances(a: Floats, b: Floats) -> Floats:

@@ -57,19 +57,19 @@ def predict_paths(
 
 def list_images(paths: Sequence[Path]) -> list[Path]:
     """List given files, existing or not; all images below given folders, sorted; files named in manifests."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             below = [Path(place, name) for place, _, names in os.walk(path, onerror=_refuse) for name in names]
             images = sorted(file for file in below if file.suffix.lower() in EXTENSIONS)
             if not images:
                 raise UserError(f"Expected images under {path}. Found none.")
-            found += images
+            files += images
         elif is_manifest(path):
-            found += manifest_paths(path)
+            files += manifest_paths(path)
         else:
-            found.append(path)
-    return found
+            files.append(path)
+    return files
 
 
 def _refuse(error: OSError) -> None:
@@ -153,11 +153,11 @@ def _make_inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: in
 
 
 def _predict_array(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
-    found = open_npz(path, ("x",))
-    if "x" not in found.arrays:
-        others = list_some(found.others) or "none"
+    content = open_npz(path, ("x",))
+    if "x" not in content.arrays:
+        others = list_some(content.others) or "none"
         raise UserError(f"Expected an array X in {path}. Found {others}. Rename the array: numpy.savez(path, X=…).")
-    x = model.convert_samples(found.arrays["x"])
+    x = model.convert_samples(content.arrays["x"])
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
     finite = finite_rows(x)
@@ -176,18 +176,13 @@ def _make_rows(
     """Yield a row for each name, all with the same columns; `predicted` has those without an error, in order."""
     shares = [f"p({name})" for name in predicted.classes] if probabilities else []
     blank = dict.fromkeys(["label", "confidence", "novelty", "trusted", "error", *shares], "")
-    found = zip(
-        predicted.labels,
-        predicted.confidence,
-        predicted.novelty,
-        predicted.trusted,
-        predicted.probabilities,
-        strict=True,
-    )
+    each = predicted
+    columns = (each.labels, each.confidence, each.novelty, each.trusted, each.probabilities)
+    predictions = zip(*columns, strict=True)
     for name, error in zip(names, errors, strict=True):
         row = {**name, **blank, "error": error}
         if not error:
-            label, confidence, novelty, trusted, p = next(found)
+            label, confidence, novelty, trusted, p = next(predictions)
             row |= {"label": label, "confidence": f"{confidence:.4f}", "novelty": f"{novelty:.4f}"}
             row |= {"trusted": "yes" if trusted else "no", **{c: f"{v:.4f}" for c, v in zip(shares, p)}}
         yield row

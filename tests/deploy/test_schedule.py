@@ -9,7 +9,7 @@ import pytest
 
 from copying import replace
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.deploy.steps import note_steps, scale_steps
+from fgmix.deploy.schedule import note_steps, scale_steps
 from fgmix.records.schema import RunSpec
 
 
