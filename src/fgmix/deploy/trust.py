@@ -88,7 +88,9 @@ def choose_rule(
     novelty = [_combine_parts(j.novelty, (code, size)) for j in judged]
     noise = [_combine_parts(j.noise, (code, size)) for j in judged]
     wrong_auroc = _mean([auroc(n, ~j.correct) for n, j in zip(novelty, judged)])
-    noise_auroc = _mean([auroc(np.concatenate([n, m]), _mark_noise(m, n)) for n, m in zip(novelty, noise)])
+    noise_auroc = _mean(
+        [auroc(np.concatenate([n, m]), np.arange(len(n) + len(m)) >= len(n)) for n, m in zip(novelty, noise)]
+    )
     rule = TrustRule(
         target=target if min_confidence is None else None,
         min_confidence=min_confidence,
@@ -101,47 +103,29 @@ def choose_rule(
     if min_confidence is not None:
         return rule
     familiar = [~find_novel(rule, j.novelty) for j in judged]
-    of_all = _least_confidence(judged, familiar, target)
+    of_all = _find_least_confidence(judged, familiar, target)
     if of_all is None:
         return replace(rule, by_class=(None,) * classes)
     sure = [f & (j.confidence >= of_all) for j, f in zip(judged, familiar)]
     by_class = tuple(
-        _least_confidence(judged, [s & (j.predicted == c) for j, s in zip(judged, sure)], target)
+        _find_least_confidence(judged, [s & (j.predicted == c) for j, s in zip(judged, sure)], target)
         for c in range(classes)
     )
     return replace(rule, min_confidence=of_all, by_class=by_class)
 
 
-def _least_confidence(
+def _find_least_confidence(
     judged: Sequence[JudgedDomain], chosen: Sequence[npt.NDArray[np.bool_]], target: float
 ) -> float | None:
-    """Find the `least_confidence` of the chosen predictions."""
-    return least_confidence(
-        [j.confidence[which] for j, which in zip(judged, chosen, strict=True)],
-        [j.correct[which] for j, which in zip(judged, chosen, strict=True)],
-        [len(j.correct) for j in judged],
-        target,
-    )
+    """Find the lowest confidence from which on the chosen predictions reach the target accuracy.
 
-
-def least_confidence(
-    confidence: Sequence[Floats], correct: Sequence[npt.NDArray[np.bool_]], sizes: Sequence[int], target: float
-) -> float | None:
-    """Find the lowest confidence from which on predictions reach the target accuracy; None if there is none.
-
-    Args:
-        confidence: of each domain's candidates.
-        correct: whether they are correct.
-        sizes: number of samples of each domain, candidates or not: domains have equal weights.
-        target: accuracy to reach, on at least `FEWEST` predictions.
-
-    Example:
-        >>> p, correct = np.repeat([0.9, 0.6], 50), np.repeat([True, False], 50)
-        >>> least_confidence([p], [correct], [100], 0.9), least_confidence([p], [~correct], [100], 0.9)
-        (0.9, None)
+    At least `FEWEST` of them must; None if there is no such confidence. Domains have equal weights, by all of their
+    samples.
     """
-    p, hit = np.concatenate(confidence), np.concatenate(correct)
-    weight = np.concatenate([np.full(len(c), 1 / n) for c, n in zip(confidence, sizes, strict=True)])
+    pairs = list(zip(judged, chosen, strict=True))
+    p = np.concatenate([j.confidence[which] for j, which in pairs])
+    hit = np.concatenate([j.correct[which] for j, which in pairs])
+    weight = np.concatenate([np.full(which.sum(), 1 / len(which)) for which in chosen])
     order = np.argsort(-p, kind="stable")
     p, weight, hit = p[order], weight[order], hit[order]
     accuracy = np.cumsum(weight * hit) / np.cumsum(weight)
@@ -166,8 +150,3 @@ def _quantile(values: Sequence[Floats], share: float) -> float:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
-
-
-def _mark_noise(noise: Floats, novelty: Floats) -> npt.NDArray[np.bool_]:
-    """Mark which entries of `novelty` followed by `noise` are noise."""
-    return np.arange(len(novelty) + len(noise)) >= len(novelty)
