@@ -13,7 +13,7 @@ from fgmix.data import LoadOptions, load
 from fgmix.data import benchmarks as module
 from fgmix.data.benchmarks import find_images
 from fgmix.data.download import download
-from fgmix.data.manifest import scan_images
+from fgmix.data.folders import scan_images
 from fgmix.errors import MachineError, UserError
 from fgmix.records.benchmarks import BENCHMARKS
 

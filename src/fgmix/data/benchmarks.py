@@ -26,10 +26,9 @@ from pathlib import Path
 
 from fgmix.data.dataset import DomainDataset, fingerprint_of
 from fgmix.data.files import open_file
-from fgmix.data.folders import is_image, list_some
+from fgmix.data.folders import REQUIRED, is_image, list_some
 from fgmix.data.image_cache import cache_dir
 from fgmix.data.image_dataset import load_images
-from fgmix.data.manifest import REQUIRED
 from fgmix.data.registry import LoadOptions, register_dataset
 from fgmix.errors import MachineError, UserError
 from fgmix.records.benchmarks import BENCHMARKS, Benchmark

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fgmix.data.folders import ImageFile, class_notes
+from fgmix.data.folders import ImageFile, class_notes, scan_images
 from fgmix.data.image_cache import READERS, open_all, read_contents
 from fgmix.data.images import Change, Unreadable, change_notes, inspect_file, quiet_decoding, try_decode
 from fgmix.data.loading import in_order
-from fgmix.data.manifest import scan_images
 from fgmix.data.registry import LoadOptions
 from fgmix.errors import UserError
 from fgmix.progress import Progress

@@ -23,10 +23,9 @@ import numpy.typing as npt
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data.files import read_arrays, write_arrays
-from fgmix.data.folders import Scan, class_notes, list_some
+from fgmix.data.folders import Scan, class_notes, is_manifest, list_some, scan_images
 from fgmix.data.image_cache import QUALITY, CachedImages, Contents, cache_dir, decode_images, open_images, read_contents
 from fgmix.data.images import change_notes, check_size, inspect_file
-from fgmix.data.manifest import is_manifest, scan_images
 from fgmix.data.registry import LoadOptions
 from fgmix.errors import UserError
 from fgmix.records.digests import Damaged

@@ -15,10 +15,9 @@ import numpy as np
 
 from fgmix.data.arrays import finite_rows, open_npz
 from fgmix.data.augment import ImageInputs
-from fgmix.data.folders import EXTENSIONS, list_some
+from fgmix.data.folders import EXTENSIONS, is_manifest, list_some, manifest_paths
 from fgmix.data.image_cache import DecodedImages
 from fgmix.data.images import Unreadable, quiet_decoding, read_image
-from fgmix.data.manifest import is_manifest, manifest_paths
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError, reason_of, unknown
 from fgmix.progress import Progress
