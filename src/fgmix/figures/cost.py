@@ -59,10 +59,9 @@ def describe_cost(arrays: Cost) -> Chart:
     marks.append(Words(ours + gap, places - 0.12, list(map(ratio_text, ours)), "start"))
     if known.any():
         texts = [f"{labels[i]}, paper: {ratio_text(theirs[i])}" for i in places[known]]
-        marks.append(Points("paper", theirs[known], places[known] + 0.28, INK, "D", texts))
-        marks.append(
-            Words(theirs[known] + 1.4 * gap, places[known] + 0.28, list(map(ratio_text, theirs[known])), "start")
-        )
-    x = Axis(arrays.title, low=0.0, high=1.15 * float(np.nanmax(arrays.value)))
+        x, y = theirs[known], places[known] + 0.28
+        marks.append(Points("paper", x, y, INK, "D", texts))
+        marks.append(Words(x + 1.4 * gap, y, list(map(ratio_text, x)), "start"))
+    axis = Axis(arrays.title, low=0.0, high=1.15 * float(np.nanmax(arrays.value)))
     caption = "Bars: measured here." + (" Diamonds: the paper." if known.any() else "")
-    return Chart("Cost", caption, [Panel("", x, list_names(labels, flipped=True), marks)])
+    return Chart("Cost", caption, [Panel("", axis, list_names(labels, flipped=True), marks)])

@@ -76,7 +76,6 @@ def collect_curves(record: RunRecord) -> Curves:
             "lower learning rate."
         )
     metrics = [name for name in sorted(record.evaluations[0].metrics) if name not in (COUNT, "skipped")]
-
     counts = [evaluation.metrics.get(COUNT, np.nan) for evaluation in record.evaluations]
     begun = next((i for i, count in enumerate(counts) if count > 0), 0)
 

@@ -54,13 +54,11 @@ def compute_shift(
         for name in names
     }
     pairs = list(combinations(range(len(names)), 2))
-
-    def compare(first: int, second: int) -> Floats:
+    rows = []
+    for first, second in track(pairs, "shift", show=progress):
         x, y = codes[names[first]], codes[names[second]]
-        return np.array([classify_domains([x, y], seed), *compare_samples(x, y, permutations, seed)])
-
-    rows = np.stack([compare(*pair) for pair in track(pairs, "shift", show=progress)])
-    accuracy, distance, p = (_fill_symmetric(len(names), pairs, *of) for of in zip(rows.T, (0.5, 0.0, 1.0)))
+        rows.append([classify_domains([x, y], seed), *compare_samples(x, y, permutations, seed)])
+    accuracy, distance, p = (_fill_symmetric(len(names), pairs, *of) for of in zip(np.array(rows).T, (0.5, 0.0, 1.0)))
     return Shift(
         title=f"{run.prepared.dataset.name}, codes of {run.label(model)}",
         domains=np.array(names),

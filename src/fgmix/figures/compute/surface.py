@@ -120,7 +120,6 @@ def compute_surface(
     u, v = (span_grid(np.concatenate([plane.points, points])[:, axis], resolution) for axis in (0, 1))
     measure = _prepare_measuring((first, second), algorithms, samples, seed)
     states = [{name: tensor.clone() for name, tensor in get_predictor_tensors(each).items()} for each in anchors]
-
     rows = np.array(
         [
             [measure(combine(states, plane.combination(a, b))) for a in u]
