@@ -142,7 +142,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def unknown(what: str, found: object, known: Iterable[str]) -> UserError:
+def unknown(what: str, value: object, known: Iterable[str]) -> UserError:
     """Make the error for an unknown name, with the closest match, which ignores case and punctuation.
 
     >>> print(unknown("algorithm", "corall", ["coral", "erm"]))
@@ -152,29 +152,29 @@ def unknown(what: str, found: object, known: Iterable[str]) -> UserError:
     """
     known = sorted(known)
     plain = {_plain(name): name for name in reversed(known)}
-    near = difflib.get_close_matches(_plain(str(found)), plain, n=1)
+    near = difflib.get_close_matches(_plain(str(value)), plain, n=1)
     guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
     more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
-    return UserError(f"Unknown {what} {_short(found)}.{guess} Known: {', '.join(known[:MOST]) or 'none'}{more}.")
+    return UserError(f"Unknown {what} {_short(value)}.{guess} Known: {', '.join(known[:MOST]) or 'none'}{more}.")
 
 
 def _plain(name: str) -> str:
     return re.sub(r"[^\w]|_", "", name).lower()
 
 
-def bad_value(name: str, should: str, found: object, hint: str = "") -> UserError:
+def bad_value(name: str, should: str, value: object, hint: str = "") -> UserError:
     """Make the error for a value out of its range or of the wrong type.
 
     >>> print(bad_value("steps", "a positive integer", -3))
     Parameter `steps` should be a positive integer. Found -3.
     """
-    return UserError(f"Parameter `{name}` should be {should}. Found {_short(found)}." + (f" {hint}" if hint else ""))
+    return UserError(f"Parameter `{name}` should be {should}. Found {_short(value)}." + (f" {hint}" if hint else ""))
 
 
-def _short(found: object) -> str:
+def _short(value: object) -> str:
     """Write the repr of a value, on one line and cut to `LONGEST` characters."""
     try:
-        text = re.sub(r"\s*\n\s*", " ", repr(found))
+        text = re.sub(r"\s*\n\s*", " ", repr(value))
     except Exception:  # the user's object, whose repr may fail
-        text = f"a {type(found).__name__}"
+        text = f"a {type(value).__name__}"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

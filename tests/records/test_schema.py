@@ -201,7 +201,7 @@ def test_a_record_carries_how_its_method_is_printed_and_opens_it(tmp_path: Path)
         correct = algorithm.predict(torch.cat(list(sample.inputs()))).argmax(1) == sample.y
         assert float(correct.float().mean()) == pytest.approx(again.test_accuracy(model))
     RunFolder(record.folder).weights("best").unlink()
-    with pytest.raises(UserError, match=r"Expected weights at .*best\.pt. Found none: they were not kept"):
+    with pytest.raises(UserError, match="the weights best"):
         load_algorithm(again, dataset=data)
 
 

@@ -114,8 +114,8 @@ def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLA
         most_classes: the confusion matrix is left empty for more.
 
     Example:
-        >>> found = metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]))
-        >>> found.recall, found.confusion, found.auroc
+        >>> result = metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]))
+        >>> result.recall, result.confusion, result.auroc
         ((0.5, 1.0), ((1, 1), (0, 1)), 1.0)
     """
     classes = scores.shape[1]

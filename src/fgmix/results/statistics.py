@@ -189,8 +189,8 @@ def bootstrap_interval(d: Floats, alpha: float = ALPHA, resamples: int = RESAMPL
     if np.ptp(d) == 0:
         return float(d[0]), float(d[0])  # all equal: every resample has the same mean
     rng = numpy_generator("bootstrap", len(d), resamples)
-    found = bootstrap((d,), np.mean, n_resamples=resamples, confidence_level=1 - alpha, method="BCa", rng=rng)
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    result = bootstrap((d,), np.mean, n_resamples=resamples, confidence_level=1 - alpha, method="BCa", rng=rng)
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
 def wilcoxon(d: Floats) -> float:
