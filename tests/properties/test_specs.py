@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fgmix.algorithms import get, names
 from fgmix.errors import UserError
 from fgmix.records.options import Option
-from fgmix.records.schema import RunSpec, command, options, parse_options, to_plain, to_spec
+from fgmix.records.schema import RunSpec, command, options, to_plain, to_spec
 from properties.quickly import quickly
 
 TEXTS = st.text(max_size=20) | st.sampled_from(
@@ -66,7 +66,7 @@ def test_an_option_survives_being_typed(spec: RunSpec) -> None:
         if isinstance(value, str) and (value != value.strip() or value.lower() == "none"):
             continue
         text = str(value).lower() if isinstance(value, bool) or value is None else str(value)
-        assert parse_options({name: text}) == {name: value}
+        assert options()[name].parse(text) == value
 
 
 @quickly
@@ -87,7 +87,7 @@ def test_the_printed_command_names_every_option_that_was_said(spec: RunSpec) -> 
 @given(st.sampled_from(sorted(options())), TEXTS)
 def test_any_text_is_a_value_or_a_sentence(name: str, text: str) -> None:
     try:
-        parsed = parse_options({name: text})[name]
+        parsed = options()[name].parse(text)
     except UserError as error:
         assert "\n" not in str(error)  # noqa: PT017 (raising is one of two right answers)
     else:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
 
-from fgmix.errors import UserError, bad_value, unknown
+from fgmix.errors import UserError, bad_value
 from fgmix.records.evaluations import Evaluation, Evaluations, Model, Shares
 from fgmix.records.metrics import Metric, Metrics
 from fgmix.records.options import About, Option, check_names, check_options, options_of
@@ -427,19 +427,6 @@ def check_record(record: RunRecord) -> RunRecord:
 def options(omit: Iterable[str] = ()) -> dict[str, Option]:
     """Return the declared options of a run by name, except those in `omit`."""
     return {name: option for name, option in options_of(RunSpec).items() if name not in set(omit)}
-
-
-def parse_options(texts: Mapping[str, str], omit: Iterable[str] = ()) -> dict[str, Any]:
-    """Parse options from texts.
-
-    >>> parse_options({"steps": "100", "backbone": "resnet18", "compile": "true"})
-    {'steps': 100, 'backbone': 'resnet18', 'compile': True}
-    """
-    known = options(omit)
-    for name in texts:
-        if name not in known:
-            raise unknown("option of a run", name, known)
-    return {name: known[name].parse(text) for name, text in texts.items()}
 
 
 def command(spec: RunSpec, out: str = "runs") -> str:
