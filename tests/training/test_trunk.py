@@ -45,7 +45,7 @@ def assert_equal_folders(ours: RunRecord, theirs: RunRecord) -> None:
 
 
 def test_erm_and_the_mixing_methods_declare_their_trunks() -> None:
-    assert ["erm", "fgmix", *(f"fgmix_{variant}" for variant in "abcdef")] == SHARING
+    assert ["erm", "fgmix", *(f"fgmix_{variant}" for variant in "abcdefu")] == SHARING
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """The method AND-Mask."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fgmix.algorithms._base import Algorithm, Batches, descend_along

@@ -1,7 +1,5 @@
 """The methods CAD and CondCAD."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize

@@ -1,7 +1,5 @@
 """The methods CausIRL-CORAL and CausIRL-MMD."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

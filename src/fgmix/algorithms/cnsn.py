@@ -1,7 +1,5 @@
 """The method CNSN: CrossNorm and SelfNorm."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """The methods DANN and CDANN."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

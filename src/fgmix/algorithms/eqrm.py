@@ -1,7 +1,5 @@
 """The method EQRM."""
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import torch

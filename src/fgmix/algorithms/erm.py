@@ -1,7 +1,5 @@
 """The method ERM."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 

@@ -1,7 +1,5 @@
 """The method FGMix, its six variants, and one with uniform weights."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar, Literal
 

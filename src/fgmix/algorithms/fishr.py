@@ -1,7 +1,5 @@
 """The method Fishr."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The methods IB-ERM and IB-IRM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

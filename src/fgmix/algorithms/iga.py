@@ -1,7 +1,5 @@
 """The method IGA."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy

@@ -1,7 +1,5 @@
 """The method IRM."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

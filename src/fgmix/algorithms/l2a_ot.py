@@ -1,7 +1,5 @@
 """The method L2A-OT."""
 
-from __future__ import annotations
-
 import copy
 from typing import Literal
 

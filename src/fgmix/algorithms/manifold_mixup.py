@@ -1,7 +1,5 @@
 """The method Manifold Mixup."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

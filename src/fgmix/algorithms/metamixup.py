@@ -1,7 +1,5 @@
 """The method MetaMixup."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The method MIRO."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Self

@@ -1,7 +1,5 @@
 """The method MixStyle."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """The method Mixup, between domains."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The method MLDG."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 

@@ -1,7 +1,5 @@
 """The method PCGrad."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The method RDM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

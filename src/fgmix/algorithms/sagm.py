@@ -1,7 +1,5 @@
 """SAGM, around any method whose update is one objective."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fgmix.algorithms._base import Algorithm, Batches, descend_along

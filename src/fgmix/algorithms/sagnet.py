@@ -1,7 +1,5 @@
 """The method SagNet."""
 
-from __future__ import annotations
-
 import copy
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """SAM, around any method whose update is one objective, and the two gradients that SAGM also needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The method SAND-Mask."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The method Transfer."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 

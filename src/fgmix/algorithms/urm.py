@@ -1,7 +1,5 @@
 """The method URM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -56,25 +56,15 @@ class Checked:
 
 @dataclass(frozen=True)
 class Flags:
-    """Which declared options of a class become flags.
+    """Which declared options of a class become flags."""
 
-    Args:
-        cls: the class.
-        omit: options that are not the command's.
-        ignored: options without a flag that a file may have, for another command.
-        everyday: options that `--help` shows; None for all.
-        required: options that are listed first, as required.
-        section: of the help, for all of them; None for each option's own group.
-        defaults: whether the help shows default values.
-    """
-
-    cls: type
-    omit: Collection[str] = ()
-    ignored: Collection[str] = ()
-    everyday: Collection[str] | None = None
-    required: Collection[str] = ()
-    section: str | None = None
-    defaults: bool = True
+    cls: type  # the class
+    omit: Collection[str] = ()  # options that are not the command's
+    ignored: Collection[str] = ()  # options without a flag that a file may have, for another command
+    everyday: Collection[str] | None = None  # options that `--help` shows; None for all
+    required: Collection[str] = ()  # options that are listed first, as required
+    section: str | None = None  # of the help, for all of them; None for each option's own group
+    defaults: bool = True  # whether the help shows default values
 
     @property
     def fields(self) -> dict[str, Option]:

@@ -61,15 +61,10 @@ NESTED = "settings__"
 
 @dataclass(frozen=True)
 class UnseenDomains:
-    """Metrics on each domain, of a model trained on the others; `print` shows a table.
+    """Metrics on each domain, of a model trained on the others; `print` shows a table."""
 
-    Args:
-        accuracy: by domain id.
-        estimate: the same with calibration and novelty.
-    """
-
-    accuracy: dict[Hashable, float]
-    estimate: Estimate
+    accuracy: dict[Hashable, float]  # by domain id
+    estimate: Estimate  # the same with calibration and novelty
 
     @property
     def mean(self) -> float:

@@ -52,22 +52,14 @@ def check_other(other: Mapping[str, Any], domains: Sequence[Hashable] | None) ->
 
 @dataclass(frozen=True)
 class Samples:
-    """Checked arrays, with labels and domains numbered.
+    """Checked arrays, with labels and domains numbered."""
 
-    Args:
-        x: features or images.
-        y: numbers of the classes.
-        classes: labels.
-        ids: numbers of the domains.
-        domains: domain ids.
-        sample_weight: sampling weight of each sample, relative to others of its domain; None: uniform.
-    """
-
-    x: Array
-    y: Indices
-    classes: Array
-    ids: Indices
-    domains: tuple[Hashable, ...]
+    x: Array  # features or images
+    y: Indices  # numbers of the classes
+    classes: Array  # labels
+    ids: Indices  # numbers of the domains
+    domains: tuple[Hashable, ...]  # domain ids
+    # sampling weight of each sample, relative to others of its domain; None: uniform
     sample_weight: npt.ArrayLike | None
 
     @property

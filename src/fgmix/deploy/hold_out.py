@@ -25,23 +25,14 @@ BATCH = 64  # of noise, per forward pass
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Predictions for one domain by a network that was not trained on it.
+    """Predictions for one domain by a network that was not trained on it."""
 
-    Args:
-        domain: its name.
-        logits: (n, C) of all of its samples.
-        novelty: both parts of it (n, 2), see `Familiar.parts`.
-        y: labels.
-        in_domain_accuracy: of the same network on held-out samples of its source domains.
-        noise: both parts of the novelty of noise, (m, 2).
-    """
-
-    domain: str
-    logits: Floats
-    novelty: Floats
-    y: Indices
-    in_domain_accuracy: float
-    noise: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+    domain: str  # its name
+    logits: Floats  # (n, C) of all of its samples
+    novelty: Floats  # both parts of it (n, 2), see `Familiar.parts`
+    y: Indices  # labels
+    in_domain_accuracy: float  # of the same network on held-out samples of its source domains
+    noise: Floats = field(default_factory=lambda: np.zeros((0, 2)))  # both parts of the novelty of noise, (m, 2)
 
     @property
     def correct(self) -> npt.NDArray[np.bool_]:

@@ -31,25 +31,15 @@ MARGIN = 2.0  # times the quantile of ‖x‖² from which features count as nov
 
 @dataclass(frozen=True)
 class Familiar:
-    """Directions of codes of the training data, as Gaussians around class means with one covariance.
+    """Directions of codes of the training data, as Gaussians around class means with one covariance."""
 
-    Args:
-        center: mean of all directions, (d,); distances do not depend on it, but it improves single precision.
-        means: W (μ_c − center) of the classes that occur, (C', d).
-        whitening: W with WᵀW = Σ⁻¹, (d, d).
-        usual: length q; shorter codes are more novel.
-        reach: length r; longer codes are more novel.
-        limit: squared distance above which a code is novel.
-        size: squared length above which features are novel; infinite for images.
-    """
-
-    center: Floats
-    means: Floats
-    whitening: Floats
-    usual: float
-    reach: float
-    limit: float
-    size: float = np.inf
+    center: Floats  # mean of all directions, (d,); distances do not depend on it, but it improves single precision
+    means: Floats  # W (μ_c − center) of the classes that occur, (C', d)
+    whitening: Floats  # W with WᵀW = Σ⁻¹, (d, d)
+    usual: float  # length q; shorter codes are more novel
+    reach: float  # length r; longer codes are more novel
+    limit: float  # squared distance above which a code is novel
+    size: float = np.inf  # squared length above which features are novel; infinite for images
 
     def parts(self, z: Floats, x: Floats) -> Floats:
         """Compute both parts of the novelty (n, 2): of the codes z (n, d), and ‖x‖² / size of the inputs x (n, …)."""

@@ -24,21 +24,13 @@ FEWEST = 20  # least number of trusted predictions that their accuracy is estima
 
 @dataclass(frozen=True)
 class JudgedDomain:
-    """Predictions for a domain that was held out.
+    """Predictions for a domain that was held out."""
 
-    Args:
-        predicted: classes, (n,).
-        confidence: calibrated on other domains, (n,).
-        correct: whether each prediction is correct, (n,).
-        novelty: both parts of it, (n, 2), see `Familiar.parts`.
-        noise: both parts of the novelty of noise, (m, 2).
-    """
-
-    predicted: Indices
-    confidence: Floats
-    correct: npt.NDArray[np.bool_]
-    novelty: Floats
-    noise: Floats
+    predicted: Indices  # classes, (n,)
+    confidence: Floats  # calibrated on other domains, (n,)
+    correct: npt.NDArray[np.bool_]  # whether each prediction is correct, (n,)
+    novelty: Floats  # both parts of it, (n, 2), see `Familiar.parts`
+    noise: Floats  # both parts of the novelty of noise, (m, 2)
 
 
 def find_novel(rule: TrustRule, parts: Floats) -> npt.NDArray[np.bool_]:

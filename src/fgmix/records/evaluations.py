@@ -26,20 +26,13 @@ Scores = dict[str, dict[str, float]]  # domain → split → value
 
 
 class Evaluation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One evaluation: accuracies and losses by domain and split, of the raw and of the averaged model.
+    """One evaluation: accuracies and losses by domain and split, of the raw and of the averaged model."""
 
-    Args:
-        step: optimisation steps done.
-        accuracy: by model, domain and split.
-        loss: cross-entropy, likewise.
-        metrics: means of the algorithm's metrics over the steps since the previous evaluation.
-        headline: values of the metric that the run selects by, by model, domain and split; empty if that is accuracy.
-    """
-
-    step: Annotated[int, Meta(ge=0, le=LAST_STEP)]
-    accuracy: dict[Model, Shares]
-    loss: dict[Model, Scores]
-    metrics: dict[str, float]
+    step: Annotated[int, Meta(ge=0, le=LAST_STEP)]  # optimisation steps done
+    accuracy: dict[Model, Shares]  # by model, domain and split
+    loss: dict[Model, Scores]  # cross-entropy, likewise
+    metrics: dict[str, float]  # means of the algorithm's metrics over the steps since the previous evaluation
+    # values of the metric that the run selects by, by model, domain and split; empty if that is accuracy
     headline: dict[Model, Shares] = {}
 
     @property

@@ -55,31 +55,18 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class UnseenDomain(Struct, frozen=True, forbid_unknown_fields=True):
-    """Results on a domain while it was held out.
+    """Results on a domain while it was held out."""
 
-    Args:
-        domain: its name.
-        metrics: of the network trained on the other domains, on all of its samples.
-        in_domain_accuracy: of the same network on held-out samples of its source domains.
-        unknown: share of samples whose class no other domain has, which this network cannot predict correctly.
-        confidence: mean calibrated confidence; equal to the accuracy if the calibration is perfect.
-        calibration_error: expected calibration error, with a temperature fitted on the other domains.
-        novel: share of samples flagged as novel, by a limit chosen on the other domains.
-        novel_accuracy: accuracy on those; None if there are none.
-        trusted: share of samples whose prediction is trusted, by a rule chosen on the other domains.
-        trusted_accuracy: accuracy on those; None if there are none.
-    """
-
-    domain: str
-    metrics: Metrics
-    in_domain_accuracy: Share
-    unknown: Share
-    confidence: float
-    calibration_error: float
-    novel: Share
-    novel_accuracy: Share | None
-    trusted: Share
-    trusted_accuracy: Share | None
+    domain: str  # its name
+    metrics: Metrics  # of the network trained on the other domains, on all of its samples
+    in_domain_accuracy: Share  # of the same network on held-out samples of its source domains
+    unknown: Share  # share of samples whose class no other domain has, which this network cannot predict correctly
+    confidence: float  # mean calibrated confidence; equal to the accuracy if the calibration is perfect
+    calibration_error: float  # expected calibration error, with a temperature fitted on the other domains
+    novel: Share  # share of samples flagged as novel, by a limit chosen on the other domains
+    novel_accuracy: Share | None  # accuracy on those; None if there are none
+    trusted: Share  # share of samples whose prediction is trusted, by a rule chosen on the other domains
+    trusted_accuracy: Share | None  # accuracy on those; None if there are none
 
     @property
     def samples(self) -> int:
@@ -93,26 +80,17 @@ class UnseenDomain(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrustRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """When a prediction is trusted: if it is confident enough for its class and its sample is not novel.
+    """When a prediction is trusted: if it is confident enough for its class and its sample is not novel."""
 
-    Args:
-        target: target accuracy of trusted predictions; None if the user set the confidence.
-        min_confidence: minimum confidence of trusted predictions of any class; None: nothing is trusted.
-        by_class: minimum confidence of trusted predictions of each class; None: none of the class is trusted.
-        uses_novelty: whether the novelty of codes is informative, and used.
-        novel_above: limit of each part of novelty, above which a sample is novel.
-        wrong_auroc: P(a wrong prediction is more novel than a correct one), mean over domains; None if no domain has
-            both.
-        noise_auroc: P(noise is more novel than a sample), mean over domains; None without noise.
-    """
-
-    target: TargetShare | None
-    min_confidence: Share | None
+    target: TargetShare | None  # target accuracy of trusted predictions; None if the user set the confidence
+    min_confidence: Share | None  # minimum confidence of trusted predictions of any class; None: nothing is trusted
+    # minimum confidence of trusted predictions of each class; None: none of the class is trusted
     by_class: tuple[Share | None, ...]
-    uses_novelty: bool
-    novel_above: tuple[float, float]
+    uses_novelty: bool  # whether the novelty of codes is informative, and used
+    novel_above: tuple[float, float]  # limit of each part of novelty, above which a sample is novel
+    # P(a wrong prediction is more novel than a correct one), mean over domains; None if no domain has both
     wrong_auroc: float | None
-    noise_auroc: float | None
+    noise_auroc: float | None  # P(noise is more novel than a sample), mean over domains; None without noise
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -125,16 +103,11 @@ class TrustLevel(Struct, frozen=True, forbid_unknown_fields=True):
     """Samples of held-out domains that are not novel and are predicted with at least this confidence.
 
     Only samples whose class another domain has are counted.
-
-    Args:
-        confidence: the level.
-        coverage: their share of the samples, with equal weight for each domain.
-        accuracy: on those, with the same weights; None if there are none.
     """
 
-    confidence: Share
-    coverage: Share
-    accuracy: float | None
+    confidence: Share  # the level
+    coverage: Share  # their share of the samples, with equal weight for each domain
+    accuracy: float | None  # on those, with the same weights; None if there are none
 
 
 class Bin(NamedTuple):
@@ -146,17 +119,11 @@ class Bin(NamedTuple):
 
 
 class PredictedClass(Struct, frozen=True, forbid_unknown_fields=True):
-    """Predictions of one class on held-out domains: an average over classes would hide rare ones.
+    """Predictions of one class on held-out domains: an average over classes would hide rare ones."""
 
-    Args:
-        predicted: number of predictions.
-        trusted: how many of these are trusted, by rules chosen on the other domains.
-        correct: how many of the trusted are correct.
-    """
-
-    predicted: Count
-    trusted: Count
-    correct: Count
+    predicted: Count  # number of predictions
+    trusted: Count  # how many of these are trusted, by rules chosen on the other domains
+    correct: Count  # how many of the trusted are correct
 
     @property
     def trusted_share(self) -> float | None:
@@ -170,31 +137,19 @@ class PredictedClass(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
-    """Estimate for a new domain.
+    """Estimate for a new domain."""
 
-    Args:
-        domains: results on each domain while it was held out.
-        accuracy: mean over domains.
-        metric: the metric that is reported first.
-        value: its mean over domains.
-        interval: 95 % prediction interval for its value on one more domain; None with fewer than three domains.
-        temperature: fitted on all held-out domains.
-        trust: when a prediction is trusted, chosen on all held-out domains.
-        levels: coverage and accuracy by confidence.
-        reliability: accuracy by confidence, each domain with a temperature fitted on the others.
-        predicted: predictions by class, all domains together.
-    """
-
-    domains: tuple[UnseenDomain, ...]
-    accuracy: Share
-    metric: Metric
-    value: Share
+    domains: tuple[UnseenDomain, ...]  # results on each domain while it was held out
+    accuracy: Share  # mean over domains
+    metric: Metric  # the metric that is reported first
+    value: Share  # its mean over domains
+    # 95 % prediction interval for its value on one more domain; None with fewer than three domains
     interval: tuple[Share, Share] | None
-    temperature: Temperature
-    trust: TrustRule
-    levels: tuple[TrustLevel, ...]
-    reliability: tuple[Bin, ...]
-    predicted: tuple[PredictedClass, ...]
+    temperature: Temperature  # fitted on all held-out domains
+    trust: TrustRule  # when a prediction is trusted, chosen on all held-out domains
+    levels: tuple[TrustLevel, ...]  # coverage and accuracy by confidence
+    reliability: tuple[Bin, ...]  # accuracy by confidence, each domain with a temperature fitted on the others
+    predicted: tuple[PredictedClass, ...]  # predictions by class, all domains together
 
     @property
     def metrics(self) -> dict[str, Metrics]:
@@ -203,27 +158,17 @@ class Estimate(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Composition(Struct, frozen=True, forbid_unknown_fields=True):
-    """The runs that a soup or an ensemble is made of, and how they were selected.
+    """The runs that a soup or an ensemble is made of, and how they were selected."""
 
-    Args:
-        kind: how they are combined.
-        weights: which weights of each run: raw or swa, at the step that its validation selects, or swad.
-        runs: names of the runs used.
-        left_out: names of the runs that were given and not used.
-        validation: value of the metric of each run's own weights on the holdout parts of the training domains.
-        unseen: accuracy of the model on all samples of each domain that the runs held out.
-        methods: labels of the methods of the runs given, sorted.
-        metric: what the runs are selected by.
-    """
-
-    kind: Combination
-    weights: Model
-    runs: tuple[str, ...]
-    left_out: tuple[str, ...]
+    kind: Combination  # how they are combined
+    weights: Model  # which weights of each run: raw or swa, at the step that its validation selects, or swad
+    runs: tuple[str, ...]  # names of the runs used
+    left_out: tuple[str, ...]  # names of the runs that were given and not used
+    # value of the metric of each run's own weights on the holdout parts of the training domains
     validation: dict[str, float]
-    unseen: dict[str, float]
-    methods: tuple[str, ...] = ()
-    metric: Metric = "accuracy"
+    unseen: dict[str, float]  # accuracy of the model on all samples of each domain that the runs held out
+    methods: tuple[str, ...] = ()  # labels of the methods of the runs given, sorted
+    metric: Metric = "accuracy"  # what the runs are selected by
 
     @property
     def members(self) -> int:
@@ -272,56 +217,33 @@ class Composition(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of `model.json`.
+    """The content of `model.json`."""
 
-    Args:
-        spec: the resolved spec of the run that made it.
-        run: that run's name, which contains a digest of the spec.
-        dataset: name of the training data.
-        data_fingerprint: digest of the training data.
-        kind: images, small_images or features.
-        input_shape: shape of the network's inputs.
-        dtype: of the training samples; uint8 is scaled to [0, 1], other numbers are not.
-        classes: names, in the order of probabilities.
-        domains: names of the domains that it was trained on.
-        min_confidence: by class; a prediction below it is not trusted. None: no prediction of the class is trusted.
-        estimate: for an unseen domain; None if it was not measured.
-        in_domain_accuracy: on held-out samples of its own domains.
-        notes: on the data, such as files left out, and on the training.
-        fgmix_version: the version that made it.
-        composition: the runs that it is made of; None for a model of one run.
-        date: on which it was trained, such as 2026-01-31.
-        terms: options about trust and use.
-        counts: samples by domain (row) and class (column).
-        weights_matched: how tensors of a weights file were matched with the backbone's, "by name" or "by order"; None
-            without a file.
-        in_domain_value: the metric of its estimate on held-out samples of its own domains; None without an estimate.
-        weights: digest of the file of its weights; empty before it is written.
-        schema: version of this schema.
-    """
-
-    spec: ResolvedSpec
-    run: str
-    dataset: str
-    data_fingerprint: str
-    kind: Kind
-    input_shape: Annotated[tuple[Positive, ...], Meta(min_length=1)]
-    dtype: Dtype
-    classes: tuple[str, ...]
-    domains: tuple[str, ...]
+    spec: ResolvedSpec  # the resolved spec of the run that made it
+    run: str  # that run's name, which contains a digest of the spec
+    dataset: str  # name of the training data
+    data_fingerprint: str  # digest of the training data
+    kind: Kind  # images, small_images or features
+    input_shape: Annotated[tuple[Positive, ...], Meta(min_length=1)]  # shape of the network's inputs
+    dtype: Dtype  # of the training samples; uint8 is scaled to [0, 1], other numbers are not
+    classes: tuple[str, ...]  # names, in the order of probabilities
+    domains: tuple[str, ...]  # names of the domains that it was trained on
+    # by class; a prediction below it is not trusted. None: no prediction of the class is trusted
     min_confidence: tuple[Share | None, ...]
-    estimate: Estimate | None
-    in_domain_accuracy: Share
-    notes: tuple[str, ...]
-    fgmix_version: str
-    composition: Composition | None = None
-    date: str = ""
-    terms: Terms = Terms()
-    counts: tuple[tuple[Count, ...], ...] = ()
+    estimate: Estimate | None  # for an unseen domain; None if it was not measured
+    in_domain_accuracy: Share  # on held-out samples of its own domains
+    notes: tuple[str, ...]  # on the data, such as files left out, and on the training
+    fgmix_version: str  # the version that made it
+    composition: Composition | None = None  # the runs that it is made of; None for a model of one run
+    date: str = ""  # on which it was trained, such as 2026-01-31
+    terms: Terms = Terms()  # options about trust and use
+    counts: tuple[tuple[Count, ...], ...] = ()  # samples by domain (row) and class (column)
+    # how tensors of a weights file were matched with the backbone's, "by name" or "by order"; None without a file
     weights_matched: str | None = None
+    # the metric of its estimate on held-out samples of its own domains; None without an estimate
     in_domain_value: Share | None = None
-    weights: str = ""
-    schema: Literal[6] = SCHEMA
+    weights: str = ""  # digest of the file of its weights; empty before it is written
+    schema: Literal[6] = SCHEMA  # version of this schema
 
 
 def write_info(folder: Path, info: ModelInfo) -> None:

@@ -53,21 +53,13 @@ class About:
 
 @dataclass(frozen=True)
 class Option:
-    """A declared value.
+    """A declared value."""
 
-    Args:
-        name: of the attribute.
-        kind: its type, with bounds: int, float, bool, str or a Literal of strings, optionally with None.
-        default: `dataclasses.MISSING` if there is none.
-        about: its help, and how it is used.
-        extra: whatever else the declaration stores.
-    """
-
-    name: str
-    kind: Any
-    default: Any
-    about: About
-    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    name: str  # of the attribute
+    kind: Any  # its type, with bounds: int, float, bool, str or a Literal of strings, optionally with None
+    default: Any  # `dataclasses.MISSING` if there is none
+    about: About  # its help, and how it is used
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # whatever else the declaration stores
 
     @property
     def help(self) -> str:

@@ -14,19 +14,12 @@ from fgmix.records.schema import RunRecord, RunSpec
 
 
 class Row(NamedTuple):
-    """What the runs of a row have in common.
+    """What the runs of a row have in common."""
 
-    Args:
-        algorithm: registered name.
-        arm: label of its settings; empty without one.
-        model: raw weights, or a kind of weight average.
-        origin: the folder that the runs were read from, in a report of several; else empty.
-    """
-
-    algorithm: str
-    arm: str = ""
-    model: Model = "raw"
-    origin: str = ""
+    algorithm: str  # registered name
+    arm: str = ""  # label of its settings; empty without one
+    model: Model = "raw"  # raw weights, or a kind of weight average
+    origin: str = ""  # the folder that the runs were read from, in a report of several; else empty
 
     @property
     def runs(self) -> Row:
