@@ -39,6 +39,19 @@ def test_nothing_of_mixing_is_shown_before_it_starts() -> None:
     assert values["L_flat"] == pytest.approx([np.nan, 0.5, 0.5], nan_ok=True)
 
 
+def test_algorithms_may_have_other_metrics_in_each_phase() -> None:
+    """As L2A-OT and DDG do: a metric has no value where it was not measured."""
+    record = sweep({"l2a_ot": [[0.5, 0.5, 0.5]]})[0]
+    (at,) = record.evaluations
+    phases = [{"loss": 1.0, "cycle": 2.0}, {"loss": 0.5, "domain": 3.0}]
+    evaluations = tuple(replace(at, step=10 * i, metrics=each) for i, each in enumerate(phases, start=1))
+    curves = collect_curves(replace(record, evaluations=evaluations))
+    values = dict(zip(curves.metrics.tolist(), curves.metric_values.tolist()))
+    assert values["Training loss"] == [1.0, 0.5]
+    assert values["Cycle"] == pytest.approx([2.0, np.nan], nan_ok=True)
+    assert values["Domain"] == pytest.approx([np.nan, 3.0], nan_ok=True)
+
+
 def test_a_panel_for_each_metric() -> None:
     arrays = made.curves()
     arrays.metric_values[arrays.metrics == "λ", 0] = np.nan  # before mixing starts

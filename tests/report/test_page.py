@@ -359,6 +359,11 @@ def test_the_list_of_runs_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (sizes[1] - sizes[0]) / 160 < 250
 
 
+def test_the_list_of_runs_shows_arms() -> None:
+    records = [finished("a", 0.5, algorithm="fgmix", arm=arm) for arm in ("", "γ = 10")]
+    assert [row["method"] for row in block(page(Results(records)), "run-rows")] == ["FGMix", "FGMix (γ = 10)"]
+
+
 def test_of_very_many_runs_those_behind_the_numbers_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     records = random_sweep(1, 2, 1, 3)
     monkeypatch.setattr("fgmix.report.runs.MANY", len(records) - 1)

@@ -75,13 +75,16 @@ def collect_curves(record: RunRecord) -> Curves:
             f"Expected a run with evaluations. Found {record.folder}, which diverged before the first. Train it with a "
             "lower learning rate."
         )
-    metrics = [name for name in sorted(record.evaluations[0].metrics) if name not in (COUNT, "skipped")]
-    counts = [evaluation.metrics.get(COUNT, np.nan) for evaluation in record.evaluations]
+    evaluations = list(record.evaluations)
+    # Of all: some algorithms have metrics of their own in each of their phases.
+    names = {name for evaluation in evaluations for name in evaluation.metrics}
+    metrics = sorted(names - {COUNT, "skipped"})
+    counts = [evaluation.metrics.get(COUNT, np.nan) for evaluation in evaluations]
     begun = next((i for i, count in enumerate(counts) if count > 0), 0)
 
     def read_metric(i: int, name: str) -> float:
         """NaN for metrics of mixing before it starts; at the first evaluation after, the mean over the mixing steps."""
-        value = record.evaluations[i].metrics[name]
+        value = evaluations[i].metrics.get(name, np.nan)
         if name not in MIXING or np.isnan(counts[i]):
             return value
         if counts[i] == 0:
@@ -96,14 +99,14 @@ def collect_curves(record: RunRecord) -> Curves:
 
     return Curves(
         title=f"{record.label}, test domain {' and '.join(record.spec.test_domains)}",
-        steps=np.array([e.step for e in record.evaluations]),
+        steps=np.array([e.step for e in evaluations]),
         models=np.array(record.models),
         domains=np.array(record.domains),
         is_test=np.isin(record.domains, record.spec.test_domains),
-        accuracy=100 * np.array([read_holdout(e.accuracy) for e in record.evaluations]).transpose(1, 2, 0),
-        loss=np.array([read_holdout(e.loss) for e in record.evaluations]).transpose(1, 2, 0),
+        accuracy=100 * np.array([read_holdout(e.accuracy) for e in evaluations]).transpose(1, 2, 0),
+        loss=np.array([read_holdout(e.loss) for e in evaluations]).transpose(1, 2, 0),
         metrics=np.array([name_metric(name) for name in metrics], dtype=np.str_),
-        metric_values=np.array([[read_metric(i, name) for i in range(len(record.evaluations))] for name in metrics]),
+        metric_values=np.array([[read_metric(i, name) for i in range(len(evaluations))] for name in metrics]),
     )
 
 

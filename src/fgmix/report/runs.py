@@ -9,7 +9,7 @@ from fgmix.errors import UserError
 from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import encode
 from fgmix.records.evaluations import Model
-from fgmix.records.rows import record_row
+from fgmix.records.rows import label_arm, record_row
 from fgmix.records.schema import RunRecord, to_plain
 from fgmix.results.explain import describe_origin
 from fgmix.results.published import order
@@ -69,7 +69,7 @@ def _describe_run(record: RunRecord, reported: Mapping[tuple[str, Model], float]
     curves, notes = _describe_curves(record) if with_curves else (None, [])
     return {
         "name": record.folder.name if record.folder else "",
-        "method": record.label,
+        "method": label_arm(record.label, spec.arm),
         "algorithm": record_row(record).key,
         "origin": record.origin,
         "dataset": record.dataset,
