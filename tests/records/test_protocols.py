@@ -169,3 +169,20 @@ def test_under_domainbeds_protocols_algorithms_have_its_defaults(
 
 def test_the_clean_protocol_has_one_batch_size() -> None:
     assert resolved(algorithm="arm").batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        ({"backbone": "resnet18"}, True),
+        ({"backbone": "resnet18", "pretrained": False}, False),
+        ({"backbone": "resnet18.tv_in1k"}, False),
+        ({"backbone": "small_cnn"}, False),
+        ({}, False),
+    ],
+)
+def test_a_network_from_random_weights_is_noted_unless_it_was_asked_for(options: dict[str, Any], noted: bool) -> None:
+    spec = RunSpec(dataset="PACS", algorithm="erm", test_domains="2", **options)
+    notes = list_notes(spec, resolve(spec, images()))
+    assert [note for note in notes if "random weights" in note] == notes
+    assert bool(notes) == noted

@@ -97,8 +97,14 @@ def choose_lr(kind: str, backbone: str | None, base: Defaults) -> float:
 
 
 def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
-    """Return notes to print before a run starts: parts of it that will have no effect."""
+    """Return notes to print before a run starts: weights that were not asked for, and parts without an effect."""
     notes = []
+    random = not resolved.pretrained and not resolved.weights and resolved.backbone not in OWN_BACKBONES
+    if random and spec.pretrained is None:  # without --backbone, the default network is pre-trained
+        notes.append(
+            f"{resolved.backbone} starts from random weights. Add --pretrained for published ones, or --no-pretrained "
+            "to say that this is meant."
+        )
     if spec.averaging != resolved.averaging:
         notes.append(
             f"No averaged model is evaluated: averaging starts at step {resolved.averaging_start} and the run ends at "
