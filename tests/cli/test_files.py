@@ -206,3 +206,11 @@ def test_a_mistake_in_a_sweep_file_is_one_sentence(
 def test_what_is_no_run_file(place: str, bench: Workbench, capsys: pytest.CaptureFixture[str]) -> None:
     assert fgmix("train", getattr(bench, place, place), "--quiet") == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("flags", [["--steps", "9"], ["--backbone", "mlp"], ["--protocol", "domainbed-2020"]])
+def test_a_flag_on_which_defaults_depend_is_refused_beside_a_run(bench: Workbench, flags: list[str]) -> None:
+    """The spec of a run has the defaults of its own steps, backbone and protocol filled in."""
+    assert fgmix("train", bench.erm, *flags, "--dry-run") == 2
+    assert fgmix("train", bench.erm / "spec.json", *flags, "--dry-run") == 2
+    assert fgmix("train", bench.erm, "--seed", "5", "--set", "lr=0.5", "--dry-run") == 0

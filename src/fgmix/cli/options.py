@@ -24,6 +24,7 @@ from fgmix.records.files import read_bytes, read_json
 from fgmix.records.options import Option, check_options, options_of
 from fgmix.records.options import declare as declare  # for the options of commands, declared likewise
 from fgmix.records.schema import flag_of
+from fgmix.records.schema import options as options_of_run
 from fgmix.records.store import SPEC
 
 Set = Annotated[
@@ -52,6 +53,9 @@ class Checked:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+
+INDEPENDENT = {"seed", "trial_seed", "hparams_seed", "arm"}  # options of a run on which no default of another depends
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,8 @@ def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
         def run(context: typer.Context, **values: Any) -> None:
             known = {name for group in groups.values() for name in (*group.fields, *group.ignored)}
             in_file = read_file(values.get("file"), known)
+            if is_run(values.get("file")):
+                forbid_defaults(context, in_file)
             merged = {name: group.merge(context, values, in_file) for name, group in groups.items()}
             rest = {name: values[name] for name in own if name in values}
             command(**merged, **rest, **({"context": context} if "context" in own else {}))
@@ -215,9 +221,8 @@ def read_file(path: Path | None, known: Collection[str]) -> dict[str, Any]:
     """
     if path is None:
         return {}
-    if "dataset" in known and os.path.isdir(path):
-        path = path / SPEC
-    if "dataset" in known and path.suffix == ".json":
+    if "dataset" in known and is_run(path):
+        path = path / SPEC if os.path.isdir(path) else path
         spec = read_json(path).get("spec")
         if not isinstance(spec, dict):
             raise UserError(f"Expected the {SPEC} of a run at {path}. Found another file. Name a run's folder.")
@@ -235,6 +240,22 @@ def read_file(path: Path | None, known: Collection[str]) -> dict[str, Any]:
             guess = f" Did you mean `{near[0]}`?" if near else " Keys are the names of options, with _ for -."
             raise UserError(f"Unknown key `{name}` in {path}.{guess}")
     return values
+
+
+def is_run(path: Path | None) -> bool:
+    """Tell whether FILE is a run's folder or its spec.json."""
+    return path is not None and (os.path.isdir(path) or path.suffix == ".json")
+
+
+def forbid_defaults(context: typer.Context, spec: Mapping[str, Any]) -> None:
+    """Raise an error for flags on which other options of a run depend: its spec has their defaults filled in."""
+    dependent = {name for name, option in options_of_run(INDEPENDENT).items() if not option.about.place}
+    for name in dependent & spec.keys():
+        if is_given(context, name, ("COMMANDLINE",)):
+            raise UserError(
+                f"Option {flag_of(name)} cannot change a finished description: other options of the run depend on it. "
+                "Write the run as a TOML file, or as flags."
+            )
 
 
 def _read_table(file: Mapping[str, Any], name: str) -> dict[str, Any]:

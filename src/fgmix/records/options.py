@@ -35,20 +35,12 @@ _NAMED_BOUNDS: dict[tuple[type, float | None, float | None], str] = {  # by ge a
 
 @dataclass(frozen=True)
 class About:
-    """What an annotated field of a Struct says about itself, besides its type and bounds.
+    """What an annotated field of a Struct says about itself, besides its type and bounds."""
 
-    Args:
-        help: one line.
-        group: heading under which help texts list it.
-        place: whether it is a path, or says what is saved and how often, which does not change the result: such an
-            option is not part of the run's identity.
-        envvar: environment variable that gives the flag's default.
-    """
-
-    help: str
-    group: str = ""
-    place: bool = False
-    envvar: str | None = None
+    help: str  # one line
+    group: str = ""  # heading under which help texts list it
+    place: bool = False  # a path, or what is saved and how often: not part of the run's identity
+    envvar: str | None = None  # environment variable that gives the flag's default
 
 
 @dataclass(frozen=True)
@@ -164,10 +156,7 @@ def declare(
     Args:
         default: its default; without one the field is required.
         help: one line, for help texts and docs.
-        gt: the value should be greater.
-        ge: … greater or equal.
-        lt: … less.
-        le: … less or equal.
+        gt, ge, lt, le: bounds of a number.
         group: heading under which help texts list it.
         envvar: environment variable that gives the flag's default.
         extra: anything else to store with the field.
