@@ -14,12 +14,13 @@ from fgmix.errors import UserError
 from fgmix.records.benchmarks import BENCHMARKS, known_domains
 from fgmix.records.plans import Plan, write_plan
 from fgmix.records.rows import Row
-from fgmix.records.store import write_record
+from fgmix.records.store import unpack, write_record
 from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, name_algorithm, to_domainbed
 from fgmix.results.explain import explain_number
-from fgmix.results.report import all_tables
+from fgmix.results.report import all_tables, report_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
+from fgmix.results.statistics import compare
 from results.made import finished, random_sweep, run
 
 
@@ -189,10 +190,29 @@ def test_there_and_back(tmp_path: Path) -> None:
     for rule in get_args(Rule):
         ours, theirs = select(records, rule).accuracies(), select(back.records, rule).accuracies()
         assert len(theirs) == len(ours) == 2 * 2 * 3  # algorithms, models, domains
-        for cell, accuracy in ours.items():
-            label = cell.row.algorithm if cell.row.model == "raw" else f"{cell.row.algorithm} + swa"
-            domain = cell.test_domain.replace("d", "env")
-            assert theirs[cell._replace(row=Row(label), test_domain=domain)] == accuracy
+        assert theirs == ours
+
+
+def test_our_study_comes_back_as_its_own_table(tmp_path: Path) -> None:
+    """PACS: 132 runs of 11 arms, raw and averaged; DomainBed's own report sees each arm as an algorithm."""
+    records = unpack(Path(__file__).parents[2] / "docs" / "records" / "pacs.records.xz")
+    folders = to_domainbed(records, tmp_path)
+    assert len(set(folders)) == 2 * len(records)
+    names = {json.loads((f / "results.jsonl").read_text().splitlines()[0])["args"]["algorithm"] for f in folders}
+    assert {"FGMix", "FGMix (γ = 10)", "FGMix (γ = 10) + SWA", "ERM + SWA"} <= names
+    assert len(names) == 22
+    ours, theirs = (report_tables(select(some)) for some in (records, from_domainbed(tmp_path).records))
+    assert ours == theirs
+    compared = compare(select(from_domainbed(tmp_path).records))
+    assert all(each.baseline == Row("erm", model=each.row.model) for each in compared)
+
+
+@pytest.mark.parametrize("arm", ["a) + SWA", "γ = 10", "(", "+ SWA"])
+def test_an_arm_of_any_name_goes_there_and_back(tmp_path: Path, arm: str) -> None:
+    measured = {10: {"a": (0.5, 0.5), "b": (None, 0.5)}}
+    to_domainbed([run("a", measured), run("a", measured, swa=measured, arm=arm)], tmp_path)
+    back = [(record.spec.arm, record.models) for record in from_domainbed(tmp_path).records]
+    assert sorted(back) == [("", ("raw",)), (arm, ("raw", "swa"))]
 
 
 def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:
@@ -205,9 +225,9 @@ def test_points_of_a_grid_stay_apart(tmp_path: Path) -> None:
     write_plan(ours, Plan(("first", "second"), {"lam": (1.0, 3.0)}), {})
     app(["report", str(ours), "--to-domainbed", str(theirs)], standalone_mode=False)
     found = select(from_domainbed(theirs).records).accuracies()
-    assert {cell.row.algorithm: accuracy for cell, accuracy in found.items()} == {
-        "fgmix (λ₀ = 1)": 0.4,
-        "fgmix (λ₀ = 3)": 0.6,
+    assert {(*cell.row[:2],): accuracy for cell, accuracy in found.items()} == {
+        ("fgmix", "λ₀ = 1"): 0.4,
+        ("fgmix", "λ₀ = 3"): 0.6,
     }
 
 
@@ -239,7 +259,7 @@ def test_names_go_there_and_back(tmp_path: Path) -> None:
     ours = replace(finished("a", 0.5, algorithm="l2a_ot"), label="L2A-OT")
     to_domainbed([masked, ours], tmp_path)
     back = {record.spec.algorithm: record.label for record in from_domainbed(tmp_path).records}
-    assert back == {"andmask": "ANDMask", "l2a_ot": "L2A-OT"}
+    assert back == {"andmask": "AND-Mask", "l2a_ot": "L2A-OT"}
 
 
 def test_a_killed_run_is_selected_with_the_others_of_its_method(tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ def test_averaged_models_stand_below_the_raw_ones() -> None:
 def test_labels_come_from_the_records_and_rows_hold_keys() -> None:
     plugin = replace(finished("a", 0.5, algorithm="my_plugin"), label="My Plug-in")
     table = dataset_table(select([plugin, finished("b", 0.5, algorithm="bare")]), "toy")
-    assert labels(table) == ["My Plug-in", "bare"]
-    assert [row.row for row in table.rows] == [Row("my_plugin"), Row("bare")]
+    assert labels(table) == ["bare", "My Plug-in"]
+    assert [row.row for row in table.rows] == [Row("bare"), Row("my_plugin")]
     older = replace(plugin, label="my_plugin")  # of before the method declared a label
     assert labels(dataset_table(select([older, plugin]), "toy")) == ["My Plug-in"]
 

@@ -4,6 +4,9 @@ A sweep is a folder of runs; a run is a folder with `results.jsonl`, one line pe
 A line has "step", "env{i}_in_acc" and "env{i}_out_acc" of every domain i, the loss and its terms, "hparams", and
 "args" with the dataset, the algorithm, the test domains' numbers, and the seeds. "in" is our "train", "out" our
 "holdout". DomainBed's report reads the lines of every run, done or not, and so does this module.
+
+Lines that this module wrote have an entry "fgmix" besides: what the row of the run is, which a name such as
+"FGMix (γ = 10) + SWA" does not tell for certain, and the names of the domains.
 """
 
 from __future__ import annotations
@@ -19,23 +22,35 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fgmix.errors import UserError
 from fgmix.records.benchmarks import from_domainbed_dataset, known_domains, to_domainbed_dataset
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import make_folder, read_bytes, write_bytes
-from fgmix.records.rows import label_model
+from fgmix.records.rows import label_arm, label_model
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, check_record, to_spec
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
 _PARTS = {"in": "train", "out": "holdout"}
 _NEEDED_ARGS = {"dataset", "algorithm", "test_envs", "hparams_seed", "trial_seed"}
 # Keys of a line that are neither accuracies nor metrics of training.
-_NOT_METRICS = {"args", "hparams", "step", "epoch", "step_time", "mem_gb"}
+_NOT_METRICS = {"args", "hparams", "step", "epoch", "step_time", "mem_gb", "fgmix"}
 _MAKER = "DomainBed"  # in place of fgmix's version, the digest of the data and the backbone in our records
 # Used if DomainBed's results do not contain these options, also for killed runs: runs of a method that differ in them
 # would not be selected together.
 _STEPS, _EVAL_EVERY = 5001, 300
+
+
+class _Ours(msgspec.Struct, frozen=True):
+    """What a line of DomainBed's does not have a place for."""
+
+    run: str  # its name: the models of a run are separate runs in DomainBed's folders
+    algorithm: str
+    arm: str
+    model: Model
+    label: str  # of the algorithm
+    domains: tuple[str, ...]  # in the order of their numbers
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,8 @@ def from_domainbed(folder: str | Path) -> DomainBedSweep:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"Expected a folder with runs of DomainBed at {folder}. Found none. Check the path.")
-    records, notes = [], []
+    records: dict[tuple[Path | str, ...], RunRecord] = {}
+    notes = []
     for run in sorted(path.parent for path in folder.glob("*/results.jsonl")):
         try:
             lines, broken = _read_lines(run / "results.jsonl")
@@ -74,19 +90,20 @@ def from_domainbed(folder: str | Path) -> DomainBedSweep:
                 f"{run.name}: not done; its {len(lines)} evaluation{'s are' if len(lines) > 1 else ' is'} used"
             )
         try:
-            record = _to_record(run, lines)
-            check_record(record)
+            record = check_record(_to_record(run, lines))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             notes.append(f"{run.name}: skipped; not what DomainBed writes ({type(error).__name__}: {error})")
         else:
-            records.append(record)
+            ours = lines[0].ours
+            key = (run,) if ours is None else (ours.run, ours.arm)
+            records[key] = _join_models(records[key], record) if key in records else record
     if not records:
         usable = f"none that can be used ({notes[0].rstrip('.')})" if notes else "none"
         raise UserError(
             f"Expected runs of DomainBed in {folder}, each with a results.jsonl. Found {usable}. "
             "Give the --output_dir of the sweep."
         )
-    return DomainBedSweep(tuple(records), tuple(notes))
+    return DomainBedSweep(tuple(records.values()), tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -98,6 +115,7 @@ class _Line:
     hparams: dict[str, Any]
     accuracy: dict[int, dict[str, float]]
     metrics: dict[str, float]
+    ours: _Ours | None  # of a line that this module wrote
 
 
 def _read_lines(file: Path) -> tuple[list[_Line], int]:
@@ -127,19 +145,21 @@ def _parse_line(content: dict[str, Any]) -> _Line:
     is_numbered = list(by_number) == list(range(len(by_number)))
     if not (args["test_envs"] and args.keys() >= _NEEDED_ARGS and is_numbered and all(map(math.isfinite, needed))):
         raise ValueError("an incomplete line")
-    return _Line(int(content["step"]), args, dict(content.get("hparams") or {}), by_number, metrics)
+    ours = msgspec.convert(content["fgmix"], _Ours) if "fgmix" in content else None
+    return _Line(int(content["step"]), args, dict(content.get("hparams") or {}), by_number, metrics, ours)
 
 
 def _to_record(run: Path, lines: list[_Line]) -> RunRecord:
-    args, hparams = lines[0].args, dict(lines[0].hparams)
+    args, hparams, ours = lines[0].args, dict(lines[0].hparams), lines[0].ours
     dataset = from_domainbed_dataset(args["dataset"])
-    names = _domain_names(dataset, len(lines[0].accuracy))
+    names = ours.domains if ours else _domain_names(dataset, len(lines[0].accuracy))
     test_domains = tuple(names[env] for env in args["test_envs"])
     values = {
         "dataset": dataset,
         "dataset_name": dataset,
         "data": _MAKER,
-        "algorithm": name_algorithm(args["algorithm"]),
+        "algorithm": ours.algorithm if ours else name_algorithm(args["algorithm"]),
+        "arm": ours.arm if ours else "",
         "test_domains": test_domains,
         "batch_size": hparams.pop("batch_size", 32),
         "dropout": float(hparams.pop("resnet_dropout", 0.0)),
@@ -162,7 +182,7 @@ def _to_record(run: Path, lines: list[_Line]) -> RunRecord:
     evaluations = [
         {
             "step": line.step,
-            "accuracy": {"raw": {names[env]: parts for env, parts in line.accuracy.items()}},
+            "accuracy": {ours.model if ours else "raw": {names[env]: parts for env, parts in line.accuracy.items()}},
             "loss": {},
             "metrics": line.metrics,
         }
@@ -174,10 +194,19 @@ def _to_record(run: Path, lines: list[_Line]) -> RunRecord:
         fgmix_version=_MAKER,
         domains=names,
         evaluations=msgspec.convert(evaluations, list[Evaluation]),  # which checks that accuracies are shares
-        label=args["algorithm"],
-        domainbed_name=args["algorithm"],
+        label=ours.label if ours else args["algorithm"],
+        domainbed_name=None if ours else args["algorithm"],
         folder=run,
     )
+
+
+def _join_models(first: RunRecord, second: RunRecord) -> RunRecord:
+    """Join two models of a run of ours, which DomainBed's folders keep apart: their rows are compared by kind."""
+    at_step = {evaluation.step: evaluation for evaluation in first.evaluations}
+    for evaluation in second.evaluations:
+        known = at_step.get(evaluation.step, evaluation)
+        at_step[evaluation.step] = replace(known, accuracy={**known.accuracy, **evaluation.accuracy})
+    return replace(first, evaluations=[at_step[step] for step in sorted(at_step)])
 
 
 def name_algorithm(name: str) -> str:
@@ -208,15 +237,16 @@ def collect_hparams(spec: RunSpec) -> dict[str, Any]:
 def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str = "") -> list[Path]:
     """Write records as a DomainBed sweep that its `collect_results` reads; returns the folders of the runs.
 
-    The averaged model of a run is written as a separate run, of an algorithm such as "ERM + SWA". Hyper-parameters keep
-    our names; the report of DomainBed does not read them. A run that diverged has its lines but no `done`, and the
+    Every arm, and the averaged model of a run, is written as an algorithm of its own, such as "FGMix (γ = 10) + SWA";
+    `from_domainbed` reads the rows that were written, by an entry "fgmix" of each line. Hyper-parameters keep our
+    names; the report of DomainBed does not read them. A run that diverged has its lines but no `done`, and the
     report reads its last line as the last step. The report lists only the datasets of DomainBed.
 
     Args:
         records: the runs.
         folder: where to write; created if it does not exist.
         variant: distinguishes these runs from others of the same methods and hyper-parameter samples, such as a point
-            of a grid; it becomes part of the algorithm's name.
+            of a grid; it becomes part of the arm.
     """
     folder = make_folder(Path(folder), "--to-domainbed")
     return [_write_run(record, model, folder, variant) for record in records for model in record.models]
@@ -224,10 +254,11 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str 
 
 def _write_run(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
     spec, names = record.spec, _order_domains(record)
-    algorithm = label_model(record.domainbed_name or record.label, model)
+    arm = ", ".join(filter(None, (spec.arm, variant)))
+    ours = _Ours(spec.name, spec.algorithm, arm, model, record.label, names)
     args = {
         "dataset": to_domainbed_dataset(record.dataset),
-        "algorithm": f"{algorithm} ({variant})" if variant else algorithm,
+        "algorithm": label_model(label_arm(record.domainbed_name or record.label, arm), model),
         "test_envs": sorted(names.index(name) for name in spec.test_domains),
         "holdout_fraction": spec.holdout_fraction,
         "hparams_seed": spec.hparams_seed,
@@ -244,11 +275,13 @@ def _write_run(record: RunRecord, model: Model, folder: Path, variant: str) -> P
         {
             "args": {**args, "output_dir": str(run)},
             "hparams": hparams,
+            "fgmix": msgspec.to_builtins(ours),
             "step": evaluation.step,
             **evaluation.metrics,
             **_name_scores(evaluation, model, names),
         }
         for evaluation in record.evaluations
+        if evaluation.has(model)
     ]
     text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in lines)
     write_bytes(run / "results.jsonl", text.encode())

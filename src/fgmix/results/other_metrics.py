@@ -13,7 +13,7 @@ from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import DASH, accuracy_text
 from fgmix.results.selection import Selected, Selection
-from fgmix.results.tables import Entry, Table, TableRow
+from fgmix.results.tables import Entry, Table, TableRow, order_rows
 
 COLUMNS = (
     "Majority class",
@@ -54,7 +54,8 @@ def metrics_tables(selection: Selection) -> list[Table]:
             domains.setdefault(cell.test_domain, []).append(metrics)
             runs[cell.dataset] = outcome.record  # runs that are selected together have the same metric
     tables = []
-    for dataset, rows in by_dataset.items():
+    for dataset, of_rows in by_dataset.items():
+        rows = {row: of_rows[row] for row in order_rows(selection, dataset=dataset) if row in of_rows}
         metric, classes = runs[dataset].spec.metric, runs[dataset].classes
         caption = (
             "Means over test domains and trials, in percent, on the part of the test domain that is reported. "

@@ -16,7 +16,7 @@ from fgmix.records.rows import Labels, Row, label_row
 from fgmix.results.rounding import p_equation, rank_text
 from fgmix.results.selection import Selection
 from fgmix.results.statistics import ALPHA, DIGITS, accuracies_by_row, copies
-from fgmix.results.tables import Entry, Table, TableRow
+from fgmix.results.tables import Entry, Table, TableRow, order_rows
 
 RANKS, AVERAGE_RANK = "Ranks", "average rank"  # title of the table, and its column
 
@@ -51,7 +51,7 @@ def rank_rows(selection: Selection, *, dataset: str | None = None) -> Ranking:
 
     twins = copies(selection, dataset)
     scores = {row: own for row, own in accuracies_by_row(selection, dataset).items() if row not in twins}
-    rows = list(scores)
+    rows = [row for row in order_rows(selection, dataset=dataset) if row in scores]  # of equal ranks the first is first
     pairs = sorted(set.intersection(*map(set, scores.values()))) if scores else []
     k, n = len(rows), len(pairs)
     if k < 3 or n < 2:

@@ -149,11 +149,11 @@ def overall_caption(selection: Selection, spread: Spread, partial_trials: bool =
 
 
 def order_rows(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Row]:
-    """Order the rows: raw models first; ERM, then `algorithms`, the paper's in its order, and others."""
+    """Order the rows: raw models first; ERM, then `algorithms`, the paper's in its order, and others; arms by name."""
     places = {name: place for place, name in enumerate(dict.fromkeys(["erm", *algorithms, *order()]))}
     known = {cell.row for cell in selection.cells if dataset in (None, cell.dataset)}
     rows = [row for row in selection.rows() if row in known]
-    return sorted(rows, key=lambda row: (row.model != "raw", places.get(row.algorithm, len(places))))
+    return sorted(rows, key=lambda row: (row.model != "raw", places.get(row.algorithm, len(places)), *row[:2]))
 
 
 def _number(selection: Selection, cell: Cell) -> float | Missing:
