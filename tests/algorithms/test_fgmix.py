@@ -19,7 +19,7 @@ from fgmix.mixing import draw_tuples
 from fgmix.networks import build_classifier, build_featurizer
 from reference.literal import gradients_by_loop, pair_scores
 
-VARIANTS = ["fgmix", *(f"fgmix_{v}" for v in "abcdef")]
+VARIANTS = ["fgmix", *(f"fgmix_{v}" for v in "abcdefu")]
 LEARNED = ["fgmix", "fgmix_e", "fgmix_f"]
 
 
@@ -83,6 +83,7 @@ def test_metrics_have_the_same_names_on_every_step() -> None:
         names = [set(algorithm.step(batches)) for _ in range(10)]
         assert all(found == names[0] for found in names)
         wanted = {"loss", "lam", "extrapolated", "mixed", "entropy", "skipped"}
+        wanted |= {"mixed_loss", "mixed_margin", "gradient_ratio", "margin_correlation"}
         wanted |= {"flat", "noise_to_margin", "input_norm"} if name in LEARNED else set()
         wanted |= {"adv", "disc"} if name in ("fgmix", "fgmix_f") else set()
         assert names[0] == wanted

@@ -28,6 +28,10 @@ _NAMES = {
     "skipped": "Share of steps skipped",
     "noise_to_margin": "Noise ÷ margin",
     "input_norm": "Norm of A_ω's inputs",
+    "mixed_loss": "Loss of mixed codes",
+    "mixed_margin": "Margin of mixed codes",
+    "gradient_ratio": "Gradient of mixed codes ÷ of sources",
+    "margin_correlation": "Rank correlation of ã with the margin",
     "gap": "Distance between domains",
     "penalty": "Penalty",
     "variance": "Variance of the risks",
@@ -40,7 +44,8 @@ _NAMES = {
     "style": "Loss of the style network",
     "adversary": "Adversarial loss",
 }
-MIXING = ("flat", "adv", "disc", "lam", "extrapolated", "entropy", "noise_to_margin", "input_norm")
+_EFFECT = ("mixed_loss", "mixed_margin", "gradient_ratio", "margin_correlation")
+MIXING = ("flat", "adv", "disc", "lam", "extrapolated", "entropy", "noise_to_margin", "input_norm", *_EFFECT)
 COUNT = "mixed"  # mixed codes per step: 0 before mixing starts
 
 

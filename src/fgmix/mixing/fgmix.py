@@ -13,6 +13,7 @@ from torch.optim import Adam
 from fgmix.errors import UserError
 from fgmix.mixing._checks import check_batch, check_head
 from fgmix.mixing._heads import block_sizes
+from fgmix.mixing.effect import METRICS, measure_effect
 from fgmix.mixing.flatness import flat_loss, logit_noise, margins, relative_gamma
 from fgmix.mixing.prior import Discriminator, Prior
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
@@ -171,11 +172,11 @@ class FGMix(nn.Module):
             a, seen = self._weights(codes, y[used], position, classifier, generator)  # (n, k)
             a_tilde = scale_and_shift(a, self.lam)
             A = mixing_matrix(a_tilde, position, len(used))  # (n, m)
-            z_mix = (A.detach() @ live).to(z.dtype)
+            z_mix = A.detach() @ live
 
-            whole = z.detach().to(self.lam.dtype), y
+            whole, classes = (z.detach().to(self.lam.dtype), y), labels.clamp(min=0)
             policy_loss, discriminator_loss, terms = self._losses(
-                A, codes, labels.clamp(min=0), shared, whole, classifier, generator
+                A, codes, classes, shared, whole, classifier, generator
             )
             metrics = {
                 **seen,
@@ -184,8 +185,9 @@ class FGMix(nn.Module):
                 "extrapolated": extrapolated_share(a_tilde.detach()),
                 "mixed": torch.full_like(self.lam, len(labels)),
                 "entropy": entropy(a.detach()),
+                **measure_effect(classifier, (z_mix.detach(), classes), whole, index, a_tilde.detach()),
             }
-            mixed = Mixed(z_mix, labels, policy_loss, discriminator_loss, metrics, a_tilde.detach())
+            mixed = Mixed(z_mix.to(z.dtype), labels, policy_loss, discriminator_loss, metrics, a_tilde.detach())
             return self._settle(mixed, shared, A, z, buffers)
 
     def _settle(self, mixed: Mixed, shared: Tensor, A: Tensor, z: Tensor, buffers: list[Tensor]) -> Mixed:
@@ -227,12 +229,13 @@ class FGMix(nn.Module):
         """Return metrics of a step that mixes nothing: the same names as in any other step, all zero except λ.
 
         Every step has lam (λ before its update), extrapolated (share of tuples with a negative weight), mixed (number
-        of mixed codes), entropy (of the weights before scale and shift) and skipped (1 for a batch that is not finite).
+        of mixed codes), entropy (of the weights before scale and shift), skipped (1 for a batch that is not finite) and
+        what `effect.measure_effect` measures: mixed_loss, mixed_margin, gradient_ratio and margin_correlation.
         A learned policy adds flat (L_flat), noise_to_margin (median noise of the logits at γ over the median margin of
         the batch; 0 if the margin is not positive) and input_norm (mean norm of the inputs of A_ω before scaling), and
         a discriminator adds adv and disc (the adversarial loss, and α times the discriminator loss).
         """
-        names = ["extrapolated", "mixed", "entropy", "skipped"]
+        names = ["extrapolated", "mixed", "entropy", "skipped", *METRICS]
         names += ["flat", "noise_to_margin", "input_norm"] if self.compatibility is not None else []
         names += ["adv", "disc"] if self.discriminator is not None else []
         return {**dict.fromkeys(names, torch.zeros_like(self.lam)), "lam": self.lam.detach().clone()}

@@ -157,7 +157,12 @@ def margins(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
     >>> margins(head, torch.tensor([[3.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1]))
     tensor([ 2., -2.])
     """
-    logits, true = logits_of(classifier, z.detach()), y.unsqueeze(1)
+    return logit_margins(logits_of(classifier, z.detach()), y)
+
+
+def logit_margins(logits: Tensor, y: Tensor) -> Tensor:
+    """Return `margins` of given logits (N, C)."""
+    true = y.unsqueeze(1)
     return logits.gather(1, true).squeeze(1) - logits.scatter(1, true, -math.inf).amax(1)
 
 

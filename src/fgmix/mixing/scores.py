@@ -81,6 +81,10 @@ class LinearGradients:
     def norms(self) -> Tensor:
         return _norm(self.delta) * _norm(self._code())
 
+    def mean(self) -> Tensor:
+        """Compute the mean gradient, as a matrix (C, d + 1); (C, d) without a bias."""
+        return self.delta.T @ self._code() / len(self.delta)
+
     def normalise(self) -> LinearGradients:
         rms = self.norms() / math.sqrt(self.delta.shape[1] * (self.z.shape[1] + self.bias))
         return LinearGradients(self.delta / rms, self.z, self.bias)
@@ -128,6 +132,28 @@ def classifier_gradients(classifier: nn.Module, z: Tensor, y: Tensor) -> Vectors
     # δ_y = −Σ_{c≠y} p_c rather than p_y − 1, which rounds to 0 for a well-fitted sample.
     delta = others.scatter(1, y.unsqueeze(1), -others.sum(1, keepdim=True))
     return LinearGradients(delta, z, head.bias is not None)
+
+
+def mean_gradient_norm(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
+    """Compute ‖mean_i g_i‖, the norm of the gradient that the mean loss of codes (m, d) sends to the classifier.
+
+    >>> head, z, y = nn.Linear(5, 3), torch.randn(4, 5), torch.tensor([0, 1, 2, 0])
+    >>> g = classifier_gradients(head, z, y)
+    >>> torch.allclose(mean_gradient_norm(head, z, y), g.dense().mean(0).norm(), atol=1e-6)
+    True
+    """
+    if linear_head(classifier) is not None:
+        g = classifier_gradients(classifier, z, y)
+        assert isinstance(g, LinearGradients)
+        return g.mean().norm()
+    head = unwrap(classifier)
+
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        return cross_entropy(functional_call(head, parameters, (z.detach(),)), y)
+
+    with set_evaluation_mode(head):
+        blocks: dict[str, Tensor] = grad(loss)(frozen_parameters(head, z.dtype))
+    return torch.cat([block.detach().flatten() for block in blocks.values()]).norm()
 
 
 def _functional_gradients(head: nn.Module, z: Tensor, y: Tensor) -> Vectors:

@@ -53,3 +53,16 @@ def entropy(a: Tensor) -> Tensor:
     """Average −Σ a_i log a_i over tuples, for weights in [0, 1] (those before scale and shift); 0 log 0 = 0."""
     surprise: Tensor = torch.special.entr(a)
     return surprise.sum(-1).mean()
+
+
+def rank_correlation(a: Tensor, x: Tensor) -> Tensor:
+    """Average Spearman's rank correlation of weights and values of the members, both (n, k), over tuples.
+
+    Equal values share their mean rank; a tuple in which all weights or all values are equal counts as 0.
+
+    >>> rank_correlation(torch.tensor([[0.1, 0.6, 0.3], [0.2, 0.2, 0.6]]), torch.tensor([[1.0, 9.0, 2.0]] * 2))
+    tensor(0.5000)
+    """
+    r, s = ((v.unsqueeze(2) - v.unsqueeze(1)).sign().sum(2) for v in (a, x))  # twice the ranks, centred
+    scale = (r.square().sum(1) * s.square().sum(1)).sqrt()
+    return ((r * s).sum(1) / scale.clamp_min(1)).mean()  # at least 2 unless one is constant
