@@ -53,6 +53,16 @@ def test_applying_the_mean_leaves_training_untouched() -> None:
         assert torch.equal(tensor, get_predictor_tensors(averaged)[name])
 
 
+@pytest.mark.parametrize("algorithm", ["erm", "fgmix"])
+def test_an_average_from_tau_on_contains_nothing_from_before(algorithm: str, tmp_path: Path) -> None:
+    """At step τ = 18 of 30 it is the weights of that step, also behind shared first steps; later they differ."""
+    spec = replace(toy_spec(algorithm), averaging_start=18, eval_every=9)
+    record = train(spec, tmp_path, dataset=toy_data(), device="cpu", progress=False, trunk=17)
+    assert record.spec.averaging_start == 18
+    same = {e.step: e.loss["raw"] == e.loss["swa"] for e in record.evaluations}
+    assert same == {9: True, 18: True, 27: False, 30: False}
+
+
 def test_integer_buffers_are_copied_not_averaged() -> None:
     erm = toy_algorithm("erm")
     erm.featurizer.net.stem.append(torch.nn.BatchNorm2d(16))

@@ -145,7 +145,7 @@ def mean_gradient_norm(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
     if linear_head(classifier) is not None:
         g = classifier_gradients(classifier, z, y)
         assert isinstance(g, LinearGradients)
-        return g.mean().norm()
+        return g.mean().square().sum().sqrt()
     head = unwrap(classifier)
 
     def loss(parameters: dict[str, Tensor]) -> Tensor:
@@ -153,7 +153,7 @@ def mean_gradient_norm(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
 
     with set_evaluation_mode(head):
         blocks: dict[str, Tensor] = grad(loss)(frozen_parameters(head, z.dtype))
-    return torch.cat([block.detach().flatten() for block in blocks.values()]).norm()
+    return torch.cat([block.detach().flatten() for block in blocks.values()]).square().sum().sqrt()
 
 
 def _functional_gradients(head: nn.Module, z: Tensor, y: Tensor) -> Vectors:
