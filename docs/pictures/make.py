@@ -78,7 +78,7 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
         "scores": ["scores", fgmix_runs[-1]],
         "shift": ["shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
         "cd": ["cd", str(sweep)],
-        "ablation": ["results", str(sweep)],
+        "domains": ["results", RECORDS, "--kind", "domains"],
         "sensitivity": ["results", "--published"],
     }
     for name, words in commands.items():

@@ -84,7 +84,7 @@ COMMANDS = {
     "scores": ["scores", "fgmix", "--pairs", "5"],
     "shift": ["shift", "erm", "--permutations", "5"],
     "cd": ["cd", "folder"],
-    "ablation": ["results", "folder"],
+    "domains": ["results", "folder", "--kind", "domains"],
     "cost": ["results", "times"],
     "sensitivity": ["results", "grid"],
     "sensitivity-paper": ["results", "--published"],
@@ -119,7 +119,7 @@ def test_another_figure_of_the_same_name_is_not_replaced_silently(
         assert ("note: replaced" in capsys.readouterr().err) == noted
 
 
-def test_an_ablation_says_what_the_paper_lacks(
+def test_domains_say_what_the_paper_lacks(
     runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "results", runs["folder"], "--published", "--out", str(tmp_path)) == 0
@@ -147,7 +147,8 @@ def test_redraw_computes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["shift", "erm", "--model", "swad"], "last_swad"),
         (["surface", "erm", "fgmix", "erm 1"], "erm"),
         (["surface", "erm"], "2"),
-        (["results", "erm"], "--grid"),
+        (["results", "erm", "--kind", "sensitivity"], "--grid"),
+        (["results", "erm", "--kind", "domain"], "'domains'"),
         (["cd", "folder", "--selection", "luck"], "'luck'"),
     ],
 )

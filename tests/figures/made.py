@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fgmix.figures.ablation import Ablation
 from fgmix.figures.cd import Ranks
 from fgmix.figures.cost import Cost
 from fgmix.figures.curves import Curves, name_metric
+from fgmix.figures.domains import Domains
 from fgmix.figures.flatness import Flatness
 from fgmix.figures.scores import Scores
 from fgmix.figures.sensitivity import Sensitivity
@@ -119,12 +119,12 @@ def sensitivity() -> Sensitivity:
     return Sensitivity("toy: FGMix by λ₀ and α", "λ₀", rows, keys, paper, columns, value, np.full_like(value, np.nan))
 
 
-def ablation() -> Ablation:
+def domains() -> Domains:
     value = np.array([[50.0, 60.0], [np.nan, 62.0], [55.0, 66.0]])
     rows, keys = np.array(["ERM", "FGMix", "FGMix (paper)"]), np.array(["erm", "fgmix", "fgmix"])
     paper = np.array([False, False, True])
     columns, about = np.array(["art", "Avg"]), "Lines: ± standard error, 3 trials."
-    return Ablation("toy", "Method", rows, keys, paper, columns, value, np.ones_like(value), about)
+    return Domains("toy", "Method", rows, keys, paper, columns, value, np.ones_like(value), about)
 
 
 def cost() -> Cost:
@@ -156,7 +156,7 @@ def every() -> dict[str, Any]:
         weight_effect(),
         curves(),
         sensitivity(),
-        ablation(),
+        domains(),
         cost(),
         ranks(),
         shift(),

@@ -12,9 +12,9 @@ import pytest
 
 import fgmix.figures
 from fgmix.errors import UserError
-from fgmix.figures.ablation import Ablation
 from fgmix.figures.cd import Ranks
 from fgmix.figures.description import encode
+from fgmix.figures.domains import Domains
 from fgmix.figures.kinds import KINDS, describe, load_arrays, save_arrays, state_claims
 from figures import made
 
@@ -66,10 +66,10 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 
 def test_kinds_with_the_same_fields_stay_apart(tmp_path: Path) -> None:
     names = (np.array(["a"]), np.array(["a"]), np.array([True]), np.array(["b"]))
-    table = Ablation("t", "Method", *names, np.ones((1, 1)), np.full((1, 1), np.nan))
+    table = Domains("t", "Method", *names, np.ones((1, 1)), np.full((1, 1), np.nan))
     save_arrays(tmp_path / "a.npz", table)
     found = load_arrays(tmp_path / "a.npz")
-    assert type(found) is Ablation
+    assert type(found) is Domains
     assert np.isnan(found.spread).all()
 
 

@@ -24,7 +24,7 @@ def test_a_domain_and_an_algorithm_have_their_colour_in_every_figure() -> None:
     assert points(describe(made.embedding()))[1].colour == lines(describe(made.curves()))[2].colour == photo
     fgmix = choose_look("fgmix").colour
     assert lines(describe(made.flatness()), 1)[-1].colour == fgmix
-    assert points(describe(made.ablation()))[1].colour == fgmix
+    assert points(describe(made.domains()))[1].colour == fgmix
     assert lines(describe(made.surface()), 1)[1].colour == fgmix
 
 

@@ -1,26 +1,33 @@
-"""Figures of tables: ablation, cost, ranks, sensitivity, differences."""
+"""Figures of tables: domains, cost, ranks, sensitivity, differences."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fgmix.errors import UserError
-from fgmix.figures.ablation import collect_ablation
+from fgmix.figures.arrays import Findings
 from fgmix.figures.cd import collect_ranks
-from fgmix.figures.cost import collect_cost
+from fgmix.figures.cost import collect_costs, divide_costs
 from fgmix.figures.differences import describe_differences
+from fgmix.figures.domains import Domains, align_spans, collect_domains
 from fgmix.figures.kinds import describe
 from fgmix.figures.sensitivity import collect_sensitivities, read_paper_sensitivity
 from fgmix.records.rows import Row
+from fgmix.records.schema import RunRecord
+from fgmix.results.collect import Results, collect
 from fgmix.results.costs import Costs
 from fgmix.results.grids import Grid
 from fgmix.results.ranks import rank_rows
+from fgmix.results.report import Choices
 from fgmix.results.selection import select
 from fgmix.results.statistics import Comparison
 from figures import made
 from figures.marks import cells, lines, points, words
-from results.made import LABELS, sweep
+from results.made import LABELS, finished, sweep
 
 TRIALS = {
     "erm": [[0.5, 0.6, 0.7], [0.52, 0.6, 0.7]],
@@ -29,29 +36,68 @@ TRIALS = {
 }
 
 
-def test_ablation_takes_the_variants_in_order() -> None:
-    ablation = collect_ablation(select(sweep({**TRIALS, "coral": TRIALS["erm"]})), "toy")
-    assert ablation.rows.tolist() == ["ERM", "FGMix-A", "FGMix"]
-    assert ablation.algorithms.tolist() == ["erm", "fgmix_a", "fgmix"]
-    assert ablation.columns.tolist() == ["a", "b", "c", "Avg"]
-    np.testing.assert_allclose(ablation.value[0], [51, 60, 70, 181 / 3])
-    np.testing.assert_allclose(ablation.spread[0, :3], [1 / np.sqrt(2), 0, 0], atol=1e-9)
-    assert np.isnan(ablation.spread[0, 3])
-    with pytest.raises(UserError, match="variants"):
-        collect_ablation(select(sweep({"coral": TRIALS["erm"]})), "toy")
+def find(records: Sequence[RunRecord], **choices: Any) -> Findings:
+    return Findings(Results(records), select(records), Choices(**choices))
+
+
+def collect_one(records: Sequence[RunRecord], **choices: Any) -> Domains:
+    ((_, domains),) = collect_domains(find(records, **choices))
+    return domains
+
+
+def test_domains_have_every_method_and_arm_in_the_order_of_the_table() -> None:
+    arm = sweep({"coral": TRIALS["fgmix"]}, arm="λ = 3")
+    domains = collect_one([*sweep({**TRIALS, "coral": TRIALS["erm"], "my_own": TRIALS["erm"]}), *arm])
+    assert domains.rows.tolist() == ["ERM", "CORAL", "CORAL (λ = 3)", "FGMix-A", "FGMix", "my_own"]
+    assert domains.algorithms.tolist() == ["erm", "coral", "coral (λ = 3)", "fgmix_a", "fgmix", "my_own"]
+    assert domains.columns.tolist() == ["a", "b", "c", "Avg"]
+    np.testing.assert_allclose(domains.value[0], [51, 60, 70, 181 / 3])
+    np.testing.assert_allclose(domains.spread[0, :3], [1 / np.sqrt(2), 0, 0], atol=1e-9)
+    assert np.isnan(domains.spread[0, 3])
+    assert not list(collect_domains(find(sweep({"coral": TRIALS["erm"]}))))  # nothing to compare
+
+
+def test_only_domains_that_were_held_out_have_a_panel() -> None:
+    domains = collect_one([finished("b", 0.5 + 0.1 * i, algorithm=name) for i, name in enumerate(("erm", "coral"))])
+    assert "a" not in domains.columns.tolist()
+    assert [domains.value[row, domains.columns.tolist().index("b")] for row in (0, 1)] == [50, pytest.approx(60)]
+    for panel in describe(domains).panels:
+        assert 40 < (panel.x.low or 0) < (panel.x.high or 0) < 70
+
+
+def test_domains_of_the_published_study_have_all_arms() -> None:
+    read = collect(Path(__file__).parents[2] / "docs" / "records" / "pacs.records.xz")
+    domains = collect_one(read.records)
+    rows = {each.arm for each in select(read.records).rows()}
+    assert len(rows) == 5
+    assert len(domains.rows) == len(select(read.records).rows()) == 22
+    assert np.isfinite(domains.value).all()
+
+
+def test_a_number_far_away_is_written_and_does_not_stretch_the_axis() -> None:
+    value = np.array([[50.0], [52.0], [51.0], [10.0], [53.0]])
+    ((low, high),) = align_spans(value, np.full_like(value, np.nan))
+    assert low == pytest.approx(49.7)
+    assert high == pytest.approx(53.3)
+    names = np.array(list("uvwxy"))
+    chart = describe(Domains("t", "", names, names, np.full(5, False), np.array(["a"]), value, np.full_like(value, 1)))
+    assert words(chart) == ["← 10.0"]
+    assert len(points(chart)) == 4
+    assert "Arrows" in chart.caption
+    assert (align_spans(np.array([[99.0], [10.0]]), np.zeros((2, 1)))[0] <= 104).all()
 
 
 def test_rows_of_the_paper_are_flagged() -> None:
     domains = "art_painting cartoon photo sketch"
     records = sweep({"erm": [[0.5] * 4], "fgmix": [[0.6] * 4]}, domains=domains, dataset="PACS")
-    ablation = collect_ablation(select(records), "PACS", published=True)
-    assert ablation.rows.tolist() == ["ERM", "ERM (paper)", "FGMix", "FGMix (paper)"]
-    assert ablation.algorithms.tolist() == ["erm", "erm", "fgmix", "fgmix"]
-    assert ablation.published.tolist() == [False, True, False, True]
+    shown = collect_one(records, published=True)
+    assert shown.rows.tolist() == ["ERM", "ERM (paper)", "FGMix", "FGMix (paper)"]
+    assert shown.algorithms.tolist() == ["erm", "erm", "fgmix", "fgmix"]
+    assert shown.published.tolist() == [False, True, False, True]
 
 
-def test_ablation_is_points_with_their_spread() -> None:
-    chart = describe(made.ablation())
+def test_domains_are_points_with_their_spread() -> None:
+    chart = describe(made.domains())
     art, average = chart.panels
     assert (art.title, average.title) == ("art", "Avg")
     assert [text for _, text in art.y.ticks or ()] == ["ERM", "FGMix", "FGMix (paper)"]
@@ -70,20 +116,20 @@ def test_accuracies_are_rounded_as_in_tables() -> None:
     mark = cells(describe(arrays))
     assert mark.written[0] == ["6.2", "62.7"]
     assert mark.text[0][0] == "λ₀ = 1, α = 0.03: 6.2"
-    bars = made.ablation()
+    bars = made.domains()
     bars.value[0], bars.spread[0] = 6.25, 0.25
     assert points(describe(bars))[0].text[0] == "ERM, art: 6.2 ± 0.2"
 
 
 def test_cost_is_over_erm() -> None:
     times = {Row("erm"): 20.0, Row("fgmix"): 25.0, Row("my_own"): 30.0}
-    cost = collect_cost(Costs(times, {Row("erm"): "ERM", Row("fgmix"): "FGMix"}))
+    cost = divide_costs(Costs(times, {Row("erm"): "ERM", Row("fgmix"): "FGMix"}))
     assert cost.rows.tolist() == ["ERM", "FGMix", "my_own"]
     assert cost.value[:, 0].tolist() == [1, 1.25, 1.5]
     assert cost.value[1, 1] == pytest.approx(1.098, abs=1e-3)
     assert np.isnan(cost.value[2, 1])
-    with pytest.raises(UserError, match="ERM"):
-        collect_cost(Costs({Row("fgmix"): 25.0}))
+    results = Results([], costs=Costs({Row("fgmix"): 25.0}))
+    assert not list(collect_costs(Findings(results, select([]), Choices())))
 
 
 def test_cost_has_each_value_beside_its_mark() -> None:
@@ -125,7 +171,8 @@ def test_the_grid_of_a_sweep() -> None:
         for alpha in (0.1, 0.3)
         for record in sweep({"fgmix": [[0.5 + shift + alpha / 10] * 3]}, settings={"lam": lam, "alpha": alpha})
     ]
-    (sensitivity,) = collect_sensitivities(Grid({"lam": (1.0, 3.0), "alpha": (0.1, 0.3)}, tuple(records)))
+    grid = Grid({"lam": (1.0, 3.0), "alpha": (0.1, 0.3)}, tuple(records))
+    ((_, sensitivity),) = collect_sensitivities(Findings(Results([], [grid]), select([]), Choices()))
     assert (sensitivity.corner, sensitivity.rows.tolist()) == ("λ₀", ["1", "3"])
     assert sensitivity.columns.tolist() == ["α = 0.1", "α = 0.3"]
     np.testing.assert_allclose(sensitivity.value, [[51, 53], [61, 63]])

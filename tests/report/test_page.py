@@ -21,7 +21,7 @@ from copying import replace
 from fgmix.cli import main, plots
 from fgmix.errors import UserError
 from fgmix.figures.cd import collect_ranks
-from fgmix.figures.kinds import save_arrays
+from fgmix.figures.kinds import KINDS, save_arrays
 from fgmix.records.files import write_json
 from fgmix.records.metrics import metrics
 from fgmix.records.plans import Plan, write_plan
@@ -51,6 +51,14 @@ def block(page: str, id: str) -> list[dict[str, object]]:
     return content
 
 
+FIGURES = ["differences", "ranks", "domains-toy"]  # of the page of `folders.records`
+
+
+def list_figures(page: str) -> list[str]:
+    """The names of the figures of a page, in order."""
+    return re.findall(r'<figure id="figure-[0-9]+-([^"]+)"', page)
+
+
 def page(results: Results) -> str:
     return render_page(Frame("Title"), results)
 
@@ -66,7 +74,7 @@ def test_tables_statistics_and_runs_are_on_the_page() -> None:
         "64.5 ± 0.6",
     ):
         assert part in seen.text
-    assert [chart["id"] for chart in block(text, "charts")] == ["1-differences", "2-ranks"]
+    assert list_figures(text) == FIGURES
     runs = block(text, "run-rows")
     assert len(runs) == 36
     assert runs[0]["accuracy"] == {"raw": 50.0}
@@ -137,9 +145,9 @@ def test_nothing_points_outside() -> None:
 def test_figures_are_taken_from_folders_called_figures(tmp_path: Path) -> None:
     folders.write(tmp_path, folders.records())
     folders.add_figures(tmp_path)
-    assert len(load_figures(tmp_path).charts) == 11
+    assert len(load_figures(tmp_path).charts) == len(KINDS)
     text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
-    assert text.count('<figure id="figure-') == 13
+    assert text.count('<figure id="figure-') == len(KINDS) + len(FIGURES)
     assert f"fgmix plot results {tmp_path / 'figures' / 'Shift.npz'}" in text
 
 
@@ -160,8 +168,7 @@ def test_figures_of_one_name_stay_two(tmp_path: Path) -> None:
         ranks = replace(made.ranks(), ranks=np.array([best, 2.0, 3.1, 3.7]))
         save_arrays(tmp_path / place / "figures" / "ranks.npz", ranks)
     text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
-    ids = re.findall(r'<figure id="([^"]+)"', text)
-    assert ids == ["figure-1-differences", "figure-2-ranks", "figure-3-ranks", "figure-4-ranks"]
+    assert list_figures(text) == [*FIGURES, "ranks", "ranks"]
 
 
 def test_nothing_is_shown_twice(tmp_path: Path) -> None:
@@ -174,17 +181,16 @@ def test_nothing_is_shown_twice(tmp_path: Path) -> None:
     ranks = collect_ranks(rank_rows(selection), selection.labels)
     save_arrays(tmp_path / "one" / "figures" / "cd.npz", ranks)
     text = write_report(tmp_path, collect(tmp_path), Choices()).read_text()
-    ids = re.findall(r'<figure id="([^"]+)"', text)
-    assert ids == ["figure-1-differences", "figure-2-ranks", "figure-3-shift"]
+    assert list_figures(text) == [*FIGURES, "shift"]
     assert text.count("<h3>Ranks</h3>") == 1  # the figure, without the table of the same numbers
 
 
-def test_a_dataset_without_variants_has_no_ablation() -> None:
-    names = ("erm", "fgmix_a", "fgmix")
+def test_a_dataset_with_two_methods_has_a_figure_of_its_domains() -> None:
+    names = ("erm", "mixup")
     both = [finished("a", 0.5 + 0.1 * i, algorithm=name) for i, name in enumerate(names)] + [
         finished("a", 0.5, algorithm="coral", dataset="other")
     ]
-    assert [chart["id"] for chart in block(page(Results(both)), "charts")] == ["1-ablation-toy"]
+    assert [chart["id"] for chart in block(page(Results(both)), "charts")] == ["1-domains-toy"]
 
 
 @pytest.mark.parametrize(
@@ -315,7 +321,7 @@ def test_a_report_of_several_folders_has_a_title_and_one_table(
 
 
 def test_folders_of_one_sweep_and_its_copy(tmp_path: Path) -> None:
-    """Copies are named where they are not ranked, commands name all folders, and each folder has its ablation."""
+    """Copies are named where they are not ranked, commands name all folders, and one figure has all rows."""
     names = ("erm", "fgmix_a", "fgmix")
     records = [
         finished(test, 0.5 + 0.1 * i + 0.01 * trial, algorithm=name, trial=trial)
@@ -329,7 +335,7 @@ def test_folders_of_one_sweep_and_its_copy(tmp_path: Path) -> None:
     assert f"fgmix plot cd '{places[0]}' {places[1]} --selection training_domain" in seen
     assert "Not ranked: ERM (second) (identical to ERM (z first))" in seen
     titles = [str(chart["title"]) for chart in block(text, "charts")]
-    assert titles == ["Differences from ERM", "Ranks", "Ablation: toy (z first)", "Ablation: toy (second)"]
+    assert titles == ["Differences from ERM", "Ranks", "Accuracy by test domain: toy"]
 
 
 def test_folders_without_a_dataset_in_common(tmp_path: Path) -> None:
@@ -338,7 +344,7 @@ def test_folders_without_a_dataset_in_common(tmp_path: Path) -> None:
     places = [folders.write(tmp_path / "ours", folders.records()), folders.write(tmp_path / "theirs", theirs)]
     text = write_report(places, collect_all(places), Choices()).read_text()
     titles = [str(chart["title"]) for chart in block(text, "charts")]
-    assert titles == ["Differences from ERM", "Ranks, toy"]
+    assert titles == ["Differences from ERM", "Ranks, toy", "Accuracy by test domain: toy"]
     seen = Seen(text).text
     assert "Overall" not in seen
     assert "other: ERM (theirs) reaches 70.0 % on average. It is the only method." in seen

@@ -8,6 +8,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from fgmix.results.collect import Results
+from fgmix.results.report import Choices
+from fgmix.results.selection import Selection
 from fgmix.results.tables import Table
 
 Floats = npt.NDArray[np.float64]
@@ -15,6 +18,20 @@ Ints = npt.NDArray[np.int64]
 Texts = npt.NDArray[np.str_]
 Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What figures from records show: the results of folders, how they are selected, and how they are shown."""
+
+    results: Results
+    selection: Selection  # among the runs outside of grids
+    choices: Choices
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The datasets of the runs outside of grids."""
+        return tuple(self.selection.domains)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from fgmix.errors import UserError
-from fgmix.figures.arrays import Numbers
+from fgmix.figures.arrays import Findings, Numbers
 from fgmix.figures.description import INK, Axis, Chart, Line, Mark, Panel, Points, Words, list_names
 from fgmix.figures.looks import OURS
 from fgmix.records.rows import label_row
@@ -18,11 +19,16 @@ class Cost(Numbers):
     """Time of a step relative to ERM: ours, and the paper's."""
 
 
-def collect_cost(costs: Costs) -> Cost:
+def collect_costs(findings: Findings) -> Iterator[tuple[str, Cost]]:
+    """Collect the times per step, if they were measured, for ERM too."""
+    costs = findings.results.costs
+    if costs is not None and ERM in costs.milliseconds:
+        yield "", divide_costs(costs)
+
+
+def divide_costs(costs: Costs) -> Cost:
     """Divide the times per step by ERM's, ours and the paper's."""
     ours, theirs = costs.milliseconds, step_milliseconds()
-    if ERM not in ours:
-        raise UserError("Expected the time of a step of ERM to divide by. Found none. Measure erm, too.")
     value = np.array(
         [
             [time / ours[ERM], theirs[method] / theirs[ERM] if method in theirs else np.nan]

@@ -7,7 +7,7 @@ which contains nothing that needs unpickling.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fgmix.errors import UserError
-from fgmix.figures.ablation import Ablation, describe_ablation
+from fgmix.figures.arrays import Findings, make_slug
 from fgmix.figures.cd import Ranks, describe_ranks
-from fgmix.figures.cost import Cost, describe_cost
+from fgmix.figures.cost import Cost, collect_costs, describe_cost
 from fgmix.figures.curves import Curves, describe_curves
 from fgmix.figures.description import Chart
+from fgmix.figures.domains import Domains, collect_domains, describe_domains
 from fgmix.figures.flatness import Flatness, claim_flatness, describe_flatness
 from fgmix.figures.scores import Scores, claim_scores, describe_scores
-from fgmix.figures.sensitivity import Sensitivity, describe_sensitivity
+from fgmix.figures.sensitivity import Sensitivity, collect_sensitivities, describe_sensitivity
 from fgmix.figures.shift import Shift, describe_shift
 from fgmix.figures.surface import Surface, claim_surface, describe_surface
 from fgmix.figures.tsne import Embedding, describe_embedding
@@ -37,6 +38,13 @@ class Kind(NamedTuple):
     describe: Callable[[Sequence[Any]], Chart]  # the description of the rows of a figure; most kinds have one row
     # The claim that it tests and the statistics of each row, in sentences
     claim: Callable[[Sequence[Any]], list[str]] = lambda _: []
+    # The figures of this kind that records allow, each with the end of its name; None for kinds from weights
+    collect: Callable[[Findings], Iterator[tuple[str, Any]]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in commands: that of its file."""
+        return self.arrays.__module__.rpartition(".")[2]
 
 
 KINDS = {
@@ -48,13 +56,23 @@ KINDS = {
         Kind(Scores, lambda rows: describe_scores(*rows), claim_scores),
         Kind(WeightEffect, lambda rows: describe_weights(*rows)),
         Kind(Curves, lambda rows: describe_curves(*rows)),
-        Kind(Sensitivity, lambda rows: describe_sensitivity(*rows)),
-        Kind(Ablation, lambda rows: describe_ablation(*rows)),
-        Kind(Cost, lambda rows: describe_cost(*rows)),
+        Kind(Domains, lambda rows: describe_domains(*rows), collect=collect_domains),
+        Kind(Sensitivity, lambda rows: describe_sensitivity(*rows), collect=collect_sensitivities),
+        Kind(Cost, lambda rows: describe_cost(*rows), collect=collect_costs),
         Kind(Ranks, lambda rows: describe_ranks(*rows)),
         Kind(Shift, lambda rows: describe_shift(*rows)),
     )
 }
+
+
+RESULTS = {kind.name: kind.collect for kind in KINDS.values() if kind.collect}  # kinds of `fgmix plot results`
+
+
+def collect_figures(findings: Findings, only: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Collect the figures that records allow, of one kind or of all: the kind, the figure's name and its arrays."""
+    for kind, collect in RESULTS.items():
+        for end, arrays in collect(findings) if only in ("", kind) else ():
+            yield kind, "-".join(filter(None, (kind, make_slug(end)))), arrays
 
 
 def split_rows(arrays: Any) -> list[Any]:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from fgmix.figures.arrays import Numbers
+from fgmix.figures.arrays import Findings, Numbers
 from fgmix.figures.description import Chart, Panel, format_accuracy, list_names, map_matrix
-from fgmix.results.grids import PAPER_DATASET, Grid, grid_tables
+from fgmix.results.grids import PAPER_DATASET, grid_tables
 from fgmix.results.paper_rows import PAPER
 from fgmix.results.published import sensitivity
 from fgmix.results.rounding import DASH, accuracy_text
-from fgmix.results.selection import Rule
-from fgmix.results.tables import Spread
 
 
 class Sensitivity(Numbers):
     """Accuracy by two settings."""
 
 
-def collect_sensitivities(
-    grid: Grid, *, rule: Rule = "training_domain", spread: Spread = "stderr"
-) -> list[Sensitivity]:
-    """Collect a heat map for each dataset and algorithm of a grid of settings."""
-    return [Sensitivity.from_table(table) for table in grid_tables(grid, rule=rule, spread=spread)]
+def collect_sensitivities(findings: Findings) -> Iterator[tuple[str, Sensitivity]]:
+    """Collect a heat map for each grid of settings, dataset and algorithm."""
+    for grid in findings.results.grids:
+        for table in grid_tables(grid, rule=findings.choices.rule, spread=findings.choices.spread):
+            yield table.title, Sensitivity.from_table(table)
 
 
 def read_paper_sensitivity() -> Sensitivity:

@@ -24,18 +24,16 @@ from markupsafe import Markup
 
 import fgmix
 from fgmix.errors import UserError
-from fgmix.figures.ablation import collect_ablation, find_variants
+from fgmix.figures.arrays import Findings
 from fgmix.figures.cd import collect_ranks
-from fgmix.figures.cost import collect_cost
 from fgmix.figures.description import Chart, encode
 from fgmix.figures.differences import describe_differences
-from fgmix.figures.kinds import describe
-from fgmix.figures.sensitivity import collect_sensitivities
+from fgmix.figures.kinds import collect_figures, describe
 from fgmix.records.plans import ORDER, Status
 from fgmix.report.runs import list_runs
 from fgmix.report.summary import write_headlines
 from fgmix.results.collect import Results
-from fgmix.results.costs import COST, ERM
+from fgmix.results.costs import COST
 from fgmix.results.formats import footnotes
 from fgmix.results.published import AVERAGE
 from fgmix.results.ranks import RANKS
@@ -56,10 +54,10 @@ class Sources:
     folders: tuple[str, ...] = ("SWEEP",)  # of runs
     from_domainbed: tuple[str, ...] = ()  # of sweeps of DomainBed
 
-    def command(self, kind: str, *options: str, every: bool = True) -> str:
-        """Write the command that draws a figure of these folders; without `every`, of the folders of fgmix only."""
+    def command(self, kind: str, *options: str) -> str:
+        """Write the command that draws a figure of these folders."""
         theirs = [word for folder in self.from_domainbed for word in ("--from-domainbed", folder)]
-        return shlex.join(["fgmix", "plot", kind, *self.folders, *(theirs if every else ()), *options])
+        return shlex.join(["fgmix", "plot", kind, *self.folders, *theirs, *options])
 
 
 @dataclass(frozen=True)
@@ -89,10 +87,12 @@ def render_page(frame: Frame, results: Results, choices: Choices = Choices()) ->
     groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
     selection = dict(groups).get("")  # of runs outside of grids
     tables = all_tables(results, selection, **vars(choices))
-    own = dict(_describe_results(results, selection, choices, frame.sources))
-    ablations = [] if selection is None else _describe_ablations(selection, choices, frame.sources)
-    new = _drop_repeated(frame.figures.charts, [*own.values(), *ablations])
-    every = [*own.values(), *frame.underway, *ablations, *new]
+    own = {} if selection is None else dict(_describe_statistics(selection, choices, frame.sources))
+    figures = list(_describe_figures(Findings(results, selection or select([]), choices), frame.sources))
+    own |= {title: chart for title, chart in figures if title}
+    alone = [chart for title, chart in figures if not title]
+    new = _drop_repeated(frame.figures.charts, [*own.values(), *alone])
+    every = [*own.values(), *frame.underway, *alone, *new]
     # Unique ids, also for files of the same name
     charts = [replace(each, id=f"{number}-{each.id}") for number, each in enumerate(every, start=1)]
     beside, others = dict(zip(own, charts)), charts[len(own) :]
@@ -165,47 +165,32 @@ def _write_json(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _describe_results(
-    results: Results, selection: Selection | None, choices: Choices, sources: Sources
-) -> Iterator[tuple[str, Chart]]:
-    """Describe charts from records alone, each with the title of the table that it is shown beside."""
+def _describe_statistics(selection: Selection, choices: Choices, sources: Sources) -> Iterator[tuple[str, Chart]]:
+    """Describe differences from ERM and ranks, each with the title of the table that it is shown beside."""
     rule = ("--selection", choices.rule)
-    if selection is not None:
-        differences = {
-            dataset or OVERALL: replace(describe_differences(comparisons, selection.labels), id="differences")
-            for dataset, comparisons in compare_all(selection).items()
-            if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
-        }
-        kept = {id(each) for each in _drop_repeated([*differences.values()], ())}  # one dataset: overall repeats it
-        for title, each in differences.items():
-            if id(each) in kept:
-                where = "all datasets" if title == OVERALL else title
-                yield title, replace(each, title=f"{each.title}, {where}") if len(kept) > 1 else each
-        with suppress(UserError):  # too few algorithms or trials in common to rank
-            for title, ranking in rankings(selection).items():
-                of = () if title == RANKS else ("--dataset", title.removeprefix(f"{RANKS}, "))
-                ranks = describe(collect_ranks(ranking, selection.labels), "ranks", sources.command("cd", *of, *rule))
-                yield title, replace(ranks, title=title)
-    for grid in results.grids:
-        for sensitivity in collect_sensitivities(grid, rule=choices.rule, spread=choices.spread):
-            command = sources.command("results", *rule, every=False)
-            yield str(sensitivity.title), describe(sensitivity, "sensitivity", command)
-    if results.costs is not None and ERM in results.costs.milliseconds:
-        yield COST, describe(collect_cost(results.costs), "cost", sources.command("results", every=False))
+    differences = {
+        dataset or OVERALL: replace(describe_differences(comparisons, selection.labels), id="differences")
+        for dataset, comparisons in compare_all(selection).items()
+        if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
+    }
+    kept = {id(each) for each in _drop_repeated([*differences.values()], ())}  # one dataset: overall repeats it
+    for title, each in differences.items():
+        if id(each) in kept:
+            where = "all datasets" if title == OVERALL else title
+            yield title, replace(each, title=f"{each.title}, {where}") if len(kept) > 1 else each
+    with suppress(UserError):  # too few algorithms or trials in common to rank
+        for title, ranking in rankings(selection).items():
+            of = () if title == RANKS else ("--dataset", title.removeprefix(f"{RANKS}, "))
+            ranks = describe(collect_ranks(ranking, selection.labels), "ranks", sources.command("cd", *of, *rule))
+            yield title, replace(ranks, title=title)
 
 
-def _describe_ablations(selection: Selection, choices: Choices, sources: Sources) -> list[Chart]:
-    """Describe the variants of FGMix for each dataset and folder that has some."""
-    published = ("--published",) if choices.published else ()
-    command = sources.command("results", "--selection", choices.rule, *published)
-    return [
-        describe(
-            collect_ablation(selection, dataset, origin=origin, spread=choices.spread, published=choices.published),
-            f"ablation-{dataset}",
-            command,
-        )
-        for dataset, origin in find_variants(selection, least=3)
-    ]
+def _describe_figures(findings: Findings, sources: Sources) -> Iterator[tuple[str, Chart]]:
+    """Describe the figures of `fgmix plot results`, each with the title of the table beside it; empty for none."""
+    options = ("--selection", findings.choices.rule, *(("--published",) if findings.choices.published else ()))
+    for kind, name, arrays in collect_figures(findings):
+        chart = describe(arrays, name, sources.command("results", "--kind", kind, *options))
+        yield {"sensitivity": chart.title, "cost": COST}.get(kind, ""), chart
 
 
 def _drop_repeated(charts: Sequence[Chart], shown: Iterable[Chart]) -> list[Chart]:

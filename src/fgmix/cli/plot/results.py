@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,10 +12,6 @@ from fgmix.cli.options import check_choice
 from fgmix.cli.plot import FIGURES, Out, save
 from fgmix.cli.report import FromDomainbed, Selection, read_results
 from fgmix.errors import UserError, unknown
-
-if TYPE_CHECKING:
-    from fgmix.results.collect import Results
-    from fgmix.results.selection import Rule
 
 
 def weights(out: Out = FIGURES) -> None:
@@ -72,63 +67,52 @@ def results(
     places: Annotated[
         list[Path] | None, typer.Argument(metavar="FOLDERS", help="folders of sweeps, or .npz files of figures")
     ] = None,
+    kind: Annotated[str | None, typer.Option(help="one of these kinds of figures; all by default")] = None,
     published: Annotated[bool, typer.Option("--published", help="also draw the paper's numbers")] = False,
     selection: Selection = "training_domain",
     from_domainbed: FromDomainbed = None,
     out: Out = FIGURES,
 ) -> None:
-    """Plot the ablation, the sensitivity and the cost of sweeps.
+    """Plot what the records of sweeps show, one kind or all.
 
-    ablation: accuracy of ERM, variants A to F and FGMix, for each dataset and folder that has variants.
+    domains: accuracy of every method and arm, by test domain.
     sensitivity: heat map of accuracy by two settings such as α and λ₀, for each grid (`fgmix sweep --grid …`).
     cost: time of a step relative to ERM's.
 
     A figure whose .npz file is named is drawn again beside it, without computing anything.
 
-    Example: fgmix plot results sweep --out figures
+    Example: fgmix plot results sweep --kind domains --out figures
     """
-    from fgmix.figures.kinds import load_arrays
-    from fgmix.results.selection import RULES
+    from fgmix.figures.arrays import Findings
+    from fgmix.figures.kinds import RESULTS, collect_figures, load_arrays
+    from fgmix.results.report import Choices
+    from fgmix.results.selection import RULES, select
 
     rule = check_choice("selection rule", selection, RULES)
+    only = check_choice("kind of figure", kind, RESULTS) if kind else ""
     files = [path for path in places or () if path.suffix == ".npz"]
     for file in files:
         save(load_arrays(file), file.parent, file.stem)
     folders = [path for path in places or () if path not in files]
     if files and not folders:
         return
-    paper_alone = published and not folders and not from_domainbed
-    collected = None if paper_alone else read_results(folders, from_domainbed)
-    figures = dict(_compute_results(collected, rule, published)) if collected else {}
-    if paper_alone or (published and collected and collected.grids):
+    figures: dict[str, Any] = {}
+    grids = published and not folders and not from_domainbed  # the paper's alone
+    if not grids:
+        read = read_results(folders, from_domainbed)
+        findings = Findings(read, select(read.records, rule), Choices(rule, published=published))
+        figures = {name: arrays for _, name, arrays in collect_figures(findings, only)}
+        grids = published and bool(read.grids)
+    if grids and only in ("", "sensitivity"):
         from fgmix.figures.sensitivity import read_paper_sensitivity
 
         figures["sensitivity-paper"] = read_paper_sensitivity()
     if not figures:
         raise UserError(
-            "Expected a sweep over variants of FGMix or over a grid (--grid), or times per step. Found none of them. "
-            "Compare other methods with `fgmix plot cd`."
+            f"Expected runs that allow {f'a figure of the kind {only}' if only else 'a figure'}. Found none. Name the "
+            "folder of a sweep over two or more methods, over a grid (--grid), or of times per step."
         )
     for name, arrays in figures.items():
         save(arrays, out, name)
-
-
-def _compute_results(collected: Results, rule: Rule, published: bool) -> Iterator[tuple[str, Any]]:
-    """Compute the figures that results allow, each with its name."""
-    from fgmix.figures.ablation import collect_ablation, find_variants
-    from fgmix.figures.arrays import make_slug
-    from fgmix.figures.cost import collect_cost
-    from fgmix.figures.sensitivity import collect_sensitivities
-    from fgmix.results.selection import select
-
-    selected = select(collected.records, rule)
-    for dataset, origin in find_variants(selected, least=2):
-        arrays = collect_ablation(selected, dataset, origin=origin, published=published)
-        yield f"ablation-{make_slug(f'{dataset} {origin}')}", arrays
-        if published and not arrays.published.any():
-            print(f"note: the paper has no numbers for {dataset}: only ours are drawn", file=sys.stderr)
-    for grid in collected.grids:
-        for sensitivity in collect_sensitivities(grid, rule=rule):
-            yield f"sensitivity-{make_slug(sensitivity.title)}", sensitivity
-    if collected.costs is not None:
-        yield "cost", collect_cost(collected.costs)
+        if published and name.startswith("domains") and not arrays.published.any():
+            print(f"note: the paper has no numbers for {arrays.title}: only ours are drawn", file=sys.stderr)
