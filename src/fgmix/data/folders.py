@@ -26,7 +26,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
@@ -78,7 +78,9 @@ def scan_folder(path: Path) -> Scan:
     root = reader.read(path)
     files: list[ImageFile] = []
     class_folders: set[str] = set()
-    notes: list[str] = _loose_note(root, "directly in the folder belong to no domain")
+    notes: list[str] = []
+    if root.images:
+        notes.append(f"Images directly in the folder belong to no domain and are left out: {len(root.images)}.")
     direct: list[str] = []  # domains with images outside of classes
     for domain in root.folders:
         inside = reader.read(path / domain)
@@ -88,19 +90,20 @@ def scan_folder(path: Path) -> Scan:
         images = [
             ImageFile(domain, label, file)
             for label in inside.folders
-            for file in reader.images_below(path / domain / label, {root.identity, inside.identity})
+            for file in reader.list_images(path / domain / label, {root.identity, inside.identity})
         ]
-        reader.count_others(inside.files)
+        reader.others.update(inside.others)
         files += images
         if images:
             class_folders |= set(inside.folders)
         else:
             notes.append(f"Folder {domain!r} holds no class/image and is left out.")
-        if loose := _loose_note(inside, f"directly in {domain!r} belong to no class"):
-            notes += loose
+        if inside.images:
+            notes.append(f"Images directly in {domain!r} belong to no class and are left out: {len(inside.images)}.")
             direct.append(domain)
-    notes += reader.notes(path)
-    _require_domains(path, files, direct, reader)
+    if len({file.domain for file in files}) < 2:
+        raise _missing_domains(path, files, direct, len(root.images), reader)
+    notes += reader.list_notes(path)
     return Scan(path, tuple(files), frozenset(class_folders), tuple(notes), tuple(reader.times))
 
 
@@ -126,58 +129,61 @@ def list_some(items: Sequence[str]) -> str:
     return ", ".join(items[:NAMED]) + more
 
 
-def require_two_domains(files: Sequence[ImageFile], where: str, remedy: str) -> None:
-    """Raise a UserError unless the images have at least two domains."""
-    domains = sorted({file.domain for file in files})
-    if len(domains) < 2:
-        only = f"one, {domains[0]!r}, with classes {list_some(sorted({file.label for file in files}))}"
-        raise UserError(f"Expected at least two domains {where}. Found {only}. {remedy}")
-
-
 @dataclass(frozen=True)
 class _Inside:
-    """The entries of a folder: visible sub-folders, and files, both sorted."""
+    """What is in a folder: visible sub-folders and image files, both sorted, and the extensions of other files."""
 
     identity: Identity
     folders: list[str]
-    files: list[str]
+    images: list[str]
+    others: list[str]
 
 
+@dataclass
 class _Reader:
     """Reads folders and records what was read and what was left out."""
 
-    def __init__(self) -> None:
-        self.times: list[tuple[Path, int]] = []  # every folder that was read, with its modification time before reading
-        self.others: Counter[str] = Counter()  # number of files that are not images, by extension
-        self.repeated: list[Path] = []  # links to folders that were read already, or that contain the link
+    times: list[tuple[Path, int]] = field(default_factory=list)  # of modification of every folder, before reading it
+    others: Counter[str] = field(default_factory=Counter)  # number of files that are not images, by extension
+    repeated: list[Path] = field(default_factory=list)  # links to folders read already, or that contain the link
 
     def read(self, folder: Path) -> _Inside:
-        """List a folder; UserError if it cannot be read."""
+        """List a folder; UserError if it cannot be read. Hidden folders, and hidden files but images, are ignored."""
+        folders, images, others = [], [], []
         try:
             stat = os.stat(folder)
             self.times.append((folder, stat.st_mtime_ns))
             with os.scandir(folder) as entries:
-                is_folder = {entry.name: _is_folder(entry) for entry in entries}
+                for entry in entries:
+                    # `entry.is_dir()` would raise an error for a link to itself, or into a folder without permission
+                    if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry)):
+                        folders.append(entry.name)
+                    elif is_image(entry.name):
+                        images.append(entry.name)
+                    elif not entry.name.startswith("."):
+                        others.append(os.path.splitext(entry.name)[1].lower())
         except OSError as error:
             raise_failure(error, folder)
             raise UserError(f"Expected to read the folder {folder}. It failed ({error.strerror}).") from error
-        folders = sorted(name for name in is_folder if is_folder[name] and not name.startswith("."))
-        files = sorted(name for name in is_folder if not is_folder[name])
-        return _Inside((stat.st_dev, stat.st_ino), folders, files)
+        visible = sorted(name for name in folders if not name.startswith("."))
+        return _Inside((stat.st_dev, stat.st_ino), visible, sorted(images), others)
 
-    def images_below(self, folder: Path, above: set[Identity]) -> Iterator[Path]:
-        """List the images of a class, including nested folders, in the order of sorted(os.walk)."""
-        for root, names in sorted(self._walk(folder, set(above)), key=lambda item: str(item[0])):
-            self.count_others(names)
-            yield from (root / name for name in names if is_image(name))
+    def list_images(self, folder: Path, above: set[Identity]) -> list[Path]:
+        """List the images of a class in the order of sorted(os.walk), each folder once, even if linked twice."""
+        seen, waiting, walked = set(above), [folder], []
+        while waiting:
+            current = waiting.pop()
+            inside = self.read(current)
+            if inside.identity in seen:
+                self.repeated.append(current)
+                continue
+            seen.add(inside.identity)
+            self.others.update(inside.others)
+            walked.append((str(current), current, inside.images))
+            waiting += [current / name for name in reversed(inside.folders)]
+        return [parent / name for _, parent, names in sorted(walked) for name in names]
 
-    def count_others(self, names: Iterable[str]) -> None:
-        """Count files that are not images; hidden files are ignored."""
-        self.others.update(
-            os.path.splitext(name)[1].lower() for name in names if not is_image(name) and not name.startswith(".")
-        )
-
-    def notes(self, root: Path) -> list[str]:
+    def list_notes(self, root: Path) -> list[str]:
         """Note what was left out."""
         notes = []
         if self.others:
@@ -192,52 +198,35 @@ class _Reader:
         ordered = sorted(self.others.items(), key=lambda item: (-item[1], item[0]))
         return list_some([f"{n} {ending or 'without an ending'}" for ending, n in ordered])
 
-    def _walk(self, folder: Path, seen: set[Identity]) -> Iterator[tuple[Path, list[str]]]:
-        """Walk a folder and those below it, with their files; each once, however many links lead to it."""
-        waiting = [folder]
-        while waiting:
-            current = waiting.pop()
-            inside = self.read(current)
-            if inside.identity in seen:
-                self.repeated.append(current)
-                continue
-            seen.add(inside.identity)
-            yield current, inside.files
-            waiting += [current / name for name in reversed(inside.folders)]
-
 
 def is_image(name: str) -> bool:
     """Whether a file counts as an image by its extension."""
     return name.lower().endswith(EXTENSIONS)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself, or into a folder without permission
-        return False
-
-
-def _loose_note(inside: _Inside, where: str) -> list[str]:
-    loose = sum(map(is_image, inside.files))
-    return [f"Images {where} and are left out: {loose}."] if loose else []
-
-
-def _require_domains(path: Path, files: Sequence[ImageFile], direct: Sequence[str], reader: _Reader) -> None:
+def _missing_domains(
+    path: Path, files: Sequence[ImageFile], direct: Sequence[str], loose: int, reader: _Reader
+) -> UserError:
+    """Say what was found instead of two domains: one, images in the wrong place, or no image at all."""
     if files:
         only = files[0].domain
         remedy = f"Give the folder whose sub-folders are the domains; if those are the domains, give {path / only}."
-        return require_two_domains(files, f"domain/class/image under {path}", remedy)
+        return _one_domain(files, f"domain/class/image under {path}", remedy)
     expected = f"Expected images domain/class/image under {path}"
     if direct:
-        raise UserError(
+        return UserError(
             f"{expected}. Found images directly in its sub-folders ({list_some(direct)}): it looks like one domain. "
             "Give the folder that holds it and the other domains."
         )
-    if loose := sum(map(is_image, os.listdir(path))):
-        raise UserError(f"{expected}. Found {loose} directly in it. Sort them, or list them in a CSV manifest.")
+    if loose:
+        return UserError(f"{expected}. Found {loose} directly in it. Sort them, or list them in a CSV manifest.")
     others = f"none, but other files ({reader.name_others()})" if reader.others else "none"
-    raise UserError(f"{expected}. Found {others}. Images end in {', '.join(EXTENSIONS)}.")
+    return UserError(f"{expected}. Found {others}. Images end in {', '.join(EXTENSIONS)}.")
+
+
+def _one_domain(files: Sequence[ImageFile], where: str, remedy: str) -> UserError:
+    only = f"one, {files[0].domain!r}, with classes {list_some(sorted({file.label for file in files}))}"
+    return UserError(f"Expected at least two domains {where}. Found {only}. {remedy}")
 
 
 # CSV manifests
@@ -254,7 +243,8 @@ def scan_manifest(path: Path) -> Scan:
     _require_distinct(lines, path)
     times = _require_files(files, lines, path)
     files.sort(key=lambda file: (file.domain, file.label, str(file.path.parent), file.path.name))
-    require_two_domains(files, f"in {path}", "Add the images of another domain.")
+    if len({file.domain for file in files}) < 2:
+        raise _one_domain(files, f"in {path}", "Add the images of another domain.")
     return Scan(root, tuple(files), frozenset(file.label for file in files), (), times)
 
 
