@@ -26,7 +26,6 @@ from fgmix.data.loading import (
     share_cores,
 )
 from fgmix.data.sampling import UniformSampler
-from fgmix.errors import UserError
 
 META = torch.device("meta")
 
@@ -220,11 +219,6 @@ def test_leaving_a_loop_ends_the_threads() -> None:
         if i == 5:
             break
     assert data_threads() == []
-
-
-def test_bad_numbers_are_named_at_once() -> None:
-    with pytest.raises(UserError, match="`workers` should be a positive integer"):
-        in_order(len, [], 0)
 
 
 @pytest.mark.parametrize(("processes", "threads"), [(1, 4), (2, 3), (3, 2), (8, 1)])

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from fgmix.data.dataset import Domain, HostInputs, Indices
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler
-from fgmix.errors import bad_value
 from fgmix.seeding import torch_generator
 
 S = TypeVar("S")
@@ -89,9 +88,11 @@ def deliver(
 
     `workers` threads (None for `default_workers()`) call `prepare`; `items` is iterated in the caller's thread.
     """
+    workers = default_workers() if workers is None else workers
+    if device == CPU:
+        return (finish(batches) for batches in in_order(prepare, items, workers))
     bus = _Bus(device)
-    sent = in_order(lambda item: bus.send(prepare(item)), items, default_workers() if workers is None else workers)
-    return (finish(bus.receive(batches)) for batches in sent)
+    return (finish(bus.receive(sent)) for sent in in_order(lambda item: bus.send(prepare(item)), items, workers))
 
 
 def finish(batches: Sequence[HostBatch]) -> list[Batch]:
@@ -106,7 +107,7 @@ _Sent = tuple[list[HostBatch], torch.cuda.Event | None]  # batches being copied,
 
 
 class _Bus:
-    """Sends batches to a device; to a GPU in a separate stream, concurrently with the training step."""
+    """Sends batches to another device; to a GPU in a separate stream, concurrently with the training step."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -163,19 +164,14 @@ def in_order(make: Callable[[S], T], items: Iterable[S], workers: int) -> Iterat
     >>> list(in_order(len, ["a", "bb", "ccc"], workers=2))
     [1, 2, 3]
     """
-    if workers < 1:
-        raise bad_value("workers", "a positive integer", workers)
-    return _in_order(make, iter(items), workers)
-
-
-def _in_order(make: Callable[[S], T], items: Iterator[S], workers: int) -> Iterator[T]:
+    left = iter(items)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="fgmix-data")
     waiting: deque[Future[T]] = deque()
     try:
-        waiting.extend(pool.submit(make, item) for item in islice(items, workers + 1))
+        waiting.extend(pool.submit(make, item) for item in islice(left, workers + 1))
         while waiting:
             done = waiting.popleft().result()
-            waiting.extend(pool.submit(make, item) for item in islice(items, 1))
+            waiting.extend(pool.submit(make, item) for item in islice(left, 1))
             yield done
     finally:
         pool.shutdown(cancel_futures=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fgmix.data.dataset import Domain, DomainDataset, Indices
+from fgmix.data.dataset import DomainDataset, Indices
 from fgmix.errors import UserError, bad_value
 from fgmix.seeding import seed_hash
 
@@ -36,20 +36,17 @@ def split_dataset(dataset: DomainDataset, holdout_fraction: float, trial_seed: i
     """Split every domain, by name: as given with the data, else DomainBed's."""
     if not 0 < holdout_fraction < 1:
         raise bad_value("holdout_fraction", "between 0 and 1", holdout_fraction)
-    splits = {
-        domain.name: _split_by_mask(domain) or split_indices(len(domain), holdout_fraction, trial_seed, index)
-        for index, domain in enumerate(dataset.domains)
-    }
-    for name, split in splits.items():
+    splits = {}
+    for index, domain in enumerate(dataset.domains):
+        if domain.holdout is None:
+            split = split_indices(len(domain), holdout_fraction, trial_seed, index)
+        else:
+            split = Split(np.flatnonzero(~domain.holdout), np.flatnonzero(domain.holdout))
         if 0 in (len(split.train), len(split.holdout)):
             raise UserError(
-                f"Expected samples of domain {name!r} in both parts of a split. Found {len(split.train)} for training "
-                f"and {len(split.holdout)} to hold out. Add samples, or change the split or the holdout fraction."
+                f"Expected samples of domain {domain.name!r} in both parts of a split. Found {len(split.train)} for "
+                f"training and {len(split.holdout)} to hold out. Add samples, or change the split or "
+                "the holdout fraction."
             )
+        splits[domain.name] = split
     return splits
-
-
-def _split_by_mask(domain: Domain) -> Split | None:
-    if domain.holdout is None:
-        return None
-    return Split(np.flatnonzero(~domain.holdout), np.flatnonzero(domain.holdout))
