@@ -16,10 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from data.pictures import picture
 from data.test_colours import naively_recoloured
 from fgmix.data import Domain, DomainDataset, augment, from_arrays
-from fgmix.data.augment import HostImages, ImageInputs, crop_and_resize, random_boxes, whole_boxes
+from fgmix.data.augment import HostImages, ImageInputs, crop_and_resize, random_boxes
 from fgmix.data.colours import draw
 from fgmix.data.dataset import Indices
-from fgmix.data.image_cache import DecodedImages
 from fgmix.networks.preprocessing import IMAGENET, Normalisation
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
@@ -29,19 +28,12 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def in_memory(pictures: list[Indices]) -> DecodedImages:
-    """Images (h, w, 3) as the cache would give them."""
-    heights, widths = (np.array([image.shape[axis] for image in pictures]) for axis in (0, 1))
-    offsets = np.concatenate([[0], np.cumsum(heights * widths * 3)[:-1]])
-    return DecodedImages("key", np.concatenate([image.ravel() for image in pictures]), offsets, heights, widths)
-
-
 SIZES = [(20, 20), (31, 24), (18, 40), (9, 7), (16, 16), (60, 12)]  # (width, height)
 PICTURES = [np.array(picture(i, w, h)) for i, (w, h) in enumerate(SIZES)]
 
 
 def inputs(size: int = 16) -> ImageInputs:
-    return ImageInputs(in_memory(PICTURES), np.arange(len(PICTURES)), size)
+    return ImageInputs(PICTURES, np.arange(len(PICTURES)), size)
 
 
 def planes(image: Indices) -> Tensor:
@@ -101,17 +93,17 @@ def test_result_does_not_depend_on_the_parts(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_rows_select_and_repeat() -> None:
-    domain = ImageInputs(in_memory(PICTURES), np.array([4, 1]), 16)
+    domain = ImageInputs(PICTURES, np.array([4, 1]), 16)
     assert len(domain) == 2
     assert torch.equal(domain.clean(np.array([1, 0, 1])), inputs().clean(np.array([1, 4, 1])))
 
 
 def test_stored_pixels_are_never_written() -> None:
     domain = inputs()
-    before = domain.images.pixels.copy()
+    before = [image.copy() for image in domain.images]
     domain.clean(np.arange(6)).zero_()
     domain.prepare(np.arange(6), generator()).finish().zero_()
-    np.testing.assert_array_equal(domain.images.pixels, before)
+    assert all(np.array_equal(image, copy) for image, copy in zip(domain.images, before, strict=True))
 
 
 def test_an_empty_batch_is_empty() -> None:
@@ -300,7 +292,7 @@ def test_resizing_equals_torchvision_on_bytes(v2: ModuleType, interpolation: str
 def test_resizing_is_within_a_rounding_of_pillows(v2: ModuleType, interpolation: str) -> None:
     """DomainBed's runs on Pillow."""
     image = picture(0, 40, 30)
-    ours = crop_and_resize([np.array(image)], whole_boxes(np.array([30]), np.array([40])), 16, interpolation)
+    ours = crop_and_resize([np.array(image)], np.array([[0, 0, 30, 40]]), 16, interpolation)
     theirs = v2.functional.resize(image, [16, 16], interpolation=v2.InterpolationMode(interpolation))
     assert np.abs(ours[0].transpose(1, 2, 0).astype(int) - np.array(theirs).astype(int)).max() <= 1
 

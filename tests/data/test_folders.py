@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -174,10 +175,10 @@ def test_decoded_images_beyond_the_limit_are_kept_as_jpegs(tmp_path: Path, monke
 
 def test_pixels_that_exceed_the_machine_are_kept_as_jpegs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FGMIX_DECODED_GB", raising=False)
-    monkeypatch.setattr("fgmix.data.image_cache._total_memory", lambda: 1000)
+    monkeypatch.setattr(os, "sysconf", lambda _: 30)
     root = two_domains(tmp_path / "pets")
     assert "JPEGs" in load_images(root, QUIET).notes[0]
-    monkeypatch.setattr("fgmix.data.image_cache._total_memory", lambda: 10**12)
+    monkeypatch.setattr(os, "sysconf", lambda _: 10**6)
     assert "JPEGs" in load_images(root, QUIET).notes[0]  # on a larger machine, what is there is used
 
 

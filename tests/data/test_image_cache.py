@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -159,7 +160,7 @@ def test_leftovers_of_a_killed_build_are_replaced(tmp_path: Path, image_cache: P
     files = save(tmp_path / "in")
     finished = build(files)
     pixels = finished.pixels.tobytes()
-    left_over(finished.file.parent, cache_module._host())
+    left_over(finished.file.parent, socket.gethostname().replace(".", "_"))
     assert build(files).pixels.tobytes() == pixels
     assert entries(image_cache) == [finished.key]
 

@@ -23,7 +23,7 @@ from torch.nn.functional import interpolate
 from fgmix.data import colours
 from fgmix.data.colours import Group
 from fgmix.data.dataset import HostInputs, Indices, Inputs
-from fgmix.data.image_cache import DecodedImages, Pixels
+from fgmix.data.image_cache import CachedImages, Pixels
 from fgmix.data.images import SMALLEST_CROP
 from fgmix.networks.preprocessing import IMAGENET, Normalisation
 
@@ -39,7 +39,7 @@ ALIGNMENT = 64  # bytes, as torch aligns its own memory
 class ImageInputs(Inputs):
     """The images of one domain."""
 
-    images: DecodedImages  # of the whole dataset
+    images: CachedImages | Sequence[Pixels]  # of the whole dataset
     rows: Indices  # of the images of this domain
     size: int  # S, the side of the square input images
     normalisation: Normalisation = IMAGENET  # as the network's weights expect
@@ -48,14 +48,13 @@ class ImageInputs(Inputs):
         return len(self.rows)
 
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostImages:
-        rows = self.rows[indices]
-        heights, widths = self.images.heights[rows], self.images.widths[rows]
+        images = [self.images[row] for row in self.rows[indices]]
+        heights, widths = np.array([image.shape[:2] for image in images], dtype=np.int64).reshape(-1, 2).T
         if generator is None:
-            boxes, groups = whole_boxes(heights, widths), None
+            boxes, groups = np.stack([0 * heights, 0 * widths, heights, widths], axis=1), None
         else:
             boxes = random_boxes(heights, widths, generator)
-            groups = colours.group_by_hue(colours.draw(len(rows), generator))
-        images = (self.images[row] for row in rows)
+            groups = colours.group_by_hue(colours.draw(len(images), generator))
         pixels = crop_and_resize(images, boxes, self.size, self.normalisation.interpolation)
         return HostImages(torch.from_numpy(pixels), groups, self.normalisation)
 
@@ -82,24 +81,21 @@ class HostImages(HostInputs):
         return cls(torch.cat([batch.pixels for batch in batches]), joined, batches[0].normalisation)
 
     def finish(self) -> Tensor:
+        n, _, height, width = self.pixels.shape
+        # all images at once, or on a CPU as many as fit into its cache
+        at_once = max(1, CHUNK_PIXELS // (height * width) if self.pixels.device.type == "cpu" else n)
         x = empty_floats(self.pixels.shape, self.pixels.device)
         if self.groups is None:
-            for pixels, out in zip(self.pixels.split(self._at_once), x.split(self._at_once)):
+            for pixels, out in zip(self.pixels.split(at_once), x.split(at_once)):
                 self.normalisation.apply_(out.copy_(pixels).div_(255))
             return x
         mirrored = self.pixels.flip(-1)
         for group in self.groups:
-            for chunk in group.split(self._at_once):
+            for chunk in group.split(at_once):
                 images = self.normalisation.apply_(chunk.recolour(self.pixels, mirrored))
                 for row, image in zip(chunk.rows, images):  # by index_copy_, it would take three times as long
                     x[row].copy_(image)
         return x
-
-    @property
-    def _at_once(self) -> int:
-        """Number of images processed together: all of them, or on a CPU as many as fit into its cache."""
-        n, _, height, width = self.pixels.shape
-        return max(1, CHUNK_PIXELS // (height * width) if self.pixels.device.type == "cpu" else n)
 
 
 def empty_floats(shape: Sequence[int], device: torch.device) -> Tensor:
@@ -114,11 +110,6 @@ def empty_floats(shape: Sequence[int], device: torch.device) -> Tensor:
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return torch.from_numpy(memory[start : start + size]).view(torch.float32).view(*shape)
-
-
-def whole_boxes(heights: Indices, widths: Indices) -> Indices:
-    """Return the boxes (n, 4) of whole images, in the format of `random_boxes`."""
-    return np.stack([np.zeros_like(heights), np.zeros_like(widths), heights, widths], axis=1)
 
 
 def random_boxes(heights: Indices, widths: Indices, generator: torch.Generator) -> Indices:

@@ -19,6 +19,7 @@ from fgmix.records.digests import check_zip, damage_error, seal_zip
 from fgmix.records.files import write_bytes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+StrPath = str | Path  # of many files as texts: 120 bytes each, where a `Path` that was used takes 420
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -30,7 +31,7 @@ _KINDS = {
 }
 
 
-def open_file(path: Path) -> io.BufferedReader:
+def open_file(path: StrPath) -> io.BufferedReader:
     """Open a regular file for reading; OSError with a readable `strerror` for anything else.
 
     Reading a named pipe may block forever, and a device may never end. The kind is checked before the file is opened,
@@ -42,7 +43,7 @@ def open_file(path: Path) -> io.BufferedReader:
     return open(path, "rb")
 
 
-def raise_failure(error: OSError, path: Path) -> None:
+def raise_failure(error: OSError, path: StrPath) -> None:
     """Raise a MachineError if the disk or the mount failed; else do nothing."""
     if error.errno in FAILURES:
         sentence = f"Expected to read {path}. It failed ({error.strerror}). Check the disk or the mount, then rerun."

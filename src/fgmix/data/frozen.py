@@ -24,7 +24,7 @@ from torch import nn
 from fgmix.data.augment import ImageInputs
 from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, HostArray, Indices, fingerprint_of
 from fgmix.data.files import read_arrays, write_arrays
-from fgmix.data.image_cache import cache_dir
+from fgmix.data.image_cache import CachedImages, cache_dir
 from fgmix.data.loading import CPU, HostBatch, deliver
 from fgmix.errors import UserError
 from fgmix.progress import Progress
@@ -164,4 +164,4 @@ class _DomainView:
     def _digest(self, indices: Indices) -> str:
         inputs = cast("ImageInputs", self.domain.inputs)
         view = "clean" if self.view == CLEAN else f"view {self.view} of {self.domain.name} from {indices[0]}"
-        return fingerprint_of([inputs.images.key, inputs.rows[indices], view])
+        return fingerprint_of([cast("CachedImages", inputs.images).key, inputs.rows[indices], view])

@@ -19,6 +19,7 @@ damaged image is decoded again from its file; a cache with a damaged index is re
 from __future__ import annotations
 
 import io
+import math
 import os
 import secrets
 import shutil
@@ -30,14 +31,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from fgmix.data.dataset import Indices, fingerprint_of
-from fgmix.data.files import Arrays, read_arrays, require_space, write_arrays
+from fgmix.data.files import Arrays, StrPath, read_arrays, require_space, write_arrays
 from fgmix.data.images import (
     Change,
     Unreadable,
@@ -54,7 +55,7 @@ from fgmix.data.registry import LoadOptions, as_path
 from fgmix.errors import MachineError, UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.digests import Damaged
-from fgmix.records.files import at_once, read_json, write_json
+from fgmix.records.files import at_once
 
 Encoding = Literal["pixels", "jpeg"]
 Pixels = npt.NDArray[np.uint8]
@@ -82,42 +83,43 @@ def cache_dir() -> Path:
         raise UserError("Expected a home folder for the cache. Found none. Set FGMIX_CACHE to a folder.") from error
 
 
-def decode_images(files: Sequence[Path], options: LoadOptions, contents: Contents | None = None) -> CachedImages:
+def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents | None = None) -> CachedImages:
     """Return the decoded images of `files` from the cache, which is built if it is missing or damaged.
 
     Several processes may call this at once: the first builds the cache, the others wait and use it. An interrupted
     build is never mistaken for a finished one. Files that cannot be decoded get a height of 0 with `skip_unreadable`,
     and are an error without it.
     """
-    cache = ImageCache.locate(files, options, contents or read_contents(files, options))
-    images = cache.open()
-    return _require_readable(cache.build(options) if images is None else images, options)
+    contents = contents or read_contents(files, options)
+    recipe, folder = _choose_recipe(files, options, contents)
+    images = _open_cache(folder, files, options)
+    if images is not None:
+        return images
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _wait_for_lock(folder.with_suffix(".lock"), show=options.progress):
+            images = _open_cache(folder, files, options, quiet=True)  # of a process that built it meanwhile
+            if images is None:
+                _write_cache(folder, files, recipe, options, contents)
+                images = CachedImages.open(folder, files)
+        return images
+    except OSError as error:
+        what = f"Expected to write decoded images to {folder.parent}. It failed ({error.strerror or error})."
+        raise MachineError(f"{what} Make room there, or set FGMIX_CACHE to another folder.") from error
 
 
-def open_images(files: Sequence[Path], options: LoadOptions, contents: Contents) -> CachedImages | None:
+def open_images(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> CachedImages | None:
     """Return what `decode_images` would, from the cache only; None if it is not there."""
-    images = ImageCache.locate(files, options, contents).open()
-    return None if images is None else _require_readable(images, options)
+    _, folder = _choose_recipe(files, options, contents)
+    return _open_cache(folder, files, options)
 
 
-def open_all(files: Sequence[Path], options: LoadOptions, contents: Contents) -> Iterator[CachedImages]:
+def open_all(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> Iterator[CachedImages]:
     """Open the caches of files for any image size, but those with a damaged index, which cannot be identified."""
     for folder in sorted((options.cache or cache_dir()).glob("decoded/*")):
         with suppress(OSError, Damaged):
             if str(read_arrays(folder / INDEX)["contents"]) == contents.digest:
                 yield CachedImages.open(folder, files)
-
-
-def _require_readable(images: CachedImages, options: LoadOptions) -> CachedImages:
-    if not options.skip_unreadable and len(images.readable) < len(images):
-        source = images.sources[int(np.flatnonzero(images.heights == 0)[0])]
-        raise _cannot_decode(source, "it failed in an earlier run")
-    return images
-
-
-def _cannot_decode(path: Path, reason: str) -> UserError:
-    what = f"Expected an image at {path}. It cannot be decoded ({reason})."
-    return UserError(f"{what} Replace or remove it, or pass --skip-unreadable to leave such files out.")
 
 
 # What is known of the files before they are decoded
@@ -131,18 +133,25 @@ class Contents:
     sizes: tuple[tuple[int, int], ...]  # (width, height) in the headers of a sample, without those that cannot be read
 
 
-def read_contents(files: Sequence[Path], options: LoadOptions) -> Contents:
+def read_contents(files: Sequence[StrPath], options: LoadOptions) -> Contents:
     """Read every file once; the result is kept by the paths, sizes and time stamps of the files.
 
-    Reading the 118 MB of PACS takes 0.3 s from memory and 2 s from disk, and DomainNet is 150 times larger.
+    Reading the 118 MB of PACS takes 0.3 s from memory and 2 s from disk, and DomainNet is 150 times larger. Of the time
+    stamps, the change time differs even if a copy keeps size and modification time.
     """
-    stamps = [_stamp(path) for path in files]
-    name = fingerprint_of(f"{os.path.abspath(path)} {stamp}" for path, stamp in zip(files, stamps))
-    memo = (options.cache or cache_dir()) / "contents" / f"{name}.json"
-    with suppress(UserError, KeyError):  # none, or one that is damaged or of an earlier version
-        kept = read_json(memo)
-        return Contents(str(kept["contents"]), tuple((w, h) for w, h in kept["sizes"]))
     settled = time.time_ns() - SETTLED_NS
+    stamps = []
+    for path in files:
+        try:
+            stat = os.stat(path)
+            stamps.append((stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+        except OSError:
+            stamps.append((-1, 0, 0))
+    name = fingerprint_of(f"{os.path.abspath(path)} {stamp}" for path, stamp in zip(files, stamps))
+    memo = (options.cache or cache_dir()) / "contents" / f"{name}.npz"
+    with suppress(OSError, Damaged):
+        kept = read_arrays(memo)
+        return Contents(str(kept["contents"]), tuple((w, h) for w, h in kept["sizes"].tolist()))
     step = max(1, len(files) // SAMPLED)
     digests, sizes = [], []
     with quiet_decoding(), Progress("read images", len(files), show=options.progress) as bar:
@@ -155,20 +164,8 @@ def read_contents(files: Sequence[Path], options: LoadOptions) -> Contents:
     if all(changed < settled for _, _, changed in stamps):
         with suppress(OSError, UserError):  # optional: a read-only cache that is complete can be used without it
             memo.parent.mkdir(parents=True, exist_ok=True)
-            write_json(memo, {"contents": contents.digest, "sizes": sizes})
+            write_arrays(memo, {"contents": np.array(contents.digest), "sizes": np.array(sizes).reshape(-1, 2)})
     return contents
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    """Return size, modification time and change time (in ns): if equal, the file is assumed to be unchanged.
-
-    The change time differs even if a copy keeps size and modification time.
-    """
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return -1, 0, 0
-    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 # How an image is stored
@@ -182,11 +179,7 @@ class Recipe:
     background: str  # colour behind transparent pixels, #rrggbb
     encoding: Encoding
 
-    def key(self, contents: Contents) -> str:
-        """Name the cache of files with these contents."""
-        return fingerprint_of([FORMAT, f"S={self.image_size}", self.background, self.encoding, contents.digest])
-
-    def encode(self, path: Path) -> StoredImage | Unreadable:
+    def encode(self, path: StrPath) -> StoredImage | Unreadable:
         """Decode an image file and encode it as for the cache. Call it inside `quiet_decoding`."""
         picture = try_decode(path, self.background)
         if isinstance(picture, Unreadable):
@@ -214,82 +207,56 @@ class StoredImage:
     changes: Change
 
 
-def _choose_recipe(n: int, options: LoadOptions, contents: Contents, caches: Path) -> Recipe:
-    """Choose pixels unless they exceed the limit, else JPEGs; with no limit set, an existing cache of either."""
+def _choose_recipe(files: Sequence[StrPath], options: LoadOptions, contents: Contents) -> tuple[Recipe, Path]:
+    """Choose how files are stored, and name the folder of their cache.
+
+    Pixels are chosen unless they exceed FGMIX_DECODED_GB, else JPEGs. Without that limit an existing cache of either is
+    used, and pixels may take most of the memory.
+    """
     size, colour = check_size(options.image_size), parse_colour(options.background)
-    pixels, jpeg = Recipe(size, colour, "pixels"), Recipe(size, colour, "jpeg")
-    limit = _limit()
-    if limit is None:
-        for recipe in (pixels, jpeg):
-            if os.path.isdir(caches / recipe.key(contents)):
-                return recipe
-        limit = MEMORY_SHARE * _total_memory()
-    return pixels if pixels.estimate_bytes(n, contents) <= limit else jpeg
-
-
-def _limit() -> float | None:
-    """Return the user's limit on the bytes of decoded pixels; None if it is not set."""
-    text = os.environ.get("FGMIX_DECODED_GB")
-    if not text:
-        return None
-    with suppress(ValueError):
-        if (limit := float(text)) >= 0:
-            return limit * GB
-    raise bad_value("FGMIX_DECODED_GB", "a number of gigabytes", text)
-
-
-def _total_memory() -> int:
-    """Return the bytes of physical memory; a huge number if they are unknown."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return sys.maxsize
+    choices = []
+    for encoding in get_args(Encoding):
+        key = fingerprint_of([FORMAT, f"S={size}", colour, encoding, contents.digest])
+        choices.append((Recipe(size, colour, encoding), (options.cache or cache_dir()) / "decoded" / key))
+    if given := os.environ.get("FGMIX_DECODED_GB"):
+        limit = math.nan
+        with suppress(ValueError):
+            limit = GB * float(given)
+        if not limit >= 0:
+            raise bad_value("FGMIX_DECODED_GB", "a number of gigabytes", given)
+    else:
+        for recipe, folder in choices:
+            if os.path.isdir(folder):
+                return recipe, folder
+        limit = math.inf
+        with suppress(ValueError, OSError, AttributeError):  # the size of the memory is unknown
+            limit = MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    pixels, jpeg = choices
+    return pixels if pixels[0].estimate_bytes(len(files), contents) <= limit else jpeg
 
 
 # The images
 
 
 @dataclass(frozen=True)
-class DecodedImages:
-    """Images of different sizes, concatenated in one array."""
+class CachedImages:
+    """Images of different sizes in the memory-mapped file of the cache; each is verified on first access."""
 
     key: str  # digest of the files and of how they were decoded
     pixels: Pixels  # the bytes of all images
     offsets: Indices  # start of each image in `pixels`
+    lengths: Indices  # number of bytes of each image
     heights: Indices  # 0 for a file that cannot be decoded
     widths: Indices
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def __getitem__(self, row: int) -> Pixels:
-        """Return the image (h, w, 3)."""
-        start, h, w = int(self.offsets[row]), int(self.heights[row]), int(self.widths[row])
-        return self.pixels[start : start + h * w * 3].reshape(h, w, 3)
-
-    @property
-    def readable(self) -> Indices:
-        """Rows of the images that could be decoded."""
-        return np.flatnonzero(self.heights)
-
-
-@dataclass(frozen=True)
-class CachedImages(DecodedImages):
-    """Images in the memory-mapped file of the cache; each is verified on first access."""
-
-    lengths: Indices  # number of bytes of each image
     checksums: npt.NDArray[np.uint32]  # CRC-32 (2.0 GB/s; SHA-1 and SHA-256 1.4, BLAKE2b 0.5) of these bytes
     changes: npt.NDArray[np.uint8]  # `Change` flags of each image
     recipe: Recipe
     file: Path  # of the cache
-    sources: Sequence[Path]  # row i was decoded from sources[i]
-    _verified: npt.NDArray[np.bool_] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_verified", np.zeros(len(self), dtype=np.bool_))
+    sources: Sequence[StrPath]  # row i was decoded from sources[i]
+    verified: npt.NDArray[np.bool_] = field(repr=False)  # images that this process has verified
 
     @classmethod
-    def open(cls, folder: Path, sources: Sequence[Path]) -> CachedImages:
+    def open(cls, folder: Path, sources: Sequence[StrPath]) -> CachedImages:
         """Open the finished cache of files; `Damaged` if its index or its length is not as written."""
         index, file = read_arrays(folder / INDEX), folder / IMAGES
         lengths = index["lengths"]
@@ -304,22 +271,32 @@ class CachedImages(DecodedImages):
             key=folder.name,
             pixels=np.asarray(mapped),
             offsets=np.cumsum(lengths) - lengths,
-            **{name: index[name] for name in ("heights", "widths", "lengths", "checksums", "changes")},
+            **{name: index[name] for name in ("lengths", "heights", "widths", "checksums", "changes")},
             recipe=Recipe(int(index["image_size"]), str(index["background"]), encoding),
             file=file,
             sources=sources,
+            verified=np.zeros(len(lengths), dtype=np.bool_),
         )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
 
     def __getitem__(self, row: int) -> Pixels:
         """Return the image (h, w, 3)."""
-        if not self._verified[row]:
+        if not self.verified[row]:
             if not self.is_sound(row):
                 self.repair(row)
-            self._verified[row] = True
+            self.verified[row] = True
+        data = self._bytes(row)
         if self.recipe.encoding == "pixels":
-            return super().__getitem__(row)
-        with Image.open(io.BytesIO(self._bytes(row).data), formats=("JPEG",)) as image:
+            return data.reshape(int(self.heights[row]), int(self.widths[row]), 3)
+        with Image.open(io.BytesIO(data.data), formats=("JPEG",)) as image:
             return np.array(image)
+
+    @property
+    def readable(self) -> Indices:
+        """Rows of the images that could be decoded."""
+        return np.flatnonzero(self.heights)
 
     def is_sound(self, row: int) -> bool:
         """Whether the bytes of an image are those that were written."""
@@ -354,102 +331,84 @@ def _print_note(sentence: str) -> None:
 # The folder of a cache
 
 
-@dataclass(frozen=True)
-class ImageCache:
-    """The folder with the decoded images of some files, which may not exist yet."""
-
-    files: Sequence[Path]
-    contents: Contents
-    recipe: Recipe
-    folder: Path
-
-    @classmethod
-    def locate(cls, files: Sequence[Path], options: LoadOptions, contents: Contents) -> ImageCache:
-        """Find the folder for the decoded images of files."""
-        caches = (options.cache or cache_dir()) / "decoded"
-        recipe = _choose_recipe(len(files), options, contents, caches)
-        return cls(files, contents, recipe, caches / recipe.key(contents))
-
-    def open(self, *, quiet: bool = False) -> CachedImages | None:
-        """Open the finished cache; None if it is missing or damaged. Damage is reported unless `quiet`."""
-        try:
-            return CachedImages.open(self.folder, self.files) if os.path.isdir(self.folder) else None
-        except (Damaged, FileNotFoundError) as error:
-            reason = f"Expected {error.filename}. Found none." if isinstance(error, FileNotFoundError) else str(error)
-            if not quiet:
-                _print_note(f"{reason} The images are decoded again.")
+def _open_cache(
+    folder: Path, files: Sequence[StrPath], options: LoadOptions, *, quiet: bool = False
+) -> CachedImages | None:
+    """Open a finished cache; None if it is missing or damaged. Damage is reported unless `quiet`."""
+    try:
+        if not os.path.isdir(folder):
             return None
-        except OSError as error:
-            what = f"Expected to read decoded images in {self.folder}. It failed ({error.strerror})."
-            raise UserError(f"{what} Change its permissions, or set FGMIX_CACHE to another folder.") from error
+        images = CachedImages.open(folder, files)
+    except (Damaged, FileNotFoundError) as error:
+        reason = f"Expected {error.filename}. Found none." if isinstance(error, FileNotFoundError) else str(error)
+        if not quiet:
+            _print_note(f"{reason} The images are decoded again.")
+        return None
+    except OSError as error:
+        what = f"Expected to read decoded images in {folder}. It failed ({error.strerror})."
+        raise UserError(f"{what} Change its permissions, or set FGMIX_CACHE to another folder.") from error
+    if not options.skip_unreadable and not images.heights.all():
+        raise _cannot_decode(files[int(images.heights.argmin())], "it failed in an earlier run")
+    return images
 
-    def build(self, options: LoadOptions) -> CachedImages:
-        """Decode the files, unless another process does so meanwhile."""
+
+def _write_cache(
+    folder: Path, files: Sequence[StrPath], recipe: Recipe, options: LoadOptions, contents: Contents
+) -> None:
+    """Decode into a temporary folder, which is renamed when it is complete. The caller holds the lock."""
+    own = f"{folder.name}.{socket.gethostname().replace('.', '_')}."  # begins the names of this machine's folders
+    _remove_abandoned(folder, own)
+    temporary = folder.with_name(f"{own}{secrets.token_hex(8)}.tmp")
+    temporary.mkdir()
+    try:
+        needed = recipe.estimate_bytes(len(files), contents)
+        require_space(folder.parent, needed, "decoded images", "set FGMIX_CACHE to a folder with more")
+        with quiet_decoding():
+            index = _write_images(temporary / IMAGES, files, recipe, options)
+        about = {"contents": contents.digest, **asdict(recipe)}
+        write_arrays(temporary / INDEX, {**index, **{key: np.array(value) for key, value in about.items()}})
+        shutil.rmtree(folder, ignore_errors=True)  # if it exists, it is damaged
         try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-            with _wait_for_lock(self.folder.with_suffix(".lock"), show=options.progress):
-                images = self.open(quiet=True)
-                if images is None:
-                    self._write(options)
-                    images = CachedImages.open(self.folder, self.files)
-            return images
-        except OSError as error:
-            what = f"Expected to write decoded images to {self.folder.parent}. It failed ({error.strerror or error})."
-            raise MachineError(f"{what} Make room there, or set FGMIX_CACHE to another folder.") from error
-
-    def _write(self, options: LoadOptions) -> None:
-        """Decode into a temporary folder, which is renamed when it is complete. The caller holds the lock."""
-        self._remove_abandoned()
-        temporary = self.folder.with_suffix(f".{_host()}.{secrets.token_hex(8)}.tmp")
-        temporary.mkdir()
-        try:
-            needed = self.recipe.estimate_bytes(len(self.files), self.contents)
-            require_space(self.folder.parent, needed, "decoded images", "set FGMIX_CACHE to a folder with more")
-            with quiet_decoding():
-                index = self._write_images(temporary / IMAGES, options)
-            about = {"contents": np.array(self.contents.digest)}
-            about |= {key: np.array(value) for key, value in asdict(self.recipe).items()}
-            write_arrays(temporary / INDEX, {**index, **about})
-            shutil.rmtree(self.folder, ignore_errors=True)  # if it exists, it is damaged
-            try:
-                os.rename(temporary, self.folder)
-            except OSError:
-                if not os.path.isdir(self.folder):  # else another machine, whose locks are invisible here, was faster
-                    raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-    def _write_images(self, path: Path, options: LoadOptions) -> Arrays:
-        """Append every image to `path`; return the arrays of the index."""
-        n = len(self.files)
-        lengths, heights, widths = np.zeros((3, n), dtype=np.int64)
-        checksums, changes = np.zeros(n, np.uint32), np.zeros(n, np.uint8)
-        # written, not mapped: a full disk then raises an error instead of killing the process
-        with open(path, "xb") as out, Progress("decode images", n, show=options.progress) as bar:
-            for row, image in enumerate(in_order(self.recipe.encode, self.files, READERS)):
-                if not isinstance(image, Unreadable):
-                    out.write(image.data)
-                    lengths[row], (widths[row], heights[row]), changes[row] = len(image.data), image.size, image.changes
-                    checksums[row] = zlib.crc32(image.data)
-                elif not options.skip_unreadable:
-                    raise _cannot_decode(self.files[row], image.reason)
-                bar.advance()
-            out.flush()
-            os.fsync(out.fileno())  # else a power failure could leave a finished folder without its content
-        return {"lengths": lengths, "heights": heights, "widths": widths, "checksums": checksums, "changes": changes}
-
-    def _remove_abandoned(self) -> None:
-        """Delete leftovers of interrupted builds: those of this machine, whose lock we hold, and old ones of others."""
-        for left in self.folder.parent.glob(f"{self.folder.name}.*.tmp"):
-            ours = left.name.startswith(f"{self.folder.name}.{_host()}.")
-            with suppress(OSError):
-                touched = max(os.stat(path).st_mtime for path in (left, *left.iterdir()))
-                if ours or touched < time.time() - ABANDONED:
-                    shutil.rmtree(left, ignore_errors=True)
+            os.rename(temporary, folder)
+        except OSError:
+            if not os.path.isdir(folder):  # else another machine, whose locks are invisible here, was faster
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _host() -> str:
-    return socket.gethostname().replace(".", "_")
+def _remove_abandoned(folder: Path, own: str) -> None:
+    """Delete leftovers of interrupted builds: those of this machine, whose lock we hold, and old ones of others."""
+    for left in folder.parent.glob(f"{folder.name}.*.tmp"):
+        with suppress(OSError):
+            touched = max(os.stat(path).st_mtime for path in (left, *left.iterdir()))
+            if left.name.startswith(own) or touched < time.time() - ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _write_images(path: Path, files: Sequence[StrPath], recipe: Recipe, options: LoadOptions) -> Arrays:
+    """Decode every file and append it to `path`; return the arrays of the index."""
+    n = len(files)
+    lengths, heights, widths = np.zeros((3, n), dtype=np.int64)
+    checksums, changes = np.zeros(n, np.uint32), np.zeros(n, np.uint8)
+    # written, not mapped: a full disk then raises an error instead of killing the process
+    with open(path, "xb") as out, Progress("decode images", n, show=options.progress) as bar:
+        for row, image in enumerate(in_order(recipe.encode, files, READERS)):
+            if not isinstance(image, Unreadable):
+                out.write(image.data)
+                lengths[row], (widths[row], heights[row]), changes[row] = len(image.data), image.size, image.changes
+                checksums[row] = zlib.crc32(image.data)
+            elif not options.skip_unreadable:
+                raise _cannot_decode(files[row], image.reason)
+            bar.advance()
+        out.flush()
+        os.fsync(out.fileno())  # else a power failure could leave a finished folder without its content
+    return {"lengths": lengths, "heights": heights, "widths": widths, "checksums": checksums, "changes": changes}
+
+
+def _cannot_decode(path: StrPath, reason: str) -> UserError:
+    what = f"Expected an image at {path}. It cannot be decoded ({reason})."
+    return UserError(f"{what} Replace or remove it, or pass --skip-unreadable to leave such files out.")
 
 
 @contextmanager

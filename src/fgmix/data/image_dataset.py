@@ -41,16 +41,17 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
     check_size(options.image_size)  # before any file is read
     name = name or _name(path)
     saved = Catalogue.read(path, options.cache or cache_dir())
-    changed = saved.changed_folders() if saved else []
-    if saved and not changed:
-        images = open_images(saved.files, options, saved.contents)
+    if saved is not None:
+        changed = saved.changed_folders()
+        images = None if changed else open_images(saved.files, options, saved.contents)
         if images is not None:
             return _make_dataset(name, saved, images)
-    if changed and options.progress:
-        _print_once(
-            f"Changed since `fgmix data prepare`: {list_some(changed)}. All files were looked at. Prepare again."
-        )
-    return _make_dataset(name, *_read_in_full(path, options))
+        if changed and options.progress:
+            _print_once(
+                f"Changed since `fgmix data prepare`: {list_some(changed)}. All files were looked at. Prepare again."
+            )
+    catalogue = Catalogue.of(scan_images(path), options)
+    return _make_dataset(name, catalogue, decode_images(catalogue.files, options, catalogue.contents))
 
 
 @cache  # a sweep loads its data several times
@@ -84,15 +85,10 @@ class Preparation:
 def prepare_images(path: Path, options: LoadOptions) -> Preparation:
     """Decode the images of a folder or manifest into the cache, and store the list of files for later runs."""
     check_size(options.image_size)
-    catalogue, images = _read_in_full(path, options)
+    catalogue = Catalogue.of(scan_images(path), options)
+    images = decode_images(catalogue.files, options, catalogue.contents)
     dataset = _make_dataset(_name(path), catalogue, images)
     return Preparation(dataset, images, catalogue.write(path, options.cache or cache_dir()))
-
-
-def _read_in_full(path: Path, options: LoadOptions) -> tuple[Catalogue, CachedImages]:
-    """List all files, read their contents, and decode them if they are not cached yet."""
-    catalogue = Catalogue.of(scan_images(path), options)
-    return catalogue, decode_images(catalogue.files, options, catalogue.contents)
 
 
 def _name(path: Path) -> str:
@@ -103,7 +99,6 @@ def _name(path: Path) -> str:
 def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> DomainDataset:
     rows = images.readable
     size = images.recipe.image_size
-    _require_all_domains(catalogue, rows)
     numbers = np.unique(catalogue.label[rows])  # of the classes that have an image
     classes = tuple(catalogue.classes[number] for number in numbers)
     domains = []
@@ -112,6 +107,10 @@ def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> Doma
         y = np.searchsorted(numbers, catalogue.label[mine])
         holdout = None if catalogue.holdout is None else catalogue.holdout[mine]
         domains.append(Domain(domain, ImageInputs(images, mine, size), y, holdout))
+    if lost := [d.name for d in domains if len(d.y) == 0]:
+        raise UserError(
+            f"Expected images in every domain of {catalogue.root}. None of {list_some(lost)} can be decoded."
+        )
     fingerprint = fingerprint_of(
         [
             f"images {size}",
@@ -122,42 +121,23 @@ def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> Doma
             *(d.holdout for d in domains if d.holdout is not None),
         ]
     )
-    present = {d.name: [classes[label] for label in np.unique(d.y)] for d in domains}
     notes = [*catalogue.notes]
-    if unreadable := [catalogue.files.names[row] for row in np.flatnonzero(images.heights == 0).tolist()]:
+    if unreadable := [catalogue.name(row) for row in np.flatnonzero(images.heights == 0).tolist()]:
         notes.append(f"Files that cannot be decoded are left out: {len(unreadable)} ({list_some(unreadable)}).")
     notes += change_notes(images.changes, images.recipe.background)
     if images.recipe.encoding == "jpeg":
         notes.append(f"Images are kept as JPEGs of quality {QUALITY}: their pixels would not fit into memory.")
+    present = {d.name: [classes[label] for label in np.unique(d.y)] for d in domains}
     notes += class_notes(present, catalogue.classes)
     return DomainDataset(name, tuple(domains), classes, (3, size, size), "images", fingerprint, tuple(notes))
-
-
-def _require_all_domains(catalogue: Catalogue, rows: Indices) -> None:
-    lost = sorted(set(range(len(catalogue.domains))) - set(np.unique(catalogue.domain[rows]).tolist()))
-    if lost:
-        names = list_some([catalogue.domains[number] for number in lost])
-        raise UserError(f"Expected images in every domain of {catalogue.files.root}. None of {names} can be decoded.")
-
-
-class Paths(Sequence[Path]):
-    """Files below a folder, stored as names: a `Path`, created on access, takes ten times the memory."""
-
-    def __init__(self, root: Path, names: Sequence[str]) -> None:
-        self.root, self.names = root, names
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, index: Any) -> Any:  # an integer: slices are not needed
-        return self.root / self.names[index]
 
 
 @dataclass(frozen=True)
 class Catalogue:
     """The images of a dataset, in order, as arrays: compact even for a million files."""
 
-    files: Paths  # domain by domain
+    root: Path
+    files: Sequence[str]  # domain by domain
     domains: tuple[str, ...]  # names, sorted
     domain: Indices  # of each file, an index of `domains`
     classes: tuple[str, ...]  # names of all classes, including those without an image
@@ -170,22 +150,27 @@ class Catalogue:
     @classmethod
     def of(cls, scan: Scan, options: LoadOptions) -> Catalogue:
         """Convert the result of a scan, and read the contents of all files."""
-        prefix = f"{scan.root}{os.sep}"
+        files = [str(file.path) for file in scan.files]
         domains = sorted({file.domain for file in scan.files})
         classes = sorted({file.label for file in scan.files} | scan.class_folders)
-        files = Paths(scan.root, [str(file.path).removeprefix(prefix) for file in scan.files])
+        domain_of, label_of = ({name: i for i, name in enumerate(names)} for names in (domains, classes))
         has_split = scan.files[0].holdout is not None
         return cls(
+            root=scan.root,
             files=files,
             domains=tuple(domains),
-            domain=_numbers([file.domain for file in scan.files], domains),
+            domain=np.array([domain_of[file.domain] for file in scan.files], dtype=np.int64),
             classes=tuple(classes),
-            label=_numbers([file.label for file in scan.files], classes),
+            label=np.array([label_of[file.label] for file in scan.files], dtype=np.int64),
             holdout=np.array([file.holdout for file in scan.files], dtype=np.bool_) if has_split else None,
             notes=scan.notes,
             contents=read_contents(files, options),
             folders=scan.folders,
         )
+
+    def name(self, row: int) -> str:
+        """Return the name of a file below the root; its whole path if it is elsewhere, as a manifest allows."""
+        return self.files[row].removeprefix(f"{self.root}{os.sep}")
 
     def changed_folders(self) -> list[str]:
         """List the folders in which files were added, removed or renamed since."""
@@ -195,12 +180,12 @@ class Catalogue:
         """Write the catalogue of a folder or manifest to the cache; return the file."""
         about = {
             "listing": _listing(path),
-            "names": self.files.names,
+            "names": [self.name(row) for row in range(len(self.files))],
             "domains": self.domains,
             "classes": self.classes,
             "notes": self.notes,
             "contents": [self.contents.digest, self.contents.sizes],
-            "folders": [(_relative(folder, self.files.root), time) for folder, time in self.folders],
+            "folders": [(_relative(folder, self.root), time) for folder, time in self.folders],
         }
         # JSON, because an array of texts would pad all to the longest; names may have any byte
         packed = np.frombuffer(json.dumps(about).encode(), np.uint8)
@@ -228,7 +213,8 @@ class Catalogue:
         root = path.parent if is_manifest(path) else path
         digest, sizes = about["contents"]
         return cls(
-            files=Paths(root, about["names"]),
+            root=root,
+            files=[os.path.join(root, name) for name in about["names"]],
             domains=tuple(about["domains"]),
             domain=arrays["domain"],
             classes=tuple(about["classes"]),
@@ -238,11 +224,6 @@ class Catalogue:
             contents=Contents(digest, tuple((w, h) for w, h in sizes)),
             folders=tuple((root / name, time) for name, time in about["folders"]),
         )
-
-
-def _numbers(names: Sequence[str], order: Sequence[str]) -> Indices:
-    number_of = {name: i for i, name in enumerate(order)}
-    return np.array([number_of[name] for name in names], dtype=np.int64)
 
 
 def _file(path: Path, cache: Path) -> Path:

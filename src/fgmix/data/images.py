@@ -18,17 +18,15 @@ import math
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil, sqrt
-from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageColor, UnidentifiedImageError
 
-from fgmix.data.files import open_file, raise_failure
+from fgmix.data.files import StrPath, open_file, raise_failure
 from fgmix.errors import bad_value
 
 BACKGROUND = "white"
@@ -79,7 +77,7 @@ class _Refused(ValueError):
     """An image that Pillow would decode, but not faithfully."""
 
 
-def decode(path: Path, background: str = BACKGROUND) -> Picture:
+def decode(path: StrPath, background: str = BACKGROUND) -> Picture:
     """Decode an image file to RGB, with a background behind transparent pixels."""
     changes = Change(0)
     with open_file(path) as file, Image.open(file, formats=FORMATS) as opened:
@@ -99,7 +97,7 @@ def decode(path: Path, background: str = BACKGROUND) -> Picture:
     return Picture(flat, changes | Change.COMPOSITED if is_composited else changes)
 
 
-def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable:
+def try_decode(path: StrPath, background: str = BACKGROUND) -> Picture | Unreadable:
     """Decode an image file, or return the reason why it fails. Call it inside `quiet_decoding`."""
     try:
         return decode(path, background)
@@ -118,7 +116,7 @@ def try_decode(path: Path, background: str = BACKGROUND) -> Picture | Unreadable
         return Unreadable(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def inspect_file(path: Path, with_size: bool = False) -> tuple[bytes, tuple[int, int] | None]:
+def inspect_file(path: StrPath, with_size: bool = False) -> tuple[bytes, tuple[int, int] | None]:
     """Open a file once for a digest of its content and, if wanted, the (width, height) in its header.
 
     The size is that before any rotation, and None if it cannot be read. The digest is a constant for a file that cannot
@@ -127,19 +125,14 @@ def inspect_file(path: Path, with_size: bool = False) -> tuple[bytes, tuple[int,
     try:
         with open_file(path) as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
-            file.seek(0)
-            return digest, _header_size(file) if with_size else None
+            if with_size:
+                file.seek(0)
+                with suppress(Exception), Image.open(file, formats=FORMATS) as image:  # `try_decode` gives the reason
+                    return digest, image.size
+            return digest, None
     except OSError as error:
         raise_failure(error, path)
         return b"unreadable", None
-
-
-def _header_size(file: IO[bytes]) -> tuple[int, int] | None:
-    try:
-        with Image.open(file, formats=FORMATS) as image:
-            return image.size
-    except Exception:  # as in `try_decode`, which gives the reason
-        return None
 
 
 def check_size(image_size: int | None) -> int:
@@ -163,7 +156,7 @@ def reduce_image(image: Image.Image, image_size: int) -> Image.Image:
     return image if size == image.size else image.resize(size, Image.Resampling.LANCZOS)
 
 
-def read_image(path: Path, image_size: int, background: str = BACKGROUND) -> Image.Image | Unreadable:
+def read_image(path: StrPath, image_size: int, background: str = BACKGROUND) -> Image.Image | Unreadable:
     """Decode and reduce an image file, or return why it cannot be decoded. Call it inside `quiet_decoding`."""
     picture = try_decode(path, background)
     return picture if isinstance(picture, Unreadable) else reduce_image(picture.image, image_size)

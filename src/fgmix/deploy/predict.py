@@ -16,7 +16,6 @@ import numpy as np
 from fgmix.data.arrays import finite_rows, open_npz
 from fgmix.data.augment import ImageInputs
 from fgmix.data.folders import EXTENSIONS, is_manifest, list_some, manifest_paths
-from fgmix.data.image_cache import DecodedImages
 from fgmix.data.images import Unreadable, quiet_decoding, read_image
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError, reason_of, unknown
@@ -131,24 +130,11 @@ def _predict_images(model: Model, files: Sequence[Path], probabilities: bool) ->
     size = model.info.input_shape[-1]
     with quiet_decoding(), ThreadPoolExecutor() as pool:
         decoded = list(pool.map(lambda path: read_image(path, size), files))
-    pixels = [np.asarray(image) for image in decoded if not isinstance(image, Unreadable)]
+    pixels = [np.array(image) for image in decoded if not isinstance(image, Unreadable)]
     errors = [image.reason if isinstance(image, Unreadable) else "" for image in decoded]
     names = [{"file": os.fsencode(path).decode(errors="backslashreplace")} for path in files]  # a CSV is valid UTF-8
-    inputs = _make_inputs(pixels, size).normalise(model.normalisation)
+    inputs = ImageInputs(pixels, np.arange(len(pixels)), size, model.normalisation)
     return list(_make_rows(names, errors, model.predict_inputs(inputs), probabilities))
-
-
-def _make_inputs(pixels: Sequence[np.ndarray[Any, np.dtype[np.uint8]]], size: int) -> ImageInputs:
-    """Make inputs of decoded images in memory, with the same preprocessing as in evaluation."""
-    lengths = np.array([image.size for image in pixels], dtype=np.int64)
-    images = DecodedImages(
-        key="",
-        pixels=np.concatenate([image.ravel() for image in pixels]) if pixels else np.empty(0, np.uint8),
-        offsets=np.cumsum(lengths) - lengths,
-        heights=np.array([image.shape[0] for image in pixels], dtype=np.int64),
-        widths=np.array([image.shape[1] for image in pixels], dtype=np.int64),
-    )
-    return ImageInputs(images, images.readable, size)
 
 
 def _predict_array(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
