@@ -24,6 +24,7 @@ PLAN = ("--datasets", "digits", "--algorithms", "erm,fgmix_a,fgmix", "--trials",
 OPTIONS = ("--steps", "200", "--eval-every", "20", "--keep", "all", "--snapshots", "10")
 ROOT = HERE.parent.parent
 RECORDS = "docs/records/pacs.records.xz"  # relative to the root: the report prints it
+FEATURES = "docs/records/pacs-features.records.xz"
 TITLE = "FGMix on PACS: 11 arms, 3 trials"
 WIDTH = 1000  # pixels of a figure, at most
 COLOURS = 128  # of a picture: a quarter of the bytes of full colour, and nobody sees it
@@ -79,6 +80,7 @@ def draw_figures(runs: dict[tuple[str, str], str], sweep: Path) -> None:
         "shift": ["shift", fgmix_runs[-1], "--permutations", "50", "--samples", "60"],
         "cd": ["cd", str(sweep)],
         "domains": ["results", RECORDS, "--kind", "domains"],
+        "line": ["results", FEATURES, "--kind", "line"],
         "sensitivity": ["results", "--published"],
     }
     for name, words in commands.items():

@@ -61,8 +61,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for number, record in enumerate(made):
         (place / "grid" / f"run{number}").mkdir(parents=True)
         write_record(record, place / "grid" / f"run{number}" / "record.json")
+    for number in range(5):
+        (place / "many" / f"run{number}").mkdir(parents=True)
+        many = run("1", {6: {"0": (0.5, 0.5), "1": (number / 5, 0.5)}}, draw=number)
+        write_record(many, place / "many" / f"run{number}" / "record.json")
     write_plan(place / "grid", Plan(("run0", "run1"), {"lam": (1.0, 3.0), "alpha": (1.0,)}), {})
-    return {**found, **{name: str(place / name) for name in ("runs", "times", "grid")}, "folder": str(place / "runs")}
+    return {
+        **found,
+        **{name: str(place / name) for name in ("runs", "times", "grid", "many")},
+        "folder": str(place / "runs"),
+    }
 
 
 COMMANDS = {
@@ -85,6 +93,7 @@ COMMANDS = {
     "shift": ["shift", "erm", "--permutations", "5"],
     "cd": ["cd", "folder"],
     "domains": ["results", "folder", "--kind", "domains"],
+    "line": ["results", "many", "--kind", "line"],
     "cost": ["results", "times"],
     "sensitivity": ["results", "grid"],
     "sensitivity-paper": ["results", "--published"],
@@ -104,7 +113,7 @@ def test_a_command_writes_its_figure(
     lines = capsys.readouterr().out.splitlines()
     written = [Path(line) for line in lines[:4]]
     claimed = lines[4:]
-    assert bool(claimed) == (name.split("-")[0] in ("flatness", "surface", "scores") and "network" not in name)
+    assert bool(claimed) == (name.split("-")[0] in ("flatness", "surface", "scores", "line") and "network" not in name)
     assert [line.split(" ")[0] for line in claimed] == ["Claim:", *["Test"] * (len(claimed) - 1)][: len(claimed)]
     assert [path.suffix for path in written] == [".png", ".pdf", ".svg", ".npz"]
     assert all(path.exists() and path.name.startswith(name) for path in written)

@@ -11,6 +11,7 @@ from fgmix.figures.cost import Cost
 from fgmix.figures.curves import Curves, name_metric
 from fgmix.figures.domains import Domains
 from fgmix.figures.flatness import Flatness
+from fgmix.figures.line import Agreement
 from fgmix.figures.scores import Scores
 from fgmix.figures.sensitivity import Sensitivity
 from fgmix.figures.shift import Shift
@@ -127,6 +128,14 @@ def domains() -> Domains:
     return Domains("toy", "Method", rows, keys, paper, columns, value, np.ones_like(value), about)
 
 
+def agreement() -> Agreement:
+    methods, keys = np.array(["ERM", "CORAL"]), np.array(["erm", "coral"])
+    domain, method = np.repeat([0, 1], 6), np.tile([0, 1], 6)
+    validation = np.array([40.0, 45, 50, 55, 60, 65, *[90.0] * 3, *[80.0] * 3])
+    accuracy = np.array([35.0, 30, 60, 50, 55, 58, *[50.0] * 6])
+    return Agreement("toy", "accuracy", DOMAINS[:2], methods, keys, domain, method, validation, accuracy)
+
+
 def cost() -> Cost:
     value = np.array([[1.0, 1.0], [3.0, np.nan], [1.2, 1.1]])
     rows, keys = np.array(["ERM", "Fish", "FGMix"]), np.array(["erm", "fish", "fgmix"])
@@ -157,6 +166,7 @@ def every() -> dict[str, Any]:
         curves(),
         sensitivity(),
         domains(),
+        agreement(),
         cost(),
         ranks(),
         shift(),

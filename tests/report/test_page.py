@@ -51,7 +51,7 @@ def block(page: str, id: str) -> list[dict[str, object]]:
     return content
 
 
-FIGURES = ["differences", "ranks", "domains-toy"]  # of the page of `folders.records`
+FIGURES = ["differences", "ranks", "domains-toy", "line-toy"]  # of the page of `folders.records`
 
 
 def list_figures(page: str) -> list[str]:

@@ -22,6 +22,7 @@ from fgmix.figures.curves import Curves, describe_curves
 from fgmix.figures.description import Chart
 from fgmix.figures.domains import Domains, collect_domains, describe_domains
 from fgmix.figures.flatness import Flatness, claim_flatness, describe_flatness
+from fgmix.figures.line import Agreement, claim_agreement, collect_agreements, describe_agreement
 from fgmix.figures.scores import Scores, claim_scores, describe_scores
 from fgmix.figures.sensitivity import Sensitivity, collect_sensitivities, describe_sensitivity
 from fgmix.figures.shift import Shift, describe_shift
@@ -57,6 +58,7 @@ KINDS = {
         Kind(WeightEffect, lambda rows: describe_weights(*rows)),
         Kind(Curves, lambda rows: describe_curves(*rows)),
         Kind(Domains, lambda rows: describe_domains(*rows), collect=collect_domains),
+        Kind(Agreement, lambda rows: describe_agreement(*rows), claim_agreement, collect_agreements),
         Kind(Sensitivity, lambda rows: describe_sensitivity(*rows), collect=collect_sensitivities),
         Kind(Cost, lambda rows: describe_cost(*rows), collect=collect_costs),
         Kind(Ranks, lambda rows: describe_ranks(*rows)),

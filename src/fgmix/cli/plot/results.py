@@ -76,6 +76,7 @@ def results(
     """Plot what the records of sweeps show, one kind or all.
 
     domains: accuracy of every method and arm, by test domain.
+    line: source validation against test accuracy, a point for each run.
     sensitivity: heat map of accuracy by two settings such as α and λ₀, for each grid (`fgmix sweep --grid …`).
     cost: time of a step relative to ERM's.
 
