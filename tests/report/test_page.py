@@ -335,7 +335,8 @@ def test_folders_of_one_sweep_and_its_copy(tmp_path: Path) -> None:
     assert f"fgmix plot cd '{places[0]}' {places[1]} --selection training_domain" in seen
     assert "Not ranked: ERM (second) (identical to ERM (z first))" in seen
     titles = [str(chart["title"]) for chart in block(text, "charts")]
-    assert titles == ["Differences from ERM", "Ranks", "Accuracy by test domain: toy"]
+    assert titles[:2] == ["Differences from ERM", "Ranks"]
+    assert len({*titles}) == len(titles) == len(FIGURES)
 
 
 def test_folders_without_a_dataset_in_common(tmp_path: Path) -> None:
@@ -344,7 +345,8 @@ def test_folders_without_a_dataset_in_common(tmp_path: Path) -> None:
     places = [folders.write(tmp_path / "ours", folders.records()), folders.write(tmp_path / "theirs", theirs)]
     text = write_report(places, collect_all(places), Choices()).read_text()
     titles = [str(chart["title"]) for chart in block(text, "charts")]
-    assert titles == ["Differences from ERM", "Ranks, toy", "Accuracy by test domain: toy"]
+    assert titles[:2] == ["Differences from ERM", "Ranks, toy"]
+    assert len({*titles}) == len(titles) == len(FIGURES)
     seen = Seen(text).text
     assert "Overall" not in seen
     assert "other: ERM (theirs) reaches 70.0 % on average. It is the only method." in seen
