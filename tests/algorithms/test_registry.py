@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
 from torch import nn
@@ -39,6 +40,13 @@ def test_a_plug_in_is_listed_and_built(install: Callable[..., None]) -> None:
     built = algorithms.create("theirs", featurizer=nn.Identity(), classifier=nn.Linear(2, 2), n_domains=2)
     assert type(built) is PlugIn
     assert (built.label, built.domainbed_name) == ("theirs", None)
+
+
+def test_the_code_of_a_plug_in_has_its_version(install: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    install(theirs=f"{__name__}:PlugIn")
+    monkeypatch.setattr(EntryPoint, "dist", SimpleNamespace(name="my-package", version="0.2"))
+    digest, *package = algorithms.describe_code.__wrapped__("theirs").split()
+    assert (len(digest), package) == (12, ["my-package", "0.2"])
 
 
 @pytest.mark.parametrize(

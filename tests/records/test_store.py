@@ -50,3 +50,10 @@ def test_an_existing_file_stays_as_it_is(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
     with pytest.raises(UserError, match=r"ends in \.records\.xz"):
         pack(RECORDS, tmp_path / "records.json")
+
+
+def test_records_without_the_code_of_their_method_stay_as_they_are(tmp_path: Path) -> None:
+    pack(sweep({"erm": [[0.5, 0.6, 0.7]]}), packed := tmp_path / "old.records.xz")
+    assert b'"code"' not in lzma.decompress(packed.read_bytes())
+    (first, *_) = unpack(packed)
+    assert first.code == ""

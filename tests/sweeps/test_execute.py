@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import weakref
 from collections.abc import Sequence
@@ -317,3 +318,36 @@ def test_memory_is_free_after_a_run(
     run = plan(toy_sweep(data))[0]
     assert execute(run, str(tmp_path), "cpu").status == status
     assert [model() for model in models] == [None]
+
+
+# Other code of a method
+
+
+def test_finished_runs_of_older_code_are_counted_in_a_note(
+    data: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished, out := tmp_path / "out")
+    assert run(out, toy_sweep(data)) == []
+    assert "note" not in capsys.readouterr().err
+    monkeypatch.setattr(module, "describe_code", lambda _: "edited")
+    assert run(out, toy_sweep(data)) == []
+    assert "note: 3 finished runs are of older code of erm" in capsys.readouterr().err
+    assert run(out, toy_sweep(data), accept_code=True) == []
+    assert "note" not in capsys.readouterr().err
+
+
+def test_checkpoints_of_other_code_stop_a_sweep_before_it_starts(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, here = toy_sweep(data, test_domains=("us",)), Here()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Loop, "finish", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, sweep)
+    monkeypatch.setattr(module, "describe_code", lambda _: "edited")
+    monkeypatch.setattr(loop, "describe_code", lambda _: "edited")
+    with pytest.raises(UserError, match="other code of erm"):
+        run(tmp_path, sweep, launch=here)
+    assert here.ran == []
+    (name,) = run(tmp_path, sweep, accept_code=True)
+    assert json.loads((tmp_path / name / "record.json").read_text())["code"].endswith(", then edited")

@@ -6,12 +6,16 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from fgmix.algorithms import describe_code
+from fgmix.errors import UserError
 from fgmix.records.schema import RunRecord
+from fgmix.training import loop
 from fgmix.training.loop import train
 from training.killed_run import Killed, kill_at, toy_data, toy_spec
 
@@ -106,3 +110,44 @@ def test_algorithms_with_much_state_resume_exactly(tmp_path: Path, algorithm: st
     assert whole.folder is not None
     assert record.folder is not None
     assert_same_files(whole.folder, record.folder)
+
+
+# Other code of the method
+
+
+def test_a_checkpoint_of_other_code_is_refused_unless_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_killed(tmp_path, "step", 13)
+    before = describe_code("erm")
+    monkeypatch.setattr(loop, "describe_code", lambda _: "edited")
+    with pytest.raises(UserError, match=r"other code of erm \(\w{12}, now edited\).*--accept-code"):
+        run(tmp_path)
+    run_accepting = partial(train, toy_spec(), tmp_path, dataset=toy_data(), progress=False, accept_code=True)
+    assert run_accepting().code == f"{before}, then edited"  # a report does not take it for either
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_over_with_new_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_killed(tmp_path, "step", 1)
+    monkeypatch.setattr(loop, "describe_code", lambda _: "edited")
+    record = run(tmp_path)
+    assert record.code == "edited"
+    assert record.folder is not None
+    assert json.loads((record.folder / "spec.json").read_text())["code"] == "edited"
+
+
+def test_a_run_of_unknown_code_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "describe_code", lambda _: "")
+        run_killed(tmp_path, "step", 13)
+    assert run(tmp_path).code == describe_code("erm")
+
+
+def test_a_finished_run_of_older_code_is_read_with_a_note(
+    undisturbed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = run(undisturbed.parent)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(loop, "describe_code", lambda _: "edited")
+    assert run(undisturbed.parent) == record
+    assert "older code of erm" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from fgmix.algorithms._config import uniform as uniform
 from fgmix.algorithms._registry import check_domains as check_domains
 from fgmix.algorithms._registry import compositions as compositions
 from fgmix.algorithms._registry import create as create
+from fgmix.algorithms._registry import describe_code as describe_code
 from fgmix.algorithms._registry import get as get
 from fgmix.algorithms._registry import names as names
 from fgmix.algorithms._registry import overview as overview
@@ -61,3 +62,10 @@ from fgmix.algorithms import transfer as transfer
 from fgmix.algorithms import trm as trm
 from fgmix.algorithms import urm as urm
 from fgmix.algorithms import vrex as vrex
+
+# isort: split
+# After all methods are loaded.
+
+from fgmix.algorithms._source import ROOMS, keep_sources
+
+keep_sources(ROOMS)

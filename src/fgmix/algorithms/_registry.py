@@ -13,6 +13,7 @@ from torch import nn
 
 from fgmix.algorithms._base import FAMILIES, Algorithm, check_parts
 from fgmix.algorithms._config import BaseConfig
+from fgmix.algorithms._source import digest_source, keep_sources
 from fgmix.errors import UserError, bad_value, unknown
 
 GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
@@ -46,6 +47,8 @@ def register(name: str) -> Callable[[A], A]:
             taken = (_WRAPPERS | _REGISTRY)[name]
             raise UserError(f"Algorithm {name!r} is registered already, by {taken.__module__}. Choose another name.")
         _REGISTRY[name] = cls
+        if not cls.__module__.startswith("fgmix."):
+            keep_sources((cls.__module__.partition(".")[0],))
         for attribute, default in (("label", name), ("domainbed_name", None)):
             if attribute not in vars(cls):  # not inherited: a subclass of Fish is not Fish
                 setattr(cls, attribute, default)
@@ -156,6 +159,17 @@ def _load_plug_ins() -> dict[str, str]:
             )
             warnings.warn(failures[point.name], stacklevel=3)
     return failures
+
+
+@cache
+def describe_code(name: str) -> str:
+    """Describe the code of a method: a digest of its source, and for a plug-in the package and its version.
+
+    Empty if its source cannot be read, as for a method that is defined in a notebook.
+    """
+    digest, parts = digest_source(get(name), Algorithm), name.split("+")
+    packages = [each.dist for each in entry_points(group=GROUP) if each.name in parts and each.dist]
+    return " ".join([digest, *(f"{each.name} {each.version}" for each in packages)]) if digest else ""
 
 
 def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains: int, **settings: Any) -> Algorithm:

@@ -32,6 +32,9 @@ Set = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
+ACCEPT_CODE = "accept runs of other code of their method"
+# Shown by `--help-all`: errors and notes name it where it is needed.
+AcceptCode = Annotated[bool, typer.Option("--accept-code", help=ACCEPT_CODE, hidden=True)]
 LOG = "also log to tensorboard, wandb or mlflow; may be repeated"
 
 K = TypeVar("K", bound=str)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fgmix.cli.options import check_choice, forbid
+from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid
 from fgmix.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def report(
         Path | None, typer.Option(help="also write all records to one small file, which `fgmix report` reads")
     ] = None,
     explain: Annotated[tuple[str, str, str] | None, typer.Option(help="list the runs behind a number")] = None,
+    accept_code: Annotated[bool, typer.Option("--accept-code", help=ACCEPT_CODE)] = False,
 ) -> None:
     """Report accuracies, and significance tests against ERM.
 
@@ -58,9 +59,11 @@ def report(
     if serve:
         from fgmix.report.serve import serve_folders  # here: the page imports figures, which Markdown does not need
 
-        serve_folders(folders or [], choices, port, title)
+        serve_folders(folders or [], choices, port, title, accept_code)
         return
-    results = read_results(folders, from_domainbed)
+    if pack is not None:
+        forbid(context, ("accept_code",), "with --pack, which keeps the code of every run")
+    results = read_results(folders, from_domainbed, accept_code)
     if to_domainbed is not None:
         from fgmix.results.domainbed import to_domainbed as write_sweep
 
@@ -89,11 +92,11 @@ def _forbid_others(context: typer.Context, mode: str) -> None:
     forbid(context, no_effect.get(mode, ("port", *page)), f"with {mode}")
 
 
-def read_results(folders: list[Path] | None, from_domainbed: list[Path] | None) -> Results:
+def read_results(folders: list[Path] | None, from_domainbed: list[Path] | None, accept_code: bool = False) -> Results:
     """Read the results in folders, and print notes on skipped runs."""
     from fgmix.results.collect import collect_all
 
-    results = collect_all(folders or (), from_domainbed or ())
+    results = collect_all(folders or (), from_domainbed or (), accept_code=accept_code)
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)
     return results

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import flags, require
+from fgmix.cli.options import AcceptCode, flags, require
 from fgmix.cli.sweep_options import (
     LAUNCH_FLAGS,
     RUN_FLAGS,
@@ -30,6 +30,7 @@ def sweep(
     run: dict[str, Any],
     how: dict[str, Any],
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun runs that failed before")] = False,
+    accept_code: AcceptCode = False,
 ) -> None:
     """Train many runs, or complete those that are missing.
 
@@ -51,7 +52,8 @@ def sweep(
     forbid_foreign(context, launching)
     launch = make_launch(**vars(launching))
     finished = [record for packed in options.records for record in unpack(Path(packed))]
-    result = run_sweeps(sweeps, out, launch, retry_failed=retry_failed, log=options.log, finished=finished)
+    how_to: dict[str, Any] = {"retry_failed": retry_failed, "finished": finished, "accept_code": accept_code}
+    result = run_sweeps(sweeps, out, launch, log=options.log, **how_to)
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:
         print(f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)")

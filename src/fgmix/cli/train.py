@@ -15,6 +15,7 @@ from fgmix.cli.help import REQUIRED
 from fgmix.cli.options import (
     EVERYDAY,
     LOG,
+    AcceptCode,
     Checked,
     Device,
     Flags,
@@ -50,6 +51,7 @@ def train(
     device: Device = "auto",
     quiet: Quiet = False,
     log: Annotated[list[str] | None, typer.Option("--log", help=LOG)] = None,
+    accept_code: AcceptCode = False,
 ) -> None:
     """Train one run.
 
@@ -78,6 +80,7 @@ def train(
         print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return
     with Log(check_names(log or []), out) as follow:
-        record = train_run(spec, out, device=device, progress=not quiet, on_evaluation=follow)
+        how: dict[str, Any] = {"device": device, "progress": not quiet, "accept_code": accept_code}
+        record = train_run(spec, out, on_evaluation=follow, **how)
         follow.complete(record)
     print("\n".join(summarize_run(record)))

@@ -239,6 +239,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
         weights_matched: how the tensors of a weights file were matched with the backbone's, "by name" or "by order";
             None without a file.
         gpu: name of the GPU that finished the run, versions of driver, CUDA and cuDNN; None without one.
+        code: digest of the method's source, and for a plug-in the package and its version; empty in older records.
         schema: version of this schema.
         folder: where it was read from; not part of the record.
         origin: distinguishes runs of different folders in one report; not part of the record either.
@@ -257,6 +258,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
     unseen: Unseen = {}
     weights_matched: str | None = None
     gpu: dict[str, str] | None = None
+    code: str = ""
     schema: Literal[2] = 2
     folder: Path | None = None
     origin: str = ""
@@ -388,6 +390,8 @@ def to_plain(value: Struct) -> dict[str, Any]:
     if isinstance(value, RunRecord):
         del plain["folder"], plain["origin"]
         plain["spec"] = to_plain(value.spec)
+        if not value.code:
+            del plain["code"]  # so that records made before it do not change
     elif isinstance(value, ResolvedSpec) and not value.tail:
         del plain["tail"]  # so that names of runs made before it do not change
     return plain

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 import fgmix
 from fgmix.errors import UserError, machine_error
-from fgmix.records.digests import Damaged, damage_error, open_line, seal_line, strip_digest, strip_line
+from fgmix.records.digests import Damaged, damage_error, open_entry, open_line, seal_line, strip_digest, strip_line
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import (
     at_once,
@@ -41,7 +41,22 @@ SNAPSHOTS = "snapshots"
 PACKED = ".records.xz"  # ending of a packed file
 _PIECE = 2**24  # bytes that are decompressed at a time
 _LONGEST = 2**28  # bytes of a line, at most; that of a run has some thousands
+THEN = ", then "  # between the codes of a run that was resumed with other code
 KEPT = ("none", "best", "all")  # from the fewest weights to the most
+
+
+def is_other_code(before: object, now: str) -> bool:
+    """Say whether a run's code differs from the present one; one that is not known does not."""
+    return bool(before and now) and str(before).rpartition(THEN)[2] != now
+
+
+def describe_older(count: int, algorithm: str, place: Path) -> str:
+    """Write a note on finished runs of other code; `place` is where the first of them is."""
+    runs = "1 finished run is" if count == 1 else f"{count} finished runs are"
+    return (
+        f"{runs} of older code of {algorithm}, such as {place}. Delete them to train them again, or add --accept-code "
+        "to keep them without this note."
+    )
 
 
 class RunBusy(UserError):
@@ -93,6 +108,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.code = ""  # of the method, since `hold_for`: what a record states
         self._held: Claim | None = None
 
     # Weights
@@ -142,15 +158,21 @@ class RunFolder:
         return self.is_done or self.error.exists()
 
     @contextmanager
-    def hold_for(self, spec: ResolvedSpec) -> Iterator[ResolvedSpec]:
+    def hold_for(self, spec: ResolvedSpec, code: str = "", *, accept_code: bool = False) -> Iterator[ResolvedSpec]:
         """Lock the folder for this process; it must be new, or made from the same spec by the same version of fgmix.
 
         Yields the run's spec: with the `keep` that it was started with, which must keep at least the requested weights.
+
+        Args:
+            spec: the run's.
+            code: of its method; a checkpoint of other code is an error.
+            accept_code: resume it nevertheless.
         """
         make_folder(self.path)
         with self.hold():
             remove_temporaries(self.path)
-            yield self._check_spec(spec)
+            self.code = code
+            yield self._check_spec(spec, accept_code)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -159,9 +181,9 @@ class RunFolder:
         with hold_lock(self.lock, busy), hold_claim(self.claim, busy) as self._held:
             yield
 
-    def _check_spec(self, spec: ResolvedSpec) -> ResolvedSpec:
+    def _check_spec(self, spec: ResolvedSpec, accept_code: bool) -> ResolvedSpec:
         if not self.spec.exists():
-            maker = {"fgmix": fgmix.__version__, "environment": environment()}
+            maker = {"fgmix": fgmix.__version__, "code": self.code, "environment": environment()}
             write_json(self.spec, {**maker, "identity": spec.identity, "spec": to_plain(spec)})
             return spec
         try:
@@ -184,7 +206,35 @@ class RunFolder:
                 f"The run {self.path} keeps {kept} of its weights. Found --keep {spec.keep}. Choose another --out, or "
                 "delete the run to train it again."
             )
+        self._check_code(stored, spec.algorithm, accept_code)
         return replace(spec, keep=kept)
+
+    def _check_code(self, stored: dict[str, Any], algorithm: str, accept: bool) -> None:
+        """Raise an error for a checkpoint of other code; if that is accepted, the record states both."""
+        before = stored.get("code") or self.code
+        if self.is_done or not is_other_code(before, self.code):
+            self.code = before
+            return
+        if self.has_checkpoint:
+            if not accept:
+                raise UserError(
+                    f"The run {self.path} was started with other code of {algorithm} ({before}, now {self.code}). "
+                    "Delete it to train it again, or resume it with --accept-code."
+                )
+            self.code = f"{before}{THEN}{self.code}"
+        write_json(self.spec, {**stored, "code": self.code})
+
+    @property
+    def has_checkpoint(self) -> bool:
+        return any(path.exists() for path in self.checkpoints)
+
+    def read_code(self) -> str:
+        """Read the code of the method that a run was made with; empty if it is not known."""
+        file = self.spec if self.spec.exists() else self.record
+        try:
+            return open_entry(read_bytes(file), str(file), "code") or ""
+        except UserError:  # no file, or a damaged one, which is reported where it is used
+            return ""
 
     def read_finished(self) -> RunRecord | None:
         """Read the record, if the run is done."""

@@ -34,6 +34,7 @@ class Followed:
     folder: Path  # of the sweep, or of a run of `fgmix train`
     choices: Choices = field(default_factory=Choices)  # how to select and show
     title: str = ""  # heading of the page; by default the folder's name
+    accept_code: bool = False  # whether runs of different code of a method are treated as equal
     _known: dict[Path, RunRecord] = field(default_factory=dict)
     _status: Status | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -71,7 +72,7 @@ class Followed:
 
     def _collect(self) -> Results:
         try:
-            return collect(self.folder, known=self._known)
+            return collect(self.folder, known=self._known, accept_code=self.accept_code)
         except NothingFinished:
             return Results([])
 
@@ -158,13 +159,13 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
         ) from error
 
 
-def serve_folders(folders: Sequence[Path], choices: Choices, port: int, title: str) -> None:
+def serve_folders(folders: Sequence[Path], choices: Choices, port: int, title: str, accept_code: bool) -> None:
     """Serve the report of one folder until interrupted, and print its address."""
     if len(folders) != 1:
         raise UserError(f"Expected one folder with --serve. Found {len(folders)}. Name the folder to follow.")
     if folders[0].is_file():
         raise UserError(f"Expected a folder with --serve. Found the file {folders[0]}. Use --format html.")
-    followed = Followed(folders[0], choices, title)
+    followed = Followed(folders[0], choices, title, accept_code)
     followed.status()  # an error about the folder comes before the address
     with make_server(followed, port) as server:
         print(f"http://{server.server_address[0]!s}:{server.server_address[1]} (stop with Ctrl-C)", flush=True)

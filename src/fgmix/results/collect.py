@@ -13,6 +13,7 @@ from fgmix.errors import UserError, reason_of
 from fgmix.records.plans import Plan, read_plans
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import RECORD, read_record, unpack
+from fgmix.results.codes import describe_codes
 from fgmix.results.costs import Costs, read_costs
 from fgmix.results.domainbed import from_domainbed as read_domainbed
 from fgmix.results.grids import Grid, split_grids
@@ -45,7 +46,7 @@ class Results:
         return list({id(record): record for record in records}.values())
 
 
-def collect_all(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) -> Results:
+def collect_all(folders: Sequence[Path], from_domainbed: Sequence[Path] = (), *, accept_code: bool = False) -> Results:
     """Collect the results of several folders; if there are two or more, every run is marked with its origin.
 
     Runs of different folders are never selected together. To pool folders, collect their parent folder.
@@ -53,11 +54,15 @@ def collect_all(folders: Sequence[Path], from_domainbed: Sequence[Path] = ()) ->
     Args:
         folders: folders of runs.
         from_domainbed: folders of DomainBed sweeps.
+        accept_code: as for `collect`.
     """
     places = [*folders, *from_domainbed]
     if not places:
         raise UserError("Expected a folder of runs, or --from-domainbed with a folder. Found neither. Name one.")
-    parts = [collect(folder, from_domainbed=number >= len(folders)) for number, folder in enumerate(places)]
+    parts = [
+        collect(folder, from_domainbed=number >= len(folders), accept_code=accept_code)
+        for number, folder in enumerate(places)
+    ]
     if len(parts) == 1:
         return parts[0]
     parts = [_mark(part, name) for part, name in zip(parts, name_origins(folders, from_domainbed))]
@@ -96,13 +101,20 @@ def _mark(results: Results, origin: str) -> Results:
     return replace(results, records=mark(results.records), grids=grids, notes=notes)
 
 
-def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, RunRecord] | None = None) -> Results:
+def collect(
+    folder: Path,
+    *,
+    from_domainbed: bool = False,
+    known: dict[Path, RunRecord] | None = None,
+    accept_code: bool = False,
+) -> Results:
     """Collect the results in a folder and those below it, in a packed file, or of a DomainBed sweep.
 
     Args:
         folder: the folder; a file that `pack` wrote is accepted, too.
         from_domainbed: whether it is a sweep of DomainBed.
         known: records that were read before, by file; new ones are added to it.
+        accept_code: treat runs of different code of a method as equal.
 
     A record that cannot be read is left out, with a note that names it.
     """
@@ -110,11 +122,14 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
         sweep = read_domainbed(folder)
         return Results(sweep.records, partial_trials=True, notes=sweep.notes)
     if os.path.lexists(folder) and not os.path.isdir(folder):
-        return Results(unpack(folder))
+        records = _forget_codes(unpack(folder)) if accept_code else unpack(folder)
+        return Results(records, notes=tuple(describe_codes(records)))
     notes: list[str] = []
     known = {} if known is None else known
     files = [_read_once(path, known, notes) for path in _find_records(folder, notes)]
     records = [record for record in files if record and record.spec.test_domains]  # a deployed model has no test domain
+    if accept_code:
+        records = _forget_codes(records)
     costs = read_costs(folder)
     if not records and costs is None:
         advice = notes[0] if notes else f"Run `fgmix sweep --out {folder}` first."
@@ -123,7 +138,11 @@ def collect(folder: Path, *, from_domainbed: bool = False, known: dict[Path, Run
     plain, grids = split_grids(records, {out: _read_plans(out, notes) for out in sweeps})
     if len(notes) > MOST_NOTES:
         notes[MOST_NOTES:] = [f"{len(notes) - MOST_NOTES} more were skipped."]
-    return Results(plain, grids, costs, notes=tuple(notes))
+    return Results(plain, grids, costs, notes=(*notes, *describe_codes(records)))
+
+
+def _forget_codes(records: Sequence[RunRecord]) -> list[RunRecord]:
+    return [structs.replace(record, code="") for record in records]
 
 
 def _read_once(path: Path, known: dict[Path, RunRecord], notes: list[str]) -> RunRecord | None:

@@ -50,7 +50,8 @@ def _cell_lines(label: str, apart: str, cell: Cell, outcome: Selected | Missing)
 
 
 def _run_lines(role: str, record: RunRecord) -> list[str]:
-    maker = f"fgmix {record.fgmix_version}, data {record.data_fingerprint}, {_environment(record.folder)}"
+    code = f" (code {record.code})" if record.code else ""
+    maker = f"fgmix {record.fgmix_version}{code}, data {record.data_fingerprint}, {_environment(record.folder)}"
     return [
         f"  {role}: {record.folder or 'a run that was not read from a folder'}",
         f"    hyper-parameter sample {record.spec.hparams_seed}{'' if is_from_domainbed(record) else f', {maker}'}",

@@ -255,12 +255,14 @@ _FIXED = tuple(name for name in ResolvedSpec.__struct_fields__ if name not in _V
 
 
 def _find_difference(records: list[RunRecord]) -> str:
-    """Name the first of `_FIXED` in which runs of one row differ, over all trials; empty for none."""
+    """Name the first of `_FIXED` in which runs of one row differ, or their code, over all trials; empty for none."""
     specs = set(map(attrgetter(*(f"spec.{name}" for name in _FIXED)), records))
     for name, *values in zip(_FIXED, *specs):
         if len(set(values)) > 1:
             shown = ", ".join(sorted(map(str, set(values))))
             return f"the runs differ in {name} ({shown}): report them separately"
+    if len({record.code for record in records}) > 1:
+        return "the runs are of different code of the method: delete the older ones, or add --accept-code"
     return ""
 
 

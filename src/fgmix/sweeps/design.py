@@ -144,6 +144,7 @@ class PlannedRun:
     trunk: int = 0  # how many first steps it shares with other runs
     notes: tuple[str, ...] = ()  # to print before it starts
     log: tuple[str, ...] = ()  # trackers to log it to, see `fgmix.logs`
+    accept_code: bool = False  # whether to resume it with other code of its method
 
 
 def plan(sweep: Sweep) -> list[PlannedRun]:

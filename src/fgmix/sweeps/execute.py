@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 
+from fgmix.algorithms import describe_code
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, find_machine_failure
 from fgmix.logs import Log, check_names
@@ -35,7 +37,7 @@ from fgmix.records.plans import (
     write_plan,
 )
 from fgmix.records.schema import RunRecord
-from fgmix.records.store import RunBusy, RunFolder, write_record
+from fgmix.records.store import RunBusy, RunFolder, describe_older, is_other_code, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train
@@ -70,6 +72,7 @@ def run_sweeps(
     progress: bool = True,
     log: Sequence[str] = (),
     finished: Iterable[RunRecord] = (),
+    accept_code: bool = False,
 ) -> SweepResult:
     """Run what is missing, and wait for runs that other processes on the same folder are working on.
 
@@ -82,9 +85,10 @@ def run_sweeps(
         progress: show a progress bar.
         log: trackers to log the runs to, such as ("tensorboard",): see `fgmix.logs`.
         finished: records made elsewhere: runs of the sweeps among them are not trained again.
+        accept_code: keep finished runs of other code of their methods without a note, and resume unfinished ones.
     """
     log = check_names(log)
-    runs = [replace(run, log=log) for run in _write_plans(sweeps, make_folder(out))]
+    runs = [replace(run, log=log, accept_code=accept_code) for run in _write_plans(sweeps, make_folder(out))]
     for note in dict.fromkeys(note for run in runs for note in run.notes):
         print(f"note: {note}", file=sys.stderr)
     if retry_failed:
@@ -92,6 +96,8 @@ def run_sweeps(
             folder.error.unlink(missing_ok=True)
             folder.attempts.unlink(missing_ok=True)
     _write_records(finished, runs, out)
+    if not accept_code:
+        _compare_code(out, runs)
     missing, stopped_by = _select_missing(out, runs), ""
     with _stop_like_ctrl_c() as stop, Progress("sweep", len(runs), done=len(runs) - len(missing), show=progress) as bar:
         while missing and not stopped_by:
@@ -122,6 +128,24 @@ def _write_records(finished: Iterable[RunRecord], runs: Sequence[PlannedRun], ou
         if record.spec.name in names and not folder.is_settled:
             make_folder(folder.path)
             write_record(record, folder.record)
+
+
+def _compare_code(out: Path, runs: Sequence[PlannedRun]) -> None:
+    """Print a note on finished runs of other code than the present; raise an error for checkpoints of such runs."""
+    older: dict[str, list[Path]] = defaultdict(list)
+    for run in runs:
+        folder = RunFolder(out / run.name)
+        if not is_other_code(folder.read_code(), describe_code(run.spec.algorithm)):
+            continue
+        if folder.is_done:
+            older[run.spec.algorithm].append(folder.path)
+        elif folder.has_checkpoint:
+            raise UserError(
+                f"The run {folder.path} was started with other code of {run.spec.algorithm}. Delete it to train it "
+                "again, or resume such runs with --accept-code."
+            )
+    for algorithm, folders in older.items():
+        print(f"note: {describe_older(len(folders), algorithm, folders[0])}", file=sys.stderr)
 
 
 def _select_missing(out: Path, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -221,7 +245,7 @@ def _attempt(run: PlannedRun, folder: Path, device: str) -> Outcome:
             raise UserError(f"Expected the data that {run.name} was planned for. Found others. Plan the sweep again.")
         with Log(run.log, folder.parent) as log:
             how: dict[str, Any] = {"device": device, "progress": False, "trunk": run.trunk, "on_evaluation": log}
-            log.complete(train(run.spec, folder.parent, dataset=data, **how))
+            log.complete(train(run.spec, folder.parent, dataset=data, accept_code=run.accept_code, **how))
         return Outcome(run.name, "done")
     except RunBusy:
         raise

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import torch
@@ -23,7 +23,7 @@ from msgspec import structs
 from torch import Tensor
 
 import fgmix
-from fgmix.algorithms import Algorithm
+from fgmix.algorithms import Algorithm, describe_code
 from fgmix.data import DomainDataset
 from fgmix.errors import bad_value
 from fgmix.progress import Progress
@@ -31,7 +31,7 @@ from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import check_path
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, selected_weights
-from fgmix.records.store import RunFolder, write_record
+from fgmix.records.store import RunFolder, describe_older, is_other_code, write_record
 from fgmix.seeding import seed_torch
 from fgmix.training.devices import autocast, describe_gpu, deterministic_operations, pick_device
 from fgmix.training.evaluate import (
@@ -68,6 +68,7 @@ def train(
     progress: bool | Progress = True,
     trunk: int = 0,
     on_evaluation: OnEvaluation | None = None,
+    accept_code: bool = False,
 ) -> RunRecord:
     """Train one run and return its record; an interrupted run resumes, a finished one is read.
 
@@ -84,6 +85,8 @@ def train(
         on_evaluation: called with the resolved spec and every new evaluation, once its line and a checkpoint are
             written: the record does not depend on it. An exception that it raises ends the training and is passed on;
             the same call resumes behind that evaluation.
+        accept_code: resume or read a run of other code of the method; otherwise the first is an error, the second
+            prints a note.
 
     Example:
         >>> import tempfile, numpy as np
@@ -104,7 +107,8 @@ def train(
     run = prepare(spec, dataset, device=device, progress=bool(progress))
     for note in list_notes(spec, run.spec) if progress is True else ():
         print(f"note: {note}", file=sys.stderr)
-    return train_prepared(run, runs, device=device, progress=progress, trunk=trunk, on_evaluation=on_evaluation)
+    how: dict[str, Any] = {"trunk": trunk, "on_evaluation": on_evaluation, "accept_code": accept_code}
+    return train_prepared(run, runs, device=device, progress=progress, **how)
 
 
 def train_prepared(
@@ -115,14 +119,18 @@ def train_prepared(
     progress: bool | Progress = True,
     trunk: int = 0,
     on_evaluation: OnEvaluation | None = None,
+    accept_code: bool = False,
 ) -> RunRecord:
     """Train a run whose data are prepared; the arguments are those of `train`."""
     if trunk != 0:
         check_trunk(run.spec, trunk)
     folder = RunFolder(out / run.spec.name)
-    with folder.hold_for(run.spec) as opened:
+    code = describe_code(run.spec.algorithm)
+    with folder.hold_for(run.spec, code, accept_code=accept_code) as opened:
         run = replace(run, spec=opened)
         if record := folder.read_finished():
+            if is_other_code(record.code, code) and not accept_code:
+                print(f"note: {describe_older(1, opened.algorithm, folder.path)}", file=sys.stderr)
             return record
         algorithm = _initialise(build_algorithm(run), run, pick_device(device), progress)
         with deterministic_operations(opened.deterministic), stop_on_signal() as stop:
@@ -334,6 +342,7 @@ class _Loop:
             notes=self.run.dataset.notes,
             weights_matched=getattr(self.algorithm.featurizer, "weights_matched", None),
             gpu=describe_gpu(self.device),
+            code=self.folder.code,
             classes=self.run.dataset.classes,
             unseen=msgspec.convert(unseen, Unseen),
             evaluations=tuple(self.evaluations),

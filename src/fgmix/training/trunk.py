@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm, BaseConfig, Batches, get
 from fgmix.algorithms._base import batch_of, part_of
+from fgmix.algorithms._source import digest_source
 from fgmix.errors import bad_value
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.prior import Prior
@@ -91,7 +92,7 @@ def find_shared_trunks(runs: Iterable[ResolvedSpec]) -> dict[str, int]:
 
 def locate_trunk(spec: ResolvedSpec, steps: int, out: Path) -> RunFolder:
     """Return the folder of the first `steps` steps of a run's trunk."""
-    return RunFolder(out / FOLDER / f"{describe_trunk(spec).name}-{steps}")
+    return RunFolder(out / FOLDER / f"{describe_trunk(spec).name}-{steps}-{digest_source(Trunk, Algorithm)}")
 
 
 def remove_trunks(out: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fgmix.cli.options import check_choice
+from fgmix.cli.options import AcceptCode, check_choice
 from fgmix.cli.plot import FIGURES, Out, save
 from fgmix.cli.report import FromDomainbed, Selection, read_results
 from fgmix.errors import UserError, unknown
@@ -45,6 +45,7 @@ def cd(
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="one dataset; all by default")] = None,
     selection: Selection = "training_domain",
     from_domainbed: FromDomainbed = None,
+    accept_code: AcceptCode = False,
     out: Out = FIGURES,
 ) -> None:
     """Plot the critical-difference diagram of the methods of sweeps.
@@ -57,7 +58,9 @@ def cd(
     from fgmix.results.selection import RULES, select
 
     name = f"cd-{make_slug(dataset)}" if dataset else "cd"
-    selected = select(read_results(folders, from_domainbed).records, check_choice("selection rule", selection, RULES))
+    selected = select(
+        read_results(folders, from_domainbed, accept_code).records, check_choice("selection rule", selection, RULES)
+    )
     if dataset is not None and dataset not in selected.domains:
         raise unknown("dataset of this sweep", dataset, selected.domains)
     save(collect_ranks(rank_rows(selected, dataset=dataset), selected.labels), out, name)
@@ -71,6 +74,7 @@ def results(
     published: Annotated[bool, typer.Option("--published", help="also draw the paper's numbers")] = False,
     selection: Selection = "training_domain",
     from_domainbed: FromDomainbed = None,
+    accept_code: AcceptCode = False,
     out: Out = FIGURES,
 ) -> None:
     """Plot what the records of sweeps show, one kind or all.
@@ -100,7 +104,7 @@ def results(
     figures: dict[str, Any] = {}
     grids = published and not folders and not from_domainbed  # the paper's alone
     if not grids:
-        read = read_results(folders, from_domainbed)
+        read = read_results(folders, from_domainbed, accept_code)
         findings = Findings(read, select(read.records, rule), Choices(rule, published=published))
         figures = {name: arrays for _, name, arrays in collect_figures(findings, only)}
         grids = published and bool(read.grids)

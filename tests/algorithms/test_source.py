@@ -1,0 +1,115 @@
+"""The digest of a method's source changes with what the method computes, and with nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fgmix.algorithms import Algorithm, _registry, _source, describe_code, get
+
+MINE = '''
+from fgmix.algorithms import Algorithm
+from fgmix.functional.domains import domain_risks
+
+from .parts import weight
+
+
+class Mine(Algorithm):
+    """Penalise nothing."""
+
+    def objective(self, batches):
+        L = domain_risks(map(self.classifier, self.encode(batches)), batches)  # (k,)
+        return {"loss": weight() * L.mean()}
+'''
+PARTS = "def weight():\n    return 2.0\n"
+Load = Callable[..., str]
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_plug_in"]:
+        del sys.modules[name]
+    for cached in (_source.keep_source, _source._parse, _source._digest_module, describe_code):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Import a plug-in with these texts afresh, and return the digest of its method."""
+    package = tmp_path / "my_plug_in"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def load(mine: str = MINE, parts: str = PARTS) -> str:
+        (package / "mine.py").write_text(mine)
+        (package / "parts.py").write_text(parts)
+        forget()
+        importlib.invalidate_caches()
+        return _source.digest_source(importlib.import_module("my_plug_in.mine").Mine, Algorithm)
+
+    yield load
+    forget()
+
+
+def test_layout_comments_and_docstrings_do_not_count(load: Load) -> None:
+    same = (
+        MINE.replace("  # (k,)", "")
+        .replace("nothing", "something")
+        .replace("weight() * L.mean()", "(weight()\n * L.mean())")
+    )
+    assert same != MINE
+    assert load(same, f"# why\n{PARTS}") == load()
+
+
+def test_another_number_is_another_method(load: Load) -> None:
+    other = MINE.replace("weight() *", "1000 * weight() *")
+    assert len({load(), load(other), load(MINE, PARTS.replace("2.0", "3.0"))}) == 3  # in its file, and beside it
+
+
+def test_a_file_that_is_edited_later_is_not_what_was_loaded(load: Load, tmp_path: Path) -> None:
+    before = load()
+    loaded = sys.modules["my_plug_in.mine"].Mine
+    forgotten = dict(_registry._REGISTRY)
+    _source.keep_source.cache_clear()
+    _registry.register("my_plug_in")(loaded)
+    for name in ("mine", "parts"):
+        (tmp_path / "my_plug_in" / f"{name}.py").write_text("broken = 1 +")
+    _source._parse.cache_clear()
+    assert describe_code("my_plug_in") == before
+    _registry._REGISTRY.clear()
+    _registry._REGISTRY.update(forgotten)
+
+
+@pytest.mark.parametrize(
+    ("edited", "moved"),
+    [
+        ("fgmix.functional.moments", {"coral", "sam+coral"}),  # and not through a package that imports everything
+        ("fgmix.algorithms.sam", {"sam+coral", "sam"}),
+        ("fgmix.mixing.tuples", {"fgmix"}),
+        ("fgmix.algorithms._base", {"coral", "sam+coral", "sam", "fgmix", "erm"}),
+        ("fgmix.training.loop", set()),
+    ],
+)
+def test_a_module_counts_for_the_methods_that_are_built_from_it(
+    edited: str, moved: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("coral", "sam+coral", "sam", "fgmix", "erm")
+    before = {name: describe_code(name) for name in names}
+    keep = _source.keep_source
+    monkeypatch.setattr(_source, "keep_source", lambda name: keep(name) + b"\nx = 1\n" * (name == edited))
+    for cached in (_source._parse, _source._digest_module):
+        cached.cache_clear()
+    after = {name: _source.digest_source(get(name), Algorithm) for name in names}
+    for cached in (_source._parse, _source._digest_module):
+        cached.cache_clear()
+    assert {name for name in names if after[name] != before[name]} == moved
+
+
+def test_a_method_without_source_has_no_digest() -> None:
+    typed = type("Typed", (Algorithm,), {"__module__": "no_such_module"})
+    assert _source.digest_source(typed, Algorithm) == ""
