@@ -37,7 +37,7 @@ BAD: list[tuple[str, str, object, str]] = [
     ("eqrm", "quantile", 1.0, "a number greater than 0 and below 1"),
     ("eqrm", "burn_in", -1.0, WEIGHT),
     ("ermplusplus", "average_start", -1, STEP),
-    ("fgmix", "n", 0, COUNT),
+    ("fgmix", "n", 0, "positive unless flat_base is true"),
     ("fgmix", "tau", 1.5, SHARE),
     ("fgmix", "domains_per_tuple", 1, "an integer at least 2 or none"),
     ("fgmix", "lam", 0.0, POSITIVE),

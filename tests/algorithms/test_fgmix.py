@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fgmix.algorithms import Algorithm, Batches
 from fgmix.algorithms._config import choice, log_uniform
 from fgmix.errors import UserError
 from fgmix.mixing import draw_tuples
+from fgmix.mixing.flatness import margin_gamma
 from fgmix.networks import build_classifier, build_featurizer
 from reference.literal import gradients_by_loop, pair_scores
 
@@ -271,6 +273,55 @@ def test_fewer_domains_per_tuple() -> None:
     metrics = fgmix.step(toy_batches(4, shape=(5,), classes=3))
     assert metrics["mixed"] == 32
     assert 0 < metrics["entropy"] <= torch.log(torch.tensor(2.0))
+
+
+def base_gradients(algorithm: Algorithm, loss: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss, [*algorithm.featurizer.parameters(), *algorithm.classifier.parameters()])
+
+
+@pytest.mark.parametrize("head", [nn.Linear(8, 3), nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 3))])
+@pytest.mark.parametrize("n", [0, 9])
+def test_flat_base_trains_at_classifiers_around_phi(head: nn.Module, n: int) -> None:
+    """The base loss of original and mixed codes, by copies of the classifier that are moved one by one."""
+    algorithm = algorithms.create(
+        "fgmix_u", featurizer=nn.Linear(5, 8), classifier=copy.deepcopy(head), n_domains=3, tau=0.0, n=n, flat_base=True
+    )
+    batches = toy_batches(shape=(5,), classes=3)
+    x = torch.cat([x for x, _ in batches])
+    z = algorithm.featurizer(x)
+    y = algorithm.classifier(z).argmax(1)  # a positive margin
+    y[:6] = torch.arange(3).repeat(2)
+    batches = list(zip(x.split(8), y.split(8)))
+    torch.manual_seed(4)
+    index, labels = draw_tuples(y, torch.arange(3).repeat_interleave(8), n) if n else (torch.empty(0, 3).long(), y[:0])
+    codes, classes = torch.cat([z, z[index].mean(1)]), torch.cat([y, labels])
+    gamma = margin_gamma(algorithm.classifier, z, y)
+    blocks = [p.shape for p in algorithm.classifier.parameters()]
+    loss = torch.zeros(())
+    for _ in range(4):
+        u = [torch.randn(shape) for shape in blocks]
+        length = torch.cat([block.flatten() for block in u]).norm()
+        moved = {
+            name: p + gamma * block / length for (name, p), block in zip(algorithm.classifier.named_parameters(), u)
+        }
+        loss = loss + cross_entropy(torch.func.functional_call(algorithm.classifier, moved, (codes,)), classes) / 4
+    expected = base_gradients(algorithm, loss)
+    torch.manual_seed(4)
+    metrics = algorithm.step(batches)
+    assert gamma > 0
+    torch.testing.assert_close(metrics["loss"], loss.detach())
+    parameters = [*algorithm.featurizer.parameters(), *algorithm.classifier.parameters()]
+    for p, gradient in zip(parameters, expected):
+        torch.testing.assert_close(p.grad, gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_flat_base_starts_with_mixing_and_runs_without_it_keep_their_names() -> None:
+    batches = [(x + 9 * torch.eye(3, 5)[y], y) for x, y in toy_batches(shape=(5,), classes=3)]
+    erm, flat = linear_algorithm("erm", lr=0.1), linear_algorithm("fgmix", lr=0.1, flat_base=True, n=0)
+    same = [torch.equal(erm.step(batches)["loss"], flat.step(batches)["loss"]) for _ in range(7)]
+    assert same == [True] * 5 + [False] * 2
+    assert "flat_base" not in algorithms.get("fgmix").Config().as_dict()
+    assert algorithms.get("fgmix").Config(flat_base=True).as_dict()["flat_base"] is True
 
 
 def test_search_spaces_are_the_paper_s() -> None:

@@ -11,7 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from fgmix.mixing import flatness, mixing_matrix
-from fgmix.mixing.flatness import draw_steps, flat_loss, linear_gaps, logit_noise, margins, relative_gamma
+from fgmix.mixing.flatness import (
+    draw_steps,
+    flat_loss,
+    linear_gaps,
+    logit_noise,
+    loss_around,
+    margin_gamma,
+    margins,
+    relative_gamma,
+)
 from reference.literal import flat_loss_along
 
 C = 3
@@ -261,3 +270,46 @@ def test_a_head_that_is_still_zero_has_a_noise() -> None:
 def test_gamma_has_a_value_whatever_was_measured(noise: float, margin: float) -> None:
     """Margins are infinite where there is one class, noise is zero for zero codes without a bias."""
     assert relative_gamma(torch.tensor(noise), torch.tensor(margin), 4 * 14_343).item() == pytest.approx(20)
+
+
+AROUND: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(5, C),
+    "without bias": lambda: nn.Linear(5, C, bias=False),
+    "mlp": lambda: nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, C)),
+}
+
+
+@pytest.mark.parametrize("kind", AROUND)
+def test_loss_around_is_the_mean_over_copies_of_the_classifier(kind: str) -> None:
+    """Copies with parameters moved by γ u/‖u‖ in one vector: value, and gradients in codes and parameters."""
+    head, y = AROUND[kind]().double(), torch.arange(6) % C
+    z = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    P = sum(p.numel() for p in head.parameters())
+    found = loss_around(head, z, y, 2.0, 4, torch.Generator().manual_seed(7))
+    generator, losses, copies = torch.Generator().manual_seed(7), [], []
+    for _ in range(4):
+        blocks = [torch.randn(p.shape, generator=generator, dtype=p.dtype).flatten() for p in head.parameters()]
+        u = torch.cat(blocks)
+        moved = copy.deepcopy(head)
+        phi = nn.utils.parameters_to_vector(head.parameters()) + 2.0 * u / u.norm()
+        nn.utils.vector_to_parameters(phi.detach(), moved.parameters())
+        copies.append(moved)
+        losses.append(nn.functional.cross_entropy(moved(z), y))
+    assert len(u) == P
+    expected = torch.stack(losses).mean()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, z, retain_graph=True), torch.autograd.grad(expected, z))
+    losses = [nn.functional.cross_entropy(moved(z), y) for moved in copies]
+    per_copy = [torch.autograd.grad(loss, list(moved.parameters())) for loss, moved in zip(losses, copies)]
+    gradients = torch.autograd.grad(found, list(head.parameters()))
+    for gradient, each in zip(gradients, zip(*per_copy)):
+        torch.testing.assert_close(gradient, torch.stack(each).mean(0))
+
+
+@pytest.mark.parametrize("kind", AROUND)
+def test_gamma_of_the_base_loss_is_half_the_median_margin(kind: str) -> None:
+    head, z = AROUND[kind](), torch.randn(9, 5)
+    y = head(z).argmax(1)
+    noise, margin = logit_noise(head, z).quantile(0.5), margins(head, z, y).quantile(0.5)
+    assert margin_gamma(head, z, y).item() == pytest.approx(0.5 * margin.item() / noise.item(), rel=1e-5)
+    assert margin_gamma(head, z, (y + 1) % C) == 0, "no margin to keep"

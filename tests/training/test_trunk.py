@@ -77,6 +77,12 @@ def test_a_trunk_is_trained_once(shared: tuple[dict[str, RunRecord], Counter[str
     assert list(steps.values()) == [30 - TRUNK] * len(SHARING)
 
 
+def test_a_run_that_does_not_mix_starts_from_a_trunk(tmp_path: Path) -> None:
+    settings = {"flat_base": True, "n": 0}
+    apart, together = tmp_path / "apart", tmp_path / "together"
+    assert_equal_folders(run("fgmix", together, TRUNK, settings=settings), run("fgmix", apart, settings=settings))
+
+
 @pytest.mark.parametrize("averaging", ["swad", "none"])
 def test_a_trunk_passes_on_any_average(averaging: str, tmp_path: Path) -> None:
     run("erm", tmp_path / "shared", TRUNK, averaging=averaging)  # leaves the trunk

@@ -96,13 +96,15 @@ def setting(
     ge: float | None = None,
     lt: float | None = None,
     le: float | None = None,
+    late: bool = False,
 ) -> Any:
     """Declare a setting that is not searched over.
 
     `help` is one line for `fgmix list` and the docs, `domainbed` DomainBed's name of the setting if that differs; gt,
-    ge, lt and le bound its values.
+    ge, lt and le bound its values. A `late` setting came after runs of the method were published: specs leave it out
+    at its default, so that those runs keep their names.
     """
-    return declare(default, help=help, gt=gt, ge=ge, lt=lt, le=le, domainbed=domainbed)
+    return declare(default, help=help, gt=gt, ge=ge, lt=lt, le=le, domainbed=domainbed, late=late)
 
 
 def search(
@@ -190,8 +192,12 @@ class BaseConfig:
         return {name: (field.default, field.help) for name, field in cls.fields().items()}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all values, defaults included, as the run's spec records them."""
-        return {name: getattr(self, name) for name in self.fields()}
+        """Return all values, defaults included except those of late settings, as the run's spec records them."""
+        values = {name: getattr(self, name) for name in self.fields()}
+        late = {name for name, field in self.fields().items() if field.extra.get("late")}
+        return {
+            name: value for name, value in values.items() if name not in late or value != self.fields()[name].default
+        }
 
 
 # The base itself goes through the same decorator as its subclasses.

@@ -10,16 +10,27 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms._base import Algorithm, Batches, batch_of, descend
 from fgmix.algorithms._config import BaseConfig, choice, log_uniform, search, setting
 from fgmix.algorithms._registry import register
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 from fgmix.mixing.fgmix import FGMix
+from fgmix.mixing.flatness import loss_around, margin_gamma
+
+_CLASSIFIERS = 4  # S, at which `flat_base` evaluates the base loss
 
 
 class MixingConfig(BaseConfig):
     """Settings of every variant."""
 
-    n: int = setting(32, help="mixed codes per step", ge=1)
+    n: int = setting(32, help="mixed codes per step; 0, with flat_base, for none", ge=0)
     tau: float = setting(0.6, help="share of the run before mixing starts, τ/T", ge=0, le=1)
     domains_per_tuple: int | None = setting(None, help="domains k' in each mixed code; none for all", ge=2)
+    flat_base: bool = setting(
+        False, help="train the base model, where mixing starts, at classifiers in random directions around φ", late=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n == 0 and not self.flat_base:
+            raise bad_value("n", "positive unless flat_base is true", 0, "Without either the method is ERM.")
 
 
 class RandomConfig(MixingConfig):
@@ -67,7 +78,8 @@ class FGMixConfig(FlatnessConfig):
 class LatentMixing(Algorithm):
     """ERM on codes and, from step τ on, also on mixed codes from `FGMix`.
 
-    A variant is a choice of arguments of `FGMix`, with their settings.
+    A variant is a choice of arguments of `FGMix`, with their settings. With `flat_base`, the loss from step τ on is the
+    mean over S = 4 classifiers φ + γ u/‖u‖ around φ, where γ gives the logits noise of half the median margin.
     """
 
     Config: ClassVar[type[MixingConfig]] = MixingConfig
@@ -90,9 +102,11 @@ class LatentMixing(Algorithm):
         shared = ("n", "domains_per_tuple", "lam", "gamma", "alpha", "directions", "scale")
         settings = {name: value for name, value in config.as_dict().items() if name in shared}
         # Initialising the policy must not advance the generator: ERM's random numbers stay the same.
-        with torch.random.fork_rng(devices=[]):
-            self.mixer = FGMix(self.code_size, classifier, **{**settings, **self.parts})
-        if isinstance(config, FlatnessConfig):
+        self.mixer: FGMix | None = None
+        if config.n:
+            with torch.random.fork_rng(devices=[]):
+                self.mixer = FGMix(self.code_size, classifier, **{**settings, **self.parts})
+        if self.mixer is not None and isinstance(config, FlatnessConfig):
             # A parameter group, not a second optimiser, which would cost half a millisecond per step.
             self.optimizer.add_param_group(
                 {"params": list(self.mixer.parameters()), "lr": config.eta2, "weight_decay": 0.0}
@@ -106,19 +120,35 @@ class LatentMixing(Algorithm):
         x, y = batch_of(batches)
         z: Tensor = self.featurizer(x)
         if self.updates < self.trunk_steps(self.config):
-            self.mixer.observe(z)
-            metrics = self.mixer.idle_metrics()
+            metrics = self._observe(z)
             loss = total = cross_entropy(self.classifier(z), y)
         else:
-            # On the host, where counting them needs no GPU synchronisation.
-            domains = torch.cat([torch.full((len(y_e),), e) for e, (_, y_e) in enumerate(batches)])
-            mixed = self.mixer(z, y, domains, self.classifier)
-            metrics = mixed.metrics
-            loss = cross_entropy(self.classifier(torch.cat([z, mixed.z])), torch.cat([y, mixed.y]))
-            # The three losses share no parameters: one backward pass serves all.
-            total = loss + mixed.policy_loss + mixed.discriminator_loss
+            codes, classes, others, metrics = self._mix(z, y, batches)
+            if self.config.flat_base:
+                gamma = margin_gamma(self.classifier, z, y)
+                loss = loss_around(self.classifier, codes, classes, gamma, _CLASSIFIERS)
+            else:
+                loss = cross_entropy(self.classifier(codes), classes)
+            total = loss + others  # they share no parameters: one backward pass serves all
         descend(self.optimizer, total)
         return {"loss": loss, **metrics}
+
+    def _observe(self, z: Tensor) -> dict[str, Tensor]:
+        """Update the prior in a step that does not mix yet, and return its metrics."""
+        if self.mixer is None:
+            return {}
+        self.mixer.observe(z)
+        return self.mixer.idle_metrics()
+
+    def _mix(self, z: Tensor, y: Tensor, batches: Batches) -> tuple[Tensor, Tensor, Tensor | float, dict[str, Tensor]]:
+        """Return codes and classes to train the base model on, the losses of policy and discriminator, and metrics."""
+        if self.mixer is None:
+            return z, y, 0.0, {}
+        # On the host, where counting them needs no GPU synchronisation.
+        domains = torch.cat([torch.full((len(y_e),), e) for e, (_, y_e) in enumerate(batches)])
+        mixed = self.mixer(z, y, domains, self.classifier)
+        others = mixed.policy_loss + mixed.discriminator_loss
+        return torch.cat([z, mixed.z]), torch.cat([y, mixed.y]), others, mixed.metrics
 
 
 def first_mixing_step(config: MixingConfig) -> int:
@@ -145,11 +175,13 @@ class FGMixAlgorithm(LatentMixing):
     Peng and Pan, "Learning Gradient-based Mixup with Extrapolation toward Flatter Minima for Domain Generalization",
     2022, https://arxiv.org/abs/2209.14742. `docs/algorithms/fgmix.md` lists every choice that the paper leaves open.
     The variants `fgmix_a` to `fgmix_f` are those of its ablation study, `fgmix_u` is a control that it lacks.
-    `fgmix.FGMix` is the mixing step as a module, for your own training loop.
+    `fgmix.FGMix` is the mixing step as a module, for your own training loop. `flat_base`, which is not in the paper,
+    trains θ and φ at S = 4 classifiers φ + γ u/‖u‖ instead of at φ, with γ of half the median margin in every step.
     """
 
     label = "FGMix"
     Config = FGMixConfig
+    forms = {"flat_base": {"flat_base": True}, "flat_base, n = 0": {"flat_base": True, "n": 0}}
     parts = {"weights": "learned", "inputs": "gradients"}
 
 

@@ -14,7 +14,7 @@ from fgmix.errors import UserError
 from fgmix.mixing._checks import check_batch, check_head
 from fgmix.mixing._heads import block_sizes
 from fgmix.mixing.effect import METRICS, measure_effect
-from fgmix.mixing.flatness import flat_loss, logit_noise, margins, relative_gamma
+from fgmix.mixing.flatness import flat_loss, measure_noise, relative_gamma
 from fgmix.mixing.prior import Discriminator, Prior
 from fgmix.mixing.scores import Compatibility, LinearGradients, Vectors, classifier_gradients, cosine_scores
 from fgmix.mixing.tuples import IGNORED, distinct_samples, draw_tuples
@@ -311,11 +311,9 @@ class FGMix(nn.Module):
         policy = (1 - self.alpha) * flat + self.alpha * adv
         return policy, disc, {**terms, "adv": adv.detach(), "disc": disc.detach()}
 
-    @torch.no_grad()
     def _distance(self, z: Tensor, y: Tensor, shared: Tensor, classifier: nn.Module) -> tuple[Tensor, Tensor]:
         """Return γ, set now if not yet, and the median noise of the logits at γ over the median margin of the batch."""
-        noise = logit_noise(classifier, z).quantile(0.5)
-        margin = margins(classifier, z, y).quantile(0.5)
+        noise, margin = measure_noise(classifier, z, y)
         relative = relative_gamma(noise, margin, sum(block_sizes(classifier)))
         gamma = torch.where(self.gamma > 0, self.gamma, relative)  # no `if`, which would synchronise with the device
         if self.training:

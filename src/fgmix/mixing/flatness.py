@@ -180,6 +180,48 @@ def relative_gamma(noise: Tensor, margin: Tensor, size: int) -> Tensor:
     return torch.where((gamma > 0) & gamma.isfinite(), gamma, _PAPER_GAMMA * math.sqrt(size / _PAPER_P))
 
 
+@torch.no_grad()
+def measure_noise(classifier: nn.Module, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the medians of `logit_noise` and `margins` over the codes of a batch."""
+    return logit_noise(classifier, z).quantile(0.5), margins(classifier, z, y).quantile(0.5)
+
+
+def margin_gamma(classifier: nn.Module, z: Tensor, y: Tensor) -> Tensor:
+    """Compute γ for which the noise of the logits is half the median margin of a batch; 0 if that is not positive."""
+    with torch.autocast(z.device.type, enabled=False):
+        noise, margin = measure_noise(classifier, z.detach().to(torch.promote_types(z.dtype, torch.float32)), y)
+    gamma = 0.5 * margin / noise
+    return torch.where((gamma > 0) & gamma.isfinite(), gamma, 0.0)
+
+
+def loss_around(
+    classifier: nn.Module,
+    z: Tensor,
+    y: Tensor,
+    gamma: float | Tensor,
+    count: int,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Compute the mean over S directions u of L(φ + γ u/‖u‖), with L the mean cross-entropy of codes (N, d) of classes
+    (N,); differentiable in z and in φ, with γ and u constant. S is `count`.
+
+    Here u itself is sampled: the low-rank sampler is exact only for the gradient of constant codes, and S is small.
+
+    >>> head, z, y = nn.Linear(4, 3), torch.randn(2, 4), torch.tensor([0, 1])
+    >>> bool(loss_around(head, z, y, 0.0, 4) == cross_entropy(head(z), y))
+    True
+    """
+    head = unwrap(classifier)
+    phi = dict(head.named_parameters())
+    losses = []
+    for _ in range(count):
+        u = [torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype) for p in phi.values()]
+        scale = gamma / torch.stack([block.square().sum() for block in u]).sum().sqrt()
+        moved = {name: p + scale * block for (name, p), block in zip(phi.items(), u)}
+        losses.append(cross_entropy(functional_call(head, moved, (z,)), y))
+    return torch.stack(losses).mean()
+
+
 def _functional_flat_loss(
     head: nn.Module, z_mix: Tensor, y: Tensor, gamma: float | Tensor, directions: int, generator: torch.Generator | None
 ) -> Tensor:
