@@ -38,6 +38,36 @@ def test_uint8_images_are_scaled() -> None:
     assert torch.equal(data.domains[0].inputs.clean(np.array([0])), torch.ones(1, 3, 2, 2))
 
 
+def test_double_precision_is_kept_only_where_single_precision_loses_the_spread() -> None:
+    constant = np.concatenate([X + 0.1, np.full((8, 1), 0.1), np.arange(8)[:, None] % 2 * 1e30], axis=1)
+    for x in (X, constant, X.astype(np.float32) + np.float32(1e9), X.astype(np.int64)):
+        data = from_arrays(x, Y, D)
+        assert data.domains[0].inputs.x.dtype == np.float32
+        assert data.fingerprint == from_arrays(x.astype(np.float32), Y, D).fingerprint
+    for x in (X + 1.6e9, X.astype(np.int64) + 1_600_000_000):
+        assert from_arrays(x, Y, D).domains[1].inputs.x.tolist() == (X[:4] + 1.6e9).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int64, np.uint32])
+def test_images_of_unknown_scale_are_refused(dtype: type) -> None:
+    with pytest.raises(UserError, match="11000"):
+        from_arrays(np.full((4, 3, 2, 2), 11000, dtype), [0, 1, 0, 1], [0, 0, 1, 1])
+    assert from_arrays(np.ones((4, 3, 2, 2), dtype), [0, 1, 0, 1], [0, 0, 1, 1]).notes == ()
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "None", "NaN", "<NA>", "NaT", " nan "])
+def test_a_missing_label_is_no_class(missing: object) -> None:
+    with pytest.raises(UserError, match="row 2"):
+        from_arrays(X, np.array(["a", "b", missing, *"abaab"], dtype=object), D)
+
+
+def test_lengths_are_compared_before_anything_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "bomb.npz", X=np.zeros((1000, 1000)), y=Y, domain=D)
+    monkeypatch.setattr("fgmix.data.arrays._read", lambda *_: pytest.fail("an array was unpacked"))
+    with pytest.raises(UserError, match="1000,"):
+        load(str(tmp_path / "bomb.npz"))
+
+
 def test_the_fingerprint_sees_every_number() -> None:
     base = from_arrays(X, Y, D).fingerprint
     assert base == from_arrays(X.copy(), Y.copy(), D.copy()).fingerprint

@@ -12,11 +12,11 @@ from fgmix import Model, fit
 from fgmix.data import DomainDataset, from_arrays
 
 
-def vectors(domains: int = 3, n: int = 60, *, shift: float = 0.5, seed: int = 0) -> DomainDataset:
+def vectors(domains: int = 3, n: int = 60, *, shift: float = 0.5, seed: int = 0, offset: float = 0.0) -> DomainDataset:
     """Three well-separated classes of five numbers, shifted a little from domain to domain."""
     rng = np.random.default_rng(seed)
     y, d = np.tile(np.arange(n) % 3, domains), np.repeat(np.arange(domains), n)
-    x = rng.normal(size=(domains * n, 5)) + 4 * np.eye(5)[y] + shift * d[:, None]
+    x = rng.normal(size=(domains * n, 5)) + 4 * np.eye(5)[y] + shift * d[:, None] + offset
     return from_arrays(x, np.array(["a", "b", "c"])[y], np.array(["north", "east", "south", "west"])[d])
 
 

@@ -112,6 +112,34 @@ def test_a_large_offset_survives_the_networks_float32() -> None:
     np.testing.assert_allclose(near.predict_proba(X), moved.predict_proba(far), atol=1e-3)
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT, "None", "NaN", "<NA>", "NaT"])
+def test_a_missing_label_is_no_class(missing: object) -> None:
+    y = np.array(Y, dtype=object)
+    y[3] = missing
+    for labels in (y, y.tolist(), y.astype(str)):
+        with pytest.raises(UserError, match=" 3"):
+            quick("erm").fit(X, labels, SCANNER)
+
+
+def test_masked_entries_are_refused(fitted: DomainGeneralizer) -> None:
+    for name, arrays in {
+        "X": (hide(X), Y, SCANNER),
+        "y": (X, hide(Y), SCANNER),
+        "domains": (X, Y, hide(SCANNER)),
+    }.items():
+        with pytest.raises(UserError, match=name):
+            quick("erm").fit(*arrays)
+    with pytest.raises(UserError, match="masked"):
+        fitted.predict(hide(X))
+
+
+def hide(values: np.ndarray) -> np.ma.MaskedArray[Any, Any]:
+    """The values, with the first entry masked."""
+    masked = np.ma.array(values)
+    masked[0] = np.ma.masked
+    return masked
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int64, np.uint8, bool])
 def test_kinds_of_numbers(dtype: type) -> None:
     x = np.abs(X / X.max(0) * 100).astype(dtype) if dtype is not bool else X.mean(0) < X

@@ -17,8 +17,9 @@ from copying import replace
 from deploy.made import QUICK, small_image_model, small_images, vector_model, vectors
 from fgmix import DomainGeneralizer, fit, load_model
 from fgmix.algorithms import names
-from fgmix.data import ArrayInputs, DomainDataset
+from fgmix.data import ArrayInputs, DomainDataset, from_arrays
 from fgmix.deploy.card import model_card
+from fgmix.deploy.export import export_model
 from fgmix.errors import UserError
 from fgmix.records.files import write_json
 from fgmix.records.model import Terms, TrustLevel
@@ -360,6 +361,37 @@ def test_bytes_are_scaled_if_and_only_if_training_had_bytes(folder: Path, tmp_pa
     np.testing.assert_array_equal(model.predict(pixels).probabilities, expected.probabilities)
     with pytest.raises(UserError, match="Expected uint8, as in training"):
         model.predict(pixels.astype(np.float32))
+
+
+def test_features_are_standardised_before_they_are_rounded(tmp_path: Path) -> None:
+    """Times in seconds since 1970 differ by less than single precision resolves."""
+    near, far = (fit(vectors(offset=o), tmp_path / f"{o}", **QUICK) for o in (0.0, 1.6e9))
+    assert (near.info.dtype, far.info.dtype) == ("float32", "float64")
+    assert far.info.estimate
+    assert far.info.estimate.accuracy > 0.9
+    x = np.random.default_rng(1).normal(size=(9, 5)) + 2
+    for model in (far, load_model(tmp_path / "1600000000.0")):
+        found = model.predict(x + 1.6e9)
+        np.testing.assert_allclose(found.probabilities, near.predict(x).probabilities, atol=1e-3)
+    program = torch.export.load(export_model(far, tmp_path / "m.pt2", "pt2")).module()
+    np.testing.assert_allclose(program(torch.from_numpy(x + 1.6e9))[0].detach(), found.probabilities, atol=1e-5)
+
+
+def test_images_of_16_bits_are_scaled(tmp_path: Path) -> None:
+    x, y, d = small_images()
+    wide = from_arrays(x.astype(np.uint16) * 257, y, d)  # 255 · 257 = 65535
+    options = {**QUICK, "steps": 3, "estimated": False, "averaging_start": 1}
+    bytes_, words = fit(from_arrays(x, y, d), tmp_path / "8", **options), fit(wide, tmp_path / "16", **options)
+    assert words.info.dtype == "uint16"
+    assert any("65535" in note for note in words.info.notes)
+    found = words.predict(x.astype(np.uint16) * 257)
+    np.testing.assert_allclose(found.probabilities, bytes_.predict(x).probabilities, atol=1e-4)
+    program = torch.export.load(export_model(words, tmp_path / "m.pt2", "pt2")).module()
+    exported = program(torch.from_numpy(x[:4].astype(np.uint16) * 257))[0].detach()
+    np.testing.assert_allclose(exported, found.probabilities[:4], atol=1e-5)
+    for other in (x, x / 255):
+        with pytest.raises(UserError, match="uint16"):
+            words.predict(other)
 
 
 @pytest.mark.parametrize("algorithm", names())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -13,15 +13,19 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
+from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data.files import open_file
 from fgmix.data.folders import list_some
+from fgmix.data.standardisation import RESOLVED
 from fgmix.errors import UserError, bad_value
 from fgmix.records.protocols import Kind
 
+Shape = tuple[int, ...]
 KEYS = ("x", "y", "domain", "classes", "domains")
 DEFLATE = 1100  # the largest compression ratio of deflate, with a margin
 GB = 1_000_000_000
+MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # texts of values that are missing, as `.astype(str)` writes them
+LOST = 1e-4  # share of a feature's spread that single precision may lose
 
 
 def from_arrays(
@@ -37,7 +41,8 @@ def from_arrays(
     """Make a dataset from arrays.
 
     Args:
-        x: features (n, f), or images (n, c, h, w) as floats or as uint8 (scaled to [0, 1]).
+        x: features (n, f), stored in single precision unless it would lose their spread; or images (n, c, h, w) as
+            floats, or as uint8 or uint16, which are scaled to [0, 1].
         y: n labels: class names, or integers.
         domain: n domain ids: names, or integers.
         name: name of the dataset.
@@ -53,13 +58,15 @@ def from_arrays(
     if not isinstance(name, str) or not name.strip():
         raise bad_value("name", "a text that is not blank", name)
     x, y, domain = _array("x", x), _array("y", y), _array("domain", domain)
-    _check_shapes(x, y, domain)
+    _check_shapes({"x": x.shape, "y": y.shape, "domain": domain.shape})
     check_numbers(x)
     labels, class_names = _number("y", y, "classes", classes)
     ids, domain_names = _number("domain", domain, "domains", domains)
-    if x.dtype != np.uint8:
-        x = as_floats(x)
-    check_finite(x)
+    check_scale(x)
+    if not is_scaled(x):
+        single = as_floats(x)
+        check_finite(single)
+        x = x.astype(np.float64) if x.ndim == 2 and _loses_spread(x, single) else single
     present = [d for d in range(len(domain_names)) if (ids == d).any()]
     weights = None if sample_weight is None else check_weights(sample_weight, len(x))
     parts = tuple(
@@ -74,17 +81,23 @@ def from_arrays(
     kind: Kind = "features" if x.ndim == 2 else "small_images"
     digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *([] if weights is None else [weights])])
     empty = [each for d, each in enumerate(domain_names) if d not in present]
-    notes = (f"Domains without a sample are left out: {list_some(empty)}.",) if empty else ()
-    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, notes)
+    notes = [f"Domains without a sample are left out: {list_some(empty)}."] if empty else []
+    if x.dtype == np.uint16:
+        notes.append(f"16-bit images: values are divided by 65535. The largest is {x.max()}.")
+    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, tuple(notes))
 
 
 def load_npz(path: Path) -> DomainDataset:
     """Load an .npz file with arrays X (or x), y and domain, and optionally names in classes and domains."""
-    content = open_npz(path, KEYS)
+
+    def check(shapes: Mapping[str, Shape], names: Sequence[str]) -> None:
+        if any(key not in shapes for key in ("x", "y", "domain")):
+            found = list_some(names) or "none"
+            raise UserError(f"Expected the arrays X, y and domain in {path}. Found {found}. Rename or add arrays.")
+        _check_shapes(shapes)
+
+    content = open_npz(path, KEYS, check)
     arrays = content.arrays
-    if any(key not in arrays for key in ("x", "y", "domain")):
-        names = list_some(content.names) or "none"
-        raise UserError(f"Expected the arrays X, y and domain in {path}. Found {names}. Rename or add arrays.")
     dataset = from_arrays(
         arrays["x"],
         arrays["y"],
@@ -108,6 +121,32 @@ def as_floats(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Convert x to single precision; values that are too large become infinite."""
     with np.errstate(over="ignore"):
         return x.astype(np.float32)
+
+
+def is_scaled(x: npt.NDArray[Any]) -> bool:
+    """Tell whether values are scaled to [0, 1]: bytes, and images of 16 bits."""
+    return x.dtype == np.uint8 or (x.ndim == 4 and x.dtype in SCALED)
+
+
+def check_scale(x: npt.NDArray[Any]) -> None:
+    """Raise an error for images of integers whose scale is unknown."""
+    if x.ndim != 4 or x.dtype.kind not in "iu" or is_scaled(x):
+        return
+    low, high = int(x.min()), int(x.max())
+    if low < 0 or high > 1:
+        raise UserError(
+            f"Expected images as uint8, uint16 or floats. Found {x.dtype} from {low} to {high}, of unknown scale. "
+            "Convert them to uint8 or uint16, or to floats from 0 to 1."
+        )
+
+
+def _loses_spread(x: npt.NDArray[Any], single: npt.NDArray[np.float32]) -> bool:
+    """Tell whether a feature that varies is mostly rounded away in single precision, such as a time in seconds."""
+    if x.dtype == np.float32:
+        return False
+    spread = x.std(axis=0, dtype=np.float64)
+    varies = spread > RESOLVED["float64"] * np.abs(single).max(axis=0)
+    return bool((varies & (np.abs(x - single).max(axis=0) > LOST * spread)).any())
 
 
 def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -139,22 +178,28 @@ def _require_rows(valid: npt.NDArray[np.bool_], values: Sequence[Any] | npt.NDAr
         raise UserError(f"Expected {expected}. Found {text} in row {rows[0]} ({len(rows)} such rows). Change them.")
 
 
+def require_unmasked(what: str, values: object) -> None:
+    """Raise an error for masked entries, which numpy would use as if they were not masked."""
+    if np.ma.is_masked(values):
+        raise UserError(f"Expected a value in every entry of {what}. Found masked ones. Remove or fill them.")
+
+
 def _array(what: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     if hasattr(values, "toarray"):
         raise UserError(f"Expected a dense array {what}. Found a sparse one. Pass {what}.toarray().")
-    if np.ma.is_masked(values):
-        raise UserError(f"Expected a value in every entry of {what}. Found masked ones. Remove or fill them.")
+    require_unmasked(what, values)
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors on another device or with gradients
         raise UserError(f"Expected an array {what}. Found {type(values).__name__} ({error}).") from error
 
 
-def _check_shapes(x: npt.NDArray[Any], y: npt.NDArray[Any], domain: npt.NDArray[Any]) -> None:
-    if x.ndim not in (2, 4) or x.size == 0:
-        raise UserError(f"Expected x of shape (n, f) or (n, c, h, w), and not empty. Found {x.shape}. Reshape it.")
-    if not y.shape == domain.shape == x.shape[:1]:
-        raise UserError(f"Expected y and domain of shape ({len(x)},). Found y {y.shape} and domain {domain.shape}.")
+def _check_shapes(shapes: Mapping[str, Shape]) -> None:
+    x, y, domain = (shapes[name] for name in ("x", "y", "domain"))
+    if len(x) not in (2, 4) or 0 in x:
+        raise UserError(f"Expected x of shape (n, f) or (n, c, h, w), and not empty. Found {x}. Reshape it.")
+    if not y == domain == x[:1]:
+        raise UserError(f"Expected y and domain of shape ({x[0]},). Found y {y} and domain {domain}.")
 
 
 def _names(what: str, values: npt.NDArray[Any] | None) -> list[str] | None:
@@ -208,8 +253,7 @@ def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _check_texts(what: str, values: npt.NDArray[Any]) -> None:
     """Raise an error for missing names, and for names that differ only by surrounding blanks."""
-    stripped = np.char.strip(values)
-    _require_rows((stripped != "") & (stripped != "nan"), values, f"a name in every entry of {what}")
+    _require_rows(~np.isin(np.char.strip(values), MISSING), values, f"a name in every entry of {what}")
     distinct = np.unique(values)
     bare, counts = np.unique(np.char.strip(distinct), return_counts=True)
     if (counts > 1).any():
@@ -225,12 +269,14 @@ class Npz:
     """The content of an .npz file."""
 
     arrays: dict[str, npt.NDArray[Any]]  # the requested arrays, by lower-case name
-    others: tuple[str, ...]  # names of the other arrays
-    names: tuple[str, ...]  # names of all arrays, as in the file
+    others: tuple[str, ...]  # names of the other arrays, as in the file
 
 
-def open_npz(path: Path, keys: Sequence[str]) -> Npz:
-    """Read the arrays of an .npz file whose names are in `keys`, in upper or lower case."""
+def open_npz(path: Path, keys: Sequence[str], check: Callable[[Mapping[str, Shape], Sequence[str]], None]) -> Npz:
+    """Read the arrays of an .npz file whose names are in `keys`, in upper or lower case.
+
+    `check` gets their shapes, by lower-case name, and the names of all arrays before any of them is unpacked.
+    """
     try:
         with open_file(path) as file:
             start = file.peek(8)
@@ -241,8 +287,9 @@ def open_npz(path: Path, keys: Sequence[str]) -> Npz:
                 members = _members(archive, path)
                 requested = {key: info for key, info in members.items() if key in keys}
                 on_disk = os.fstat(file.fileno()).st_size
-                for info in requested.values():
-                    _require_plain(archive, info, on_disk, path)
+                shapes = {key: _read_shape(archive, info, on_disk, path) for key, info in requested.items()}
+                names = {key: _name(info) for key, info in members.items()}
+                check(shapes, list(names.values()))
                 _require_memory(sum(info.file_size for info in requested.values()), path)
                 arrays = {key: _read(archive, info) for key, info in requested.items()}
     except UserError:
@@ -253,8 +300,7 @@ def open_npz(path: Path, keys: Sequence[str]) -> Npz:
     except Exception as error:  # BadZipFile, zlib.error, LZMAError, EOFError, ValueError, RuntimeError (a password), …
         reason = next(iter(str(error).splitlines()), type(error).__name__)  # some messages of numpy have several lines
         raise UserError(f"Expected a whole .npz file at {path}. It is damaged ({reason}). Save it again.") from error
-    names = {key: _name(info) for key, info in members.items()}
-    return Npz(arrays, tuple(name for key, name in names.items() if key not in keys), tuple(names.values()))
+    return Npz(arrays, tuple(name for key, name in names.items() if key not in keys))
 
 
 def _name(info: zipfile.ZipInfo) -> str:
@@ -271,7 +317,7 @@ def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
     return members
 
 
-def _require_plain(archive: zipfile.ZipFile, info: zipfile.ZipInfo, on_disk: int, path: Path) -> None:
+def _read_shape(archive: zipfile.ZipFile, info: zipfile.ZipInfo, on_disk: int, path: Path) -> Shape:
     """Read only the header of an array: it must declare plain values, as many as the file contains."""
     with archive.open(info) as stream:
         shape, dtype = _read_header(stream)
@@ -289,9 +335,10 @@ def _require_plain(archive: zipfile.ZipFile, info: zipfile.ZipInfo, on_disk: int
             f"Expected {shape} values of {dtype} in the array {_name(info)!r} of {path}, as announced. Found another "
             "number: it is damaged. Save it again."
         )
+    return shape
 
 
-def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _read_header(stream: IO[bytes]) -> tuple[Shape, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream)

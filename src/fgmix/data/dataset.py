@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fgmix.networks.preprocessing import Normalisation
 
 Indices = npt.NDArray[np.int64]
+SCALED = (np.uint8, np.uint16)  # types of images whose values are scaled from 0…255 or 0…65535 to [0, 1]
 
 
 class HostInputs(ABC):
@@ -79,7 +80,8 @@ class HostArray(HostInputs):
         return HostArray(move(self.x))
 
     def finish(self) -> Tensor:
-        return self.x.float().div_(255) if self.x.dtype == torch.uint8 else self.x.float()
+        x = self.x.float()
+        return x.div_(torch.iinfo(self.x.dtype).max) if self.x.dtype in (torch.uint8, torch.uint16) else x
 
     @classmethod
     def join(cls, batches: Sequence[HostArray]) -> HostArray:
@@ -88,7 +90,7 @@ class HostArray(HostInputs):
 
 @dataclass(frozen=True)
 class ArrayInputs(Inputs):
-    """Samples in memory (or memory-mapped): float features or images unchanged, uint8 images scaled to [0, 1]."""
+    """Samples in memory (or memory-mapped): float features or images unchanged, types in `SCALED` scaled to [0, 1]."""
 
     x: npt.NDArray[Any]
     standard: Standardisation | None = None  # of features, applied when they are read
@@ -98,7 +100,7 @@ class ArrayInputs(Inputs):
 
     @cached_property  # runs of a sweep share a loaded dataset
     def value_range(self) -> tuple[float, float]:
-        return (0.0, 1.0) if self.x.dtype == np.uint8 else (float(self.x.min()), float(self.x.max()))
+        return (0.0, 1.0) if self.x.dtype in SCALED else (float(self.x.min()), float(self.x.max()))
 
     def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostArray:  # noqa: ARG002
         rows = self.x[indices] if self.standard is None else self.standard(self.x[indices])

@@ -17,9 +17,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from fgmix.data.dataset import ArrayInputs, Domain, DomainDataset, Indices
+from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices
 
-RESOLVED = 1e-6  # spread of a feature relative to its largest value, below which it counts as constant
+# spread of a feature relative to its largest value, below which it counts as constant, by the precision of the values
+RESOLVED = {"float32": 1e-6, "float64": 1e-14}
 FURTHEST = 1e30  # largest number of standard deviations: avoids overflow in single precision
 TAIL = 5.0  # standard deviations beyond which values are damped: few values of a normal distribution lie there
 
@@ -32,20 +33,22 @@ class Standardisation:
     array([[1., 5.]], dtype=float32)
     """
 
-    mean: npt.NDArray[np.float32]  # of each feature (f,), in single precision like the network's inputs
-    scale: npt.NDArray[np.float32]  # standard deviation of each feature (f,); 1 for one that does not vary
+    # of each feature (f,), in single precision like the network's inputs, or in double precision like the samples
+    mean: npt.NDArray[Any]
+    scale: npt.NDArray[Any]  # standard deviation of each feature (f,); 1 for one that does not vary
     tail: float = TAIL  # c; infinity for no damping
 
     def __call__(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Standardise x (n, f). `deploy.network.Standardise` is the same map as a layer: change both together."""
         with np.errstate(over="ignore"):
-            z: npt.NDArray[np.float32] = (as_units(x) - self.mean) / self.scale
+            z: npt.NDArray[Any] = (as_units(x).astype(self.mean.dtype, copy=False) - self.mean) / self.scale
         np.clip(z, -FURTHEST, FURTHEST, out=z)
         beyond = np.abs(z) > self.tail
         if beyond.any():  # rare: ordinary batches cost nothing more
             far = np.abs(z[beyond])
             z[beyond] = np.sign(z[beyond]) * (self.tail + np.log1p(far - np.float32(self.tail)))
-        return z
+        single: npt.NDArray[np.float32] = z.astype(np.float32, copy=False)
+        return single
 
 
 def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = TAIL) -> Standardisation:
@@ -58,8 +61,9 @@ def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = T
     mean = np.sum([x.sum(axis=0, dtype=np.float64) for x in rows], axis=0) / n
     scale = np.sqrt(np.sum([np.square(x - mean).sum(axis=0) for x in rows], axis=0) / n)
     largest = np.max([np.abs(x).max(axis=0) for x in rows], axis=0)
-    scale[scale <= RESOLVED * largest] = 1
-    return Standardisation(mean.astype(np.float32), scale.astype(np.float32), tail or np.inf)
+    dtype = np.result_type(*rows)
+    scale[scale <= RESOLVED[dtype.name] * largest] = 1
+    return Standardisation(mean.astype(dtype), scale.astype(dtype), tail or np.inf)
 
 
 def standardise(dataset: DomainDataset, standard: Standardisation) -> DomainDataset:
@@ -69,6 +73,8 @@ def standardise(dataset: DomainDataset, standard: Standardisation) -> DomainData
     return replace(dataset, domains=domains)
 
 
-def as_units(x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Convert x to a network's input: floats, with bytes scaled to [0, 1]."""
-    return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32, copy=False)
+def as_units(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert x to floats: double precision stays, and types in `SCALED` are scaled to [0, 1]."""
+    if x.dtype in SCALED:
+        return x.astype(np.float32) / np.float32(np.iinfo(x.dtype).max)
+    return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)

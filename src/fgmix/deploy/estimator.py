@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fgmix.algorithms import get
 from fgmix.data import ArrayInputs
-from fgmix.data.arrays import check_weights
+from fgmix.data.arrays import check_scale, check_weights, require_unmasked
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.estimate import check_shared_classes, estimate
 from fgmix.deploy.estimator_inputs import (
@@ -36,10 +36,10 @@ from fgmix.deploy.estimator_inputs import (
     Samples,
     check_other,
     explain_texts,
+    name_scaled_type,
     number_samples,
     prepare_samples,
-    require_labels,
-    scales_bytes,
+    require_values,
 )
 from fgmix.deploy.hold_out import HeldOut, hold_out, select_weights
 from fgmix.deploy.schedule import scale_steps
@@ -108,7 +108,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             with the raw weights.
         holdout_fraction: share of each domain that is held out from training and selects the weights.
         standardize: scale features to mean 0 and variance 1 over the training samples, with outliers beyond 5 standard
-            deviations damped. Images are not standardized (uint8 is scaled to [0, 1]).
+            deviations damped. Images are not standardized (uint8 and uint16 are scaled to [0, 1]).
         class_weight: "balanced" samples all classes of a domain equally often in training; a dictionary such as
             {"ill": 5} samples a class more often; None samples uniformly.
         metric: "accuracy", "balanced_accuracy" or "macro_f1": selects the weights, and is what `mean` and `interval` of
@@ -182,7 +182,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             other: `sample_weight`, n numbers of at least 0: how often training samples each row, relative to the
                 others of its domain; `sample_domain`, skada's name of `domains`.
         """
-        require_labels(y)
+        require_values(X, y)
         with explain_texts():
             x, labels = validate_data(self, X, y, **ARRAYS)
         domains = check_other(other, domains)
@@ -192,9 +192,9 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             self.algorithm_ = run.algorithm(*select_weights(run.record))
             self.record_ = structs.replace(run.record, folder=None)  # the folder is gone when this returns
             self._standard = run.prepared.standard
-        self.classes_, self.domains_, self._offset = data.classes, data.domains, data.offset(spec)
-        self.scaler_ = None if self._standard is None else _make_scaler(self._standard, self._offset)
-        self._input_shape, self._scaled_bytes = x.shape[1:], scales_bytes(x)
+        self.classes_, self.domains_ = data.classes, data.domains
+        self.scaler_ = None if self._standard is None else _make_scaler(self._standard)
+        self._input_shape, self._scaled_type = x.shape[1:], name_scaled_type(x)
         return self
 
     def predict(self, X: npt.ArrayLike) -> Array:
@@ -222,7 +222,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             domains: n domain ids.
             other: as in `fit`. Weights are used in training only: every sample counts once in the estimate.
         """
-        require_labels(y)
+        require_values(X, y)
         with explain_texts():
             x, labels = check_X_y(X, y, **ARRAYS)
         domains = check_other(other, domains)
@@ -293,7 +293,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     @contextmanager
     def _train(self, spec: RunSpec, data: Samples) -> Iterator[OpenedRun]:
         """Train a run and open it; its folder is deleted at the end of the block."""
-        dataset = data.dataset(spec)
+        dataset = data.dataset()
         spec = scale_steps(spec, dataset)
         # Training seeds torch's generators: the caller's state is restored.
         gpus = range(torch.cuda.device_count())
@@ -312,13 +312,15 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def _compute_logits(self, X: npt.ArrayLike) -> torch.Tensor:
         """Compute h(g(x)) of all samples (n, C), on the CPU."""
         check_is_fitted(self)
+        require_unmasked("X", X)
         x: Array = validate_data(self, X, reset=False, **ARRAYS)
         if x.shape[1:] != self._input_shape:
             raise UserError(f"Expected samples of shape {self._input_shape}. Found {x.shape[1:]}.")
-        if scales_bytes(x) != self._scaled_bytes:  # uint8 is scaled to [0, 1], other types are not
-            expected = "uint8" if self._scaled_bytes else "numbers other than uint8"
+        check_scale(x)
+        if name_scaled_type(x) != self._scaled_type:  # uint8 and uint16 are scaled to [0, 1], other types are not
+            expected = self._scaled_type or "floats"
             raise UserError(f"Expected images of {expected}, as in training. Found {x.dtype}. Convert them.")
-        inputs = ArrayInputs(prepare_samples(x, self._offset), self._standard)
+        inputs = ArrayInputs(prepare_samples(x), self._standard)
         device = pick_device(self.device)
         algorithm = self.algorithm_.to(device)
         batches = np.array_split(np.arange(len(x)), math.ceil(len(x) / BATCH))
@@ -333,10 +335,10 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         return state
 
 
-def _make_scaler(standard: Standardisation, offset: Array | None) -> StandardScaler:
+def _make_scaler(standard: Standardisation) -> StandardScaler:
     """Return mean and scale of the standardisation as a StandardScaler, which does not damp outliers."""
     scaler = StandardScaler()
-    scaler.mean_ = standard.mean.astype(np.float64) + (0 if offset is None else offset)
+    scaler.mean_ = standard.mean.astype(np.float64)
     scaler.scale_ = standard.scale.astype(np.float64)
     scaler.var_ = scaler.scale_**2
     scaler.n_features_in_ = len(scaler.mean_)

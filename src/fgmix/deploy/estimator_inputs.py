@@ -12,14 +12,12 @@ import numpy.typing as npt
 from sklearn.utils.multiclass import check_classification_targets
 
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.data.arrays import as_floats
+from fgmix.data.arrays import MISSING, is_scaled, require_unmasked
 from fgmix.data.dataset import Indices
 from fgmix.errors import UserError, bad_value, unknown
-from fgmix.records.schema import RunSpec
 
 Array = npt.NDArray[Any]
 OTHER = ("sample_weight", "sample_domain")  # parameters of `fit` in addition to its named ones
-LOST = 1e-4  # share of a feature's spread that single precision may lose
 
 
 def check_other(other: Mapping[str, Any], domains: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
@@ -68,33 +66,24 @@ class Samples:
         texts = [str(domain) for domain in self.domains]
         return texts if len(set(texts)) == len(texts) else [repr(domain) for domain in self.domains]
 
-    def offset(self, spec: RunSpec) -> Array | None:
-        """Compute what to subtract from features whose spread single precision would lose; None if it loses none.
-
-        Standardised features do not depend on it, so it may be computed from all samples.
-        """
-        if self.x.ndim != 2 or spec.standardize is False:
-            return None
-        x = _to_floats(self.x)
-        lost = np.abs(x - as_floats(x)).max(axis=0) > LOST * x.std(axis=0)
-        return x.mean(axis=0) * lost if lost.any() else None
-
-    def dataset(self, spec: RunSpec) -> DomainDataset:
+    def dataset(self) -> DomainDataset:
         """Make the samples a dataset."""
         classes = [str(label) for label in self.classes.tolist()]
-        x = prepare_samples(self.x, self.offset(spec))
-        weights = self.sample_weight
+        x, weights = prepare_samples(self.x), self.sample_weight
         return from_arrays(x, self.y, self.ids, classes=classes, domains=self.names, sample_weight=weights)
 
 
-def require_labels(y: npt.ArrayLike) -> None:
-    """Raise an error for missing labels among texts, which numpy would make a class; scikit-learn checks numbers."""
+def require_values(x: object, y: npt.ArrayLike) -> None:
+    """Raise an error for masked entries, and for missing labels, which numpy would make a class; scikit-learn checks
+    numbers."""
+    require_unmasked("X", x)
+    require_unmasked("y", y)
     labels = y if isinstance(y, np.ndarray) else np.array(y, dtype=object)
-    if labels.dtype != object or labels.ndim != 1:
+    if labels.ndim != 1 or labels.dtype.kind not in "OU":
         return
     among_texts = any(isinstance(label, str) for label in labels)
     for row, label in enumerate(labels):
-        if label is None or (among_texts and isinstance(label, float) and np.isnan(label)):
+        if label is None or (among_texts and _is_missing(label)):
             raise UserError(f"Expected a label for each sample. Found {label} for sample {row}. Drop it, or label it.")
 
 
@@ -117,6 +106,7 @@ def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
     """Return one hashable id for each sample; none may be missing."""
     if not isinstance(domains, Iterable):
         raise bad_value("domains", "a sequence of ids", domains)
+    require_unmasked("domains", domains)
     ids = domains.tolist() if hasattr(domains, "tolist") else list(domains)
     if len(ids) != n:
         raise UserError(f"Expected one domain id for each of the {n} samples. Found {len(ids)} in `domains`.")
@@ -129,8 +119,10 @@ def _domain_ids(domains: Sequence[Hashable], n: int) -> list[Hashable]:
 
 
 def _is_missing(domain: Hashable) -> bool:
-    """Tell whether an id is None, or NaN, NaT or pandas' NA, which are not equal to themselves."""
+    """Tell whether an id is None or a text for it, or NaN, NaT or pandas' NA, which are not equal to themselves."""
     same = domain == domain
+    if isinstance(domain, str):
+        return domain.strip() in MISSING
     return domain is None or not isinstance(same, bool | np.bool_) or not same
 
 
@@ -142,21 +134,14 @@ def _sort_ids(domains: set[Hashable]) -> list[Hashable]:
         return sorted(domains, key=lambda domain: (type(domain).__name__, repr(domain)))
 
 
-def prepare_samples(x: Array, offset: Array | None) -> Array:
-    """Prepare samples for `from_arrays`: images unchanged, features as floats minus the offset, if any."""
-    if x.ndim != 2:
-        return x
-    return as_floats(_to_floats(x) if offset is None else _to_floats(x) - offset)
+def prepare_samples(x: Array) -> Array:
+    """Prepare samples for `from_arrays`: images unchanged, features as floats, in double precision unless float32."""
+    return x if x.ndim != 2 or x.dtype == np.float32 else x.astype(np.float64, copy=False)
 
 
-def scales_bytes(x: Array) -> bool:
-    """Tell whether x are uint8 images, which are scaled to [0, 1]."""
-    return x.ndim == 4 and x.dtype == np.uint8
-
-
-def _to_floats(x: Array) -> Array:
-    """Convert x to floating-point numbers, double precision unless it is float32."""
-    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
+def name_scaled_type(x: Array) -> str | None:
+    """Return the type of images that are scaled to [0, 1], uint8 or uint16; None for other samples."""
+    return x.dtype.name if x.ndim == 4 and is_scaled(x) else None
 
 
 @contextmanager

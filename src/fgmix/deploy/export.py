@@ -3,7 +3,7 @@
 The exported graph includes normalisation, calibration, novelty and the trust rule:
 
     images     x: uint8 (n, S, S, 3), RGB pixels, resized to S×S by the interpolation in the metadata
-    others     x: uint8 or float32 (n, …), as in training; uint8 is scaled to [0, 1]
+    others     x: uint8, uint16, float32 or float64 (n, …), as in training; integers are scaled to [0, 1]
     outputs    probabilities (n, C), novelty (n,), trusted (n,)
 
 The file is written only after it has been run and its probabilities and novelty agree with the model's.
@@ -52,7 +52,7 @@ class ExportedNetwork(nn.Module):
     def __init__(self, network: Network | Ensemble, info: ModelInfo) -> None:
         super().__init__()
         self.network = network
-        self.pixels, self.bytes = info.kind == "images", info.dtype == "uint8"
+        self.pixels, self.dtype = info.kind == "images", getattr(torch, info.dtype)
         self.register_buffer("least", torch.tensor(fill_thresholds(info.min_confidence), dtype=torch.float64))
         if self.pixels:
             self.register_buffer("mean", torch.tensor(info.spec.mean).view(3, 1, 1))
@@ -63,8 +63,8 @@ class ExportedNetwork(nn.Module):
     std: Tensor
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if self.bytes:
-            x = x.float() / 255
+        if not self.dtype.is_floating_point:
+            x = x.float() / torch.iinfo(self.dtype).max
         if self.pixels:
             x = (x.permute(0, 3, 1, 2) - self.mean) / self.std
         p, novelty = self.network(x)
@@ -100,9 +100,10 @@ def make_example_inputs(info: ModelInfo, n: int) -> Tensor:
     generator = torch.Generator().manual_seed(n)
     size = info.input_shape[-1]
     shape = (size, size, 3) if info.kind == "images" else info.input_shape
-    if info.dtype == "uint8":
-        return torch.randint(0, 256, (n, *shape), generator=generator, dtype=torch.uint8)
-    return torch.randn(n, *shape, generator=generator)
+    dtype = getattr(torch, info.dtype)
+    if not dtype.is_floating_point:
+        return torch.randint(0, torch.iinfo(dtype).max + 1, (n, *shape), generator=generator).to(dtype)
+    return torch.randn(n, *shape, generator=generator).to(dtype)
 
 
 def _export_onnx(exported: ExportedNetwork, info: ModelInfo) -> bytes:

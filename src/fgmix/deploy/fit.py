@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from msgspec import structs
@@ -276,5 +276,5 @@ def describe(opened: OpenedRun, dataset: DomainDataset, **fields: Any) -> ModelI
 
 def _dtype(dataset: DomainDataset) -> Dtype:
     """Return the type of the samples before preprocessing."""
-    plain = [d.inputs for d in dataset.domains if isinstance(d.inputs, ArrayInputs) and d.inputs.x.dtype != np.uint8]
-    return "float32" if plain else "uint8"
+    names = {d.inputs.x.dtype.name for d in dataset.domains if isinstance(d.inputs, ArrayInputs)}
+    return next((dtype for dtype in get_args(Dtype) if dtype in names), "uint8")

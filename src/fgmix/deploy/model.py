@@ -15,8 +15,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fgmix.algorithms._base import part_of
-from fgmix.data.arrays import as_floats, check_finite, check_numbers
-from fgmix.data.dataset import ArrayInputs, Inputs
+from fgmix.data.arrays import as_floats, check_finite, check_numbers, check_scale, is_scaled, require_unmasked
+from fgmix.data.dataset import ArrayInputs, Indices, Inputs
 from fgmix.data.standardisation import Standardisation
 from fgmix.deploy.network import Ensemble, Network
 from fgmix.deploy.novelty import Familiar
@@ -86,12 +86,13 @@ class Model:
         """Predict arrays: features (n, f) or images (n, c, h, w), prepared as the training data were.
 
         Args:
-            x: the samples: uint8 if training had uint8, which is scaled to [0, 1]; else numbers, taken as they are.
+            x: the samples: uint8 or uint16 if training had it, which is scaled to [0, 1]; else numbers, not scaled.
             batch_size: samples per forward pass.
         """
         x = self.convert_samples(_to_array(x))
         check_finite(x)
-        return self.predict_inputs(ArrayInputs(x), batch_size=batch_size)
+        inputs = Doubles(x) if self.info.dtype == "float64" else ArrayInputs(x)
+        return self.predict_inputs(inputs, batch_size=batch_size)
 
     @property
     def normalisation(self) -> Normalisation:
@@ -99,21 +100,27 @@ class Model:
         spec = self.info.spec
         return Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]  # as resolved
 
-    def convert_samples(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Convert arrays to the type of the training data; UserError for another shape or another type."""
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raise an error for an array of a shape that the model cannot use."""
         if self.info.kind == "images":
             raise UserError("This model takes image files. Found an array. Save it as an image, or export the model.")
-        if x.ndim < 2 or x.shape[1:] != self.info.input_shape:
+        if len(shape) < 2 or shape[1:] != self.info.input_shape:
             raise UserError(
-                f"Expected samples of shape {self.info.input_shape}. Found an array of shape {x.shape}. "
+                f"Expected samples of shape {self.info.input_shape}. Found an array of shape {shape}. "
                 "Prepare them as the training data were."
             )
+
+    def convert_samples(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Convert arrays to the type of the training data; UserError for another shape or another type."""
+        self.check_shape(x.shape)
         check_numbers(x)
-        if self.info.dtype == "float32":
-            return as_floats(x)  # bytes too, else they would be scaled, as they were not in training
-        if x.dtype != np.uint8:
-            raise UserError(f"Expected uint8, as in training. Found {x.dtype}. Pass the same bytes 0…255 as uint8.")
-        return x
+        check_scale(x)
+        dtype = self.info.dtype
+        if x.dtype.name != dtype and (dtype in ("uint8", "uint16") or (x.ndim == 4 and is_scaled(x))):
+            raise UserError(f"Expected {dtype}, as in training. Found {x.dtype}. Pass the same type of values.")
+        if dtype == "float32":
+            return as_floats(x)  # features of bytes too, else they would be scaled, as they were not in training
+        return x.astype(dtype, copy=False)
 
     def predict_inputs(self, inputs: Inputs, *, batch_size: int = 256) -> Predictions:
         """Predict all samples of `inputs`, without augmentation."""
@@ -148,6 +155,14 @@ class Model:
         written = replace(self, info=structs.replace(self.info, weights=digest_of(data)))
         write_info(folder, written.info)
         return written
+
+
+@dataclass(frozen=True)
+class Doubles(ArrayInputs):
+    """Features in double precision, which the network itself standardises."""
+
+    def clean(self, indices: Indices) -> Tensor:
+        return torch.from_numpy(self.x[indices])
 
 
 def load_model(folder: str | Path, device: str = "cpu") -> Model:
@@ -197,6 +212,7 @@ def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
 
 
 def _to_array(x: npt.ArrayLike) -> npt.NDArray[Any]:
+    require_unmasked("x", x)
     try:
         return np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
     except (ValueError, TypeError) as error:  # rows of different lengths; a tensor of a type that numpy lacks

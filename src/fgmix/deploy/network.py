@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,8 +21,9 @@ class Standardise(nn.Module):
 
     def __init__(self, standard: Standardisation) -> None:
         super().__init__()
+        dtype = torch.float64 if standard.mean.dtype == np.float64 else torch.float32
         for name in ("mean", "scale", "tail"):  # copies: members of an ensemble share `standard`
-            self.register_buffer(name, torch.tensor(getattr(standard, name), dtype=torch.float32))
+            self.register_buffer(name, torch.tensor(getattr(standard, name), dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         # The same map as `Standardisation.__call__`, for export: change both together.
@@ -82,7 +84,7 @@ class Network(nn.Module):
 
     def logits_and_novelty(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Compute h(g(x)) (n, C) and novelty (n,)."""
-        x = self.standardise(self.backbone(x))
+        x = self.standardise(self.backbone(x)).float()
         z = self.featurizer(x)
         length = torch.linalg.vector_norm(z, dim=1).clamp(min=SHORTEST)
         white = (z / length[:, None] - self.center) @ self.whitening.T

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import IO, Any, Literal, get_args
 
 import numpy as np
 
-from fgmix.data.arrays import finite_rows, open_npz
+from fgmix.data.arrays import Shape, finite_rows, open_npz
 from fgmix.data.augment import ImageInputs
 from fgmix.data.folders import EXTENSIONS, is_manifest, list_some, manifest_paths
 from fgmix.data.images import Unreadable, quiet_decoding, read_image
@@ -138,11 +138,13 @@ def _predict_images(model: Model, files: Sequence[Path], probabilities: bool) ->
 
 
 def _predict_array(model: Model, path: Path, probabilities: bool) -> Iterator[Row]:
-    content = open_npz(path, ("x",))
-    if "x" not in content.arrays:
-        others = list_some(content.others) or "none"
-        raise UserError(f"Expected an array X in {path}. Found {others}. Rename the array: numpy.savez(path, X=…).")
-    x = model.convert_samples(content.arrays["x"])
+    def check(shapes: Mapping[str, Shape], names: Sequence[str]) -> None:
+        if "x" not in shapes:
+            found = list_some(names) or "none"
+            raise UserError(f"Expected an array X in {path}. Found {found}. Rename the array: numpy.savez(path, X=…).")
+        model.check_shape(shapes["x"])
+
+    x = model.convert_samples(open_npz(path, ("x",), check).arrays["x"])
     if not len(x):
         raise UserError(f"Expected rows in the array X of {path}. Found none.")
     finite = finite_rows(x)

@@ -23,7 +23,7 @@ INFO = "model.json"
 SCHEMA: Literal[6] = 6
 TARGET = 0.9  # accuracy of trusted predictions
 
-Dtype = Literal["uint8", "float32"]
+Dtype = Literal["uint8", "uint16", "float32", "float64"]
 Combination = Literal["uniform", "greedy", "ensemble"]
 
 # Only of means of counts: a quotient of sums may exceed 1 by its rounding.
@@ -225,7 +225,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data_fingerprint: str  # digest of the training data
     kind: Kind  # images, small_images or features
     input_shape: Annotated[tuple[Positive, ...], Meta(min_length=1)]  # shape of the network's inputs
-    dtype: Dtype  # of the training samples; uint8 is scaled to [0, 1], other numbers are not
+    dtype: Dtype  # of the training samples; uint8 and uint16 are scaled to [0, 1], floats are not
     classes: tuple[str, ...]  # names, in the order of probabilities
     domains: tuple[str, ...]  # names of the domains that it was trained on
     # by class; a prediction below it is not trusted. None: no prediction of the class is trusted
