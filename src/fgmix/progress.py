@@ -70,13 +70,16 @@ class Progress:
         """Count `n` more units done; `note` stays beside the bar until the next one."""
         before, self.done = self.done, self.done + n
         self.note = self.note if note is None else note
+        elapsed = time.monotonic() - self._started
+        per_second = (self.done - self._start_done) / elapsed if elapsed > 0 else 0.0
+        rate = f"{per_second:.1f}/s" if per_second > 0 else ""
         if self._whole:
             self._whole.advance(n, None if note is None else f"{self.description}: {note}")
         elif self._live:
-            self._live.update(self._task, completed=self.done, note=self.note, rate=self._describe_rate())
+            self._live.update(self._task, completed=self.done, note=self.note, rate=rate)
         elif self._show and before * PLAIN_LINES // self.total != self.done * PLAIN_LINES // self.total:
-            line = f"{self.description}: {self.done}/{self.total} {self._describe_rate()} {self.note}"
-            print(line.rstrip(), file=sys.stderr)
+            left = f", {(self.total - self.done) / per_second:.0f} s left" if rate else ""
+            print(f"{self.description}: {self.done}/{self.total} {rate}{left} {self.note}".rstrip(), file=sys.stderr)
 
     def skip(self, n: int) -> None:
         """Count `n` units that were done before, which are left out of the rate."""
@@ -91,14 +94,6 @@ class Progress:
             self._live.update(self._task, completed=self.done, note=text)
         elif self._show:
             print(f"{self.description}: {text}", file=sys.stderr)
-
-    def _describe_rate(self) -> str:
-        elapsed = time.monotonic() - self._started
-        rate = (self.done - self._start_done) / elapsed if elapsed > 0 else 0.0
-        if rate <= 0:
-            return ""
-        left = (self.total - self.done) / rate
-        return f"{rate:.1f}/s, {left:.0f} s left" if not self._live else f"{rate:.1f}/s"
 
 
 def track(things: Sequence[T], description: str, *, show: bool = True) -> Iterator[T]:

@@ -1,9 +1,9 @@
 """Input images of networks: DomainBed's augmentation for training, and a resize to S×S for evaluation.
 
 In this order: random resized crop (on the host), horizontal flip, jitter of brightness, contrast, saturation and hue,
-grayscale (`colours`, on the device), normalisation (`networks.preprocessing`). Values are floats between the colour
-steps, while Pillow rounds them to integers. Crops have the distribution of torchvision's RandomResizedCrop, with an
-area of 0.7 to 1 of the image's and an aspect ratio of 3/4 to 4/3.
+grayscale (`colours`, on the device), normalisation as the network expects. Values are floats between the colour steps,
+while Pillow rounds them to integers. Crops have the distribution of torchvision's RandomResizedCrop, with an area of
+0.7 to 1 of the image's and an aspect ratio of 3/4 to 4/3.
 
 Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434.
 """
@@ -87,15 +87,22 @@ class HostImages(HostInputs):
         x = empty_floats(self.pixels.shape, self.pixels.device)
         if self.groups is None:
             for pixels, out in zip(self.pixels.split(at_once), x.split(at_once)):
-                self.normalisation.apply_(out.copy_(pixels).div_(255))
+                normalise_(out.copy_(pixels).div_(255), self.normalisation)
             return x
         mirrored = self.pixels.flip(-1)
         for group in self.groups:
             for chunk in group.split(at_once):
-                images = self.normalisation.apply_(chunk.recolour(self.pixels, mirrored))
+                images = chunk.recolour(self.pixels, mirrored)
+                normalise_(images, self.normalisation)
                 for row, image in zip(chunk.rows, images):  # by index_copy_, it would take three times as long
                     x[row].copy_(image)
         return x
+
+
+def normalise_(x: Tensor, normalisation: Normalisation) -> None:
+    """Normalise images (n, 3, h, w) in place."""
+    for plane, mean, std in zip(x.unbind(dim=1), normalisation.mean, normalisation.std):
+        plane.sub_(mean).div_(std)
 
 
 def empty_floats(shape: Sequence[int], device: torch.device) -> Tensor:

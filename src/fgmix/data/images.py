@@ -215,24 +215,17 @@ def _require_faithful(image: Image.Image) -> None:
         raise _Refused(f"its size is {width}×{height} pixels")
     if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):  # Pillow only warns outside of `quiet_decoding`
         raise Image.DecompressionBombError
-    if _is_deep(image):
-        raise _Refused("it has more than 8 bits per channel; save it with 8, in the window that you need")
-
-
-def _is_deep(image: Image.Image) -> bool:
-    """Whether the file has more than 8 bits per channel; Pillow's mode shows this only for grey images."""
-    if image.mode[0] in "IF":
-        return True
+    is_deep = image.mode[0] in "IF"  # more than 8 bits per channel; the mode shows this only for grey images
     if image.format == "TIFF":
-        bits: tuple[int, ...] = image.tag_v2.get(_BITS_PER_SAMPLE, (1,))  # type: ignore[attr-defined]
-        return max(bits) > 8
-    for tile in getattr(image, "tile", ()):
-        raw_mode, *more = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
-        if image.format == "PPM" and more and isinstance(more[0], int) and more[0] > 255:  # the largest value
-            return True
-        if re.match(r"(L|LA|RGB|RGBA|CMYK);16", str(raw_mode)):  # but not BGR;16 of BMP: 5, 6 and 5 bits
-            return True
-    return False
+        is_deep |= max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))) > 8  # type: ignore[attr-defined]
+    else:
+        for tile in getattr(image, "tile", ()):
+            raw_mode, *more = tile[3] if isinstance(tile[3], tuple) else (tile[3],)
+            if image.format == "PPM" and more and isinstance(more[0], int):
+                is_deep |= more[0] > 255  # the largest value
+            is_deep |= bool(re.match(r"(L|LA|RGB|RGBA|CMYK);16", str(raw_mode)))  # not BGR;16 of BMP: 5, 6 and 5 bits
+    if is_deep:
+        raise _Refused("it has more than 8 bits per channel; save it with 8, in the window that you need")
 
 
 def _orientation(image: Image.Image) -> int:

@@ -55,7 +55,7 @@ def build_featurizer(
     if not 0 <= dropout < 1:
         raise bad_value("dropout", "at least 0 and below 1", dropout)
     file = weights or (packaged_weights(name) if pretrained and name in PACKAGES else None)
-    net, out_features = _backbone(name, input_shape, pretrained and file is None)
+    net, out_features = _build_net(name, input_shape, pretrained and file is None)
     matched = load_weights(net, file) if file is not None else None
     if channels_last:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -82,7 +82,7 @@ def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:
     raise unknown("head", kind, CLASSIFIERS)
 
 
-def _backbone(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
+def _build_net(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
     if pretrained:
         check_pretrained(name)
     if name in ("identity", "mlp"):

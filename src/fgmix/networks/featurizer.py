@@ -59,31 +59,20 @@ class Featurizer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.normalises:
             x = (x - self.mean) / self.std
-        if self._in_pieces(x):
+        # In evaluation on a CPU images pass in small pieces: its cache then holds the intermediate maps. The number of
+        # images is looked at last, so that an export, for which an earlier condition fails, does not depend on it.
+        evaluates = torch.is_inference_mode_enabled() and not self.training
+        if evaluates and x.device.type == "cpu" and x.dim() == 4 and len(x) > PIECE:
             return torch.cat([self.net(piece) for piece in x.split(PIECE)])
         z: Tensor = self.dropout(self.net(x))
         return z
-
-    def _in_pieces(self, x: Tensor) -> bool:
-        """Whether images are evaluated in small pieces: on a CPU, whose cache then holds the intermediate maps."""
-        return (
-            torch.is_inference_mode_enabled()
-            and not self.training
-            and x.device.type == "cpu"
-            and x.dim() == 4
-            and len(x) > PIECE  # last, so that an export, for which an earlier condition fails, does not depend on it
-        )
 
     def train(self, mode: bool = True) -> Self:
         """Set training or evaluation mode; frozen layers stay in evaluation mode."""
         super().train(mode)
         for module in self.net.modules():
-            if (self.freeze_bn and isinstance(module, _BatchNorm)) or _is_frozen(module):
+            trainable = [parameter.requires_grad for parameter in module.parameters()]
+            is_frozen = bool(trainable) and not any(trainable)
+            if is_frozen or (self.freeze_bn and isinstance(module, _BatchNorm)):
                 module.eval()
         return self
-
-
-def _is_frozen(module: nn.Module) -> bool:
-    """Whether a module has parameters, all of them frozen."""
-    parameters = [parameter.requires_grad for parameter in module.parameters()]
-    return bool(parameters) and not any(parameters)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fgmix.errors import bad_value, unknown
 from fgmix.networks.names import OWN_BACKBONES, pretrained_cfg
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -30,12 +27,6 @@ class Normalisation:
                 raise bad_value(name, "numbers that images can be normalised by", values)
         if self.interpolation not in ("bilinear", "bicubic"):
             raise unknown("interpolation", self.interpolation, ("bilinear", "bicubic"))
-
-    def apply_(self, x: Tensor) -> Tensor:
-        """Normalise images (n, 3, h, w) in place."""
-        for plane, mean, std in zip(x.unbind(dim=1), self.mean, self.std):
-            plane.sub_(mean).div_(std)
-        return x
 
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
