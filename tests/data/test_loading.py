@@ -52,14 +52,14 @@ def same(ours: list[Batch], theirs: list[Batch]) -> bool:
 @pytest.mark.parametrize("source", [images(), vectors()], ids=["images", "vectors"])
 @pytest.mark.parametrize("workers", [1, 2, 8])
 def test_batches_do_not_depend_on_the_threads(source: BatchSource, workers: int) -> None:
-    batches = list(source.ahead(0, 9, workers=workers))
+    batches = list(deliver(source.prepare, range(9), workers=workers))
     assert len(batches) == 9
     assert all(same(batch, source.at(step)) for step, batch in enumerate(batches))
 
 
 def test_batches_do_not_depend_on_where_a_run_resumed() -> None:
-    from_the_start = list(images().ahead(0, 9, workers=3))
-    resumed = list(images().ahead(6, 9, workers=2))
+    from_the_start = list(deliver(images().prepare, range(9), workers=3))
+    resumed = list(deliver(images().prepare, range(6, 9), workers=2))
     assert all(same(a, b) for a, b in zip(from_the_start[6:], resumed, strict=True))
 
 
@@ -87,7 +87,7 @@ def test_bytes_of_arrays_cross_the_bus() -> None:
 @pytest.mark.parametrize("source", [images(), vectors()], ids=["images", "vectors"])
 def test_batches_reach_the_device(source: BatchSource) -> None:
     """Without a value of theirs being looked at, for the meta device has none."""
-    for batches, expected in zip(source.ahead(0, 3, device=META), source.ahead(0, 3), strict=True):
+    for batches, expected in zip(deliver(source.prepare, range(3), device=META), map(source.at, range(3)), strict=True):
         for (x, y), (x_host, y_host) in zip(batches, expected, strict=True):
             assert (x.device, x.shape, x.dtype) == (META, x_host.shape, x_host.dtype)
             assert (y.device, y.shape, y.dtype) == (META, y_host.shape, y_host.dtype)
@@ -104,11 +104,11 @@ def test_an_error_while_preparing_reaches_the_loop() -> None:
     source = vectors()
     broken = BatchSource(source.domains, UniformSampler(0, (np.array([99]), np.array([0])), 4), seed=0)
     with pytest.raises(IndexError):
-        next(broken.ahead(0, 3))
+        next(deliver(broken.prepare, range(3)))
 
 
 def test_leaving_the_loop_ends_the_threads() -> None:
-    for _ in vectors().ahead(0, 1000, workers=3):
+    for _ in deliver(vectors().prepare, range(1000), workers=3):
         break
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fgmix-data")]
 

@@ -38,7 +38,7 @@ def rare(**weights: object) -> DomainDataset:
 
 def test_balanced_classes_are_drawn_equally_often() -> None:
     spec = RunSpec(dataset="arrays", algorithm="erm", batch_size=400, class_weight="balanced")
-    for _, y in next(build_source(prepare(spec, rare())).ahead(0, 1)):
+    for _, y in build_source(prepare(spec, rare())).at(0):
         assert 0.42 < y.float().mean() < 0.58
 
 
@@ -47,7 +47,7 @@ def test_sample_weights_count_within_a_domain_and_multiply_with_those_of_classes
     spec = RunSpec(dataset="arrays", algorithm="erm", batch_size=400, standardize=False)
     for class_weight, share in (("none", 1 / 9), ("balanced", 0.5 / (0.5 + 0.5 * 8 / 9))):
         run = prepare(replace(spec, class_weight=class_weight), rare(sample_weight=weights))
-        for x, y in next(build_source(run).ahead(0, 1)):
+        for x, y in build_source(run).at(0):
             assert not (x.flatten() % 10 == 1).any()
             assert abs(float(y.float().mean()) - share) < 0.07
 

@@ -30,7 +30,7 @@ def test_the_classifier_alone_moves_by_adam_on_codes_of_evaluation(prepared: Pre
     warm_up(algorithm, prepared, progress=False)
     optimizer = torch.optim.Adam(twin.classifier.parameters(), lr=WARMUP_LR)
     other = replace(prepared, spec=replace(prepared.spec, seed=seed_hash("warm-up", prepared.spec.seed)))
-    for batches in build_source(other).ahead(0, STEPS):
+    for batches in map(build_source(other).at, range(STEPS)):
         x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
         optimizer.zero_grad()
         cross_entropy(twin.predict(x), y).backward()

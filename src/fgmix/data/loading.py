@@ -70,12 +70,6 @@ class BatchSource:
         """Compute (x, y) of each source domain at `step`, on the CPU."""
         return finish(self.prepare(step))
 
-    def ahead(
-        self, first: int, last: int, *, device: torch.device = CPU, workers: int | None = None
-    ) -> Iterator[list[Batch]]:
-        """Yield (x, y) of each source domain at the steps first…last−1, on the device, as `deliver` does."""
-        return deliver(self.prepare, range(first, last), device=device, workers=workers)
-
 
 def deliver(
     prepare: Callable[[T], list[HostBatch]],

@@ -25,6 +25,7 @@ from torch import Tensor
 import fgmix
 from fgmix.algorithms import Algorithm, describe_code
 from fgmix.data import DomainDataset
+from fgmix.data.loading import deliver
 from fgmix.errors import bad_value
 from fgmix.progress import Progress
 from fgmix.records.evaluations import Evaluation, Model
@@ -203,7 +204,7 @@ class _Loop:
                     return self.state.step
                 self._save()
                 self._notify()
-            for batches in source.ahead(self.state.step, last, device=self.device):
+            for batches in deliver(source.prepare, range(self.state.step, last), device=self.device):
                 self._step(batches)
                 stopping = self.stop.reason  # read once: it may be set at any moment
                 saving = bool(stopping) or self._checkpoint_due or self.state.step == last

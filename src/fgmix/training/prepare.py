@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from fgmix.algorithms import Algorithm, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
 from fgmix.data.frozen import frozen_features
-from fgmix.data.loading import BatchSource
+from fgmix.data.loading import BatchSource, deliver
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, sampling_weights
 from fgmix.data.standardisation import Standardisation, fit_standardisation, standardise
 from fgmix.errors import UserError, bad_value
@@ -195,7 +195,7 @@ def warm_up(algorithm: Algorithm, run: PreparedRun, *, progress: bool = True) ->
     algorithm.featurizer.eval()  # codes as in evaluation: no dropout, and batch-norm statistics do not change
     h.train()
     with Progress("warm-up of the classifier", steps, show=progress) as bar:
-        for step, batches in enumerate(source.ahead(0, steps, device=device)):
+        for step, batches in enumerate(deliver(source.prepare, range(steps), device=device)):
             seed_torch("warm-up", run.spec.seed, step)
             x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
             with torch.no_grad(), autocast(run.spec.precision, device):
