@@ -369,7 +369,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{odd}/nowhere": "nowhere",
         "{odd}/loop": "loop",
         "{odd}/pipe": "pipe",
-        "{images} --image-size 8 --background nocolour --quiet": "`background`",
+        "{images} --image-size 8 --background black --quiet": "--background",
         "{images} --image-size 8 --cache {odd}/pipe --quiet": "pipe",
         "{images} --image-size 100000": "`image_size`",
         "{images} --image-size 0": "`image_size`",

@@ -62,6 +62,15 @@ def test_train_writes_a_run_and_prints_it(
     assert (record.spec.settings["lr"], record.spec.settings["weight_decay"]) == (0.01, 1e-4)
 
 
+def test_a_run_that_diverged_exits_with_1_and_keeps_its_record(
+    arrays: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = train(arrays, tmp_path / "runs", "--set", "lr=1e30")
+    assert [call(monkeypatch, *command) for _ in range(2)] == [1, 1]  # trained, and read
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert read_record(folder).status == "diverged"
+
+
 def test_the_same_command_again_reads_the_run(
     arrays: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,8 +52,8 @@ def test_prepare_says_what_it_did_and_where(
     assert f"Runs find it with FGMIX_CACHE={local}." in out
     assert err == ""
     assert sorted(path.name for path in local.iterdir()) == ["decoded", "prepared"]
-    assert call(monkeypatch, *arguments[:3], "--background", "colourless") == 2
-    assert "`background` should be a colour" in capsys.readouterr().err
+    assert call(monkeypatch, *arguments, "--background", "black") == 2  # training would not use it
+    assert "No such option: --background" in capsys.readouterr().err
 
 
 def test_check_cache_finds_damage_once(

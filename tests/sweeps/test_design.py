@@ -33,6 +33,15 @@ def test_every_combination_once(data: str) -> None:
     assert [run.spec.trial_seed for run in runs] == [0] * 18 + [1] * 18  # whole trials first
 
 
+def test_two_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b", "copy"):
+        (tmp_path / name).mkdir()
+    first, other, copy = (make_data(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 1), ("copy", 0)))
+    with pytest.raises(UserError, match=r"`scans` at .*a/scans.npz and .*b/scans.npz"):
+        plan(toy_sweep(first, datasets=(first, other)))
+    assert plan(toy_sweep(first, datasets=(first, copy))) == plan(toy_sweep(copy))  # the same data are the same runs
+
+
 def test_pairs_are_held_out_when_asked_for(data: str) -> None:
     held_out = [run.spec.test_domains for run in plan(toy_sweep(data, pairs=True))]
     assert held_out == [("ct",), ("mr",), ("us",), ("ct", "mr"), ("ct", "us"), ("mr", "us")]

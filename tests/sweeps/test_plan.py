@@ -15,7 +15,7 @@ from fgmix.records.schema import RunSpec
 from fgmix.sweeps.design import PlannedRun, plan
 from fgmix.sweeps.plan import CostedRun, estimate_costs, select_fitting, summarise
 from fgmix.training.calibrate import Calibration, RunCost
-from sweeps.toys import make_data, toy_sweep
+from sweeps.toys import QUICK, make_data, toy_sweep
 
 
 @pytest.fixture
@@ -67,6 +67,18 @@ def test_a_sweep_is_calibrated_once_a_method_and_dataset(
     assert [each.run for each in runs] == plan(sweep)  # each once
     assert all(each.estimate.seconds > 0 and each.estimate.bytes > 0 for each in runs)
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_an_arm_has_its_own_cost(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arms differ in settings that decide the cost of a step, such as the number of mixtures."""
+    arms = [
+        toy_sweep(data, "fgmix", settings={"n": n}, common={**QUICK, "arm": arm}) for n, arm in ((2, ""), (64, "n"))
+    ]
+    monkeypatch.setattr("fgmix.sweeps.plan.calibrate", lambda spec, *_, **__: spec.settings["n"])
+    monkeypatch.setattr("fgmix.sweeps.plan.estimate", lambda _, __, calibration, ___: RunCost(1, calibration))
+    monkeypatch.setattr("fgmix.sweeps.plan.count_checkpoint_bytes", lambda *_: 0)
+    found = estimate_costs(arms, device="cpu").runs
+    assert {(each.run.spec.arm, each.estimate.seconds) for each in found} == {("", 2), ("n", 64)}
 
 
 def test_a_method_that_cannot_run_is_a_line_of_the_plan(data: str) -> None:

@@ -30,8 +30,8 @@ def make_data(folder: Path, name: str = "scans", *, seed: int = 0) -> str:
 
 def toy_sweep(data: str, *algorithms: str, **fields: Any) -> Sweep:
     """One draw and one trial of each, unless told otherwise."""
-    quick: dict[str, Any] = {"trials": 1, "hparams": 1, "common": QUICK}
-    return Sweep(datasets=(data,), algorithms=algorithms or ("erm",), **{**quick, **fields})
+    quick: dict[str, Any] = {"datasets": (data,), "trials": 1, "hparams": 1, "common": QUICK}
+    return Sweep(algorithms=algorithms or ("erm",), **{**quick, **fields})
 
 
 class Here:

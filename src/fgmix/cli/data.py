@@ -53,7 +53,6 @@ def prepare(
     data_root: DataRoot = None,
     image_size: Annotated[int | None, typer.Option(help="side of the square that the network sees")] = None,
     cache: Annotated[Path | None, typer.Option(help="cache folder; by default $FGMIX_CACHE or ~/.cache/fgmix")] = None,
-    background: Annotated[str, typer.Option(help="colour under transparent pixels")] = "white",
     skip_unreadable: Annotated[bool, typer.Option("--skip-unreadable", help="leave undecodable images out")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,7 +69,6 @@ def prepare(
         image_size=image_size,
         skip_unreadable=skip_unreadable,
         progress=not quiet,
-        background=background,
         cache=cache and cache.expanduser(),
     )
     print("\n".join(prepare_images(_locate(images, data_root), options).lines()))

@@ -13,7 +13,6 @@ ARGUMENTS = "Arguments"
 REQUIRED = "Required, here or in FILE"
 OTHERS = "Other options"
 _VALUES = {  # what stands for the value of an option in the help, where it is not NAME
-    "COLOUR": "background",
     "DATA": "dataset",
     "DATASET ALGORITHM DOMAIN": "explain",
     "DIGEST": "sha256",

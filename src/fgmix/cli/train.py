@@ -27,6 +27,7 @@ from fgmix.cli.options import (
 )
 from fgmix.records.schema import RunSpec, to_plain
 
+DIVERGED = 1  # exit code of a run whose loss was not finite
 RUN_FILE = "run.toml, or the folder or spec.json of a run to repeat; flags override it"
 
 
@@ -55,7 +56,7 @@ def train(
 ) -> None:
     """Train one run.
 
-    Rerun the same command to resume it, or to read its record once it is finished.
+    Rerun to resume it, or to read its record once it is finished. Exits with 1 if it diverged.
 
     FILE has a line `name = value` for each option (`batch_size = 32`, `test_domains = ["photo"]`), and the method's
     settings below `[settings]`. Paths in it are relative to the current folder.
@@ -84,3 +85,5 @@ def train(
         record = train_run(spec, out, on_evaluation=follow, **how)
         follow.complete(record)
     print("\n".join(summarize_run(record)))
+    if record.status == "diverged":
+        raise typer.Exit(DIVERGED)

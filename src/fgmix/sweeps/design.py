@@ -71,10 +71,17 @@ class Sweep:
     def generate_specs(self) -> Iterator[tuple[RunSpec, DomainDataset]]:
         """Generate every run with its dataset, trial by trial, so that an interrupted sweep has complete trials."""
         seen: set[str] = set()
+        known: dict[str, tuple[str, str]] = {}  # path and fingerprint of the data of each name
         for dataset in self.datasets:
             for trial_seed in range(self.trials):
                 if trial_seed == 0 or depends_on_trial(dataset):
                     data = self._load(dataset, trial_seed)
+                other, fingerprint = known.setdefault(data.name, (dataset, data.fingerprint))
+                if other != dataset and fingerprint != data.fingerprint:
+                    raise UserError(
+                        f"Expected datasets of different names, which tables print. Found `{data.name}` at {other} and "
+                        f"{dataset}. Rename one of them."
+                    )
                 seen |= set(data.domain_names)
                 for hparams_seed, test_domains, algorithm, point in product(
                     range(self.hparams), self._list_test_domains(data), self.algorithms, self.list_points()

@@ -32,14 +32,14 @@ class CostedRun:
 
 @dataclass(frozen=True)
 class SweepCosts:
-    """The cost of each run of sweeps, and why algorithms cannot run on a dataset, by dataset and algorithm."""
+    """The cost of each run of sweeps, and why methods cannot run on a dataset, by dataset and the row's key."""
 
     runs: list[CostedRun]
     impossible: Mapping[tuple[str, str], str]
 
 
 def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: int = 1) -> SweepCosts:
-    """Estimate the cost of every run, by a calibration with the first run of each algorithm on each dataset.
+    """Estimate the cost of every run, by a calibration with the first run of each arm of an algorithm on each dataset.
 
     `workers` processes share torch's threads: the calibration uses the threads of one.
     """
@@ -54,7 +54,7 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
     calibrations: dict[tuple[str, str], Calibration | UserError] = {}
     costed: list[CostedRun] = []
     for name, (run, spec, data) in planned.items():
-        key = (data.name, spec.algorithm)
+        key = (data.name, spec_row(spec).key)
         if key not in calibrations:
             try:
                 with torch_threads(max(1, torch.get_num_threads() // workers)):
@@ -94,8 +94,7 @@ def summarise(
 ) -> list[str]:
     """Write lines with the number of runs, time and disk space, by dataset and algorithm and in total.
 
-    With a budget in seconds, a line says how many runs finish within it. `impossible` is why algorithms cannot run, by
-    dataset and algorithm.
+    With a budget in seconds, a line says how many runs finish within it. `impossible` is as in `SweepCosts`.
     """
     by_row: dict[tuple[str, str], RunCost] = defaultdict(RunCost)
     for each in runs:
@@ -104,10 +103,7 @@ def summarise(
     for (dataset, row), part in by_row.items():
         duration = format_duration(part.seconds / workers)
         lines.append(f"{dataset:16} {row:16} {part.runs:6} runs {duration:>14} {_gigabytes(part.bytes):>10}")
-    lines += [
-        f"{dataset:16} {algorithm:16} cannot run: {reason}"
-        for (dataset, algorithm), reason in (impossible or {}).items()
-    ]
+    lines += [f"{dataset:16} {row:16} cannot run: {reason}" for (dataset, row), reason in (impossible or {}).items()]
     whole = sum(by_row.values(), RunCost())
     checkpoints = sum(sorted((each.checkpoint_bytes for each in runs), reverse=True)[:workers])
     lines.append(
