@@ -40,7 +40,7 @@ def test_scores_are_those_of_single_evaluations() -> None:
     for place, evaluation in enumerate(both):
         for domain, split in (("b", "holdout"), ("a", "train"), ("a", "holdout")):
             assert both.score(place, "raw", domain, split) == evaluation.score("raw", domain, split)
-        assert both.validation(place, ("a", "b"), "raw") == evaluation.validation(("a", "b"))
+        assert both.validations(("a", "b"), "raw")[place] == evaluation.validation(("a", "b"))
     assert both.validations(("b",), "swa") == {1: 0.75}
 
 

@@ -11,6 +11,7 @@ from sklearn import metrics as theirs
 
 from copying import replace
 from fgmix.data import DomainDataset, from_arrays
+from fgmix.records.metrics import metrics
 from fgmix.records.schema import RunSpec, selected_weights, to_plain
 from fgmix.records.store import read_record
 from fgmix.results.other_metrics import summarize_run
@@ -99,6 +100,6 @@ def test_logits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     scored = score_subsets({"raw": lambda x: x}, [part], torch.device("cpu"), 3)["raw"][0]
     assert scored.outputs is not None
     assert scored.outputs.logits.shape == (50, 3)
-    found = part.metrics(scored.outputs)
+    found = metrics(domain.y[:80], *(tensor.numpy() for tensor in scored.outputs))
     assert found.samples == 80 == sum(map(sum, found.confusion))
-    assert found.accuracy == scored.accuracy == scored.counts.accuracy
+    assert found.accuracy == scored.accuracy == scored.rates.accuracy

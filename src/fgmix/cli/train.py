@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +25,7 @@ from fgmix.cli.options import (
     parse_settings,
     require,
 )
+from fgmix.records.files import check_path
 from fgmix.records.schema import RunSpec, to_plain
 
 DIVERGED = 1  # exit code of a run whose loss was not finite
@@ -69,21 +70,23 @@ def train(
     from fgmix.training.prepare import rehearse
     from fgmix.training.resolve import list_notes
 
-    more = Rest(**rest)
     require(dataset=options.get("dataset"), algorithm=options.get("algorithm"))
-    require(test_domain=more.test_domains, out=more.out)
-    settings = parse_settings(options["algorithm"], more.settings)
-    spec, out = RunSpec(**options, test_domains=more.test_domains, settings=settings), Path(more.out)
+    require(test_domain=rest["test_domains"], out=rest.get("out"))
+    settings = parse_settings(options["algorithm"], rest["settings"])
+    more = Rest(**rest)
+    spec = RunSpec(**options, test_domains=more.test_domains, settings=settings)
+    out = check_path("out", more.out)
     if dry_run:
         resolved = rehearse(spec, progress=not quiet)
         for note in list_notes(spec, resolved):
             print(f"note: {note}", file=sys.stderr)
         print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return
-    with Log(check_names(log or []), out) as follow:
-        how: dict[str, Any] = {"device": device, "progress": not quiet, "accept_code": accept_code}
+    how: dict[str, Any] = {"device": device, "progress": not quiet, "accept_code": accept_code}
+    with Log(check_names(log), out) if log else nullcontext() as follow:
         record = train_run(spec, out, on_evaluation=follow, **how)
-        follow.complete(record)
+        if follow:
+            follow.complete(record)
     print("\n".join(summarize_run(record)))
     if record.status == "diverged":
         raise typer.Exit(DIVERGED)

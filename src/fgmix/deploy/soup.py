@@ -202,7 +202,7 @@ def _average(runs: _Runs, kind: Combination, progress: bool) -> tuple[list[str],
         candidate = Mean(mean.tensors, mean.count if used else 0)
         candidate.add(get_predictor_tensors(runs.build(name)))
         scores = runs.score(bind_weights(base, candidate.tensors)) if greedy else {}
-        value = fmean(parts["holdout"].counts.value(runs.metric) for parts in scores.values()) if greedy else best
+        value = fmean(parts["holdout"].rates.value(runs.metric) for parts in scores.values()) if greedy else best
         if value >= best:
             used, mean, best = [*used, name], candidate, value
     with torch.no_grad():
@@ -262,7 +262,7 @@ def _describe(
 
 def _pool_accuracy(parts: Sequence[Score]) -> float:
     """Compute the accuracy on several parts of a domain together."""
-    samples = [float(score.counts.labelled.sum()) for score in parts]
+    samples = [float(score.rates.samples) for score in parts]
     return sum(score.accuracy * n for score, n in zip(parts, samples)) / sum(samples)
 
 

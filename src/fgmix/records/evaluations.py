@@ -50,7 +50,8 @@ class Evaluation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     def validation(self, sources: tuple[str, ...], model: Model = "raw") -> float:
         """Return the mean holdout accuracy (or other metric of the run) of the source domains."""
-        return sum(self.score(model, name, "holdout") for name in sources) / len(sources)
+        scores = self.scores[model]
+        return sum(scores[name]["holdout"] for name in sources) / len(sources)
 
 
 Table = Literal["accuracy", "loss", "headline", "metrics"]
@@ -87,10 +88,6 @@ class Layout:
         self.raw_losses = [place for key, place in self.places.items() if (key.table, key.model) == ("loss", "raw")]
         self.selects_by: Table = "headline" if any(key.table == "headline" for key in self.keys) else "accuracy"
 
-    def place(self, model: Model, domain: str, split: str) -> int:
-        """Return the place of a score that selection uses."""
-        return self.places[Key(self.selects_by, model, domain, split)]
-
     def build(self, step: int, numbers: Sequence[float]) -> Evaluation:
         """Build the evaluation of some numbers."""
         tables: dict[str, dict[str, Scores]] = {"accuracy": {}, "loss": {}, "headline": {}}
@@ -113,7 +110,7 @@ class Evaluations(Sequence[Evaluation]):
         evaluations: in order of steps.
     """
 
-    __slots__ = ("_ends", "_layouts", "_numbers", "steps")
+    __slots__ = ("_ends", "_layouts", "_numbers", "models", "steps")
 
     def __init__(self, evaluations: Iterable[Evaluation] = ()) -> None:
         self._numbers, self._layouts, steps = array("d"), [], []
@@ -124,23 +121,21 @@ class Evaluations(Sequence[Evaluation]):
             steps.append(evaluation.step)
         self._ends = [0, *accumulate(len(layout.keys) for layout in self._layouts)]
         self.steps = tuple(steps)
-
-    @property
-    def models(self) -> tuple[Model, ...]:
-        """The models of the last evaluation."""
-        return self._layouts[-1].models if self._layouts else ()
+        self.models: tuple[Model, ...] = self._layouts[-1].models if steps else ()  # of the last evaluation
 
     def validations(self, sources: tuple[str, ...], model: Model) -> dict[int, float]:
-        """Return the training-domain validation of the evaluations that have the model, by their place."""
-        return {i: self.validation(i, sources, model) for i, each in enumerate(self._layouts) if model in each.models}
-
-    def validation(self, number: int, sources: tuple[str, ...], model: Model) -> float:
-        """Return `Evaluation.validation` of one of them."""
-        return sum(self.score(number, model, name, "holdout") for name in sources) / len(sources)
+        """Return `Evaluation.validation` of the evaluations that have the model, by their place."""
+        values = {}
+        for i, (start, layout) in enumerate(zip(self._ends, self._layouts)):
+            if model in layout.models:
+                keys = [Key(layout.selects_by, model, name, "holdout") for name in sources]
+                values[i] = sum(self._numbers[start + layout.places[key]] for key in keys) / len(keys)
+        return values
 
     def score(self, number: int, model: Model, domain: str, split: str) -> float:
         """Return `Evaluation.score` of one of them."""
-        return self._numbers[self._ends[number] + self._layouts[number].place(model, domain, split)]
+        layout = self._layouts[number]
+        return self._numbers[self._ends[number] + layout.places[Key(layout.selects_by, model, domain, split)]]
 
     def check(self, domains: tuple[str, ...], tests: tuple[str, ...]) -> None:
         """Raise an error for scores that no run with these domains and test domains has."""
@@ -170,20 +165,19 @@ class Evaluations(Sequence[Evaluation]):
     @overload
     def __getitem__(self, number: slice) -> tuple[Evaluation, ...]: ...
     def __getitem__(self, number: int | slice) -> Evaluation | tuple[Evaluation, ...]:
-        place = range(len(self))[number]
-        return self._build(place) if isinstance(place, int) else tuple(map(self._build, place))
+        place = range(len(self.steps))[number]
+        if isinstance(place, range):
+            return tuple(self[each] for each in place)
+        numbers = self._numbers[self._ends[place] : self._ends[place + 1]]
+        return self._layouts[place].build(self.steps[place], numbers)
 
     def __iter__(self) -> Iterator[Evaluation]:
-        return map(self._build, range(len(self)))
+        return (self[place] for place in range(len(self.steps)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]  # it contains an array
-
-    def _build(self, number: int) -> Evaluation:
-        numbers = self._numbers[self._ends[number] : self._ends[number + 1]]
-        return self._layouts[number].build(self.steps[number], numbers)
 
 
 def _flatten(evaluation: Evaluation) -> tuple[Shape, list[float]]:

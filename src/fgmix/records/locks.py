@@ -104,11 +104,6 @@ class Claim:
         if not self._create(self.path):
             self._take_over()
 
-    def release(self) -> None:
-        with suppress(OSError):
-            if _read(self.path) == self.content:
-                self.path.unlink()
-
     def beat(self, ended: threading.Event) -> None:
         """Touch the file until the event is set; if the file server does not respond, try again next time."""
         while not ended.wait(BEAT):
@@ -159,7 +154,9 @@ def hold_claim(path: Path, busy: UserError) -> Iterator[Claim]:
     finally:
         ended.set()
         touching.join()
-        claim.release()
+        with suppress(OSError):
+            if _read(path) == claim.content:
+                path.unlink()
 
 
 def is_held_elsewhere(path: Path) -> bool:

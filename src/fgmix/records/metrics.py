@@ -15,12 +15,12 @@ AUROC. Needs neither torch nor scikit-learn: a laptop can rebuild every table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import asdict
 
 Metric = Literal["accuracy", "balanced_accuracy", "macro_f1"]
 NAMES: dict[Metric, str] = {
@@ -36,72 +36,49 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Numbers of samples by class.
-
-    Example:
-        >>> counts = Counts.of(np.array([0, 0, 0, 1]), np.array([0, 0, 0, 0]), 2)
-        >>> counts.accuracy, counts.balanced_accuracy, counts.majority
-        (0.75, 0.5, 0.75)
-    """
-
-    labelled: Array  # n_c, (C,)
-    predicted: Array  # p_c, (C,)
-    hits: Array  # h_c, (C,)
-
-    @classmethod
-    def of(cls, y: Ints, guesses: Ints, classes: int) -> Counts:
-        """Count labels and predictions (n,)."""
-        return cls(*(np.bincount(each, minlength=classes) for each in (y, guesses, y[y == guesses])))
-
-    @property
-    def accuracy(self) -> float:
-        return float(self.hits.sum() / self.labelled.sum())
-
-    @property
-    def majority(self) -> float:
-        """The most frequent class's share: the accuracy of always predicting it."""
-        return float(self.labelled.max() / self.labelled.sum())
-
-    @property
-    def recall(self) -> tuple[float | None, ...]:
-        """Of each class; None where it does not occur."""
-        return tuple(float(h / n) if n else None for h, n in zip(self.hits, self.labelled, strict=True))
-
-    @property
-    def balanced_accuracy(self) -> float:
-        occurs = self.labelled > 0
-        return float((self.hits[occurs] / self.labelled[occurs]).mean())
-
-    @property
-    def macro_f1(self) -> float:
-        both = self.labelled + self.predicted
-        return float((2 * self.hits[both > 0] / both[both > 0]).mean())
-
-    def value(self, metric: Metric) -> float:
-        """Return the metric of that name."""
-        value: float = getattr(self, metric)
-        return value
-
-
-class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Metrics of a classifier on a domain, as `metrics` computes them."""
+class Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Metrics that follow from numbers of samples by class, as `rates` computes them."""
 
     samples: int  # how many there are
-    majority: float  # the most frequent class's share of them
+    majority: float  # the most frequent class's share of them: the accuracy of always predicting it
     accuracy: float  # share of correct predictions
     balanced_accuracy: float  # mean recall over the classes that occur
     macro_f1: float  # mean F1 score over the classes that occur or are predicted
-    auroc: float | None  # one class against the rest, mean over the classes; None if only one occurs
     recall: tuple[float | None, ...]  # of each class; None where it does not occur
-    # Samples by class (row) and prediction (column); empty for more than `most_classes` classes.
-    confusion: tuple[tuple[int, ...], ...]
 
     def value(self, metric: Metric) -> float:
         """Return the metric of that name."""
         value: float = getattr(self, metric)
         return value
+
+
+class Metrics(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Metrics of a classifier on a domain, as `metrics` computes them."""
+
+    auroc: float | None  # one class against the rest, mean over the classes; None if only one occurs
+    # Samples by class (row) and prediction (column); empty for more than `most_classes` classes.
+    confusion: tuple[tuple[int, ...], ...]
+
+
+def rates(labelled: Array, predicted: Array, hits: Array) -> Rates:
+    """Compute rates from the numbers n_c, p_c and h_c of each class, (C,).
+
+    Example:
+        >>> found = rates(np.array([3, 1]), np.array([4, 0]), np.array([3, 0]))
+        >>> found.accuracy, found.balanced_accuracy, found.majority
+        (0.75, 0.5, 0.75)
+    """
+    n, occurs, both = labelled.sum(), labelled > 0, labelled + predicted
+    recall = hits[occurs] / labelled[occurs]
+    each = iter(recall.tolist())
+    return Rates(
+        samples=int(n),
+        majority=float(labelled.max() / n),
+        accuracy=float(hits.sum() / n),
+        balanced_accuracy=float(recall.mean()),
+        macro_f1=float((2 * hits[both > 0] / both[both > 0]).mean()),
+        recall=tuple(next(each) if known else None for known in occurs),
+    )
 
 
 def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLASSES) -> Metrics:
@@ -118,31 +95,16 @@ def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLA
         >>> result.recall, result.confusion, result.auroc
         ((0.5, 1.0), ((1, 1), (0, 1)), 1.0)
     """
-    classes = scores.shape[1]
-    counts = Counts.of(y, guesses, classes)
+    classes, scored = scores.shape[1], y[: len(scores)]
+    counts = (np.bincount(each, minlength=classes) for each in (y, guesses, y[y == guesses]))
+    cells = np.bincount(y * classes + guesses, minlength=classes**2) if classes <= most_classes else np.zeros(0, int)
+    areas = [auroc(scores[:, c], scored == c) for c in np.unique(scored)]
+    known = [area for area in areas if area is not None]
     return Metrics(
-        samples=len(y),
-        majority=counts.majority,
-        accuracy=counts.accuracy,
-        balanced_accuracy=counts.balanced_accuracy,
-        macro_f1=counts.macro_f1,
-        auroc=mean_auroc(scores, y[: len(scores)]),
-        recall=counts.recall,
-        confusion=confusion_matrix(y, guesses, classes) if classes <= most_classes else (),
+        **asdict(rates(*counts)),
+        auroc=float(np.mean(known)) if known else None,
+        confusion=tuple(map(tuple, cells.reshape(-1, classes).tolist())),
     )
-
-
-def confusion_matrix(y: Ints, guesses: Ints, classes: int) -> tuple[tuple[int, ...], ...]:
-    """Count samples by class (row) and prediction (column)."""
-    cells = np.bincount(y * classes + guesses, minlength=classes**2).reshape(classes, classes)
-    return tuple(tuple(row) for row in cells.tolist())
-
-
-def mean_auroc(scores: Floats, y: Ints) -> float | None:
-    """Average the AUROC of each class that occurs against the rest; None if fewer than two occur."""
-    values = [auroc(scores[:, c], y == c) for c in np.unique(y)]
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def auroc(scores: Array, positive: npt.NDArray[np.bool_]) -> float | None:

@@ -60,7 +60,11 @@ class Option:
     @cached_property
     def parts(self) -> dict[Any, Meta]:
         """The types that a value may have, each with its bounds: int | None → int, NoneType."""
-        return dict(map(_split_bounds, _split_union(self.kind)))
+        parts = {}
+        for part in _split_union(self.kind):
+            limits = getattr(part, "__metadata__", ())  # those of Annotated
+            parts[part.__origin__ if limits else part] = next((x for x in limits if isinstance(x, Meta)), _NO_BOUNDS)
+        return parts
 
     @cached_property
     def types(self) -> tuple[type, ...]:
@@ -98,7 +102,7 @@ class Option:
     def check(self, value: Any) -> Any:
         """Return the value in its declared type, so that 1 and 1.0 give the same spec; raise an error if it is bad."""
         try:
-            checked = msgspec.convert(_to_builtin(value, self.types), self.kind)
+            checked = msgspec.convert(value if type(value) in self.types else self._simplify(value), self.kind)
         except msgspec.ValidationError as error:
             if self.choices and isinstance(value, str):
                 raise unknown(f"`{self.name}`", value, self.choices) from error
@@ -107,6 +111,16 @@ class Option:
         if isinstance(checked, float) and not math.isfinite(checked):
             raise bad_value(self.name, "finite", value)
         return checked
+
+    def _simplify(self, value: Any) -> Any:
+        """Return NumPy's numbers as Python's and a path as a string, where these are declared."""
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, PathLike) and str in self.types:
+            return str(value)
+        if isinstance(value, Integral) and int in self.types:
+            return int(value)
+        return float(value) if isinstance(value, Real) and float in self.types else value
 
     def parse(self, text: str) -> Any:
         """Return the value of a text such as "10", "true" or "none"."""
@@ -259,24 +273,6 @@ def _drop_about(hint: Any) -> Any:
 def _split_union(kind: Any) -> tuple[Any, ...]:
     """int | None → (int, NoneType); int → (int,)."""
     return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
-
-
-def _split_bounds(part: Any) -> tuple[Any, Meta]:
-    """Annotated[int, Meta(ge=1)] → int, Meta(ge=1)."""
-    if typing.get_origin(part) is not Annotated:
-        return part, _NO_BOUNDS
-    return part.__origin__, next((each for each in part.__metadata__ if isinstance(each, Meta)), _NO_BOUNDS)
-
-
-def _to_builtin(value: Any, kinds: tuple[type, ...]) -> Any:
-    """NumPy's numbers as Python's, a path as a string, where these are declared."""
-    if type(value) in kinds or isinstance(value, bool):
-        return value
-    if str in kinds and isinstance(value, PathLike):
-        return str(value)
-    if int in kinds and isinstance(value, Integral):
-        return int(value)
-    return float(value) if float in kinds and isinstance(value, Real) else value
 
 
 def _name_bounds(kind: type, bounds: Meta) -> str | None:

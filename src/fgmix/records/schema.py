@@ -297,7 +297,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
 
     def require(self, model: Model) -> None:
         """Raise an error if a model was not evaluated."""
-        if not self.evaluations:
+        if not self.models:
             raise UserError(
                 f"Expected a run with evaluations. Found one that diverged at step {self.diverged_at}, before the "
                 "first. Train it with a lower learning rate."

@@ -42,6 +42,7 @@ PACKED = ".records.xz"  # ending of a packed file
 _PIECE = 2**24  # bytes that are decompressed at a time
 _LONGEST = 2**28  # bytes of a line, at most; that of a run has some thousands
 THEN = ", then "  # between the codes of a run that was resumed with other code
+SUFFIXES: dict[Model, str] = {"raw": "", "swa": "_swa", "swad": "_swad"}  # in names of files of weights
 KEPT = ("none", "best", "all")  # from the fewest weights to the most
 
 
@@ -115,15 +116,15 @@ class RunFolder:
 
     def weights(self, which: Which, model: Model = "raw") -> Path:
         """Return the file of the weights after the last or at the selected step."""
-        return self.path / f"{which}{_suffix(model)}.pt"
+        return self.path / f"{which}{SUFFIXES[model]}.pt"
 
     def snapshot(self, step: int, model: Model = "raw") -> Path:
         """Return the file of the weights kept after a step."""
-        return self.path / SNAPSHOTS / f"{step:07d}{_suffix(model)}.pt"
+        return self.path / SNAPSHOTS / f"{step:07d}{SUFFIXES[model]}.pt"
 
     def snapshots(self, model: Model = "raw") -> dict[int, Path]:
         """List the files of the weights kept during training, by step; empty if there are none."""
-        pattern = re.compile(rf"(\d+){_suffix(model)}\.pt")
+        pattern = re.compile(rf"(\d+){SUFFIXES[model]}\.pt")
         matches = ((pattern.fullmatch(path.name), path) for path in sorted((self.path / SNAPSHOTS).glob("*.pt")))
         return {int(match[1]): path for match, path in matches if match}
 
@@ -158,13 +159,16 @@ class RunFolder:
         return self.is_done or self.error.exists()
 
     @contextmanager
-    def hold_for(self, spec: ResolvedSpec, code: str = "", *, accept_code: bool = False) -> Iterator[ResolvedSpec]:
+    def hold_for(
+        self, spec: ResolvedSpec, environment: dict[str, Any], code: str = "", *, accept_code: bool = False
+    ) -> Iterator[ResolvedSpec]:
         """Lock the folder for this process; it must be new, or made from the same spec by the same version of fgmix.
 
         Yields the run's spec: with the `keep` that it was started with, which must keep at least the requested weights.
 
         Args:
             spec: the run's.
+            environment: versions and machine, for the spec.json of a new run.
             code: of its method; a checkpoint of other code is an error.
             accept_code: resume it nevertheless.
         """
@@ -172,7 +176,7 @@ class RunFolder:
         with self.hold():
             remove_temporaries(self.path)
             self.code = code
-            yield self._check_spec(spec, accept_code)
+            yield self._check_spec(spec, environment, accept_code)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -181,9 +185,9 @@ class RunFolder:
         with hold_lock(self.lock, busy), hold_claim(self.claim, busy) as self._held:
             yield
 
-    def _check_spec(self, spec: ResolvedSpec, accept_code: bool) -> ResolvedSpec:
+    def _check_spec(self, spec: ResolvedSpec, environment: dict[str, Any], accept_code: bool) -> ResolvedSpec:
         if not self.spec.exists():
-            maker = {"fgmix": fgmix.__version__, "code": self.code, "environment": environment()}
+            maker = {"fgmix": fgmix.__version__, "code": self.code, "environment": environment}
             write_json(self.spec, {**maker, "identity": spec.identity, "spec": to_plain(spec)})
             return spec
         try:
@@ -235,10 +239,6 @@ class RunFolder:
             return open_entry(read_bytes(file), str(file), "code") or ""
         except UserError:  # no file, or a damaged one, which is reported where it is used
             return ""
-
-    def read_finished(self) -> RunRecord | None:
-        """Read the record, if the run is done."""
-        return read_record(self.path) if self.is_done else None
 
     def append(self, evaluation: Evaluation) -> int:
         """Add a line to metrics.jsonl; returns the file's length, which the checkpoint stores."""
@@ -389,22 +389,3 @@ def _decompress_lines(path: Path) -> Iterator[bytes]:
         raise UserError(f"Expected one packed file at {path}. Found more after its end. Name each file by itself.")
     if rest:
         raise damage_error(str(path))
-
-
-def _suffix(model: Model) -> str:
-    return "" if model == "raw" else f"_{model}"
-
-
-def environment() -> dict[str, Any]:
-    """Describe versions and machine, as needed to reproduce the run."""
-    import numpy as np
-    import torch
-
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
-    }

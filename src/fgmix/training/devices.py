@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 
 from fgmix.errors import UserError, bad_value
@@ -75,6 +77,18 @@ def deterministic_operations(wanted: bool) -> Iterator[None]:
         ) from error
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+def describe_environment() -> dict[str, Any]:
+    """Describe versions and machine, as needed to reproduce a run."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+    }
 
 
 def describe_gpu(device: torch.device) -> dict[str, str] | None:

@@ -25,7 +25,7 @@ from fgmix.data import Domain
 from fgmix.data.dataset import Indices
 from fgmix.data.loading import HostBatch, deliver
 from fgmix.records.evaluations import Evaluation, Model, Scores
-from fgmix.records.metrics import Counts, Floats, Metric, Metrics, metrics
+from fgmix.records.metrics import Metric, Rates, metrics, rates
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.seeding import torch_generator
 from fgmix.training.devices import autocast
@@ -45,11 +45,11 @@ class Outputs(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Accuracy, mean cross-entropy, counts by class, and the outputs if requested."""
+    """Accuracy, mean cross-entropy, rates by class, and the outputs if requested."""
 
     accuracy: float
     loss: float
-    counts: Counts
+    rates: Rates
     outputs: Outputs | None = None
 
 
@@ -64,12 +64,6 @@ class Subset:
     indices: Indices
     draws: tuple[object, ...] | None = None  # seed of the augmentation that DomainBed applies to source domains
     outputs: bool = False  # whether to keep the models' predictions for each sample
-
-    def metrics(self, outputs: Outputs) -> Metrics:
-        """Compute the metrics of a model's outputs."""
-        guesses, logits = (tensor.cpu().numpy() for tensor in outputs)
-        p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
-        return metrics(self.domain.y[self.indices], guesses, p / p.sum(axis=1, keepdims=True))
 
     def prepare(self, start: int) -> HostBatch:
         """Prepare the batch that begins at `start` on the host."""
@@ -88,27 +82,23 @@ def score_run(
     The algorithm of the models is in evaluation mode meanwhile. The number of steps that were trained seeds the draws
     of protocols that augment validation images.
     """
-    keys, subsets = zip(*_list_subsets(run, step))
-    device = next(algorithm.parameters()).device
-    with evaluation_mode(algorithm), autocast(run.spec.precision, device):
-        scores = score_subsets(models, subsets, device, len(run.dataset.classes))
-    by_domain: dict[Model, DomainScores] = {model: {} for model in models}
-    for model in models:
-        for (name, part), score in zip(keys, scores[model]):
-            by_domain[model].setdefault(name, {})[part] = score
-    return by_domain
-
-
-def _list_subsets(run: PreparedRun, step: int) -> Iterator[tuple[tuple[str, str], Subset]]:
-    """Yield each subset to score, with the names of its domain and part."""
     augmented_validation = PROTOCOLS[run.spec.protocol].augmented_validation
+    subsets: dict[tuple[str, str], Subset] = {}
     for name, split in run.splits.items():
         is_source = name in run.sources
         domain = run.dataset.domains[run.dataset.index(name)]
         for part in ("holdout",) if is_source and not run.spec.evaluate_train else ("train", "holdout"):
             draws = (run.spec.seed, name, part, step) if is_source and augmented_validation else None
             reported = not is_source and part == "train"
-            yield (name, part), Subset(domain, getattr(split, part), draws, outputs=reported)
+            subsets[name, part] = Subset(domain, getattr(split, part), draws, outputs=reported)
+    device = next(algorithm.parameters()).device
+    with evaluation_mode(algorithm), autocast(run.spec.precision, device):
+        scores = score_subsets(models, list(subsets.values()), device, len(run.dataset.classes))
+    by_domain: dict[Model, DomainScores] = {model: defaultdict(dict) for model in models}
+    for model in models:
+        for (name, part), score in zip(subsets, scores[model]):
+            by_domain[model][name][part] = score
+    return by_domain
 
 
 def make_evaluation(
@@ -119,20 +109,14 @@ def make_evaluation(
     `training` are the algorithm's metrics, as means over the steps since the evaluation before. The run selects by
     `metric`, whose values are stored where it is not accuracy, which always is.
     """
-    return Evaluation(
-        step=step,
-        accuracy=_map_scores(scores, lambda score: score.accuracy),
-        loss=_map_scores(scores, lambda score: score.loss),
-        metrics=training,
-        headline={} if metric == "accuracy" else _map_scores(scores, lambda score: score.counts.value(metric)),
-    )
-
-
-def _map_scores(scores: Mapping[Model, DomainScores], number: Callable[[Score], float]) -> dict[Model, Scores]:
-    return {
-        model: {name: {part: number(each) for part, each in parts.items()} for name, parts in domains.items()}
-        for model, domains in scores.items()
-    }
+    accuracy, loss, headline = (defaultdict[Model, Scores](dict) for _ in range(3))
+    for model, domains in scores.items():
+        for name, parts in domains.items():
+            accuracy[model][name] = {part: score.accuracy for part, score in parts.items()}
+            loss[model][name] = {part: score.loss for part, score in parts.items()}
+            if metric != "accuracy":
+                headline[model][name] = {part: score.rates.value(metric) for part, score in parts.items()}
+    return Evaluation(step, dict(accuracy), dict(loss), training, dict(headline))
 
 
 def compute_unseen_metrics(run: PreparedRun, scores: DomainScores) -> dict[str, dict[str, Any]]:
@@ -140,8 +124,10 @@ def compute_unseen_metrics(run: PreparedRun, scores: DomainScores) -> dict[str, 
     unseen = {}
     for name, split in run.splits.items():
         if name not in run.sources and (outputs := scores[name]["train"].outputs):
-            subset = Subset(run.dataset.domains[run.dataset.index(name)], split.train)
-            unseen[name] = msgspec.to_builtins(subset.metrics(outputs))
+            guesses, logits = (tensor.cpu().numpy() for tensor in outputs)
+            p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+            y = run.dataset.domains[run.dataset.index(name)].y[split.train]
+            unseen[name] = msgspec.to_builtins(metrics(y, guesses, p / p.sum(axis=1, keepdims=True)))
     return unseen
 
 
@@ -171,21 +157,15 @@ def score_subsets(
             predicted[m, p].index_add_(0, guesses, torch.ones_like(guesses, dtype=dtype))
             if subsets[p].outputs:
                 kept[m, p].append(Outputs(guesses, logits[: max(0, MOST_LOGITS // classes - start)]))
-    loss, predicts, hit = losses.cpu().numpy(), predicted.cpu().numpy(), hits.cpu().numpy()
-    return {
-        name: [
-            _make_score(subset, loss[m, p], predicts[m, p], hit[m, p], kept.get((m, p), []))
-            for p, subset in enumerate(subsets)
-        ]
-        for m, name in enumerate(models)
-    }
-
-
-def _make_score(subset: Subset, loss: np.float64, predicted: Floats, hits: Floats, kept: list[Outputs]) -> Score:
-    n = len(subset.indices)
-    counts = Counts(np.bincount(subset.domain.y[subset.indices], minlength=len(hits)), predicted, hits)
-    outputs = Outputs(*map(torch.cat, zip(*kept))) if kept else None
-    return Score(float(hits.sum() / n), float(loss / n), counts, outputs)
+    loss, predictions, correct = losses.cpu().numpy(), predicted.cpu().numpy(), hits.cpu().numpy()
+    scores: dict[M, list[Score]] = {name: [] for name in models}
+    for p, subset in enumerate(subsets):
+        labelled = np.bincount(subset.domain.y[subset.indices], minlength=classes)
+        for m, name in enumerate(models):
+            counted = rates(labelled, predictions[m, p], correct[m, p])
+            outputs = Outputs(*map(torch.cat, zip(*kept[m, p]))) if kept[m, p] else None
+            scores[name].append(Score(counted.accuracy, float(loss[m, p] / counted.samples), counted, outputs))
+    return scores
 
 
 def bind_weights(algorithm: Algorithm, tensors: dict[str, Tensor]) -> Predict:

@@ -32,9 +32,15 @@ from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import check_path
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, selected_weights
-from fgmix.records.store import RunFolder, describe_older, is_other_code, write_record
+from fgmix.records.store import RunFolder, describe_older, is_other_code, read_record, write_record
 from fgmix.seeding import seed_torch
-from fgmix.training.devices import autocast, describe_gpu, deterministic_operations, pick_device
+from fgmix.training.devices import (
+    autocast,
+    describe_environment,
+    describe_gpu,
+    deterministic_operations,
+    pick_device,
+)
 from fgmix.training.evaluate import (
     DomainScores,
     Predict,
@@ -125,11 +131,13 @@ def train_prepared(
     """Train a run whose data are prepared; the arguments are those of `train`."""
     if trunk != 0:
         check_trunk(run.spec, trunk)
+    environment = describe_environment()
     folder = RunFolder(out / run.spec.name)
     code = describe_code(run.spec.algorithm)
-    with folder.hold_for(run.spec, code, accept_code=accept_code) as opened:
+    with folder.hold_for(run.spec, environment, code, accept_code=accept_code) as opened:
         run = replace(run, spec=opened)
-        if record := folder.read_finished():
+        if folder.is_done:
+            record = read_record(folder.path)
             if is_other_code(record.code, code) and not accept_code:
                 print(f"note: {describe_older(1, opened.algorithm, folder.path)}", file=sys.stderr)
             return record
@@ -167,8 +175,6 @@ class _Loop:
         self.on_evaluation = on_evaluation
         self.new_evaluation: Evaluation | None = None  # of this step, until the caller is notified
         self.device = next(algorithm.parameters()).device
-        evaluations = PROTOCOLS[run.spec.protocol].evaluations
-        self.evaluation_steps = set(evaluations(run.spec.eval_every, run.spec.steps))
         self.algorithm = algorithm
         self.average = build_average(self.spec, self.algorithm)
         self.weights = KeptWeights(self.spec, folder, self.algorithm, self.average)
@@ -176,11 +182,13 @@ class _Loop:
         self.pending: list[Tensor] = []  # losses of the steps since the last check
         self.saved_at = monotonic()
         self.state, self.evaluations = resume(folder, self.spec, self.algorithm, self.average)
+        evaluations = PROTOCOLS[run.spec.protocol].evaluations
+        self.evaluation_steps = set(evaluations(run.spec.eval_every, run.spec.steps))
 
     def start_from_trunk(self, steps: int) -> None:
         """Take over the first steps from the trunk beside this run; train it if nobody has."""
         folder = locate_trunk(self.spec, steps, self.folder.path.parent)
-        with folder.hold_for(describe_trunk(self.spec)):
+        with folder.hold_for(describe_trunk(self.spec), describe_environment()):
             erm = build_trunk(build_algorithm(self.run), self.spec)
             algorithm = _initialise(erm, self.run, self.device, self.show)
             run = replace(self.run, spec=structs.replace(self.spec, keep="all"))
@@ -192,7 +200,6 @@ class _Loop:
 
     def run_until(self, last: int) -> int | None:
         """Train up to step `last`; returns the first step whose loss was not finite, if there is one."""
-        source = build_source(self.run)
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
         with (
             self.folder.session(self.state.step) as session,
@@ -203,7 +210,7 @@ class _Loop:
                 if not self._evaluate(bar):
                     return self.state.step
                 self._save()
-                self._notify()
+            source = build_source(self.run)
             for batches in deliver(source.prepare, range(self.state.step, last), device=self.device):
                 self._step(batches)
                 stopping = self.stop.reason  # read once: it may be set at any moment
@@ -219,15 +226,12 @@ class _Loop:
                     return self.state.step
                 if saving:
                     self._save()
-                    self._notify()
         return None
 
     def _save(self) -> None:
+        """Write a checkpoint, then call the caller's function if there is a new evaluation: the files are whole."""
         save_checkpoint(self.folder.checkpoints, self.algorithm, self.average, self.state)
         self.saved_at = monotonic()
-
-    def _notify(self) -> None:
-        """Call the caller's function, if there is a new evaluation; the files are whole, whatever it does."""
         evaluation, self.new_evaluation = self.new_evaluation, None
         if self.on_evaluation and evaluation:
             self.on_evaluation(self.spec, deepcopy(evaluation))
@@ -296,10 +300,10 @@ class _Loop:
         if not all(math.isfinite(v) for parts in evaluation.loss["raw"].values() for v in parts.values()):
             return False
         self.state.sums, self.state.counted = {}, 0
-        for model in self.models:
-            self._keep_best(evaluation, model, scores[model])
         self.state.metrics_length = self.folder.append(evaluation)
         self.evaluations.append(evaluation)
+        for model in self.models:
+            self._keep_best(evaluation, model, scores[model])
         self.new_evaluation = evaluation
         return True
 
@@ -321,11 +325,11 @@ class _Loop:
         """Save the best weights so far. They are written before the checkpoint that refers to them."""
         value = evaluation.validation(self.run.sources, model)
         better = value > self.state.best.get(model, -1.0)
+        if better or selected_weights(model) == "last":
+            self.state.unseen[model] = compute_unseen_metrics(self.run, scores)
         if better:
             self.state.best[model] = value
             self.weights.save("best", model)
-        if better or selected_weights(model) == "last":
-            self.state.unseen[model] = compute_unseen_metrics(self.run, scores)
 
     def finish(self, diverged_at: int | None) -> RunRecord:
         """Save the last weights, write the record and remove the checkpoints."""

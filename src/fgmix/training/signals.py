@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
@@ -22,12 +23,12 @@ class Stopped(BaseException):
     """
 
 
+@dataclass
 class Stop:
-    """Whether a run is requested to stop, and by what; None until there is a request."""
+    """Whether a run is requested to stop, and by what."""
 
-    def __init__(self, reason: str | None = None) -> None:
-        self.reason = reason
-        self._at_once = False
+    reason: str | None = None  # None until there is a request
+    _at_once: bool = False  # whether a request raises an error
 
     def request(self, reason: str) -> None:
         """Request a stop; within `at_once` this raises `Stopped`."""

@@ -128,7 +128,8 @@ class KeptWeights:
     def save(self, which: Which, model: Model) -> None:
         """Save the weights as those of the best step so far or of the last, if the run keeps them."""
         if keeps(self.spec, which, model):
-            self._write(self.folder.weights(which, model), model, model_only=self.spec.keep == "best")
+            path, average = self.folder.weights(which, model), None if model == "raw" else self.average
+            save_weights(path, self.algorithm, average, model_only=self.spec.keep == "best")
 
     def save_snapshot(self, step: int) -> None:
         """Save the weights after a step, if the run keeps a snapshot of it."""
@@ -136,24 +137,25 @@ class KeptWeights:
             for model in self.models:
                 path = self.folder.snapshot(step, model)
                 path.parent.mkdir(exist_ok=True)
-                self._write(path, model, model_only=True)
-
-    def _write(self, path: Path, model: Model, *, model_only: bool) -> None:
-        with self.average.applied_to(self.algorithm) if self.average and model != "raw" else nullcontext():
-            save_weights(path, self.algorithm, model_only=model_only)
+                average = None if model == "raw" else self.average
+                save_weights(path, self.algorithm, average, model_only=True)
 
 
-def save_weights(path: Path, algorithm: Algorithm, *, model_only: bool = False) -> None:
+def save_weights(
+    path: Path, algorithm: Algorithm, average: WeightAverage | None = None, *, model_only: bool = False
+) -> None:
     """Write all tensors of the algorithm (the model, and a policy if it has one) atomically, without optimisers.
 
-    With `model_only`, only featurizer and classifier are written: a policy can be many times as large.
+    With an average, its weights are written in place of the algorithm's. With `model_only`, only featurizer and
+    classifier are written: a policy can be many times as large.
     """
-    tensors = {
-        name: value
-        for name, value in algorithm.state_dict().items()
-        if isinstance(value, Tensor) and (not model_only or name.startswith(MODEL))
-    }
-    write_bytes(path, pack(tensors))
+    with average.applied_to(algorithm) if average else nullcontext():
+        tensors = {
+            name: value
+            for name, value in algorithm.state_dict().items()
+            if isinstance(value, Tensor) and (not model_only or name.startswith(MODEL))
+        }
+        write_bytes(path, pack(tensors))
 
 
 def check_weights(path: Path) -> None:
