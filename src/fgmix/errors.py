@@ -40,6 +40,10 @@ class UserError(ValueError):
     """
 
 
+class UnknownName(UserError):
+    """A name that is not among those known."""
+
+
 class MachineError(UserError):
     """The machine failed, not the user and not the run: a full disk, an I/O error, a mount or a device that is gone.
 
@@ -142,7 +146,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def unknown(what: str, value: object, known: Iterable[str]) -> UserError:
+def unknown(what: str, value: object, known: Iterable[str]) -> UnknownName:
     """Make the error for an unknown name, with the closest match, which ignores case and punctuation.
 
     >>> print(unknown("algorithm", "corall", ["coral", "erm"]))
@@ -155,7 +159,7 @@ def unknown(what: str, value: object, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(_plain(str(value)), plain, n=1)
     guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
     more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
-    return UserError(f"Unknown {what} {_short(value)}.{guess} Known: {', '.join(known[:MOST]) or 'none'}{more}.")
+    return UnknownName(f"Unknown {what} {_short(value)}.{guess} Known: {', '.join(known[:MOST]) or 'none'}{more}.")
 
 
 def _plain(name: str) -> str:

@@ -10,8 +10,8 @@ from report import folders
 from results.made import finished, sweep
 
 
-def found(records: list[RunRecord]) -> tuple[str, str]:
-    selection = select(records)
+def found(records: list[RunRecord], test_domains: dict[str, str] | None = None) -> tuple[str, str]:
+    selection = select(records, test_domains=test_domains or {})
     (headline,) = write_headlines(selection, records)
     return headline.result, headline.run
 
@@ -64,9 +64,13 @@ def test_erm_alone_has_nothing_to_be_compared_with() -> None:
 
 
 def test_a_single_run_has_its_accuracy_in_the_headline() -> None:
-    assert found([finished("a", 0.5)])[0] == ("ERM reaches 50.0 % on a. The other test domains have no result yet.")
+    assert found([finished("a", 0.5)])[0] == "ERM reaches 50.0 % on a. It is the only method."
+    planned = {"toy": "abc"}
+    assert found([finished("a", 0.5)], planned)[0] == (
+        "ERM reaches 50.0 % on a. The other test domains have no result yet."
+    )
     many = [finished("a", 0.5, algorithm=name) for name in ("erm", "coral", "mixup", "fgmix")]
-    assert found(many)[0] == "4 methods have results, none of them for every test domain yet."
+    assert found(many, planned)[0] == "4 methods have results, none of them for every test domain yet."
     diverged = replace(finished("a", 0.5), evaluations=(), status="diverged", diverged_at=3)
     assert found([diverged])[0] == "no run has a result yet."
 

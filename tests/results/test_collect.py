@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fgmix.records.plans import Plan, write_plan
 from fgmix.results.collect import NothingFinished, collect
 from fgmix.results.report import report_text
+from fgmix.results.selection import select
+from fgmix.results.tables import dataset_table
 from results.folders import write
 from results.made import finished, random_sweep
 
@@ -19,6 +22,20 @@ def test_records_are_found_at_any_depth(tmp_path: Path) -> None:
     found = collect(tmp_path)
     assert [record.spec.test_domains for record in found.records] == [("a",), ("b",)]
     assert found.records[0].folder == tmp_path / "a" / "run0"
+
+
+@pytest.mark.parametrize(("planned", "columns"), [(["a", "b"], ("a", "b")), (None, ("a", "b", "c")), (["a"], ("a",))])
+def test_the_average_is_over_the_domains_that_the_sweep_planned(
+    tmp_path: Path, planned: list[str] | None, columns: tuple[str, ...]
+) -> None:
+    """Of domains a, b and c only a is finished."""
+    write(tmp_path, [finished("a", 0.5)])
+    write_plan(tmp_path, Plan(("run0", "run1"), {}), {"test_domains": planned})
+    results = collect(tmp_path)
+    table = dataset_table(select(results.records, test_domains=results.test_domains), "toy")
+    assert table.columns == (*columns, "Avg")
+    assert table.rows[0].entries[-1].value == (50 if columns == ("a",) else None)
+    assert (f"({len(columns)} of the 3 domains)" in table.caption) == (len(columns) < 3)
 
 
 def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fgmix.errors import UserError
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord, RunSpec
 from fgmix.records.store import read_record
+from fgmix.results.collect import collect
 from fgmix.results.selection import LAST, RULES, Cell, Missing, Rule, Selected, Selection, select
 from fgmix.results.tables import dataset_table
 from fgmix.training.loop import train
@@ -143,9 +144,44 @@ def test_averaged_model_is_a_row_of_its_own_with_its_own_choice() -> None:
 
 def test_every_domain_and_trial_has_a_cell_for_every_method() -> None:
     selection = select([*SINGLES, finished("b", 0.7, algorithm="coral", trial=3)])
-    assert len(selection.cells) == 2 * 2 * 3  # methods, trials, domains
+    assert len(selection.cells) == 2 * 2 * 2  # methods, trials, domains that are held out
     assert selection.trials("toy") == [0, 3]
-    assert reason(selection, Cell("toy", Row("coral"), 0, "c")) == "no finished run holds out c"
+    assert reason(selection, Cell("toy", Row("coral"), 0, "a")) == "no finished run holds out a"
+    planned = select([*SINGLES], test_domains={"toy": ("c", "a")})
+    assert (planned.domains, planned.all_domains) == ({"toy": ("a", "c")}, {"toy": ("a", "b", "c")})
+    assert reason(planned, CELL._replace(test_domain="c")) == "no finished run holds out c"
+
+
+def held_out_together(test: str, *accuracies: float, **keys: Any) -> RunRecord:
+    values = dict(zip(test.split(), accuracies))
+    parts = {name: (values.get(name), values.get(name, 0.5)) for name in "abcde"}
+    return run(test, {20: parts}, **keys)
+
+
+def test_several_test_domains_of_a_run_are_several_cells() -> None:
+    records = [held_out_together("b c", 0.6 + trial / 10, 0.7, trial=trial) for trial in (0, 1)]
+    selection = select(records)
+    assert selection.domains == {"toy": ("b", "c")}
+    table = dataset_table(selection, "toy")
+    assert table.columns == ("b", "c", "Avg")
+    assert [entry.value for entry in table.rows[0].entries] == pytest.approx([65, 70, 67.5])
+    assert "b, c (2 of the 5 domains)" in table.caption
+    alone = select([*records, finished("a", 0.5, domains="a b c d e")])  # then b and c are a pair that validates a
+    assert alone.domains == {"toy": ("a",)}
+    several = select([*records, held_out_together("c d", 0.1, 0.2)])  # trained on other domains
+    assert "together with different domains (b,c; c,d)" in reason(several, CELL._replace(test_domain="c"))
+    assert found(several, CELL._replace(test_domain="b")).accuracy == 0.6
+
+
+def test_the_study_of_rotated_digits_has_a_table() -> None:
+    """Every run holds out six angles; its settings have no arms, and are rows of their own."""
+    records = collect(Path(__file__).parents[2] / "docs" / "records" / "rotated-digits.records.xz").records
+    table = dataset_table(select(records), "rotated")
+    assert table.columns == ("10°", "30°", "50°", "60°", "70°", "80°", "Avg")
+    labels = [table.label(row) for row in table.rows]
+    assert labels[:3] == ["ERM", "FGMix-A (λ₀ = 1)", "FGMix-A (λ₀ = 3)"]
+    assert len(labels) == 7
+    assert all(entry.value is not None and entry.trials in (24, None) for row in table.rows for entry in row.entries)
 
 
 def test_a_run_that_diverged_counts_with_what_it_had() -> None:
@@ -159,8 +195,8 @@ def test_reasons() -> None:
     nothing = [run("a", {}, draw=draw, status="diverged") for draw in range(2)]
     others = [finished("b", 0.5)]
     assert reason(select([*nothing, *others])) == "all 2 runs diverged before the first evaluation"
-    assert reason(select(others)) == "no finished run holds out a"
-    assert reason(select([*others, *PAIRS[:1]])) == "no finished run holds out a alone"
+    assert reason(select(others, test_domains={"toy": "ab"})) == "no finished run holds out a"
+    assert reason(select([*others, *PAIRS[:1]], test_domains={"toy": "ab"})) == "no finished run holds out a alone"
     assert reason(select([*SINGLES, *PAIRS[:1]], "leave_one_out")) == (
         "no evaluated run of hyper-parameter sample 0 holds out a and c: run the sweep with --pairs"
     )
@@ -184,7 +220,7 @@ def test_incomplete_draws_are_left_out_of_leave_one_out() -> None:
 
 def test_runs_that_answer_different_questions_are_not_mixed() -> None:
     longer = run("a", DRAWS[0], draw=3, steps=5000)
-    assert reason(select([*SINGLES, longer])) == "the runs differ in steps (20, 5000): report them separately"
+    assert reason(select([*SINGLES, longer])) == "the runs differ in steps (20, 5000): choose one with --where steps=…"
     again = run("a", DRAWS[0], draw=1, seed=5)
     assert reason(select([*SINGLES, again])) == "2 runs of hyper-parameter sample 1 hold out a: keep one of them"
     # the other domains' cells are not touched by that
@@ -196,7 +232,7 @@ def test_runs_are_alike_over_trials_and_see_one_dataset() -> None:
     selection = select([short, long, finished("a", 0.5, algorithm="coral", steps=20)])
     for trial in (0, 1):
         cell = CELL._replace(trial_seed=trial)
-        assert reason(selection, cell) == "the runs differ in steps (10, 5000): report them separately"
+        assert reason(selection, cell) == "the runs differ in steps (10, 5000): choose one with --where steps=…"
     found(selection, CELL._replace(row=Row("coral")))  # a method may train longer than another
     elsewhere = finished("a", 0.5, algorithm="coral", data="other")
     selection = select([*SINGLES, elsewhere])

@@ -91,7 +91,7 @@ def test_what_is_missing_says_why() -> None:
     coral = table.rows[1].entries
     assert (coral[0].value, coral[0].trials, coral[0].spread) == (50, 1, None)
     assert coral[0].note == "1 of 2 trials; trial 1: no finished run holds out a"
-    alone = dataset_table(select([finished("a", 0.5)]), "toy").rows[0].entries
+    alone = dataset_table(select([finished("a", 0.5)], test_domains={"toy": "abc"}), "toy").rows[0].entries
     assert [entry.shown for entry in alone] == ["50.0", "–", "–", "–"]
     assert alone[1].note == "trial 0: no finished run holds out b"
     assert alone[3].note == "no number for b, c"
@@ -131,7 +131,8 @@ def test_markdown() -> None:
 
 
 def test_footnotes_are_numbered_once_each() -> None:
-    text = markdown(dataset_table(select([finished("a", 0.5), finished("a", 0.6, algorithm="coral")]), "toy"))
+    records = [finished("a", 0.5), finished("a", 0.6, algorithm="coral")]
+    text = markdown(dataset_table(select(records, test_domains={"toy": "abc"}), "toy"))
     assert "| CORAL | **60.0** | – [1] | – [2] | – [3] |" in text
     assert text.count("trial 0: no finished run holds out b") == 1
 

@@ -21,7 +21,7 @@ _VALUES = {  # what stands for the value of an option in the help, where it is n
     "GB": "max_gb",
     "N": "directions image_size mixed pairs permutations port resolution samples seed steps trial_seed",
     "NAME=A,B,…": "grid",
-    "NAME=VALUE": "set_ settings slurm",
+    "NAME=VALUE": "set_ settings slurm where",
     "NAMES": "algorithms datasets test_domains",
     "RULE": "selection",
     "RUN": "beside",

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid
+from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid, parse_pairs, split_names
 from fgmix.errors import UserError
 
 if TYPE_CHECKING:
     from fgmix.results.collect import Results
+    from fgmix.results.filters import Filter
 
 Selection = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
@@ -41,12 +42,17 @@ def report(
     ] = None,
     explain: Annotated[tuple[str, str, str] | None, typer.Option(help="list the runs behind a number")] = None,
     accept_code: Annotated[bool, typer.Option("--accept-code", help=ACCEPT_CODE)] = False,
+    where: Annotated[list[str] | None, typer.Option(help="only runs with this option or setting; repeatable")] = None,
+    datasets: Annotated[str, typer.Option(help="only these datasets, comma-separated")] = "",
+    algorithms: Annotated[str, typer.Option(help="only these methods, comma-separated")] = "",
+    test_domains: Annotated[str, typer.Option(help="only these test domains, comma-separated")] = "",
 ) -> None:
     """Report accuracies, and significance tests against ERM.
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
     from fgmix.results.explain import explain_number
+    from fgmix.results.filters import Filter
     from fgmix.results.formats import FORMATS
     from fgmix.results.report import Choices, report_text
     from fgmix.results.selection import RULES
@@ -55,15 +61,17 @@ def report(
     rule = check_choice("selection rule", selection, RULES)
     choices = Choices(rule, check_choice("spread", spread, SPREADS), published)
     format = check_choice("format", format, (*FORMATS, "html"))
+    named = (split_names([text]) for text in (datasets, algorithms, test_domains))
+    only = Filter(parse_pairs(where or (), "--where"), *named)
     _forbid_others(context, "--serve" if serve else "--explain" if explain is not None else f"--format {format}")
     if serve:
         from fgmix.report.serve import serve_folders  # here: the page imports figures, which Markdown does not need
 
-        serve_folders(folders or [], choices, port, title, accept_code)
+        serve_folders(folders or [], choices, port, title, only, accept_code)
         return
     if pack is not None:
         forbid(context, ("accept_code",), "with --pack, which keeps the code of every run")
-    results = read_results(folders, from_domainbed, accept_code)
+    results = read_results(folders, from_domainbed, only, accept_code)
     if to_domainbed is not None:
         from fgmix.results.domainbed import to_domainbed as write_sweep
 
@@ -92,11 +100,14 @@ def _forbid_others(context: typer.Context, mode: str) -> None:
     forbid(context, no_effect.get(mode, ("port", *page)), f"with {mode}")
 
 
-def read_results(folders: list[Path] | None, from_domainbed: list[Path] | None, accept_code: bool = False) -> Results:
-    """Read the results in folders, and print notes on skipped runs."""
+def read_results(
+    folders: list[Path] | None, from_domainbed: list[Path] | None, only: Filter | None = None, accept_code: bool = False
+) -> Results:
+    """Read the results in folders, of all runs or of those that a filter keeps, and print notes on skipped runs."""
     from fgmix.results.collect import collect_all
+    from fgmix.results.filters import Filter
 
-    results = collect_all(folders or (), from_domainbed or (), accept_code=accept_code)
+    results = collect_all(folders or (), from_domainbed or (), only or Filter(), accept_code=accept_code)
     for note in results.notes:
         print(f"note: {note}", file=sys.stderr)
     return results

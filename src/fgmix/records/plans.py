@@ -44,6 +44,7 @@ class Plan:
 
     runs: tuple[str, ...]  # names of its runs
     grid: Mapping[str, tuple[Any, ...]]  # its grid, as in `Sweep`; empty without one
+    test_domains: tuple[str, ...] | None = None  # the domains that it holds out; None for all of each dataset
 
 
 def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
@@ -52,7 +53,7 @@ def write_plan(out: Path, plan: Plan, sweep: Mapping[str, Any]) -> None:
     Args:
         out: the sweep's folder.
         plan: the plan.
-        sweep: the sweep itself as plain values, for information only.
+        sweep: the sweep itself as plain values, of which `test_domains` is read again.
     """
     # A list of pairs keeps the grid's order, which is the order of its table.
     content = {"runs": list(plan.runs), "grid": list(plan.grid.items()), "sweep": sweep}
@@ -68,7 +69,9 @@ def read_plans(out: Path) -> list[Plan]:
 def _read_plan(file: Path) -> Plan:
     try:
         content = read_json(file)
-        plan = Plan(tuple(map(str, content["runs"])), {name: tuple(values) for name, values in content["grid"]})
+        grid = {name: tuple(values) for name, values in content["grid"]}
+        domains = dict(content["sweep"]).get("test_domains")
+        plan = Plan(tuple(map(str, content["runs"])), grid, None if domains is None else tuple(map(str, domains)))
         if not all(map(_is_name, plan.runs)) or any(
             isinstance(v, list | dict) for each in plan.grid.values() for v in each
         ):

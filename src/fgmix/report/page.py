@@ -84,7 +84,9 @@ class Frame:
 
 def render_page(frame: Frame, results: Results, choices: Choices = Choices()) -> str:  # noqa: B008 (frozen)
     """Render the results of finished runs, selected and shown as chosen, as the text of a page."""
-    groups = [(label, select(records, choices.rule)) for label, records in results.groups() if records]
+    groups = [
+        (label, select(records, choices.rule, results.test_domains)) for label, records in results.groups() if records
+    ]
     selection = dict(groups).get("")  # of runs outside of grids
     tables = all_tables(results, selection, **vars(choices))
     own = {} if selection is None else dict(_describe_statistics(selection, choices, frame.sources))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from fgmix.errors import UserError
@@ -45,13 +46,14 @@ def list_runs(records: Sequence[RunRecord], groups: Sequence[tuple[str, Selectio
 
 
 def _collect_reported(groups: Sequence[tuple[str, Selection]]) -> Mapping[int, dict[tuple[str, Model], float]]:
-    """Collect the reported accuracies of each run, by group and model."""
-    reported: dict[int, dict[tuple[str, Model], float]] = {}
+    """Collect the reported accuracies of each run, by group and model; the mean over the domains it holds out."""
+    values: dict[int, dict[tuple[str, Model], list[float]]] = {}
     for label, selection in groups:
         for cell, outcome in selection.cells.items():
             if isinstance(outcome, Selected):
-                reported.setdefault(id(outcome.record), {})[label, cell.row.model] = outcome.accuracy
-    return reported
+                own = values.setdefault(id(outcome.record), {})
+                own.setdefault((label, cell.row.model), []).append(outcome.accuracy)
+    return {run: {key: fmean(each) for key, each in own.items()} for run, own in values.items()}
 
 
 def _get_place(record: RunRecord) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fgmix.errors import UserError
+from fgmix.errors import UnknownName, UserError
 from fgmix.figures.curves import collect_curves, describe_curves
 from fgmix.figures.description import Chart
 from fgmix.records.files import read_json
@@ -21,6 +21,7 @@ from fgmix.records.store import RunFolder
 from fgmix.report.page import Frame, Sources, render_page
 from fgmix.report.write import load_figures
 from fgmix.results.collect import NothingFinished, Results, collect
+from fgmix.results.filters import Filter
 from fgmix.results.report import Choices
 
 HOST = "127.0.0.1"  # this machine only
@@ -34,6 +35,7 @@ class Followed:
     folder: Path  # of the sweep, or of a run of `fgmix train`
     choices: Choices = field(default_factory=Choices)  # how to select and show
     title: str = ""  # heading of the page; by default the folder's name
+    only: Filter = field(default_factory=Filter)  # which runs to report
     accept_code: bool = False  # whether runs of different code of a method are treated as equal
     _known: dict[Path, RunRecord] = field(default_factory=dict)
     _status: Status | None = None
@@ -72,9 +74,11 @@ class Followed:
 
     def _collect(self) -> Results:
         try:
-            return collect(self.folder, known=self._known, accept_code=self.accept_code)
+            return collect(self.folder, known=self._known, only=self.only, accept_code=self.accept_code)
         except NothingFinished:
             return Results([])
+        except UnknownName as error:  # of a run that may finish later
+            return Results([], notes=(str(error),))
 
 
 def _write_version(status: Status) -> str:
@@ -159,13 +163,15 @@ def make_server(followed: Followed, port: int) -> ThreadingHTTPServer:
         ) from error
 
 
-def serve_folders(folders: Sequence[Path], choices: Choices, port: int, title: str, accept_code: bool) -> None:
+def serve_folders(
+    folders: Sequence[Path], choices: Choices, port: int, title: str, only: Filter, accept_code: bool
+) -> None:
     """Serve the report of one folder until interrupted, and print its address."""
     if len(folders) != 1:
         raise UserError(f"Expected one folder with --serve. Found {len(folders)}. Name the folder to follow.")
     if folders[0].is_file():
         raise UserError(f"Expected a folder with --serve. Found the file {folders[0]}. Use --format html.")
-    followed = Followed(folders[0], choices, title, accept_code)
+    followed = Followed(folders[0], choices, title, only, accept_code)
     followed.status()  # an error about the folder comes before the address
     with make_server(followed, port) as server:
         print(f"http://{server.server_address[0]!s}:{server.server_address[1]} (stop with Ctrl-C)", flush=True)

@@ -46,7 +46,8 @@ def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
     if not known:
         return _state_so_far(table)
     best = max(known, key=lambda method: known[method])
-    reached = f"{names[best]} reaches {accuracy_text(known[best])} % on average"
+    where = "average" if len(table.columns) > 2 else table.columns[0]  # the last is the average
+    reached = f"{names[best]} reaches {accuracy_text(known[best])} % on {where}"
     if len(known) == 1:
         alone = "It is the only method." if len(names) == 1 else "No other method has a result for every test domain."
         return f"{reached}. {alone}"

@@ -22,7 +22,7 @@ def explain_number(
     lines: list[str] = []
     known: set[str] = set()
     for apart, records in results.groups():
-        selection = select(records, rule)
+        selection = select(records, rule, results.test_domains)
         for cell, outcome in selection.cells.items():
             known.add(" ".join((cell.dataset, cell.row.key, cell.test_domain)))
             if (cell.dataset, cell.row.key, cell.test_domain) == (dataset, algorithm, domain):

@@ -17,7 +17,7 @@ from fgmix.records.rows import Row, collect_labels, label_row
 from fgmix.records.schema import RunRecord
 from fgmix.results.paper_rows import PAPER
 from fgmix.results.published import sensitivity
-from fgmix.results.selection import Rule, Selection, select
+from fgmix.results.selection import Rule, Selection, find_test_domains, select
 from fgmix.results.tables import Entry, Spread, Table, TableRow, overall_caption, overall_table
 
 SYMBOLS = {"alpha": "α", "lam": "λ₀"}  # the paper's symbols of settings
@@ -53,7 +53,7 @@ class Grid:
         for point in self.points():
             for record in self.at(point):
                 own = [(name, value) for name, value in zip(self.values, point) if name in record.spec.settings]
-                label = ", ".join(f"{symbol(name)} = {_text(value)}" for name, value in own)
+                label = ", ".join(format_setting(name, value) for name, value in own)
                 by_label.setdefault(label, {})[id(record)] = record
         return [(label, list(records.values())) for label, records in by_label.items()]
 
@@ -88,6 +88,15 @@ def split_grids(
     ]
 
 
+def format_setting(name: str, value: Any) -> str:
+    """Print a setting with its value.
+
+    >>> format_setting("alpha", 0.1)
+    'α = 0.1'
+    """
+    return f"{symbol(name)} = {_text(value)}"
+
+
 def symbol(setting: str) -> str:
     """Return a setting's symbol in tables, or its name."""
     return SYMBOLS.get(setting, setting)
@@ -104,23 +113,14 @@ def grid_tables(
         spread: "stderr" or "std" over the trials, each the mean over its test domains.
         published: add the paper's sensitivity, whatever our dataset is.
     """
-    selections = {point: _keep_held_out(select(grid.at(point), rule), grid) for point in grid.points()}
+    held_out = find_test_domains(grid.records)  # a point of the grid may lack some
+    selections = {point: select(grid.at(point), rule, held_out) for point in grid.points()}
     tables = []
     for dataset in dict.fromkeys(record.dataset for record in grid.records):
         for row in _list_rows(selections):
             table = _table(grid, selections, dataset, row, spread)
             tables.append(_add_paper_rows(table, grid, dataset) if published and row == Row("fgmix") else table)
     return tables
-
-
-def _keep_held_out(selection: Selection, grid: Grid) -> Selection:
-    """Drop the domains that no run of the grid holds out, so that means are over the others."""
-    held_out = {(record.dataset, *record.spec.test_domains) for record in grid.records}
-    domains = {
-        dataset: tuple(name for name in names if (dataset, name) in held_out)
-        for dataset, names in selection.domains.items()
-    }
-    return replace(selection, domains=domains)
 
 
 def _list_rows(selections: Mapping[tuple[Any, ...], Selection]) -> list[Row]:
@@ -147,7 +147,7 @@ def _table(
     return Table(
         f"{dataset}: {label_row(labels, row)} by {' and '.join(map(symbol, grid.values))}",
         f"{overall_caption(any_run, spread)} Test domains: {', '.join(any_run.domains[dataset])}.",
-        tuple(f"{symbol(last)} = {_text(value)}" for value in grid.values[last]),
+        tuple(format_setting(last, value) for value in grid.values[last]),
         rows,
         labels,
         best=False,
@@ -181,4 +181,6 @@ def _add_paper_rows(table: Table, grid: Grid, dataset: str) -> Table:
 
 
 def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -40,7 +40,7 @@ def report_text(
     published: bool = False,
 ) -> str:
     """Write all tables of a folder as text."""
-    selection = select(results.records, rule) if results.records else None
+    selection = select(results.records, rule, results.test_domains) if results.records else None
     return render(all_tables(results, selection, rule=rule, spread=spread, published=published), format)
 
 

@@ -8,9 +8,10 @@ step, and the sample with the highest value is reported:
     leave_one_out      value = mean over v ≠ t of acc(v, train) in the run {t, v};        the best step
     oracle             value = acc(t, holdout) in the run {t};                            the last step
 
-acc is accuracy, or the metric that the runs select by (`--metric`). Of equal steps the earliest is selected, of equal
-samples the one with the highest number. The reported number is always acc(t, train) of the run {t}: DomainBed's "in"
-part, which no rule uses.
+{t} is the set of test domains of a run. In a study whose runs all hold out several domains at once, it is the set that
+contains t. acc is accuracy, or the metric that the runs select by (`--metric`). Of equal steps the earliest is
+selected, of equal samples the one with the highest number. The reported number is always acc(t, train) of the run {t}:
+DomainBed's "in" part, which no rule uses.
 
 Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434. Variant:
 DomainBed's code, ties included; `last_evaluations` is ours.
@@ -19,11 +20,12 @@ DomainBed's code, ties included; `last_evaluations` is ours.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from inspect import signature
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
 from fgmix.errors import unknown
@@ -78,9 +80,10 @@ class Selection:
 
     rule: Rule  # the selection rule
     cells: Mapping[Cell, Selected | Missing]  # numbers, or reasons why there is none
-    domains: Mapping[str, tuple[str, ...]]  # domains of each dataset, in the dataset's order
+    domains: Mapping[str, tuple[str, ...]]  # test domains of each dataset, in the dataset's order
     labels: Labels  # of rows
     metric: str = "accuracy"  # name of the metric that the numbers are
+    all_domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # those that no run holds out, too
 
     def rows(self) -> list[Row]:
         """List the rows of all datasets, in order of appearance."""
@@ -137,7 +140,11 @@ def compute_once(function: Callable[Concatenate[Selection, P], R]) -> Callable[C
     return look_up
 
 
-def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Selection:
+def select(
+    records: Iterable[RunRecord],
+    rule: Rule = "training_domain",
+    test_domains: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> Selection:
     """Apply a selection rule to every cell.
 
     The evaluations of a run that diverged can be selected, but rules that use the last step ignore it.
@@ -145,6 +152,7 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
     Args:
         records: runs of any datasets and algorithms, mixed.
         rule: "training_domain", "last_evaluations", "leave_one_out" or "oracle".
+        test_domains: domains of each dataset that have cells; by default those that runs hold out.
     """
     if rule not in get_args(Rule):
         raise unknown("selection rule", rule, get_args(Rule))
@@ -153,14 +161,28 @@ def select(records: Iterable[RunRecord], rule: Rule = "training_domain") -> Sele
     for record in records:
         by_dataset[record.dataset].append(record)
     cells: dict[Cell, Selected | Missing] = {}
-    domains = {}
+    domains, held_out, every = {}, find_test_domains(records), {}
     for dataset, its_records in sorted(by_dataset.items()):
         # Equal within an origin; in another one, a dataset of the same name may have other domains.
         lists = dict.fromkeys(record.domains for record in its_records)
-        domains[dataset] = tuple(dict.fromkeys(name for names in lists for name in names))
-        cells |= _select_dataset(dataset, domains[dataset], its_records, rule)
+        every[dataset] = tuple(dict.fromkeys(name for names in lists for name in names))
+        wanted = test_domains.get(dataset, held_out[dataset])
+        domains[dataset] = tuple(name for name in every[dataset] if name in wanted)
+        cells |= _select_dataset(dataset, every[dataset], domains[dataset], its_records, rule)
     metrics = [name for metric, name in NAMES.items() if any(record.spec.metric == metric for record in records)]
-    return Selection(rule, cells, domains, collect_labels(records), " or ".join(metrics) or "accuracy")
+    return Selection(rule, cells, domains, collect_labels(records), " or ".join(metrics) or "accuracy", every)
+
+
+def find_test_domains(records: Iterable[RunRecord]) -> dict[str, set[str]]:
+    """Find the domains of each dataset that have numbers: those held out alone or, where none is, with others."""
+    sets: dict[tuple[str, str], set[tuple[str, ...]]] = defaultdict(set)
+    for record in records:
+        sets[record.dataset, record.origin].add(record.spec.test_domains)
+    found: dict[str, set[str]] = defaultdict(set)
+    for (dataset, _), held_out in sets.items():
+        alone = {names for names in held_out if len(names) == 1}  # pairs validate leave-one-domain-out
+        found[dataset].update(name for names in alone or held_out for name in names)
+    return found
 
 
 class _NoNumber(Exception):
@@ -171,12 +193,14 @@ class _NoNumber(Exception):
 class _Runs:
     """The runs of one dataset, row and trial, by the set of their test domains, then by hyper-parameter sample.
 
-    `difference` says in what the row's runs of all trials differ but should not; empty for nothing.
+    `difference` says in what the row's runs of all trials differ but should not; empty for nothing. `together` has the
+    sets of test domains of a study in which no run holds out a single one.
     """
 
     domains: tuple[str, ...]
     by_held_out: Mapping[frozenset[str], Mapping[int, list[RunRecord]]]
     difference: str
+    together: Collection[frozenset[str]]
 
     def find(self, *held_out: str) -> dict[int, RunRecord]:
         """Find the runs that hold out exactly these domains, by hyper-parameter sample."""
@@ -185,15 +209,15 @@ class _Runs:
         by_sample = self.by_held_out.get(frozenset(held_out), {})
         for sample, records in by_sample.items():
             if len(records) > 1:
+                names = " and ".join(sorted(held_out))
                 raise _NoNumber(
-                    f"{len(records)} runs of hyper-parameter sample {sample} hold out {' and '.join(held_out)}: "
-                    "keep one of them"
+                    f"{len(records)} runs of hyper-parameter sample {sample} hold out {names}: keep one of them"
                 )
         return {sample: record for sample, (record,) in by_sample.items()}
 
     def find_evaluated(self, domain: str, model: Model) -> dict[int, RunRecord]:
-        """Find the runs that hold out `domain` alone and have evaluations of `model`, by sample; at least one."""
-        runs = self.find(domain)
+        """Find the runs that hold out `domain` and have evaluations of `model`, by sample; at least one."""
+        runs = self.find(*self._find_set(domain))
         if not runs:
             alone = " alone" if any(domain in held_out for held_out in self.by_held_out) else ""
             raise _NoNumber(f"no finished run holds out {domain}{alone}")
@@ -203,6 +227,17 @@ class _Runs:
         if not runs:
             raise _NoNumber(f"no run that holds out {domain} has averaged weights: train with --averaging {model}")
         return runs
+
+    def _find_set(self, domain: str) -> frozenset[str]:
+        """Find the test domains of the runs whose number is that of a domain."""
+        sets = [names for names in self.together if domain in names]
+        if len(sets) > 1:
+            shown = "; ".join(sorted(",".join(sorted(names)) for names in sets))
+            raise _NoNumber(
+                f"the runs hold out {domain} together with different domains ({shown}): choose with "
+                "--where test_domains=…"
+            )
+        return sets[0] if sets else frozenset({domain})
 
     def find_ended(self, domain: str, model: Model) -> list[RunRecord]:
         """Find those of `find_evaluated` that reached their last step; at least one."""
@@ -214,33 +249,39 @@ class _Runs:
 
 
 def _select_dataset(
-    dataset: str, domains: tuple[str, ...], records: list[RunRecord], rule: Rule
+    dataset: str, domains: tuple[str, ...], tests: tuple[str, ...], records: list[RunRecord], rule: Rule
 ) -> dict[Cell, Selected | Missing]:
     by_row: dict[Row, dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     trials: dict[str, set[int]] = defaultdict(set)  # by origin
+    held_out: dict[str, set[frozenset[str]]] = defaultdict(set)  # likewise
     for record in records:
         by_row[record_row(record)][record.spec.trial_seed].append(record)
         trials[record.origin].add(record.spec.trial_seed)
+        held_out[record.origin].add(frozenset(record.spec.test_domains))
     different_data, different_metrics = _find_different_data(records), _find_different_metrics(records)
     cells: dict[Cell, Selected | Missing] = {}
     for row, by_trial in by_row.items():
         own = [record for some in by_trial.values() for record in some]
         difference = different_metrics or different_data.get(row.origin) or _find_difference(own)
         models = {"raw", *(model for record in own for model in record.models)}
+        sets = held_out[row.origin]
+        together = () if any(len(names) == 1 for names in sets) else sets
         for trial in sorted(trials[row.origin]):
-            runs = _index(domains, by_trial.get(trial, []), difference)
+            runs = _index(domains, by_trial.get(trial, []), difference, together)
             for model in sorted(models):  # raw, swa, swad
-                for domain in domains:
+                for domain in tests:
                     cell = Cell(dataset, row._replace(model=model), trial, domain)
                     cells[cell] = _select_run(rule, runs, domain, model)
     return cells
 
 
-def _index(domains: tuple[str, ...], records: list[RunRecord], difference: str) -> _Runs:
+def _index(
+    domains: tuple[str, ...], records: list[RunRecord], difference: str, together: Collection[frozenset[str]]
+) -> _Runs:
     index: dict[frozenset[str], dict[int, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         index[frozenset(record.spec.test_domains)][record.spec.hparams_seed].append(record)
-    return _Runs(domains, index, difference)
+    return _Runs(domains, index, difference, together)
 
 
 # Fields in which runs of one row may differ: the key of the cell, what a search varies, and where and what a run
@@ -251,16 +292,16 @@ _VARIES = {
     *("channels_last", "evaluate_train", "snapshots", "skip_unreadable", "data"),
     *(name for name, field in options().items() if field.about.place),
 }
-_FIXED = tuple(name for name in ResolvedSpec.__struct_fields__ if name not in _VARIES)
+FIXED = tuple(name for name in ResolvedSpec.__struct_fields__ if name not in _VARIES)
 
 
 def _find_difference(records: list[RunRecord]) -> str:
-    """Name the first of `_FIXED` in which runs of one row differ, or their code, over all trials; empty for none."""
-    specs = set(map(attrgetter(*(f"spec.{name}" for name in _FIXED)), records))
-    for name, *values in zip(_FIXED, *specs):
+    """Name the first of `FIXED` in which runs of one row differ, or their code, over all trials; empty for none."""
+    specs = set(map(attrgetter(*(f"spec.{name}" for name in FIXED)), records))
+    for name, *values in zip(FIXED, *specs):
         if len(set(values)) > 1:
             shown = ", ".join(sorted(map(str, set(values))))
-            return f"the runs differ in {name} ({shown}): report them separately"
+            return f"the runs differ in {name} ({shown}): choose one with --where {name}=…"
     if len({record.code for record in records}) > 1:
         return "the runs are of different code of the method: delete the older ones, or add --accept-code"
     return ""
@@ -275,14 +316,14 @@ def _find_different_data(records: list[RunRecord]) -> dict[str, str]:
     data: dict[tuple[str, int], set[str]] = defaultdict(set)
     for record in records:
         data[record.origin, record.spec.trial_seed].add(record.data_fingerprint)
-    reason = "the runs were trained on different data under one name: report them separately"
+    reason = "the runs were trained on different data under one name: choose one with --where data=…"
     return {origin: reason for (origin, _), digests in data.items() if len(digests) > 1}
 
 
 def _find_different_metrics(records: list[RunRecord]) -> str:
     """Name the metrics if runs of any rows use different ones; empty if not."""
     metrics = sorted({record.spec.metric for record in records})
-    different = f"the runs have different metrics ({', '.join(metrics)}): report them separately"
+    different = f"the runs have different metrics ({', '.join(metrics)}): choose one with --where metric=…"
     return different if len(metrics) > 1 else ""
 
 

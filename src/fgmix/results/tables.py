@@ -109,7 +109,9 @@ def dataset_table(
             _average_trials({r: _number(selection, Cell(dataset, row, r, t)) for r in own}, spread) for t in domains
         ]
         rows.append(TableRow(row, (*entries, _average(entries, domains))))
-    caption = _caption(selection, spread, len(trials), f"{AVERAGE}: mean over the test domains.")
+    caption = _caption(
+        selection, spread, len(trials), f"{AVERAGE}: mean over the test domains{_list_held_out(selection, dataset)}."
+    )
     return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), selection.labels, dataset)
 
 
@@ -139,6 +141,12 @@ def overall_table(
         rows.append(TableRow(row, (*entries, _average(entries, tuple(selection.domains)))))
     caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
     return Table(OVERALL, caption, (*selection.domains, AVERAGE), tuple(rows), selection.labels)
+
+
+def _list_held_out(selection: Selection, dataset: str) -> str:
+    """Name the test domains if they are not all domains of the dataset; else empty."""
+    domains, every = selection.domains[dataset], selection.all_domains[dataset]
+    return f" {', '.join(domains)} ({len(domains)} of the {len(every)} domains)" if len(domains) < len(every) else ""
 
 
 def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:

@@ -58,9 +58,8 @@ def cd(
     from fgmix.results.selection import RULES, select
 
     name = f"cd-{make_slug(dataset)}" if dataset else "cd"
-    selected = select(
-        read_results(folders, from_domainbed, accept_code).records, check_choice("selection rule", selection, RULES)
-    )
+    collected = read_results(folders, from_domainbed, accept_code=accept_code)
+    selected = select(collected.records, check_choice("selection rule", selection, RULES), collected.test_domains)
     if dataset is not None and dataset not in selected.domains:
         raise unknown("dataset of this sweep", dataset, selected.domains)
     save(collect_ranks(rank_rows(selected, dataset=dataset), selected.labels), out, name)
@@ -104,8 +103,8 @@ def results(
     figures: dict[str, Any] = {}
     grids = published and not folders and not from_domainbed  # the paper's alone
     if not grids:
-        read = read_results(folders, from_domainbed, accept_code)
-        findings = Findings(read, select(read.records, rule), Choices(rule, published=published))
+        read = read_results(folders, from_domainbed, accept_code=accept_code)
+        findings = Findings(read, select(read.records, rule, read.test_domains), Choices(rule, published=published))
         figures = {name: arrays for _, name, arrays in collect_figures(findings, only)}
         grids = published and bool(read.grids)
     if grids and only in ("", "sensitivity"):

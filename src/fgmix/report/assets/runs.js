@@ -24,7 +24,7 @@ const wordsOf = (run) => [run.name, run.algorithm, ...COLUMNS.map((column) => te
 
 // Whether a number was selected from runs that include this one; runs of a grid belong to the numbers of the grid only.
 const isBehind = (run, { dataset, algorithm, domain }) =>
-  run.dataset === dataset && run.algorithm === algorithm && (!domain || run.domain === domain) && (!run.groups.length || run.groups.includes(""));
+  run.dataset === dataset && run.algorithm === algorithm && (!domain || run.domain === domain || (run.reported.length && run.spec.test_domains.includes(domain))) && (!run.groups.length || run.groups.includes(""));
 
 const chosenRuns = () => {
   const { words, only, column, direction } = shownRuns;

@@ -1,0 +1,68 @@
+"""Two settings in one folder are rows of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fgmix.records.rows import Row
+from fgmix.results.collect import collect
+from fgmix.results.report import report_text
+from fgmix.results.selection import select
+from fgmix.results.settings import mark_settings
+from fgmix.results.statistics import compare
+from results.folders import write
+from results.made import finished, sweep
+
+
+def origins(*records: Any) -> list[str]:
+    return [record.origin for record in mark_settings([*records])]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ({"steps": 20}, {"steps": 100}, ["steps = 20", "steps = 100"]),
+        ({"settings": {"lam": 1.0}}, {"settings": {"lam": 3.0}}, ["λ₀ = 1", "λ₀ = 3"]),
+        ({"batch_size": 8}, {"batch_size": 9}, ["batch_size = 8", "batch_size = 9"]),
+        (
+            {"image_size": 32, "mean": (0.1,)},
+            {"image_size": 64, "mean": (0.2,)},
+            ["image_size = 32", "image_size = 64"],
+        ),
+        ({"settings": {"lr": 0.1}}, {"settings": {"lr": 0.2}, "draw": 1}, ["", ""]),  # a search
+        ({"seed": 1}, {"seed": 2, "trial": 1}, ["", ""]),
+        ({}, {"arm": "other", "steps": 50}, ["", ""]),  # rows of their own already
+        ({}, {}, ["", ""]),  # two copies of a run
+    ],
+)
+def test_a_row_is_marked_by_what_differs(first: dict[str, Any], second: dict[str, Any], expected: list[str]) -> None:
+    assert origins(finished("a", 0.5, **first), finished("a", 0.5, **second)) == expected
+
+
+def test_a_setting_that_other_methods_lack_marks_its_own_rows() -> None:
+    records = [finished("a", 0.5, settings={"lr": 0.1})] + [
+        finished("a", 0.5, algorithm="fgmix", settings={"lr": 0.1, "lam": lam}) for lam in (1.0, 3.0)
+    ]
+    assert origins(*records) == ["", "λ₀ = 1", "λ₀ = 3"]
+    assert origins(*records, finished("a", 0.5, settings={"lr": 0.2})) == [
+        "lr = 0.1",
+        "λ₀ = 1, lr = 0.1",
+        "λ₀ = 3, lr = 0.1",
+        "lr = 0.2",
+    ]
+
+
+def test_rows_of_two_settings_are_compared_with_erm_of_theirs(tmp_path: Path) -> None:
+    short = sweep({"erm": [[0.5, 0.5, 0.5]], "mixup": [[0.6, 0.6, 0.6]]}, steps=20)
+    long = sweep({"erm": [[0.7, 0.7, 0.7]], "mixup": [[0.9, 0.9, 0.9]]}, steps=100)
+    write(tmp_path, [*short, *long])
+    results = collect(tmp_path)
+    compared = {c.row: c for c in compare(select(results.records))}
+    assert compared[Row("mixup", origin="steps = 20")].difference == pytest.approx(10)
+    assert compared[Row("mixup", origin="steps = 100")].difference == pytest.approx(20)
+    text = report_text(results)
+    assert "| ERM (steps = 20) | 50.0 | 50.0 | 50.0 | 50.0 |" in text
+    assert "–" not in text.partition("Accuracy (%)")[0]
