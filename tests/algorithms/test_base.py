@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from algorithms.toys import toy_algorithm, toy_batches
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, BaseConfig, Batches
 from fgmix.algorithms._base import DenseAdam
+from fgmix.algorithms.sam import SAM
+from fgmix.errors import UserError
 
 
 class Assigns(Algorithm):
@@ -136,3 +139,59 @@ def test_the_base_model_stands_still_before_its_first_step_and_moves_in_it(name:
         algorithm.train().step(batches)
         moved.append(any(not torch.equal(before[n], p) for n, p in algorithm.named_parameters() if n in before))
     assert moved == [False] * first + [True]
+
+
+class Returns(Algorithm):
+    """A method that returns what it is given."""
+
+    returned: Any = None
+
+    def objective(self, batches: Batches) -> dict[str, Tensor]:
+        loss = cross_entropy(self.predict(batches[0][0]), batches[0][1])
+        return self.returned(loss) if callable(self.returned) else self.returned  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("returned", "name"),
+    [
+        (None, "NoneType"),
+        (lambda loss: loss, "Tensor"),
+        (lambda loss: {"risk": loss}, "risk"),
+        ({}, "loss"),
+        ({"loss": 0.5}, "0.5"),
+        (lambda loss: {"loss": loss.expand(3)}, "(3,)"),
+        (lambda loss: {"loss": loss.detach()}, "gradient"),
+        (lambda loss: {"loss": loss, "gap": 3}, "gap"),
+        (lambda loss: {"loss": loss, "gaps": loss.expand(2)}, "gaps"),
+    ],
+)
+@pytest.mark.parametrize("wrapper", [None, SAM])
+def test_what_a_method_returns_is_checked_at_the_first_step(
+    returned: object, name: str, wrapper: type[Algorithm] | None
+) -> None:
+    cls = Returns if wrapper is None else type("Wrapped", (Returns, wrapper), {"Config": wrapper.Config})
+    algorithm = cls(nn.Flatten(), nn.Linear(4, 2), 1, cls.Config())
+    algorithm.returned = returned
+    with pytest.raises(UserError, match=re.escape(name)):
+        algorithm.step(toy_batches(1, b=4, shape=(4,), classes=2))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        torch.zeros(4),
+        torch.zeros(4, dtype=torch.int32),
+        torch.zeros(4, 1, dtype=torch.int64),
+        torch.full((4,), 7),
+        torch.full((4,), -100),  # which torch's cross-entropy leaves out silently
+    ],
+)
+def test_labels_are_checked_at_the_first_step(y: Tensor) -> None:
+    algorithm = algorithms.create("erm", featurizer=nn.Flatten(), classifier=nn.Linear(4, 2), n_domains=1)
+    with pytest.raises(UserError, match="labels"):
+        algorithm.step([(torch.randn(4, 4), y)])
+
+
+def test_a_method_without_an_objective_is_told() -> None:
+    with pytest.raises(UserError, match="objective"):
+        Algorithm(nn.Flatten(), nn.Linear(4, 2), 1, BaseConfig()).step(toy_batches(1, b=4, shape=(4,), classes=2))

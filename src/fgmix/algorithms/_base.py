@@ -127,24 +127,28 @@ class Algorithm(nn.Module):
             if not _is_batch(batch):
                 raise UserError(
                     f"Expected a batch (x, y) of tensors, samples and their classes. Found another one of source "
-                    f"domain {domain}. Pass as many labels as samples, at least one."
+                    f"domain {domain}. Pass as many labels as samples, at least one, as integers of torch.int64."
                 )
+        if self.updates == 0:  # once, because it reads numbers: on a GPU the host waits for them
+            self._check_labels(batches)
         if self.updates in [getattr(self.config, setting) for setting in self.restarts]:
             self.restart_adam()
         with _uncached_autocast():
             metrics = self.update(batches)
+        check_metrics(metrics)
         self.updates += 1
         return {name: value.detach() for name, value in metrics.items()}
 
     def update(self, batches: Batches) -> dict[str, Tensor]:
         """Take one step of the optimiser on the "loss" of `objective`."""
         terms = self.objective(batches)
+        check_metrics(terms, trained=True)
         descend(self.optimizer, terms["loss"])
         return terms
 
-    def objective(self, batches: Batches) -> dict[str, Tensor]:
+    def objective(self, batches: Batches) -> dict[str, Tensor]:  # noqa: ARG002 (for methods)
         """Return the loss to minimise under "loss", and its terms."""
-        raise NotImplementedError
+        raise UserError(f"Expected a method `objective` or `update` in {type(self).__qualname__}. Found none. Add one.")
 
     def predict(self, x: Tensor) -> Tensor:
         """Compute logits (n, C) = h(g(x)). Evaluation, averaging and export assume that g and h make a prediction."""
@@ -244,6 +248,17 @@ class Algorithm(nn.Module):
             )
         return iter(layers)
 
+    def _check_labels(self, batches: Batches) -> None:
+        """Raise an error for labels that are no classes of the classifier; meta tensors have no numbers."""
+        labels = [y for _, y in batches if not y.is_meta]
+        if not labels:
+            return
+        low, high = min(int(y.min()) for y in labels), max(int(y.max()) for y in labels)
+        has_layers = any(isinstance(m, nn.Linear) for m in self.classifier.modules())
+        n = self.n_classes if has_layers else high + 1
+        if low < 0 or high >= n:
+            raise UserError(f"Expected labels within 0…{n - 1}, the classes of the classifier. Found {low} to {high}.")
+
     # State beyond parameters and buffers
 
     def optimizers(self) -> dict[str, Optimizer]:
@@ -274,11 +289,27 @@ def check_parts(featurizer: nn.Module, classifier: nn.Module, n_domains: int) ->
 
 
 def _is_batch(batch: object) -> bool:
-    """Whether it is (x, y) with as many labels as samples, at least one; values are not read (synchronisation)."""
+    """Whether it is (x, y) with a class for each of at least one sample; values are not read (synchronisation)."""
     if not isinstance(batch, list | tuple) or len(batch) != 2 or not all(isinstance(t, Tensor) for t in batch):
         return False
     x, y = batch
-    return x.ndim > 0 and y.ndim > 0 and len(x) == len(y) > 0
+    return x.ndim > 0 and y.ndim == 1 and y.dtype == torch.int64 and len(x) == len(y) > 0
+
+
+def check_metrics(metrics: object, *, trained: bool = False) -> None:
+    """Raise an error unless it is a dictionary of scalar tensors with "loss"; no number is read (synchronisation).
+
+    With `trained`, the loss must also have a gradient.
+    """
+    if not isinstance(metrics, Mapping) or "loss" not in metrics:
+        found = ", ".join(map(str, metrics)) if isinstance(metrics, Mapping) else f"a {type(metrics).__name__}"
+        raise UserError(f'Expected a dictionary with "loss" from the method. Found {found or "an empty one"}.')
+    for name, value in metrics.items():
+        if not isinstance(value, Tensor) or value.ndim:
+            found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise UserError(f"Expected a scalar tensor as {name!r} from the method. Found {found}.")
+    if trained and not metrics["loss"].requires_grad:
+        raise UserError('Expected a "loss" with a gradient from the method. Found none: it is detached or constant.')
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fgmix.algorithms._base import Algorithm, Batches, descend_along
+from fgmix.algorithms._base import Algorithm, Batches, check_metrics, descend_along
 from fgmix.algorithms._config import BaseConfig, choice, search
 from fgmix.algorithms._registry import register_wrapper
 
@@ -57,6 +57,7 @@ def compute_two_gradients(
     """
     state, draws = _copy(_state(algorithm)), _get_random_states(batches[0][0].device)
     terms = algorithm.objective(batches)
+    check_metrics(terms, trained=True)
     w, g = _compute_gradients(algorithm, terms["loss"])
     s = scale(torch.linalg.vector_norm(torch.stack([g_i.norm() for g_i in g])) + EPSILON)
     with _move(w, [s * g_i for g_i in g]), _restore_state(algorithm, state):
