@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from data.pictures import two_domains
 from fgmix import load_model, read_record
-from fgmix.data import LoadOptions, frozen
+from fgmix.data import LoadOptions, activations
 from fgmix.data.image_dataset import load_images
 from fgmix.deploy.soup import soup
 from fgmix.errors import UserError
@@ -102,14 +101,14 @@ def test_features_of_a_frozen_backbone(
     backbone = build_featurizer("small_cnn", (3, 8, 8)).eval().requires_grad_(False)
 
     def look() -> object:
-        monkeypatch.setattr(frozen, "_loaded", {})
-        found = frozen.frozen_features(
-            data, backbone, name="small_cnn", views=1, device=torch.device("cpu"), progress=False
-        )
-        return [array.tobytes() for d in found.domains for array in (d.inputs.x, *d.inputs.views)]  # type: ignore[attr-defined]
+        monkeypatch.setattr(activations, "_opened", {})
+        cache = activations.ActivationCache(data, backbone, "small_cnn", 1, "float16")
+        cache.fill(progress=False)
+        arrays = [array for d in cache.read().domains for array in (d.inputs.x, *d.inputs.views)]  # type: ignore[attr-defined]
+        return [array[np.arange(len(array))].tobytes() for array in arrays]
 
     look()
-    altered(tmp_path / "cache" / "features", look, capsys)
+    altered(tmp_path / "cache" / "activations", look, capsys)
 
 
 def test_arrays_of_a_figure(bench: Workbench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

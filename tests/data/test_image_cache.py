@@ -343,6 +343,6 @@ def test_a_finished_cache_serves_even_if_read_only(
     files = save(tmp_path / "in")
     key = build(files).key
     before = {path: path.stat().st_mtime_ns for path in image_cache.rglob("*")}
-    monkeypatch.setattr(cache_module, "_wait_for_lock", lambda *_, **__: pytest.fail("locked"))
+    monkeypatch.setattr(cache_module, "wait_for_lock", lambda *_, **__: pytest.fail("locked"))
     assert build(files).key == key
     assert {path: path.stat().st_mtime_ns for path in image_cache.rglob("*")} == before

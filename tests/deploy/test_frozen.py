@@ -14,7 +14,7 @@ from deploy.made import vectors
 from fgmix import fit, load_model
 from fgmix.algorithms import names
 from fgmix.data import LoadOptions, load
-from fgmix.data.frozen import ViewInputs
+from fgmix.data.activations import ViewInputs
 from fgmix.deploy.export import export_model, make_example_inputs
 from fgmix.deploy.hold_out import compute_noise_features, hold_out, make_noise
 from fgmix.deploy.predict import predict_paths
@@ -23,7 +23,7 @@ from fgmix.networks import build_featurizer
 from fgmix.records.schema import RunSpec
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
-from fgmix.training.prepare import PreparedRun, build_algorithm, build_frozen_backbone, build_source, prepare
+from fgmix.training.prepare import PreparedRun, build_algorithm, build_front, build_source, prepare
 from fgmix.training.resolve import resolve
 
 QUICK: dict[str, Any] = {"steps": 20, "eval_every": 10, "averaging_start": 5, "batch_size": 8, "image_size": 16}
@@ -69,7 +69,7 @@ def test_features_are_the_backbones_of_the_normalised_images(pictures: Path, fro
     for features, images in zip(run.dataset.domains, plain.dataset.domains):
         rows = np.arange(len(images))
         with torch.no_grad():
-            expected = build_frozen_backbone(run.spec)(images.inputs.clean(rows))
+            expected = build_front(run.spec)(images.inputs.clean(rows))
         torch.testing.assert_close(features.inputs.clean(rows), expected, atol=1e-5, rtol=1e-4)
     assert run.dataset.input_shape == (run.spec.code_size,) == expected.shape[1:]
 
@@ -108,14 +108,14 @@ def test_features_are_computed_once(
     pictures: Path, frozen: dict[str, Any], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second run, in another process, reads them from the cache; other weights or another view are computed."""
-    monkeypatch.setattr("fgmix.data.frozen._loaded", {})
+    monkeypatch.setattr("fgmix.data.activations._opened", {})
     before = run_on(pictures, frozen).dataset.domains[0].inputs.clean(np.arange(5))
-    monkeypatch.setattr("fgmix.data.frozen._loaded", {})
+    monkeypatch.setattr("fgmix.data.activations._opened", {})
 
     def refuse(*_: object) -> None:
         raise AssertionError("features were computed")
 
-    monkeypatch.setattr("fgmix.data.frozen._DomainView._compute", refuse)
+    monkeypatch.setattr("fgmix.data.activations.ActivationCache._compute", refuse)
     assert torch.equal(run_on(pictures, frozen).dataset.domains[0].inputs.clean(np.arange(5)), before)
     with pytest.raises(AssertionError, match="were computed"):
         run_on(pictures, {**frozen, "views": 9})
@@ -130,9 +130,9 @@ def test_a_damaged_block_is_computed_again(
     pictures: Path, frozen: dict[str, Any], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = run_on(pictures, frozen).dataset.domains[0].inputs.clean(np.arange(5))
-    for path in (cache / "features").rglob("*.npz"):
+    for path in (cache / "activations").rglob("*.npz"):
         path.write_bytes(path.read_bytes()[:-30])
-    monkeypatch.setattr("fgmix.data.frozen._loaded", {})
+    monkeypatch.setattr("fgmix.data.activations._opened", {})
     assert torch.equal(run_on(pictures, frozen).dataset.domains[0].inputs.clean(np.arange(5)), expected)
 
 
@@ -140,8 +140,8 @@ def test_an_interrupted_extraction_resumes(
     pictures: Path, frozen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FGMIX_CACHE", str(tmp_path))
-    monkeypatch.setattr("fgmix.data.frozen._loaded", {})
-    monkeypatch.setattr("fgmix.data.frozen.BLOCK", 10)
+    monkeypatch.setattr("fgmix.data.activations._opened", {})
+    monkeypatch.setattr("fgmix.data.activations.BLOCK", 10)
     computed = []
 
     class Backbone(torch.nn.Module):
@@ -151,11 +151,12 @@ def test_an_interrupted_extraction_resumes(
                 raise KeyboardInterrupt
             return x.flatten(1)[:, :5]
 
-    monkeypatch.setattr("fgmix.training.prepare.build_frozen_backbone", lambda _: Backbone())
+    monkeypatch.setattr("fgmix.training.prepare.build_front", lambda _: Backbone())
     with pytest.raises(KeyboardInterrupt):
         run_on(pictures, frozen)
     run = run_on(pictures, frozen)
-    assert sum(computed) - 10 == sum(map(len, run.dataset.domains))  # the block that broke off is computed twice
+    images = sum(n for n in computed if n > 1)  # one image measures the size
+    assert images - computed[3] == sum(map(len, run.dataset.domains))  # the block that broke off is computed twice
 
 
 def test_training_sees_the_views_and_evaluation_the_image(pictures: Path, frozen: dict[str, Any]) -> None:
@@ -164,7 +165,8 @@ def test_training_sees_the_views_and_evaluation_the_image(pictures: Path, frozen
     clean = inputs.clean(np.arange(8))
     assert torch.equal(clean, run_on(pictures, frozen).dataset.domains[0].inputs.clean(np.arange(8)))
     assert inputs.standard is not None
-    views = torch.stack([torch.from_numpy(inputs.standard(view[:8])) for view in (inputs.x, *inputs.views)])
+    rows = np.arange(8)
+    views = torch.stack([torch.from_numpy(inputs.standard(view[rows])) for view in (inputs.x, *inputs.views)])
     assert not torch.equal(views[1], views[2])
     seen = set()
     for seed in range(20):
@@ -199,7 +201,7 @@ def test_novelty_is_tested_on_images_of_noise(model_folder: Path) -> None:
     mean, std = (torch.tensor(values)[:, None, None] for values in (run.record.spec.mean, run.record.spec.std))
     pixels = torch.rand(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))  # the other three are plain
     with torch.no_grad():
-        expected = build_frozen_backbone(run.record.spec)((pixels - mean) / std)
+        expected = build_front(run.record.spec)((pixels - mean) / std)
     torch.testing.assert_close(features[:3], expected, atol=1e-4, rtol=1e-4)
     assert run.prepared.standard is not None
     seen = make_noise(run, 6, features)

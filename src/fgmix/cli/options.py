@@ -92,6 +92,8 @@ class Flags:
         )
         is_plain = field.kind not in (Table, Names)
         kind = field.plain_type if is_plain else list[str]
+        if field.accepts_names:  # typer has no unions: a number in the text is parsed when the values are merged
+            kind = str
         default = None if field.default is MISSING or not is_plain else field.default
         return _make_parameter(field.name, Annotated[kind | None if default is None else kind, info], default)
 
@@ -110,7 +112,7 @@ class Flags:
             elif name in file and not is_given(context, name, ("COMMANDLINE",)):
                 merged[name] = file[name]
             elif is_given(context, name):
-                merged[name] = values[name]
+                merged[name] = field.parse(values[name]) if field.accepts_names else values[name]
         return merged
 
 

@@ -97,7 +97,7 @@ def decode_images(files: Sequence[StrPath], options: LoadOptions, contents: Cont
         return images
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _wait_for_lock(folder.with_suffix(".lock"), show=options.progress):
+        with wait_for_lock(folder.with_suffix(".lock"), show=options.progress):
             images = _open_cache(folder, files, options, quiet=True)  # of a process that built it meanwhile
             if images is None:
                 _write_cache(folder, files, recipe, options, contents)
@@ -412,7 +412,7 @@ def _cannot_decode(path: StrPath, reason: str) -> UserError:
 
 
 @contextmanager
-def _wait_for_lock(path: Path, *, show: bool) -> Iterator[None]:
+def wait_for_lock(path: Path, *, show: bool) -> Iterator[None]:
     """Wait for a lock, which is released when the process that holds it ends.
 
     If the file system has no locks, or none across machines, two processes may build at once, each in its own folder;
@@ -424,6 +424,6 @@ def _wait_for_lock(path: Path, *, show: bool) -> Iterator[None]:
         with suppress(OSError):
             if not lock_descriptor(file.fileno(), blocking=False):
                 if show:
-                    print("waiting for another process that decodes these images", file=sys.stderr)
+                    print("waiting for another process that prepares these images", file=sys.stderr)
                 lock_descriptor(file.fileno())
         yield

@@ -41,7 +41,14 @@ from fgmix.records.model import INFO, Dtype, Estimate, ModelInfo, Terms, read_in
 from fgmix.records.options import options_of
 from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
 from fgmix.training.open_run import OpenedRun, train_and_open
-from fgmix.training.prepare import PreparedRun, build_frozen_backbone, load_dataset, new_algorithm, prepare_data
+from fgmix.training.prepare import (
+    PreparedRun,
+    build_front,
+    complete_featurizer,
+    load_dataset,
+    new_algorithm,
+    prepare_data,
+)
 from fgmix.training.resolve import list_notes, resolve
 
 RUNS = "runs"
@@ -138,7 +145,7 @@ def _train(
     with Progress("fit", len(specs) * spec.steps, show=progress) as bar:
         *runs, run = [_train_run(each, folder, dataset, device, bar) for each in prepared]
         bar.say("predicting the domains that were held out" if runs else "measuring what is familiar")
-        noise = compute_noise_features(spec, NOISE, run.device) if runs and spec.frozen else None
+        noise = compute_noise_features(spec, NOISE, run.device) if runs and spec.on_activations else None
         held_out = [hold_out(each, noise) for each in runs]
         unseen = estimate(held_out, metric=spec.metric, terms=terms) if held_out else None
         return _make_model(run, dataset, unseen, terms, [*notes, *_note_improving([*runs, run])])
@@ -149,7 +156,7 @@ def _check_data(spec: ResolvedSpec, dataset: DomainDataset, estimated: bool) -> 
     split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
     if len(dataset.classes) < 2:
         raise UserError(f"Expected at least two classes to tell apart. Found {len(dataset.classes)}.")
-    if spec.frozen:
+    if spec.on_activations:
         new_algorithm(spec, len(dataset.classes), len(dataset.domains))  # raises an error for methods that need images
     if estimated:
         hint = "The estimate holds a domain out: choose a method for fewer domains (erm), or pass --no-estimate."
@@ -245,8 +252,9 @@ def build_network(run: OpenedRun, algorithm: Algorithm, estimate: Estimate | Non
         code, features = estimate.trust.limits
         familiar = replace(familiar, limit=familiar.limit * code, size=familiar.size * features)
     temperature, standard = estimate.temperature if estimate else 1.0, run.prepared.standard
-    backbone = build_frozen_backbone(spec).to(run.device) if spec.frozen else None
-    return Network(algorithm.featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
+    backbone = build_front(spec).to(run.device) if spec.frozen else None
+    featurizer = complete_featurizer(spec, algorithm.featurizer)
+    return Network(featurizer, algorithm.classifier, temperature, familiar, standard, backbone)
 
 
 def describe(opened: OpenedRun, dataset: DomainDataset, **fields: Any) -> ModelInfo:

@@ -16,7 +16,7 @@ from fgmix.records.evaluations import Model
 from fgmix.records.metrics import Floats
 from fgmix.records.schema import ResolvedSpec, RunRecord, Which, selected_weights
 from fgmix.training.open_run import OpenedRun, Sample
-from fgmix.training.prepare import build_frozen_backbone
+from fgmix.training.prepare import build_front
 
 CODES = 2000  # codes of each domain that `Familiar` is fitted to: more hardly change it and need memory
 NOISE = 200  # noise samples that novelty is tested on: predictions for them should not be trusted
@@ -51,7 +51,7 @@ def hold_out(run: OpenedRun, noise: Tensor | None = None) -> HeldOut:
 
     Args:
         run: the run.
-        noise: for a run on a frozen backbone, features of noise images (`compute_noise_features`).
+        noise: for a run on activations, those of noise images (`compute_noise_features`).
     """
     which, model = select_weights(run.record)
     algorithm = run.algorithm(which, model)
@@ -126,18 +126,18 @@ def draw_noise(x: Tensor, n: int, seed: int = 0) -> Tensor:
 
 @torch.inference_mode()
 def compute_noise_features(spec: ResolvedSpec, n: int, device: torch.device) -> Tensor:
-    """Compute features (n, d) of noise images with a run's frozen backbone: not standardised, the same in every run.
+    """Compute activations (n, …) of noise images in a run's frozen network: not standardised, the same in every run.
 
     Args:
-        spec: of a run with `frozen`.
+        spec: of a run `on_activations`.
         n: how many images.
         device: where to compute them.
     """
     mean, std = (torch.tensor(values)[:, None, None] for values in (spec.mean, spec.std))
     black_and_white = torch.stack([torch.zeros(spec.input_shape), torch.ones(spec.input_shape)])
     images = draw_noise((black_and_white - mean) / std, n)
-    backbone = build_frozen_backbone(spec).to(device)
-    return torch.cat([backbone(batch.to(device)).float().cpu() for batch in images.split(BATCH)])
+    front = build_front(spec).to(device)
+    return torch.cat([front(batch.to(device)).float().cpu() for batch in images.split(BATCH)])
 
 
 def make_noise(run: OpenedRun, n: int, features: Tensor | None = None) -> Tensor:
@@ -146,7 +146,7 @@ def make_noise(run: OpenedRun, n: int, features: Tensor | None = None) -> Tensor
     Args:
         run: the run.
         n: number of noise samples, without `features`.
-        features: of noise images, for a run on a frozen backbone.
+        features: of noise images, for a run on activations.
     """
     if features is None:
         return draw_noise(torch.cat(list(run.sample(run.sources, limit=n).inputs())), n)

@@ -27,7 +27,7 @@ from fgmix.records.digests import damage_error, digest_of
 from fgmix.records.files import check_path, make_folder, read_bytes, write_bytes
 from fgmix.records.model import ModelInfo, explain_broken, read_info, write_info
 from fgmix.training.devices import pick_device
-from fgmix.training.prepare import build_frozen_backbone, new_algorithm
+from fgmix.training.prepare import build_front, new_algorithm
 
 WEIGHTS = "weights.safetensors"
 
@@ -196,8 +196,9 @@ def _build_network(info: ModelInfo, tensors: dict[str, Tensor]) -> Network | Ens
 
 def _build_one(info: ModelInfo, tensors: dict[str, Tensor]) -> Network:
     with torch.random.fork_rng(devices=[]):  # initial weights are random, then replaced: the caller's generator stays
-        algorithm = new_algorithm(info.spec, len(info.classes), len(info.domains), blank=True)
-        backbone = build_frozen_backbone(info.spec, blank=True) if info.spec.frozen else None
+        spec = structs.replace(info.spec, views=0)  # the whole network, also of a run that trained after a cut
+        algorithm = new_algorithm(spec, len(info.classes), len(info.domains), blank=True)
+        backbone = build_front(info.spec, blank=True) if info.spec.frozen else None
     center, means, whitening = (tensors[name].numpy() for name in ("center", "means", "whitening"))
     usual, reach, limit, size = (float(tensors[name]) for name in ("usual", "reach", "limit", "size"))
     familiar = Familiar(center, means, whitening, usual, reach, limit, size)

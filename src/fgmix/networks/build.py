@@ -31,7 +31,7 @@ def build_featurizer(
     weights: str | None = None,
     dropout: float = 0.0,
     freeze_bn: bool | None = None,
-    freeze: int = 0,
+    freeze: int | str = 0,
     channels_last: bool = False,
     normalisation: Normalisation | None = None,
 ) -> Featurizer:
@@ -45,7 +45,8 @@ def build_featurizer(
         weights: start from a local file instead, matched by name, or by order if all shapes agree.
         dropout: dropout rate of the codes.
         freeze_bn: keep batch norm in evaluation mode; by default if `pretrained` or `weights` is given.
-        freeze: freeze the stem and this many first sections (stages, or quarters of a transformer's blocks).
+        freeze: freeze the stem and this many first sections (stages, or quarters of a transformer's blocks), or all up
+            to the module of this name.
         channels_last: convert to channels-last memory format, in which CPUs convolve faster.
         normalisation: applied by the featurizer to images in [0, 1]; None if they are already normalised.
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from fgmix.errors import UserError
+from fgmix.errors import UserError, unknown
+from fgmix.networks.featurizer import Featurizer
 from fgmix.networks.stages import FeatureMap, Stage, copy_for_evaluation, image_shape, network_name, sections
+
+N = TypeVar("N", bound=nn.Module)
 
 
 def change_output(module: nn.Module, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
@@ -52,20 +55,18 @@ def record_features(network: nn.Module, places: Sequence[Stage]) -> Iterator[lis
         yield features
 
 
-def freeze_sections(featurizer: nn.Module, count: int) -> None:
-    """Freeze the parameters of the stem and of the first `count` sections of a network.
+def freeze_sections(featurizer: nn.Module, upto: int | str) -> None:
+    """Freeze the parameters of the first part of a network.
 
-    In a `Featurizer` their layers also stay in evaluation mode (`Featurizer.train`).
+    In a `Featurizer` its layers also stay in evaluation mode (`Featurizer.train`).
+
+    Args:
+        featurizer: the network.
+        upto: number of first sections, which are frozen with the stem, or the name of the last module to freeze.
     """
-    known = sections(featurizer)
-    if count > len(known):
-        raise UserError(
-            f"Expected at most {len(known)} sections to freeze, as many as {network_name(featurizer)} has. "
-            f"Found {count}. Lower --freeze."
-        )
-    if count == 0:
+    if upto == 0:
         return
-    end, reached = known[count - 1].end.name, False
+    end, reached = find_end(featurizer, upto), False
     for name, module in featurizer.named_modules():  # a module comes before those within it
         within = f"{name}.".startswith(f"{end}.")
         if reached and not within:
@@ -73,6 +74,64 @@ def freeze_sections(featurizer: nn.Module, count: int) -> None:
         reached |= within
         for parameter in module.parameters(recurse=False):
             parameter.requires_grad_(False)
+
+
+def find_end(featurizer: nn.Module, upto: int | str) -> str:
+    """Return the name of the module that ends the first `upto` sections, or of the one that is called so."""
+    if isinstance(upto, str):
+        names = [name for name, _ in getattr(featurizer, "net", featurizer).named_modules() if name]
+        if upto not in names:
+            raise unknown(f"module of {network_name(featurizer)}", upto, names)
+        return f"net.{upto}" if hasattr(featurizer, "net") else upto
+    known = sections(featurizer)
+    if upto > len(known):
+        raise UserError(
+            f"Expected at most {len(known)} sections to freeze, as many as {network_name(featurizer)} has. "
+            f"Found {upto}. Lower --freeze."
+        )
+    return known[upto - 1].end.name
+
+
+class Front(nn.Module):
+    """The first part of a network, x → the output of the module `end`. The whole network runs: it is used once."""
+
+    def __init__(self, featurizer: nn.Module, end: str) -> None:
+        super().__init__()
+        self.featurizer, self.end = featurizer, end
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: list[Tensor] = []  # several if the network is evaluated in pieces
+        module = self.featurizer.get_submodule(self.end)
+        with module.register_forward_hook(lambda _module, _inputs, h: outputs.append(h)):
+            self.featurizer(x)
+        return torch.cat(outputs)
+
+
+def split_network(featurizer: Featurizer, upto: int | str) -> tuple[Front, Featurizer]:
+    """Split a network after its first part into `front`, images → a map, and `rest`, the map → codes.
+
+    The rest is a copy whose layers before the cut are the identity, so that its tensors keep their names. Whether it
+    computes the same codes depends on what the network computes between its layers; this is tested.
+    """
+    end = find_end(featurizer, upto)
+    front, rest = Front(featurizer, end), _drop_layers_before(copy.deepcopy(featurizer), end)
+    parent, _, name = end.rpartition(".")
+    setattr(rest.get_submodule(parent), name, nn.Identity())
+    inner, outer = Front(copy_for_evaluation(featurizer), end), copy_for_evaluation(rest)
+    x = _random_images(featurizer)
+    try:
+        with torch.no_grad():
+            h, z = inner(x), inner.featurizer(x)
+            same = h.ndim == 4 and torch.allclose(outer(h), z, rtol=1e-3, atol=1e-5)
+    except Exception:  # a layer that cannot follow the identity, or a module whose output is not one tensor
+        same = False
+    if not same:
+        raise UserError(
+            f"Expected a network that can start from the output of its module `{end}`. Found "
+            f"{network_name(featurizer)}, which cannot. Drop --views, or use a convolutional backbone."
+        )
+    rest.input_shape = tuple(h.shape[1:])
+    return front, rest
 
 
 def layers_before(network: nn.Module, entry: str) -> Iterator[tuple[nn.Module, str, nn.Module]]:
@@ -100,7 +159,7 @@ def copy_from(featurizer: nn.Module, stage: Stage) -> nn.Module:
     return _drop_layers_before(copy.deepcopy(featurizer), stage.entry)
 
 
-def _drop_layers_before(network: nn.Module, entry: str) -> nn.Module:
+def _drop_layers_before(network: N, entry: str) -> N:
     for parent, name, _ in list(layers_before(network, entry)):
         setattr(parent, name, nn.Identity())
     return network
@@ -111,10 +170,14 @@ def _gives_the_codes(featurizer: nn.Module, entry: str) -> bool:
     whole, rest = copy_for_evaluation(featurizer), _drop_layers_before(copy_for_evaluation(featurizer), entry)
     inputs: list[Any] = []
     whole.get_submodule(entry).register_forward_pre_hook(lambda _module, args: inputs.extend(args))
-    like, shape = next(whole.parameters()), image_shape(featurizer) or ()
-    x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)).to(like)
     try:
-        z = whole(x)
+        z = whole(_random_images(featurizer))
         return torch.allclose(rest(*inputs), z, rtol=1e-3, atol=1e-5)
     except Exception:  # a layer that cannot follow the identity, or a stage with several inputs
         return False
+
+
+def _random_images(featurizer: nn.Module) -> Tensor:
+    """Draw two images of the size that a network was built for, always the same."""
+    x = torch.rand(2, *(image_shape(featurizer) or ()), generator=torch.Generator().manual_seed(0))
+    return x.to(next(featurizer.parameters()))

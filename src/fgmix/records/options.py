@@ -80,6 +80,11 @@ class Option:
         return kind
 
     @property
+    def accepts_names(self) -> bool:
+        """Whether a number may also be a name."""
+        return {int, str} <= {*self.types}
+
+    @property
     def optional(self) -> bool:
         return type(None) in self.parts
 

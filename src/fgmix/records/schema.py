@@ -111,7 +111,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dropout: Annotated[Dropout, About("dropout on the features", "Network")] = 0.0
     freeze_bn: Annotated[bool | None, About("keep batch-norm layers in evaluation mode", "Network")] = None
     freeze: Annotated[
-        Count, About("first sections of the backbone (stages, quarters of a transformer) not to train", "Network")
+        Count | str, About("number of first sections (stages) not to train, or the last such module's name", "Network")
     ] = 0
     warmup_head: Annotated[Warmup, About("steps that train the classifier alone before the first step", "Network")] = 0
     channels_last: Annotated[bool | None, About("channels-last memory layout of images", "Network")] = None
@@ -119,7 +119,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool, About("train a small network on features of the pre-trained backbone, computed once", "Network")
     ] = False
     views: Annotated[
-        Views, About("with --frozen: augmented views of each image to train on besides the image", "Network")
+        Views, About("with --frozen or --freeze: augmented views per image, computed once up to the cut", "Network")
     ] = 0
 
     steps: Annotated[Steps | None, About("number of optimisation steps", "Training")] = None
@@ -161,6 +161,11 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         force_setattr(self, "settings", {str(name): value for name, value in self.settings.items()})
         check_options(self, RunSpec)
         _check_arm(self.arm)
+
+    @property
+    def on_activations(self) -> bool:
+        """Whether the run trains on cached outputs of a frozen network, or of its frozen first sections."""
+        return self.frozen or bool(self.freeze and self.views)
 
 
 class ResolvedSpec(RunSpec, frozen=True, kw_only=True):

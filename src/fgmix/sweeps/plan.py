@@ -13,7 +13,7 @@ from fgmix.errors import UserError
 from fgmix.progress import format_duration
 from fgmix.records.rows import spec_row
 from fgmix.sweeps.design import PlannedRun, Sweep
-from fgmix.training.calibrate import Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
+from fgmix.training.calibrate import ActivationCost, Calibration, RunCost, calibrate, count_checkpoint_bytes, estimate
 from fgmix.training.devices import pick_device, torch_threads
 from fgmix.training.resolve import list_notes, resolve
 from fgmix.training.trunk import describe_trunk, find_shared_trunks
@@ -28,6 +28,7 @@ class CostedRun:
     estimate: RunCost  # time, and the disk space of its results
     checkpoint_bytes: int  # further disk space during the run
     caches_images: bool = False  # whether its dataset has a cache of decoded images
+    activations: ActivationCost | None = None  # of a frozen network, computed once for all runs that share them
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def estimate_costs(sweeps: Iterable[Sweep], *, device: str = "auto", workers: in
         trained.add(trunk)
         each = PlannedRun(name, spec, trunks[name], tuple(list_notes(spec, run)))
         cost = estimate(run, data, calibration, start)
-        costed.append(CostedRun(each, data.name, cost, count_checkpoint_bytes(run, calibration), data.kind == "images"))
+        checkpoints = count_checkpoint_bytes(run, calibration)
+        costed.append(CostedRun(each, data.name, cost, checkpoints, data.kind == "images", calibration.activations))
     impossible = {key: str(error) for key, error in calibrations.items() if isinstance(error, UserError)}
     return SweepCosts(costed, impossible)
 
@@ -115,6 +117,12 @@ def summarise(
         every = whole.steps + whole.spared
         share = whole.steps / every
         lines.append(f"Shared first steps: {whole.steps:,} steps are trained instead of {every:,} ({share:.0%}).")
+    computed = {(each.dataset, each.activations.name): each.activations for each in runs if each.activations}
+    for (dataset, name), cost in computed.items():
+        lines.append(
+            f"Before the first run: activations of {dataset} in {name}, {cost.images:,} images, about "
+            f"{format_duration(cost.seconds / workers)}, {_gigabytes(cost.bytes)} in {cache_dir()}."
+        )
     if cached := dict.fromkeys(each.dataset for each in runs if each.caches_images):
         lines.append(f"Not included: the cache of decoded images of {', '.join(cached)} in {cache_dir()}.")
     if budget is not None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
+import numpy as np
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
@@ -18,12 +19,20 @@ from fgmix.seeding import seed_torch
 from fgmix.training.averaging import get_predictor_tensors
 from fgmix.training.devices import pick_device
 from fgmix.training.evaluate import evaluation_mode
-from fgmix.training.prepare import PreparedRun, build_algorithm, build_source, prepare
+from fgmix.training.prepare import (
+    PreparedRun,
+    build_algorithm,
+    build_source,
+    locate_activations,
+    prepare_data,
+    split_and_standardise,
+)
 from fgmix.training.resolve import resolve
 
 PHASES = (0.5, 0.1, 0.9)  # fractions of a run: algorithms that change over a run (warm-up, annealing) are timed at each
 AVERAGES = {"none": 0, "swa": 1, "swad": 8}  # copies of the model that an average keeps, at most
 EVALUATED = 128  # samples scored to time an evaluation
+SAMPLED = 32  # images of each domain whose activations are computed to time that
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,17 @@ class Calibration:
     weights_bytes: int  # one file of weights: all of the algorithm's tensors
     model_bytes: int  # featurizer and classifier, as in a snapshot and an average
     state_bytes: int  # the algorithm's state in a checkpoint, optimisers included
+    activations: ActivationCost | None = None  # what a frozen network must compute before, once for all runs
+
+
+@dataclass(frozen=True)
+class ActivationCost:
+    """Time and space to compute activations that are not in the cache."""
+
+    name: str  # of the network
+    images: int  # of all views
+    seconds: float
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +81,7 @@ def calibrate(
     In each phase, `repeats` steps are timed after one for warm-up; after `budget` seconds, no further one is, but at
     least one in all.
     """
-    run = prepare(spec, dataset, device=device, progress=False)
+    run, activations = _prepare(spec, dataset, device)
     algorithm = build_algorithm(run).to(pick_device(device)).train()
     step_seconds = _time_steps(run, algorithm, repeats, budget)
     read_seconds, score_seconds = _time_evaluation(run, algorithm)
@@ -74,7 +94,25 @@ def calibrate(
         weights_bytes=sum(tensor.nbytes for tensor in state.values() if isinstance(tensor, Tensor)),
         model_bytes=_count_bytes(get_predictor_tensors(algorithm)),
         state_bytes=_count_bytes(state),
+        activations=activations,
     )
+
+
+def _prepare(spec: RunSpec, dataset: DomainDataset, device: str) -> tuple[PreparedRun, ActivationCost | None]:
+    """Prepare a run; if it needs activations that are not there, on those of a few images, whose time is taken."""
+    resolved = resolve(spec, dataset)
+    if resolved.on_activations:
+        cache = locate_activations(resolved, dataset, device=device)
+        if missing := cache.count_missing():
+            cache.sample(1)  # warm-up
+            started = time.perf_counter()
+            sample = cache.sample(SAMPLED)
+            images = sum(map(len, sample.domains))
+            seconds = (time.perf_counter() - started) / images * missing
+            size = math.prod(sample.input_shape) * np.dtype(cache.precision).itemsize
+            cost = ActivationCost(cache.name, missing, seconds, missing * size)
+            return split_and_standardise(resolved, sample), cost
+    return prepare_data(resolved, dataset, device=device, progress=False), None
 
 
 def _time_steps(run: PreparedRun, algorithm: Algorithm, repeats: int, budget: float) -> float:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from msgspec import structs
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
-from fgmix.data.frozen import frozen_features
+from fgmix.data.activations import ActivationCache
 from fgmix.data.loading import BatchSource, deliver
 from fgmix.data.sampling import ClassAwareSampler, PairedSampler, UniformSampler, sampling_weights
 from fgmix.data.standardisation import Standardisation, fit_standardisation, standardise
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import Featurizer, build_classifier, build_featurizer
+from fgmix.networks.parts import Front, split_network
 from fgmix.networks.preprocessing import Normalisation
 from fgmix.progress import Progress
 from fgmix.records.schema import ResolvedSpec, RunSpec
@@ -64,8 +67,8 @@ def prepare(
 ) -> PreparedRun:
     """Load the data if they are not given, fill in the defaults, split the domains.
 
-    The device is where the features of a frozen backbone are computed; with `progress`, bars are shown and notes about
-    the data printed.
+    The device is where the activations of a frozen network are computed; with `progress`, bars are shown and notes
+    about the data printed.
     """
     given: object = dataset
     if not isinstance(given, DomainDataset | None):
@@ -79,25 +82,32 @@ def prepare(
 def prepare_data(
     spec: ResolvedSpec, dataset: DomainDataset, *, device: str = "auto", progress: bool = True
 ) -> PreparedRun:
-    """Split the domains of a run; resize and normalise images, or replace them by the features of a frozen backbone;
+    """Split the domains of a run; resize and normalise images, or replace them by the activations of a frozen network;
     standardise features.
 
     The standardisation is fitted to the training parts of the source domains only.
     """
+    if spec.on_activations:
+        cache = locate_activations(spec, dataset, device=device)
+        cache.fill(progress=progress)
+        return split_and_standardise(spec, cache.read())
+    return split_and_standardise(spec, _normalise(spec, dataset))
+
+
+def split_and_standardise(spec: ResolvedSpec, dataset: DomainDataset) -> PreparedRun:
+    """Prepare a run on samples as its network sees them."""
     splits = split_dataset(dataset, spec.holdout_fraction, spec.trial_seed)
-    if spec.interpolation:
-        expected = Normalisation(spec.mean, spec.std, spec.interpolation)  # type: ignore[arg-type]
-        dataset = dataset.normalise(expected)
-    if spec.frozen:
-        backbone, where = build_frozen_backbone(spec), pick_device(device)
-        dataset = frozen_features(
-            dataset, backbone, name=spec.backbone, views=spec.views, device=where, progress=progress
-        )
     if not spec.standardize:
         return PreparedRun(spec, dataset, splits)
     sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
     standard = fit_standardisation(((domain, splits[domain.name].train) for domain in sources), spec.tail)
     return PreparedRun(spec, standardise(dataset, standard), splits, standard)
+
+
+def _normalise(spec: ResolvedSpec, dataset: DomainDataset) -> DomainDataset:
+    if not spec.interpolation:
+        return dataset
+    return dataset.normalise(Normalisation(spec.mean, spec.std, spec.interpolation))  # type: ignore[arg-type]
 
 
 def rehearse(spec: RunSpec, *, progress: bool = True) -> ResolvedSpec:
@@ -124,22 +134,52 @@ def new_algorithm(spec: ResolvedSpec, n_classes: int, n_domains: int, *, blank: 
         featurizer = build_featurizer(ON_FROZEN, (spec.code_size,), dropout=spec.dropout)
     else:
         featurizer = _build_backbone(spec, blank, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
+        if spec.on_activations:
+            _, featurizer = split_network(featurizer, spec.freeze)
     classifier = build_classifier(spec.head, featurizer.out_features, n_classes)
     settings = {**spec.settings, "steps": spec.steps}
     try:
         return create(spec.algorithm, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings)
     except UserError as error:
-        if not spec.frozen:
+        if not spec.on_activations:
             raise
+        option = "--frozen" if spec.frozen else "--views"
         raise UserError(
-            f"Expected a method that trains on features, with --frozen. Found {spec.algorithm}, which needs images. "
-            "Drop --frozen, or choose a method such as erm or fgmix."
+            f"Expected a method that trains on features, with {option}. Found {spec.algorithm}, which needs images. "
+            f"Drop {option}, or choose a method such as erm or fgmix."
         ) from error
 
 
-def build_frozen_backbone(spec: ResolvedSpec, *, blank: bool = False) -> Featurizer:
-    """Build the backbone of a run with `frozen`, images → features; `blank` as in `new_algorithm`."""
-    return _build_backbone(spec, blank, dropout=0.0, freeze_bn=True).requires_grad_(False).eval()
+def locate_activations(spec: ResolvedSpec, dataset: DomainDataset, *, device: str = "auto") -> ActivationCache:
+    """Return the cache of the activations that a run trains on.
+
+    Args:
+        spec: the run, `on_activations`.
+        dataset: its images.
+        device: where missing activations are computed.
+    """
+    name = spec.backbone if spec.frozen else f"{spec.backbone} up to {spec.freeze}"
+    # Half precision: the maps of PACS at 224 px are gigabytes, and rounding is far below the noise of a training step.
+    precision: Literal["float32", "float16"] = "float32" if spec.frozen else "float16"
+    dataset = _normalise(spec, dataset)
+    return ActivationCache(dataset, build_front(spec), name, spec.views, precision, pick_device(device))
+
+
+def build_front(spec: ResolvedSpec, *, blank: bool = False) -> Featurizer | Front:
+    """Build the frozen network, or first sections, of a run `on_activations`; `blank` as in `new_algorithm`."""
+    seed_torch("init", spec.seed)  # as in `new_algorithm`: a network without pre-trained weights is the same
+    whole = _build_backbone(spec, blank, dropout=0.0, freeze_bn=True).requires_grad_(False).eval()
+    return whole if spec.frozen else split_network(whole, spec.freeze)[0]
+
+
+def complete_featurizer(spec: ResolvedSpec, featurizer: nn.Module) -> nn.Module:
+    """Return the featurizer of images of a run: one trained after a cut gets its frozen first sections back."""
+    if spec.frozen or not spec.on_activations:
+        return featurizer
+    seed_torch("init", spec.seed)
+    whole = _build_backbone(spec, False, dropout=spec.dropout, freeze_bn=spec.freeze_bn)
+    whole.load_state_dict({**whole.state_dict(), **featurizer.state_dict()})
+    return whole.to(next(featurizer.parameters()).device).train(featurizer.training)
 
 
 def _build_backbone(spec: ResolvedSpec, blank: bool, *, dropout: float, freeze_bn: bool) -> Featurizer:

@@ -130,17 +130,18 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     if spec.image_size and (len(shape) != 3 or shape[-1] != spec.image_size):
         hint = "Only images in files are resized: drop it."
         raise bad_value("image_size", f"0 for {dataset.name}, whose samples are {shape}", spec.image_size, hint)
-    if spec.frozen and dataset.kind != "images":
-        hint = "It computes features of images in files."
-        raise bad_value("frozen", f"false for {dataset.name}, which holds {dataset.kind.replace('_', ' ')}", True, hint)
+    if (spec.frozen or spec.views) and dataset.kind != "images":
+        name, off, found = ("frozen", "false", True) if spec.frozen else ("views", "0", spec.views)
+        hint = "It computes activations of images in files."
+        raise bad_value(name, f"{off} for {dataset.name}, which holds {dataset.kind.replace('_', ' ')}", found, hint)
     usual = options_of(RunSpec)["holdout_fraction"].default
     if spec.holdout_fraction != usual and any(each.holdout is not None for each in dataset.domains):
         hint = "Drop it, or the column `split`."
         raise bad_value(
             "holdout_fraction", f"left out for {dataset.name}, which has a split", spec.holdout_fraction, hint
         )
-    if spec.views and not spec.frozen:
-        raise bad_value("views", "0 without --frozen: training augments every image anew", spec.views)
+    if spec.views and not spec.on_activations:
+        raise bad_value("views", "0 without --frozen or --freeze: training augments every image anew", spec.views)
     if spec.standardize and dataset.kind != "features" and not spec.frozen:
         raise bad_value("standardize", f"false for {dataset.name}: only features are standardised", True)
     if spec.classes_per_batch and (
