@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fgmix.data.sampling import ClassAwareSampler, UniformSampler, balancing_weights
+from fgmix.data.sampling import (
+    ClassAwareSampler,
+    UniformSampler,
+    balancing_weights,
+    bound_missing,
+    choose_classes_per_batch,
+)
 from fgmix.seeding import numpy_generator
 
 POOLS = (np.arange(0, 50, 2), np.arange(7))
@@ -132,3 +138,32 @@ def test_balancing_weights_make_classes_equally_likely() -> None:
     weights = balancing_weights(y)
     assert weights.sum() == pytest.approx(len(y))
     assert [weights[y == c].sum() for c in (1, 4, 7)] == pytest.approx([3, 3, 3])
+
+
+def simulate_missing(shares: np.ndarray, b: int, needed: int, batches: int) -> float:
+    rng = np.random.default_rng(0)
+    present = np.stack([rng.multinomial(b, p, size=batches) > 0 for p in shares])  # (k, batches, C)
+    return float((present.sum(0) < needed).all(1).mean())
+
+
+@pytest.mark.parametrize(
+    ("k", "C", "b", "needed"),
+    [(3, 65, 32, 3), (5, 345, 32, 5), (5, 345, 32, 2), (3, 7, 4, 3), (4, 30, 16, 3), (2, 2, 1, 2)],
+)
+@pytest.mark.parametrize("even", [True, False])
+def test_the_bound_on_missing_classes_holds_and_is_close(k: int, C: int, b: int, needed: int, even: bool) -> None:
+    """Against 4,000 simulated batches: not below them by more than five standard errors, above by 0.1 at most."""
+    rng = np.random.default_rng(C)
+    shares = np.full((k, C), 1 / C) if even else rng.dirichlet(np.ones(C), size=k)
+    found = simulate_missing(shares, b, needed, 4000)
+    error = np.sqrt(max(found * (1 - found), 1 / 4000) / 4000)
+    assert found - 5 * error <= bound_missing(shares, b, needed) <= found + 0.1
+
+
+@pytest.mark.parametrize(
+    ("k", "C", "b", "m"), [(3, 7, 32, 0), (3, 65, 32, 0), (5, 345, 32, 8), (5, 345, 8, 4), (5, 345, 1, 1), (2, 3, 1, 1)]
+)
+def test_classes_per_batch_are_as_many_as_are_found_in_all_domains(k: int, C: int, b: int, m: int) -> None:
+    assert choose_classes_per_batch(np.full((k, C), 1 / C), b, k) == m
+    if m > 1:
+        assert simulate_missing(np.full((k, m), 1 / m), b, k, 4000) <= 0.06

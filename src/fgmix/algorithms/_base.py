@@ -165,6 +165,11 @@ class Algorithm(nn.Module):
         """Raise an error for batches that the method cannot use: `batch_size` samples per domain, each of `shape`."""
 
     @classmethod
+    def domains_per_class(cls, config: BaseConfig, n_domains: int) -> int:  # noqa: ARG003 (for methods that pair domains)
+        """Return in how many of the source domains of a batch a class must occur for the method to act; 0 if none."""
+        return 0
+
+    @classmethod
     def first_base_step(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that pre-train other parts)
         """Return how many steps pass before g and h begin to train."""
         return 0
@@ -184,6 +189,11 @@ class Algorithm(nn.Module):
         """Return how many steps pass before a part of `delayed` is active: by default the value of its setting."""
         number: float = getattr(config, setting)
         return number
+
+    @classmethod
+    def review(cls, config: BaseConfig, metrics: Mapping[str, float]) -> list[str]:  # noqa: ARG003
+        """Return notes on a finished run, from the means of its metrics over all steps."""
+        return []
 
     @classmethod
     def trunk_steps(cls, config: BaseConfig) -> int:  # noqa: ARG003 (for methods that begin as ERM)

@@ -1,6 +1,7 @@
 """The method FGMix, its six variants, and one with uniform weights."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,6 +15,7 @@ from fgmix.errors import UserError, bad_value
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.flatness import loss_around, margin_gamma
 
+_LEAST_MIXED = 0.95  # share of the steps from τ on that should mix
 _CLASSIFIERS = 4  # S, at which `flat_base` evaluates the base loss
 
 
@@ -111,6 +113,21 @@ class LatentMixing(Algorithm):
             self.optimizer.add_param_group(
                 {"params": list(self.mixer.parameters()), "lr": config.eta2, "weight_decay": 0.0}
             )
+
+    @classmethod
+    def domains_per_class(cls, config: MixingConfig, n_domains: int) -> int:  # type: ignore[override]
+        return min(config.domains_per_tuple or n_domains, n_domains) if config.n else 0
+
+    @classmethod
+    def review(cls, config: MixingConfig, metrics: Mapping[str, float]) -> list[str]:  # type: ignore[override]
+        after = config.steps - cls.trunk_steps(config)
+        share = metrics["mixed"] * config.steps / (config.n * after) if config.n else 1.0
+        if share >= _LEAST_MIXED:
+            return []
+        return [
+            f"{cls.label} mixed in {share:.0%} of the steps from τ on. In the others, no class was shared by enough "
+            "domains: raise --batch-size, or use --classes-per-batch."
+        ]
 
     @classmethod
     def trunk_steps(cls, config: MixingConfig) -> int:  # type: ignore[override]  # its own Config

@@ -14,6 +14,8 @@ from fgmix.errors import UserError
 from fgmix.seeding import numpy_generator
 
 SampleWeights = npt.NDArray[np.float64]
+MOST_MISSED = 0.05  # share of steps that may go without a class that domains share
+MOST_CLASSES = 8  # of a class-aware batch that is chosen for a method, as in the FGMix paper's runs on DomainNet
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,48 @@ def balancing_weights(y: Indices) -> SampleWeights:
     _, which, counts = np.unique(y, return_inverse=True, return_counts=True)
     weights: SampleWeights = (len(y) / (len(counts) * counts))[which]
     return weights
+
+
+def class_shares(domains: Sequence[Domain], n_classes: int) -> npt.NDArray[np.float64]:
+    """Compute the share of every class in every domain, (k, C)."""
+    counts = np.stack([np.bincount(domain.y, minlength=n_classes) for domain in domains])
+    shares: npt.NDArray[np.float64] = counts / counts.sum(1, keepdims=True)
+    return shares
+
+
+def bound_missing(shares: npt.NDArray[np.float64], batch_size: int, needed: int) -> float:
+    """Bound the probability that no class occurs in `needed` domains of a uniform batch, from above.
+
+    Class c occurs among b samples of domain e with probability q_ce = 1 − (1 − p_ce)^b. With S_c the number of domains
+    that have it, a sum over independent domains, the bound is
+
+        Π_c P(S_c < needed) ≥ P(S_c < needed for all c),
+
+    because the classes of a domain compete for its b samples (they are negatively associated). `shares` is p (k, C).
+
+    >>> [round(bound_missing(np.full((k, C), 1 / C), 32, k), 3) for k, C in ((5, 345), (3, 65), (3, 7))]
+    [0.998, 0.017, 0.0]
+    """
+    fewer = np.zeros((needed, shares.shape[1]))  # P(S_c = j) for j < needed
+    fewer[0] = 1.0
+    for q in 1 - (1 - shares) ** batch_size:
+        one_more = np.concatenate([np.zeros((1, len(q))), fewer[:-1] * q])
+        fewer = fewer * (1 - q) + one_more
+    return float(fewer.sum(0).prod())
+
+
+def choose_classes_per_batch(shares: npt.NDArray[np.float64], batch_size: int, needed: int) -> int:
+    """Choose `classes_per_batch` for a method that acts only where `needed` domains share a class.
+
+    0, uniform sampling, unless that would miss such a class in more than 5 % of the steps. Then 8, or fewer where
+    batches are too small for 8.
+    """
+    if bound_missing(shares, batch_size, needed) <= MOST_MISSED:
+        return 0
+    shared = int(((shares > 0).sum(0) >= needed).sum())
+    sizes = range(min(MOST_CLASSES, shared), 1, -1)
+    few = (m for m in sizes if bound_missing(np.full((needed, m), 1 / m), batch_size, needed) <= MOST_MISSED)
+    return next(few, 1)
 
 
 def _group_by_class(pools: Sequence[Indices], labels: Sequence[Indices]) -> list[dict[int, Indices]]:

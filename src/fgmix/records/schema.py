@@ -90,8 +90,9 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ClassWeight, About("balanced: in training, all classes of a domain are drawn equally often", "Data")
     ] = "none"
     classes_per_batch: Annotated[
-        Count, About("number of classes per batch (class-aware sampling); 0 samples uniformly", "Data")
-    ] = 0
+        Count | None,
+        About("number of classes per batch (class-aware sampling); 0 samples uniformly; default: as needed", "Data"),
+    ] = None
     skip_unreadable: Annotated[bool, About("leave out images that cannot be decoded", "Data")] = False
     standardize: Annotated[
         bool | None,
@@ -183,6 +184,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
         tail: standard deviations beyond which standardised features are damped; 0 if they are not.
     """
 
+    classes_per_batch: Count = 0
     standardize: bool = False  # for records made before this option
     backbone: str
     pretrained: bool

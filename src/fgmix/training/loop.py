@@ -336,6 +336,7 @@ class _Loop:
         if diverged_at is None:
             for model in self.models:
                 self.weights.save("last", model)
+        notes = self._review() if diverged_at is None else []
         unseen = {model: self.state.unseen[model] for model in self.models if model in self.state.unseen}
         record = RunRecord(
             spec=self.spec,
@@ -344,7 +345,7 @@ class _Loop:
             label=self.algorithm.label,
             domainbed_name=self.algorithm.domainbed_name,
             domains=self.run.dataset.domain_names,
-            notes=self.run.dataset.notes,
+            notes=(*self.run.dataset.notes, *notes),
             weights_matched=getattr(self.algorithm.featurizer, "weights_matched", None),
             gpu=describe_gpu(self.device),
             code=self.folder.code,
@@ -358,3 +359,15 @@ class _Loop:
         for path in self.folder.checkpoints:
             path.unlink(missing_ok=True)
         return record
+
+    def _review(self) -> list[str]:
+        """Return the method's notes on the finished run, printed unless the caller shows its own progress."""
+        sums: dict[str, float] = {}
+        for evaluation, before in zip(self.evaluations, (0, *(e.step for e in self.evaluations))):
+            for name, value in evaluation.metrics.items():
+                sums[name] = sums.get(name, 0.0) + value * (evaluation.step - before)
+        means = {name: total / self.spec.steps for name, total in sums.items()}
+        notes = self.algorithm.review(self.algorithm.config, means)
+        for note in notes if self.show is True else ():
+            print(f"note: {note}", file=sys.stderr)
+        return notes

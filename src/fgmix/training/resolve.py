@@ -6,9 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fgmix.algorithms import Algorithm, check_domains, get
+from fgmix.algorithms import Algorithm, BaseConfig, check_domains, get
 from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
+from fgmix.data.sampling import MOST_MISSED, choose_classes_per_batch, class_shares
 from fgmix.data.standardisation import TAIL
 from fgmix.errors import UserError, bad_value
 from fgmix.networks import build_featurizer
@@ -58,6 +59,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "steps": steps,
         "eval_every": min(spec.eval_every or eval_every, steps),
         "batch_size": batch_size,
+        "classes_per_batch": _resolve_classes_per_batch(spec, dataset, algorithm, config, batch_size),
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
         "tail": TAIL if standardize else 0.0,
@@ -72,6 +74,27 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         decided |= {"averaging_start": start, "averaging": spec.averaging if start <= steps else "none"}
     known = {"dataset_name": dataset.name, "data": dataset.fingerprint, "input_shape": dataset.input_shape}
     return to_spec({**given, **decided, **known}, ResolvedSpec)
+
+
+def _resolve_classes_per_batch(
+    spec: RunSpec, dataset: DomainDataset, algorithm: type[Algorithm], config: BaseConfig, batch_size: int
+) -> int:
+    """Resolve the number of classes per batch: class-aware sampling where a method that needs a class in several
+    domains would seldom find one by uniform sampling, which would silently leave it ERM."""
+    sources = [domain for domain in dataset.domains if domain.name not in spec.test_domains]
+    needed = algorithm.domains_per_class(config, len(sources))
+    given = spec.classes_per_batch
+    if needed == 0:
+        return given or 0
+    shares = class_shares(sources, len(dataset.classes))
+    if not ((shares > 0).sum(0) >= needed).any():
+        raise UserError(
+            f"Expected a class that {needed} source domains share, whose codes {algorithm.label} mixes. Found none in "
+            f"{dataset.name}. Choose another method, or fewer domains with --set domains_per_tuple=2."
+        )
+    if given is not None or spec.class_weight != "none" or any(domain.weights is not None for domain in sources):
+        return given or 0
+    return choose_classes_per_batch(shares, batch_size, needed)
 
 
 def _list_defaults(
@@ -111,6 +134,12 @@ def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
             f"step {resolved.steps}. Raise --steps or lower --averaging-start."
         )
     algorithm = get(resolved.algorithm)
+    if spec.classes_per_batch is None and resolved.classes_per_batch:
+        notes.append(
+            f"Batches of {algorithm.label} have {resolved.classes_per_batch} classes: with uniform sampling, more than "
+            f"{MOST_MISSED:.0%} of the steps would find no class that source domains share, and mix nothing. Add "
+            f"--classes-per-batch {resolved.classes_per_batch} for such batches in all methods, or 0 for uniform ones."
+        )
     return notes + algorithm.idle_parts(algorithm.Config.of(**resolved.settings, steps=resolved.steps))
 
 
@@ -149,7 +178,7 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     ):
         hint = "It draws classes equally often by itself: drop it, or drop the weights."
         raise bad_value("classes_per_batch", "0 where classes or samples have weights", spec.classes_per_batch, hint)
-    if spec.classes_per_batch > len(dataset.classes):
+    if (spec.classes_per_batch or 0) > len(dataset.classes):
         should = f"at most {len(dataset.classes)}, the number of classes of {dataset.name}"
         raise bad_value("classes_per_batch", should, spec.classes_per_batch)
 
