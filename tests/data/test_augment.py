@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from data.pictures import picture
 from data.test_colours import naively_recoloured
 from fgmix.data import Domain, DomainDataset, augment, from_arrays
-from fgmix.data.augment import HostImages, ImageInputs, crop_and_resize, random_boxes
+from fgmix.data.augment import HostImages, ImageInputs, crop_and_resize, draw_boxes
 from fgmix.data.colours import draw
 from fgmix.data.dataset import Indices
 from fgmix.networks.preprocessing import IMAGENET, Normalisation
@@ -56,7 +56,7 @@ def test_augmented_equals_torchvision_with_the_same_draws(v2: ModuleType) -> Non
     indices = np.arange(6).repeat(3)
     x = inputs().prepare(indices, generator(3)).finish()
     heights, widths = (np.array([PICTURES[i].shape[axis] for i in indices]) for axis in (0, 1))
-    boxes = random_boxes(heights, widths, g := generator(3))
+    boxes = draw_boxes(heights, widths, g := generator(3))
     draws = draw(len(indices), g)
     for k, i in enumerate(indices):
         crop = v2.functional.resized_crop(planes(PICTURES[i]), *boxes[k].tolist(), size=[16, 16], antialias=True)
@@ -241,7 +241,7 @@ def test_boxes_follow_the_definition() -> None:
         naive_box(int(heights[i]), int(widths[i]), iter(tries[0][i]), iter(tries[1][i]), (places[0][i], places[1][i]))
         for i in range(300)
     ]
-    assert random_boxes(heights, widths, generator()).tolist() == expected
+    assert draw_boxes(heights, widths, generator()).tolist() == expected
 
 
 @pytest.mark.parametrize(("H", "W"), [(10, 100), (100, 10), (7, 30), (1, 5)])
@@ -250,7 +250,7 @@ def test_boxes_of_long_images_are_torchvisions_central_ones(v2: ModuleType, H: i
     transform = v2.RandomResizedCrop(16, scale=(0.7, 1.0))
     params = transform.make_params([torch.empty(3, H, W)])
     expected = [params[key] for key in ("top", "left", "height", "width")]
-    assert random_boxes(np.full(5, H), np.full(5, W), generator()).tolist() == [expected] * 5
+    assert draw_boxes(np.full(5, H), np.full(5, W), generator()).tolist() == [expected] * 5
 
 
 def test_boxes_are_distributed_as_torchvisions(v2: ModuleType) -> None:
@@ -259,7 +259,7 @@ def test_boxes_are_distributed_as_torchvisions(v2: ModuleType) -> None:
     image = torch.empty(3, H, W)
     drawn = [transform.make_params([image]) for _ in range(n)]
     theirs = np.array([[p[key] for key in ("top", "left", "height", "width")] for p in drawn], dtype=float)
-    ours = random_boxes(np.full(n, H), np.full(n, W), generator()).astype(float)
+    ours = draw_boxes(np.full(n, H), np.full(n, W), generator()).astype(float)
 
     def statistics(boxes: Indices) -> Indices:
         top, left, h, w = boxes.T

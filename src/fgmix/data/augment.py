@@ -53,7 +53,7 @@ class ImageInputs(Inputs):
         if generator is None:
             boxes, groups = np.stack([0 * heights, 0 * widths, heights, widths], axis=1), None
         else:
-            boxes = random_boxes(heights, widths, generator)
+            boxes = draw_boxes(heights, widths, generator)
             groups = colours.group_by_hue(colours.draw(len(images), generator))
         pixels = crop_and_resize(images, boxes, self.size, self.normalisation.interpolation)
         return HostImages(torch.from_numpy(pixels), groups, self.normalisation)
@@ -119,7 +119,7 @@ def empty_floats(shape: Sequence[int], device: torch.device) -> Tensor:
     return torch.from_numpy(memory[start : start + size]).view(torch.float32).view(*shape)
 
 
-def random_boxes(heights: Indices, widths: Indices, generator: torch.Generator) -> Indices:
+def draw_boxes(heights: Indices, widths: Indices, generator: torch.Generator) -> Indices:
     """Sample boxes (n, 4) as top, left, height, width.
 
     Area and aspect ratio are sampled up to ten times, until the box fits into the image; else it is the largest central

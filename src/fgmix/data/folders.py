@@ -200,7 +200,7 @@ class _Reader:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file counts as an image by its extension."""
+    """Say whether a file counts as an image by its extension."""
     return name.lower().endswith(EXTENSIONS)
 
 
@@ -235,9 +235,9 @@ def _one_domain(files: Sequence[ImageFile], where: str, remedy: str) -> UserErro
 def scan_manifest(path: Path) -> Scan:
     """Read the images of a CSV manifest; UserError with line numbers if it is not valid."""
     root = path.parent
-    lines = _lines(path)
+    lines = _read_lines(path)
     files = [
-        ImageFile(cells["domain"], cells["label"], root / cells["path"], _holdout(cells, number, path))
+        ImageFile(cells["domain"], cells["label"], root / cells["path"], _parse_split(cells, number, path))
         for number, cells in lines
     ]
     _require_distinct(lines, path)
@@ -249,7 +249,7 @@ def scan_manifest(path: Path) -> Scan:
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether a path means a CSV manifest and not a folder."""
+    """Say whether a path means a CSV manifest and not a folder."""
     return path.suffix.lower() == ".csv" and not os.path.isdir(path)
 
 
@@ -260,16 +260,16 @@ def scan_images(path: Path) -> Scan:
 
 def manifest_paths(path: Path) -> list[Path]:
     """List the files of a manifest, in its order, whether they exist or not; only the column `path` is required."""
-    return [path.parent / cells["path"] for _, cells in _lines(path, required=("path",))]
+    return [path.parent / cells["path"] for _, cells in _read_lines(path, required=("path",))]
 
 
-def _lines(path: Path, required: Sequence[str] = REQUIRED) -> list[_Line]:
+def _read_lines(path: Path, required: Sequence[str] = REQUIRED) -> list[_Line]:
     try:
         with open_file(path) as file:
             if os.fstat(file.fileno()).st_size > LARGEST:
                 raise UserError(f"Expected a manifest of at most {LARGEST / 1e9:g} GB at {path}. Found more.")
             text = file.read().decode("utf-8-sig")  # spreadsheets write a byte order mark
-        lines = list(_cells(csv.reader(io.StringIO(text, newline=""), strict=True), path, required))
+        lines = list(_parse_cells(csv.reader(io.StringIO(text, newline=""), strict=True), path, required))
     except csv.Error as error:
         raise UserError(f"Expected a CSV file at {path}. It is not one ({error}). Save it again as CSV.") from error
     except OSError as error:
@@ -281,7 +281,7 @@ def _lines(path: Path, required: Sequence[str] = REQUIRED) -> list[_Line]:
     return lines
 
 
-def _cells(reader: Iterator[list[str]], path: Path, required: Sequence[str]) -> Iterator[_Line]:
+def _parse_cells(reader: Iterator[list[str]], path: Path, required: Sequence[str]) -> Iterator[_Line]:
     header = [name.strip() for name in next(reader, [])]
     _require_columns(header, path, required)
     for row in reader:
@@ -307,7 +307,7 @@ def _require_columns(header: Sequence[str], path: Path, required: Sequence[str])
         )
 
 
-def _holdout(cells: dict[str, str], number: int, path: Path) -> bool | None:
+def _parse_split(cells: dict[str, str], number: int, path: Path) -> bool | None:
     if "split" not in cells:
         return None
     if cells["split"] not in SPLITS:

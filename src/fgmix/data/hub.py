@@ -121,7 +121,7 @@ def arrange(benchmark: Benchmark, files: Sequence[Path], arranged: Path, most: i
 
 
 def _are_named(rows: Iterable[MirrorImage]) -> bool:
-    """Whether every image has a file name that is unique within its domain and class."""
+    """Say whether every image has a file name that is unique within its domain and class."""
     counts = Counter((row.domain, row.label, row.name) for row in rows)
     return all(name and count == 1 for (_, _, name), count in counts.items())
 

@@ -248,6 +248,7 @@ class CachedImages:
     lengths: Indices  # number of bytes of each image
     heights: Indices  # 0 for a file that cannot be decoded
     widths: Indices
+    readable: Indices  # rows of the images that could be decoded
     checksums: npt.NDArray[np.uint32]  # CRC-32 (2.0 GB/s; SHA-1 and SHA-256 1.4, BLAKE2b 0.5) of these bytes
     changes: npt.NDArray[np.uint8]  # `Change` flags of each image
     recipe: Recipe
@@ -272,6 +273,7 @@ class CachedImages:
             pixels=np.asarray(mapped),
             offsets=np.cumsum(lengths) - lengths,
             **{name: index[name] for name in ("lengths", "heights", "widths", "checksums", "changes")},
+            readable=np.flatnonzero(index["heights"]),
             recipe=Recipe(int(index["image_size"]), str(index["background"]), encoding),
             file=file,
             sources=sources,
@@ -293,13 +295,8 @@ class CachedImages:
         with Image.open(io.BytesIO(data.data), formats=("JPEG",)) as image:
             return np.array(image)
 
-    @property
-    def readable(self) -> Indices:
-        """Rows of the images that could be decoded."""
-        return np.flatnonzero(self.heights)
-
     def is_sound(self, row: int) -> bool:
-        """Whether the bytes of an image are those that were written."""
+        """Say whether the bytes of an image are those that were written."""
         return int(self.checksums[row]) == zlib.crc32(self._bytes(row).data)
 
     def repair(self, row: int) -> None:

@@ -39,7 +39,7 @@ def load_images(path: Path, options: LoadOptions, *, name: str | None = None) ->
     added, removed or renamed. By default the dataset is named as the folder or the manifest.
     """
     check_size(options.image_size)  # before any file is read
-    name = name or _name(path)
+    name = name or _name_dataset(path)
     saved = Catalogue.read(path, options.cache or cache_dir())
     if saved is not None:
         changed = saved.changed_folders()
@@ -87,16 +87,17 @@ def prepare_images(path: Path, options: LoadOptions) -> Preparation:
     check_size(options.image_size)
     catalogue = Catalogue.of(scan_images(path), options)
     images = decode_images(catalogue.files, options, catalogue.contents)
-    dataset = _make_dataset(_name(path), catalogue, images)
+    dataset = _make_dataset(_name_dataset(path), catalogue, images)
     return Preparation(dataset, images, catalogue.write(path, options.cache or cache_dir()))
 
 
-def _name(path: Path) -> str:
+def _name_dataset(path: Path) -> str:
     full = Path(os.path.realpath(path))  # `resolve` fails on a loop of links, which is reported on opening
     return full.name if os.path.isdir(full) else full.stem
 
 
 def _make_dataset(name: str, catalogue: Catalogue, images: CachedImages) -> DomainDataset:
+    """Make a dataset of the images that could be decoded, with notes on everything else."""
     rows = images.readable
     size = images.recipe.image_size
     numbers = np.unique(catalogue.label[rows])  # of the classes that have an image
@@ -174,25 +175,25 @@ class Catalogue:
 
     def changed_folders(self) -> list[str]:
         """List the folders in which files were added, removed or renamed since."""
-        return [str(folder) for folder, time in self.folders if _time(folder) != time]
+        return [str(folder) for folder, time in self.folders if _read_time(folder) != time]
 
     def write(self, path: Path, cache: Path) -> Path:
         """Write the catalogue of a folder or manifest to the cache; return the file."""
         about = {
-            "listing": _listing(path),
+            "listing": _digest_manifest(path),
             "names": [self.name(row) for row in range(len(self.files))],
             "domains": self.domains,
             "classes": self.classes,
             "notes": self.notes,
             "contents": [self.contents.digest, self.contents.sizes],
-            "folders": [(_relative(folder, self.root), time) for folder, time in self.folders],
+            "folders": [(_shorten_path(folder, self.root), time) for folder, time in self.folders],
         }
         # JSON, because an array of texts would pad all to the longest; names may have any byte
         packed = np.frombuffer(json.dumps(about).encode(), np.uint8)
         arrays: dict[str, npt.NDArray[Any]] = {"domain": self.domain, "label": self.label, "about": packed}
         if self.holdout is not None:
             arrays["holdout"] = self.holdout
-        file = _file(path, cache)
+        file = _locate_catalogue(path, cache)
         make_folder(file.parent, option="--cache")
         write_arrays(file, arrays)
         return file
@@ -201,14 +202,14 @@ class Catalogue:
     def read(cls, path: Path, cache: Path) -> Catalogue | None:
         """Read the saved catalogue of a folder or manifest; None if there is none, or if the manifest has changed."""
         try:
-            arrays = read_arrays(_file(path, cache))
+            arrays = read_arrays(_locate_catalogue(path, cache))
         except Damaged as error:
             print(f"note: {error} Every file is looked at; run `fgmix data prepare` again.", file=sys.stderr)
             return None
         except OSError:
             return None
         about = json.loads(arrays["about"].tobytes()) if "about" in arrays else {}  # earlier versions have none
-        if about.get("listing") != _listing(path):
+        if about.get("listing") != _digest_manifest(path):
             return None
         root = path.parent if is_manifest(path) else path
         digest, sizes = about["contents"]
@@ -226,21 +227,21 @@ class Catalogue:
         )
 
 
-def _file(path: Path, cache: Path) -> Path:
+def _locate_catalogue(path: Path, cache: Path) -> Path:
     return cache / "prepared" / f"{fingerprint_of([os.path.realpath(path)])}.npz"
 
 
-def _listing(path: Path) -> str:
+def _digest_manifest(path: Path) -> str:
     """Return a digest of the CSV manifest; a constant for a folder."""
     return inspect_file(path)[0].hex() if is_manifest(path) else "folder"
 
 
-def _relative(folder: Path, root: Path) -> str:
+def _shorten_path(folder: Path, root: Path) -> str:
     """Return the path relative to the root, so that other paths to the root work; else the absolute path."""
     return str(folder.relative_to(root) if folder.is_relative_to(root) else folder.absolute())
 
 
-def _time(folder: Path) -> int:
+def _read_time(folder: Path) -> int:
     try:
         return os.stat(folder).st_mtime_ns
     except OSError:

@@ -84,10 +84,10 @@ def decode(path: StrPath, background: str = BACKGROUND) -> Picture:
         _require_faithful(opened)
         if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:  # MPO: a photo with previews of itself
             changes |= Change.FIRST_FRAME
-        turned_by_pillow = opened.format == "TIFF" and _orientation(opened) in _TURNS
+        turned_by_pillow = opened.format == "TIFF" and _read_orientation(opened) in _TURNS
         opened.load()
         image: Image.Image = opened
-        if (turn := _TURNS.get(_orientation(opened))) is not None:
+        if (turn := _TURNS.get(_read_orientation(opened))) is not None:
             image = opened.transpose(turn)
         if turned_by_pillow or turn is not None:
             changes |= Change.TURNED
@@ -228,7 +228,7 @@ def _require_faithful(image: Image.Image) -> None:
         raise _Refused("it has more than 8 bits per channel; save it with 8, in the window that you need")
 
 
-def _orientation(image: Image.Image) -> int:
+def _read_orientation(image: Image.Image) -> int:
     try:
         value = image.getexif().get(_ORIENTATION, 1)
     except Exception:  # broken metadata of an otherwise valid image

@@ -85,7 +85,7 @@ def _drop_counters(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _agree_in_order(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
-    """Whether the first of their tensors match mine one to one: same shapes, and same kinds if the names show them."""
+    """Say whether the first of their tensors match mine one to one: in shape and, if the names show it, in kind."""
     pairs = list(zip(mine.items(), theirs.items()))
     return len(theirs) >= len(mine) and all(
         a.shape == b.shape and _kind(name_a, name_b) == _kind(name_b, name_a) for (name_a, a), (name_b, b) in pairs

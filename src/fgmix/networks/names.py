@@ -62,7 +62,7 @@ def model_of(name: str) -> str:
 
 
 def is_vision_transformer(name: str) -> bool:
-    """Whether a backbone is a plain vision transformer, such as CLIP's and DINOv2's, judged by its name.
+    """Say whether a backbone is a plain vision transformer, such as CLIP's and DINOv2's, judged by its name.
 
     >>> is_vision_transformer("vit_base_patch16_clip_224.openai"), is_vision_transformer("resnet50")
     (True, False)

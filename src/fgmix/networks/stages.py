@@ -179,7 +179,7 @@ class _Trace(TorchFunctionMode):
 
 
 def _have_one_shape(a: object, b: object) -> bool:
-    """Whether both are tensors of the same shape with an entry per image: maps, or tokens."""
+    """Say whether both are tensors of the same shape with an entry per image: maps, or tokens."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return False
     return a.shape == b.shape and a.ndim > 2 and len(a) % BATCH == 0
