@@ -136,6 +136,12 @@ def test_a_resolved_spec_leaves_nothing_open() -> None:
         to_spec({**to_plain(spec), "steps": None}, ResolvedSpec)
 
 
+@pytest.mark.parametrize("change", [{"std": [0.0, 1.0, 1.0]}, {"mean": [float("inf")]}, {"interpolation": "nearest"}])
+def test_images_are_normalised_by_possible_values(change: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=next(iter(change))):
+        to_spec({**to_plain(resolve(SPEC, toy_data())), **change}, ResolvedSpec)
+
+
 # At steps 10 and 20: accuracy on (train, holdout); the first is better on the sources' holdout.
 FOUND = {
     10: {"a": (0.3, 0.9), "b": (None, 0.8), "c": (None, 0.6)},

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from fgmix.errors import bad_value, unknown
 from fgmix.networks.names import OWN_BACKBONES, pretrained_cfg
 
 
@@ -20,13 +18,6 @@ class Normalisation:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-
-    def __post_init__(self) -> None:
-        for name, values, least in (("mean", self.mean, -math.inf), ("std", self.std, 0.0)):
-            if not all(isinstance(v, int | float) and least < v < math.inf for v in values):
-                raise bad_value(name, "numbers that images can be normalised by", values)
-        if self.interpolation not in ("bilinear", "bicubic"):
-            raise unknown("interpolation", self.interpolation, ("bilinear", "bicubic"))
 
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

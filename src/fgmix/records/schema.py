@@ -54,6 +54,8 @@ Snapshots = Annotated[int, Meta(ge=0, le=10_000)]
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Dropout = Annotated[float, Meta(ge=0, lt=1)]
 Minutes = Annotated[float, Meta(ge=0)]
+Mean = Annotated[float, Meta(gt=-1e6, lt=1e6)]
+Deviation = Annotated[float, Meta(gt=0, lt=1e6)]
 
 
 class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,9 +199,9 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     data: str
     input_shape: tuple[int, ...]
     weights_digest: str = ""
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    interpolation: str = ""
+    mean: tuple[Mean, ...] = ()
+    std: tuple[Deviation, ...] = ()
+    interpolation: Literal["", "bilinear", "bicubic"] = ""
     code_size: int = 0
     tail: float = 0.0  # for records made before it
 
