@@ -98,9 +98,24 @@ def test_a_damaged_unfinished_run_ends_as_if_it_were_whole_or_says_so(
     assert to_plain(again) == to_plain(done)
     assert again.folder is not None
     assert done.folder is not None
-    for name in ("best.pt", "last.pt", "best_swa.pt", "last_swa.pt"):
+    names = sorted(path.relative_to(done.folder) for path in done.folder.rglob("*.pt"))
+    assert len(names) == 4 + 2 * 4  # with the snapshots of both models
+    for name in names:
         ours, theirs = (read_weights(folder / name) for folder in (again.folder, done.folder))
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+@pytest.mark.parametrize(("step", "first"), [(20, 16), (0, 0)])  # after the checkpoint before, or in its past
+def test_a_lost_snapshot_is_made_again(
+    step: int, first: int, unfinished: Path, done: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(unfinished, tmp_path / "runs")
+    (lost := RunFolder(the_run(out)).snapshot(step)).unlink()
+    assert to_plain(finish(out)) == to_plain(done)
+    assert str(lost) in capsys.readouterr().err
+    assert done.folder is not None
+    assert lost.read_bytes() == RunFolder(done.folder).snapshot(step).read_bytes()
+    assert f'"first_step": {first}' in (the_run(out) / "sessions.jsonl").read_text().splitlines()[-1]
 
 
 def test_the_checkpoint_before_a_damaged_one_is_resumed_from(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from fgmix.data import from_arrays
 from fgmix.errors import UserError
 from fgmix.records.evaluations import Model
+from fgmix.records.store import RunFolder
 from fgmix.training.evaluate import evaluation_mode
 from fgmix.training.open_run import OpenedRun, open_run
 from fgmix.training.prepare import build_algorithm
@@ -26,6 +28,14 @@ def test_the_best_weights_score_what_the_record_says(erm: OpenedRun, model: Mode
         for domain in erm.prepared.dataset.domains:
             found = score_domain(algorithm, domain, erm.prepared.splits[domain.name].holdout)
             assert found.accuracy == best.accuracy[model][domain.name]["holdout"]
+
+
+def test_a_lost_snapshot_is_missed(erm: OpenedRun, tmp_path: Path) -> None:
+    folder = shutil.copytree(erm.folder, tmp_path / "run")
+    RunFolder(folder).snapshot(10).unlink()
+    run = open_run(folder, dataset=toy_data())
+    with pytest.raises(UserError, match=r"0000010.*--snapshots 3"):
+        list(run.path())
 
 
 def test_snapshots_start_at_the_initial_weights(erm: OpenedRun) -> None:

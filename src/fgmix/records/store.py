@@ -6,7 +6,6 @@ import json
 import lzma
 import os
 import platform
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -121,12 +120,6 @@ class RunFolder:
     def snapshot(self, step: int, model: Model = "raw") -> Path:
         """Return the file of the weights kept after a step."""
         return self.path / SNAPSHOTS / f"{step:07d}{SUFFIXES[model]}.pt"
-
-    def snapshots(self, model: Model = "raw") -> dict[int, Path]:
-        """List the files of the weights kept during training, by step; empty if there are none."""
-        pattern = re.compile(rf"(\d+){SUFFIXES[model]}\.pt")
-        matches = ((pattern.fullmatch(path.name), path) for path in sorted((self.path / SNAPSHOTS).glob("*.pt")))
-        return {int(match[1]): path for match, path in matches if match}
 
     def is_snapshot(self, path: Path) -> bool:
         """Say whether a file is a snapshot, which contains the weights of featurizer and classifier only."""

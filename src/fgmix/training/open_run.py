@@ -21,12 +21,12 @@ from fgmix.records.evaluations import Model
 from fgmix.records.files import check_path
 from fgmix.records.rows import label_arm, label_model
 from fgmix.records.schema import RunRecord, Which, selected_weights
-from fgmix.records.store import RunFolder, read_record
+from fgmix.records.store import SNAPSHOTS, RunFolder, read_record
 from fgmix.seeding import numpy_generator
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train_prepared
 from fgmix.training.prepare import PreparedRun, load_dataset, new_algorithm, prepare_data
-from fgmix.training.state import load_weights
+from fgmix.training.state import list_snapshot_steps, load_weights
 
 PartName = Literal["train", "holdout"]
 
@@ -98,10 +98,11 @@ class OpenedRun:
     def at(self, path: Path) -> Algorithm:
         """Build the algorithm with the weights of a file of the run, in evaluation mode."""
         if not path.exists():
-            kept = ", ".join(sorted(file.stem for file in self.folder.glob("*.pt"))) or "none"
+            kept = ", ".join(sorted(file.stem for file in path.parent.glob("*.pt"))) or "none"
+            option = f"--snapshots {self.record.spec.snapshots}" if self.files.is_snapshot(path) else "--keep all"
             raise UserError(
-                f"Expected the weights {path.stem} in {self.folder}. It keeps {kept}. Train the run in another folder "
-                "with --keep all."
+                f"Expected the weights {path.stem} in {path.parent}. It keeps {kept}. Train the run in another folder "
+                f"with {option}."
             )
         run = self.prepared
         # Pre-trained weights are not loaded: every weight comes from the file.
@@ -115,20 +116,21 @@ class OpenedRun:
 
     def initial(self) -> Algorithm:
         """Build the algorithm with its initial weights, in evaluation mode: from a snapshot, or initialised again."""
-        snapshots = self.files.snapshots("raw")
-        if snapshots:
-            return self.at(snapshots[min(snapshots)])
+        if (snapshot := self.files.snapshot(0)).exists():
+            return self.at(snapshot)
         run = self.prepared
         return new_algorithm(run.spec, len(run.dataset.classes), len(run.sources)).to(self.device).eval()
 
     def path(self, model: Model = "raw") -> Iterator[tuple[int, Algorithm]]:
         """Yield the algorithm at the steps of the snapshots; without any, before the first and after the last step."""
-        snapshots = self.files.snapshots(model)
-        for step, file in snapshots.items():
-            yield step, self.at(file)
-        if not snapshots:
+        spec = self.record.spec
+        steps = list_snapshot_steps(spec, (self.record.diverged_at or spec.steps + 1) - 1)
+        if steps and (self.folder / SNAPSHOTS).exists():
+            for step in steps:
+                yield step, self.at(self.files.snapshot(step, model))
+        else:
             yield 0, self.initial()
-            yield self.record.spec.steps, self.algorithm("last", model)
+            yield spec.steps, self.algorithm("last", model)
 
     def sample(self, names: Sequence[str], part: PartName = "train", limit: int | None = None, seed: int = 0) -> Sample:
         """Return samples of a part of the named domains, at most `limit` of each, drawn without replacement."""

@@ -62,6 +62,9 @@ def resume(
                     check_weights(folder.weights("best", model))
             if progress["step"] > spec.steps:
                 raise damage_error(str(path))
+            for step in list_snapshot_steps(spec, progress["step"]):
+                for model in list_models(spec):
+                    check_weights(folder.snapshot(step, model))
         except Damaged as error:
             print(f"note: {error} The run resumes from what is whole.", file=sys.stderr)
             continue
@@ -112,6 +115,17 @@ def read_checkpoint(path: Path, device: torch.device | str) -> dict[str, Any]:
     return checkpoint
 
 
+def list_models(spec: ResolvedSpec) -> tuple[Model, ...]:
+    """List the models of a run: the raw one, and the average if there is one."""
+    return ("raw",) if spec.averaging == "none" else ("raw", spec.averaging)
+
+
+def list_snapshot_steps(spec: ResolvedSpec, last: int) -> list[int]:
+    """List the steps up to `last` of which a run keeps snapshots: evenly spaced, for paths on loss surfaces."""
+    steps = {round(i * spec.steps / spec.snapshots) for i in range(spec.snapshots + 1) if spec.snapshots}
+    return sorted(step for step in steps if step <= last)
+
+
 class KeptWeights:
     """The weights that a run keeps, of the raw and of the averaged model; its `keep` and `snapshots` say which."""
 
@@ -119,11 +133,8 @@ class KeptWeights:
         self, spec: ResolvedSpec, folder: RunFolder, algorithm: Algorithm, average: WeightAverage | None
     ) -> None:
         self.spec, self.folder, self.algorithm, self.average = spec, folder, algorithm, average
-        self.models: tuple[Model, ...] = ("raw",) if spec.averaging == "none" else ("raw", spec.averaging)
-        # Evenly spaced from the initial weights to the last, for paths on loss surfaces.
-        self.snapshot_steps = {
-            round(i * spec.steps / spec.snapshots) for i in range(spec.snapshots + 1) if spec.snapshots
-        }
+        self.models = list_models(spec)
+        self.snapshot_steps = set(list_snapshot_steps(spec, spec.steps))
 
     def save(self, which: Which, model: Model) -> None:
         """Save the weights as those of the best step so far or of the last, if the run keeps them."""
