@@ -18,6 +18,7 @@ from fgmix.networks import build_classifier, build_featurizer
         ("small_cnn", (3, 32, 32)),
         ("mnist_cnn", (2, 28, 28)),
         ("mlp", (7,)),
+        ("domainbed_mlp", (7,)),
         ("identity", (7,)),
         ("resnet18", (3, 32, 32)),
         ("mobilenetv3_small_050", (3, 32, 32)),  # a layer of its head stays in front of the classifier
@@ -113,3 +114,12 @@ def test_many_images_are_evaluated_in_pieces_on_a_cpu() -> None:
         torch.testing.assert_close(featurizer(x), whole.detach())
         featurizer.train()(x)
     assert sizes == [70, 32, 32, 6, 70]
+
+
+def test_domainbeds_mlp_ends_in_a_linear_layer() -> None:
+    """Linear–ReLU–Linear–ReLU–Linear of width 256, so that codes have both signs; ours ends in the ReLU."""
+    x = torch.randn(64, 7)
+    ours, theirs = (build_featurizer(name, (7,)) for name in ("mlp", "domainbed_mlp"))
+    assert [layer.out_features for layer in theirs.modules() if type(layer) is nn.Linear] == [256] * 3
+    assert (ours(x) >= 0).all()
+    assert 0.3 < (theirs(x) < 0).float().mean() < 0.7

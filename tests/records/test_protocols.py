@@ -167,6 +167,21 @@ def test_under_domainbeds_protocols_algorithms_have_its_defaults(
     assert resolve(spec, images(dataset)) == spec
 
 
+@pytest.mark.parametrize(
+    ("options", "backbone"),
+    [
+        ({}, "mlp"),
+        ({"protocol": "domainbed-2020"}, "domainbed_mlp"),
+        ({"protocol": "domainbed-2024"}, "domainbed_mlp"),
+        ({"protocol": "domainbed-2020", "backbone": "mlp"}, "mlp"),
+    ],
+)
+def test_arrays_have_the_network_of_the_protocol(options: dict[str, Any], backbone: str) -> None:
+    data = from_arrays(np.zeros((12, 3)), np.arange(12) % 2, np.arange(12) // 4)
+    spec = RunSpec(dataset="arrays", algorithm="urm", test_domains=("2",), **options)
+    assert resolve(spec, data).backbone == backbone
+
+
 def test_the_clean_protocol_has_one_batch_size() -> None:
     assert resolved(algorithm="arm").batch_size == 32
 

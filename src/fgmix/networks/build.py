@@ -38,8 +38,8 @@ def build_featurizer(
     """Build a featurizer g: inputs of `input_shape` → codes (n, d).
 
     Args:
-        name: one of our own (identity, mlp, small_cnn, mnist_cnn) or any timm model, with or without the tag of its
-            weights (`resnet50.tv_in1k`).
+        name: one of our own (`OWN_BACKBONES`) or any timm model, with or without the tag of its weights
+            (`resnet50.tv_in1k`).
         input_shape: (c, h, w) of images or (f,) of features.
         pretrained: start from published weights: timm's from its hub, or those of an installed package.
         weights: start from a local file instead, matched by name, or by order if all shapes agree.
@@ -86,8 +86,9 @@ def build_classifier(kind: str, code_size: int, n_classes: int) -> nn.Module:
 def _build_net(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tuple[nn.Module, int]:
     if pretrained:
         check_pretrained(name)
-    if name in ("identity", "mlp"):
-        array_net = (Identity if name == "identity" else MLP)(math.prod(input_shape))
+    if name in ("identity", "mlp", "domainbed_mlp"):
+        size = math.prod(input_shape)
+        array_net = Identity(size) if name == "identity" else MLP(size, third=name == "domainbed_mlp")
         return array_net, array_net.out_features
     if len(input_shape) != 3:
         if name not in OWN_BACKBONES:

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 class MLP(nn.Module):
     """Linear → ReLU → Linear → ReLU on flattened inputs.
 
-    With a linear classifier this is DomainBed's MLP of width 256 and depth 3; as a featurizer, DomainBed's has a third
-    linear layer.
+    DomainBed's featurizer for vectors has a third linear layer without an activation (`third`): its codes have both
+    signs.
     """
 
-    def __init__(self, in_features: int, out_features: int = 256) -> None:
+    def __init__(self, in_features: int, out_features: int = 256, *, third: bool = False) -> None:
         super().__init__()
         self.out_features = out_features
         self.net = nn.Sequential(
@@ -21,6 +21,7 @@ class MLP(nn.Module):
             nn.ReLU(),
             nn.Linear(out_features, out_features),
             nn.ReLU(),
+            *([nn.Linear(out_features, out_features)] if third else []),
         )
 
     def forward(self, x: Tensor) -> Tensor:

