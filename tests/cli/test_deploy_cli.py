@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cli.test_cli import call
 from fgmix import load_model
+from fgmix.records.locks import hold_new_file
 from fgmix.results.collect import NothingFinished, collect
 
 
@@ -85,6 +86,9 @@ def test_predict_prints_a_line_each(
     assert call(monkeypatch, "predict", str(model), data, "--probabilities", "--out", str(out), "--quiet") == 0
     assert out.read_text().splitlines() == printed.splitlines()
     assert call(monkeypatch, "predict", str(model), data, "--out", str(out), "--quiet") == 2  # never written over
+    with hold_new_file(other := tmp_path / "other.csv"):  # as another process that predicts
+        assert call(monkeypatch, "predict", str(model), data, "--out", str(other), "--quiet") == 2
+    assert not other.exists()
 
 
 def test_predict_writes_json_lines_and_tells_its_speed_and_what_failed(

@@ -16,7 +16,7 @@ import pytest
 
 from fgmix.errors import MachineError, UserError
 from fgmix.records import locks
-from fgmix.records.locks import STALE, hold_claim, hold_lock, is_held, is_held_elsewhere
+from fgmix.records.locks import STALE, hold_claim, hold_lock, hold_new_file, is_held, is_held_elsewhere
 from fgmix.records.plans import state_of
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.sweeps.design import plan
@@ -68,6 +68,17 @@ def test_one_machine_at_a_time(tmp_path: Path, on: On) -> None:
                 pass
     assert not list(tmp_path.iterdir())
     with on("b"), hold_claim(path, BUSY):
+        pass
+
+
+def test_one_process_at_a_time_writes_a_new_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    with hold_new_file(out):
+        with pytest.raises(UserError, match="Another process is writing"), hold_new_file(out):
+            pass
+        out.touch()
+    assert list(tmp_path.iterdir()) == [out]
+    with pytest.raises(UserError, match="Expected no file"), hold_new_file(out):
         pass
 
 

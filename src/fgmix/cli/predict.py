@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fgmix.cli.options import Device, Quiet
-from fgmix.records.files import new_file, write_bytes
+from fgmix.records.files import write_bytes
+from fgmix.records.locks import hold_new_file
 
 NOTHING_PREDICTED = 1  # exit code
 
@@ -42,16 +44,15 @@ def predict(
     from fgmix.deploy.model import load_model
     from fgmix.deploy.predict import predict_paths, write_rows
 
-    if out is not None:
-        new_file(out)  # fails before hours of predicting
     chosen: Any = format or ("jsonl" if out is not None and out.suffix == ".jsonl" else "csv")
-    loaded = load_model(model, device)
-    started = time.monotonic()
-    rows = predict_paths(loaded, images, probabilities=probabilities, progress=not quiet)
-    text = io.StringIO(newline="")
-    written = write_rows(rows, sys.stdout if out is None else text, chosen)
-    if out is not None:
-        write_bytes(out, text.getvalue().encode())
+    with nullcontext() if out is None else hold_new_file(out):  # fails before hours of predicting
+        loaded = load_model(model, device)
+        started = time.monotonic()
+        rows = predict_paths(loaded, images, probabilities=probabilities, progress=not quiet)
+        text = io.StringIO(newline="")
+        written = write_rows(rows, sys.stdout if out is None else text, chosen)
+        if out is not None:
+            write_bytes(out, text.getvalue().encode())
     if not quiet:
         seconds = max(time.monotonic() - started, 1e-9)
         speed = f"{written.rows / seconds:,.0f} per second"

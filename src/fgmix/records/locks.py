@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from fgmix.errors import FAILURES, UserError, machine_error, reason_of
 from fgmix.records.digests import open_line, seal_line
-from fgmix.records.files import at_once, read_bytes
+from fgmix.records.files import at_once, new_file, read_bytes
 
 LOOKS = 3  # attempts at a lock before it counts as held
 PAUSE = 0.01  # seconds between them
@@ -55,6 +55,18 @@ def hold_lock(path: Path, busy: UserError) -> Iterator[None]:
         if not locked:
             raise busy
         yield
+
+
+@contextmanager
+def hold_new_file(path: Path) -> Iterator[None]:
+    """Hold the name of a file that this process will write; raise an error if it exists or another process holds it."""
+    lock = new_file(path).with_name(f".{path.name}.lock")
+    with hold_lock(lock, UserError(f"Another process is writing {path}. Wait for it, or choose another --out.")):
+        try:
+            new_file(path)  # the process that held it may have written it meanwhile
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def is_held(path: Path) -> bool:
