@@ -113,7 +113,8 @@ def test_many_images_are_evaluated_in_pieces_on_a_cpu() -> None:
     with torch.inference_mode():
         torch.testing.assert_close(featurizer(x), whole.detach())
         featurizer.train()(x)
-    assert sizes == [70, 32, 32, 6, 70]
+        featurizer.eval()(torch.zeros(5, 3, 224, 224))
+    assert sizes == [70, 32, 32, 6, 70, 2, 2, 1]
 
 
 def test_domainbeds_mlp_ends_in_a_linear_layer() -> None:
