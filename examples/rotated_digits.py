@@ -1,7 +1,7 @@
 """When does extrapolation pay? Digits rotated by 0, 20 and 40 degrees; tested on angles inside and outside that range.
 
 `python examples/rotated_digits.py --seeds 24 --out rotated-digits` takes 10 CPU-minutes; interrupted, it resumes. It
-prints the differences from ERM with 95 % intervals over the seeds and draws them by the test angle.
+prints the differences from ERM with 95 % t intervals over the seeds and draws them by the test angle.
 """
 
 from argparse import ArgumentParser
@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 
 from fgmix import RunSpec, train
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.results.statistics import bootstrap_interval
+from fgmix.results.intervals import MeanDifference
 
 SOURCES, TESTS = (0, 20, 40), (10, 30, 50, 60, 70, 80)
 METHODS = {  # label → algorithm, settings
@@ -65,7 +65,7 @@ def main() -> None:
     ax.axhline(0, color="0.5", linewidth=0.8)
     for place, method in enumerate(list(METHODS)[1:]):
         d = found[method] - found["ERM"]  # paired by seed
-        low, high = np.array([bootstrap_interval(d[:, i]) for i in range(len(TESTS))]).T
+        low, high = np.array([MeanDifference({angle: d[:, i]}).interval() for i, angle in enumerate(TESTS)]).T
         for angle, mean, *ends, erm in zip(TESTS, d.mean(0), low, high, found["ERM"].mean(0)):
             print(f"{angle}° {method}: {mean:+.2f} [{ends[0]:+.2f}, {ends[1]:+.2f}] (ERM {erm:.1f} %)")
         x = np.array(TESTS) + place - 2  # side by side

@@ -227,6 +227,9 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "report": {
         "": "--from-domainbed",
+        "{sweep} --baseline mars": "'mars'",
+        "{sweep} --margin 0": "`margin`",
+        "{sweep} --margin nan": "`margin`",
         "{odd}/nowhere": "nowhere",
         "{odd}/empty": "empty",
         "{arrays}": "scans.npz",
@@ -293,6 +296,9 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "plan": {
         "": "--datasets",
+        f"{PLAN} --spread nan": "`spread`",
+        f"{PLAN} --spread 2 --spread-from {{sweep}}": "--spread-from",
+        f"{PLAN} --spread-from {{odd}}/nowhere": "nowhere",
         f"{PLAN} --workers 0": "`workers`",
         f"{PLAN} --workers 100000000": "`workers`",
         f"{PLAN} --trials 0": "`trials`",
@@ -404,6 +410,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "{sweep} --selection luck": "'luck'",
     },
     "plot results": {
+        "{sweep} --baseline mars": "'mars'",
         "": "--from-domainbed",
         "{sweep}": "--grid",
         "{odd}/nowhere": "nowhere",

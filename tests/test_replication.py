@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import unpack
+from fgmix.results.differences import mark_rows
 from fgmix.results.formats import markdown
+from fgmix.results.intervals import MeanDifference
+from fgmix.results.power import detectable_difference
 from fgmix.results.selection import select
-from fgmix.results.statistics import accuracies_by_row, bootstrap_interval
+from fgmix.results.statistics import accuracies_by_row, compare, group_domains, paired_differences
 from fgmix.results.tables import dataset_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,7 +49,7 @@ def test_the_table_of_rotated_digits() -> None:
     assert erm.shape == (24, len(ANGLES))
     assert f"| test angle | ERM | {' | '.join(DIGITS)} |" in PAGE
     for i, angle in enumerate(ANGLES):
-        cells = " | ".join(_difference(d[:, i]) for d in differences.values())
+        cells = " | ".join(_difference(MeanDifference({angle: d[:, i]})) for d in differences.values())
         assert f"| {angle} | {erm[:, i].mean():.1f} | {cells} |" in PAGE
 
 
@@ -70,23 +73,25 @@ def _is(record: RunRecord, algorithm: str, settings: dict[str, object]) -> bool:
     return record.spec.algorithm == algorithm and settings.items() <= dict(record.spec.settings).items()
 
 
-def _difference(d: np.ndarray) -> str:
-    low, high = bootstrap_interval(d)
-    return f"{d.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+def _difference(d: MeanDifference) -> str:
+    low, high = d.interval() or (np.nan, np.nan)
+    return f"{d.mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 def test_the_tables_of_frozen_features() -> None:
     selection = select(unpack(RECORDS / "pacs-features.records.xz"), "training_domain")
     (dataset,) = selection.domains
-    unmarked = PAGE.replace(" ≈ |", " |")
-    for line in markdown(dataset_table(selection, dataset)).splitlines()[2:51]:
-        assert line in unmarked
+    comparisons = compare(selection, dataset)
+    for line in markdown(mark_rows(dataset_table(selection, dataset), comparisons)).splitlines()[2:51]:
+        assert line in PAGE
     scores = {method.algorithm: values for method, values in accuracies_by_row(selection, dataset).items()}
     for claim, better, worse in PAIRS:
-        pairs = sorted(scores[better].keys() & scores[worse].keys())
-        d = np.array([scores[better][pair] - scores[worse][pair] for pair in pairs])
+        d = paired_differences(scores[better], scores[worse])
+        mean = MeanDifference(group_domains(d))
+        low, high = mean.interval_for_new() or (np.nan, np.nan)
+        detectable = detectable_difference(float(np.std([*d.values()], ddof=1)), 80)
         assert len(d) == 80
-        assert f"| {claim} | {_difference(d)} |" in PAGE
+        assert f"| {claim} | {_difference(mean)} | [{low:+.2f}, {high:+.2f}] | {detectable:.2f} |" in PAGE
 
 
 def test_the_tables_of_pacs() -> None:
@@ -111,26 +116,42 @@ def test_the_tables_of_lambda_and_alpha() -> None:
 
 
 def test_the_verdicts_on_pacs_follow_their_intervals() -> None:
-    """Supported: the interval of a difference or correlation lies above 0; not supported: below it."""
-    printed = "\n".join([*_study(), *_figures()])
-    _, _, table = PAGE.partition("| claim | last five | selected | verdict |\n| --- | ---: | ---: | --- |\n")
-    rows = [line.strip("| ").split("|") for line in table.split("\n\n")[0].splitlines()]
-    decided = {}
-    for claim, *cells, verdict in rows:
-        found = [re.search(r"[+-]?[\d.]+ \[([+-]?[\d.]+), ([+-]?[\d.]+)\]", cell) for cell in cells]
-        assert all(each[0] in printed for each in found if each), claim
-        if found[0] and found[0][0].startswith(("+", "-")):  # ratios have no sign
-            low, high = float(found[0][1]), float(found[0][2])
-            decided[claim] = "supported" if low > 0 else "not supported" if high < 0 else "undecided"
-            assert verdict.strip().startswith(decided[claim]), claim
-    assert len(decided) == 12
+    script, records = _load_study()
+    d = script["claimed_differences"](script["select"](records, script["RULES"][0]))
+    printed = "\n".join([*script["tables"](records), *_figures()])
+    _, _, table = PAGE.partition("| claim | last five | detectable | verdict |\n| --- | ---: | ---: | --- |\n")
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.split("\n\n")[0].splitlines()]
+    by_interval = {script["_written"](each): name for name, each in d.items()}
+    judged = set()
+    for claim, found, detectable, verdict in rows:
+        if name := by_interval.get(found):
+            assert verdict.startswith(script["judge"](name, d[name])), claim
+            assert detectable == script["_detectable"](d[name]), claim
+            judged.add(name)
+        elif "[" in found:
+            assert found.removeprefix("ratio of areas ").removeprefix("mean ρ ") in printed, claim
+    assert judged == set(d) - {"FGMix − A (λ = 3)"}
+    assert by_interval[rows[0][1]] == script["STRONGEST"]
+    strongest = np.array([*d[script["STRONGEST"]].values()])
+    assert "[{:+.2f}, {:+.2f}]".format(*_student(strongest)).replace("-", "−") in PAGE  # pairs taken as independent
+    mean = MeanDifference(group_domains(d[script["STRONGEST"]]))
+    assert f"p = {mean.test_equivalence(0.5):.3f}, and" in rows[0][3]
+
+
+def _student(d: np.ndarray) -> tuple[float, float]:
+    return MeanDifference({"": d}).interval() or (np.nan, np.nan)
 
 
 def _study() -> list[str]:
+    script, records = _load_study()
+    return list(script["tables"](records))
+
+
+def _load_study() -> tuple[dict[str, Any], list[RunRecord]]:
     script = runpy.run_path(str(ROOT / "benchmarks" / "studies" / "pacs_study.py"))
     records = script["complete"](unpack(RECORDS / "pacs.records.xz"))
     assert len(records) == 44 * len({record.spec.trial_seed for record in records}) > 0
-    return list(script["tables"](records))
+    return script, records
 
 
 def _figures() -> list[str]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
-import numpy as np
-
-from fgmix.records.metrics import Floats
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import unpack
+from fgmix.results.intervals import MeanDifference
+from fgmix.results.power import detectable_difference
 from fgmix.results.selection import select
-from fgmix.results.statistics import accuracies_by_row, bootstrap_interval
+from fgmix.results.statistics import Pair, accuracies_by_row, group_domains, paired_differences
 from fgmix.sweeps.presets import GRID
 
 LAMBDAS, ALPHAS = GRID["lam"], GRID["alpha"]
@@ -24,32 +24,40 @@ BEST, LARGE, SMALL = 3.0, (0.1, 0.3), (0.01, 0.03)  # the paper's λ₀, its bes
 
 def tables(records: Sequence[RunRecord]) -> list[str]:
     """Lines of two tables: mean accuracy by λ₀ and α, and the differences that the paper claims."""
-    found = accuracies(records)  # (λ₀, α, pairs)
+    found = {(lam, alpha): _by_pair(records, lam, alpha) for lam in LAMBDAS for alpha in ALPHAS}
     head = [f"| λ₀ | {' | '.join(f'α = {alpha:g}' for alpha in ALPHAS)} |", f"| ---: |{' ---: |' * len(ALPHAS)}"]
-    rows = [f"| {lam:g} | {' | '.join(f'{each.mean():.2f}' for each in row)} |" for lam, row in zip(LAMBDAS, found)]
-    lines = [*head, *rows, "", "| difference | points |", "| --- | ---: |"]
-    by_lam, by_alpha = found.mean(axis=1), found.mean(axis=0)
-    best = LAMBDAS.index(BEST)
-    for i, lam in enumerate(LAMBDAS):
-        if i != best:
-            lines.append(f"| λ₀ = {BEST:g} − λ₀ = {lam:g} | {_written(by_lam[best] - by_lam[i])} |")
-    large, small = (by_alpha[[ALPHAS.index(alpha) for alpha in group]].mean(axis=0) for group in (LARGE, SMALL))
-    return [*lines, f"| α = 0.1 and 0.3 − α = 0.01 and 0.03 | {_written(large - small)} |"]
+    rows = [
+        f"| {lam:g} | {' | '.join(f'{fmean(found[lam, alpha].values()):.2f}' for alpha in ALPHAS)} |" for lam in LAMBDAS
+    ]
+    lines = [*head, *rows, "", "| difference | points | new domain | detectable |", "| --- | ---: | ---: | ---: |"]
+    by_lam = {lam: _average([found[lam, alpha] for alpha in ALPHAS]) for lam in LAMBDAS}
+    lines += [
+        f"| λ₀ = {BEST:g} − λ₀ = {lam:g} | {_written(by_lam[BEST], by_lam[lam])} |" for lam in LAMBDAS if lam != BEST
+    ]
+    large, small = (_average([found[lam, a] for lam in LAMBDAS for a in group]) for group in (LARGE, SMALL))
+    return [*lines, f"| α = 0.1 and 0.3 − α = 0.01 and 0.03 | {_written(large, small)} |"]
 
 
-def accuracies(records: Sequence[RunRecord]) -> Floats:
-    """Accuracy in percent where validation selects (λ₀, α, pairs of trial and test domain)."""
-    return np.array([[_by_pair(records, lam, alpha) for alpha in ALPHAS] for lam in LAMBDAS])
-
-
-def _by_pair(records: Sequence[RunRecord], lam: float, alpha: float) -> list[float]:
+def _by_pair(records: Sequence[RunRecord], lam: float, alpha: float) -> dict[Pair, float]:
+    """Accuracy in percent where validation selects, by trial and test domain."""
     own = [r for r in records if (r.spec.settings["lam"], r.spec.settings["alpha"]) == (lam, alpha)]
     (by_pair,) = accuracies_by_row(select(own, "training_domain")).values()
-    return [by_pair[pair] for pair in sorted(by_pair)]
+    return by_pair
 
 
-def _written(d: Floats) -> str:
-    return "{:+.2f} [{:+.2f}, {:+.2f}]".format(d.mean(), *bootstrap_interval(d))
+def _average(settings: Sequence[dict[Pair, float]]) -> dict[Pair, float]:
+    return {pair: fmean(each[pair] for each in settings) for pair in settings[0]}
+
+
+def _written(x: dict[Pair, float], y: dict[Pair, float]) -> str:
+    """The cells of a difference: with its interval for these test domains, for a new one, and what is detectable."""
+    d = paired_differences(x, y)
+    mean = MeanDifference(group_domains(d))
+    own, new = mean.interval(), mean.interval_for_new()
+    assert own is not None
+    assert new is not None
+    detectable = detectable_difference(stdev(d.values()), len(d))
+    return "{:+.2f} [{:+.2f}, {:+.2f}] | [{:+.2f}, {:+.2f}] | {:.2f}".format(mean.mean, *own, *new, detectable)
 
 
 if __name__ == "__main__":

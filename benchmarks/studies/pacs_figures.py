@@ -17,7 +17,7 @@ from fgmix.figures.flatness import Flatness, divide_areas
 from fgmix.figures.kinds import load_arrays, split_rows
 from fgmix.figures.scores import Scores, bound_rho
 from fgmix.figures.surface import Surface, is_at_edge, measure_ends
-from fgmix.results.statistics import bootstrap_interval
+from fgmix.results.intervals import MeanDifference
 
 MEAN = "mean [95 % interval]"
 
@@ -32,15 +32,15 @@ def tables(folder: Path) -> list[str]:
 def flatness(parts: Sequence[tuple[str, object]]) -> list[str]:
     """The ratios of areas to ERM's of each pair of trial and test domain, and their geometric means over the pairs."""
     lines = ["| area ÷ ERM's: test domain | trial | FGMix-A | FGMix |", "| --- | ---: | ---: | ---: |"]
-    logs = []
+    logs: list[list[tuple[str, float]]] = []
     for trial, part in parts:
         if isinstance(part, Flatness):
             ratios = {ratio.method: ratio for ratio in divide_areas(part)}
             both = [ratios["FGMix-A"], ratios["FGMix"]]
             cells = [f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}] {r.verdict}" for r in both]
             lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")
-            logs.append([np.log(r.value) for r in both])
-    means = [np.exp([d.mean(), *bootstrap_interval(d)]) for d in np.array(logs).T]
+            logs.append([(str(part.test_domains), float(np.log(r.value))) for r in both])
+    means = [np.exp(average_domains(d)) for d in zip(*logs)]
     return [*lines, f"| {MEAN} | | {' | '.join('{:.2f} [{:.2f}, {:.2f}]'.format(*mean) for mean in means)} |"]
 
 
@@ -55,11 +55,17 @@ def scores(parts: Sequence[tuple[str, object]]) -> list[str]:
             signs = np.array([sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)])
             cells = [*(f"{each:+.2f}" for each in (part.rho.min(), part.rho.mean(), part.rho.max())), *map(str, signs)]
             lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")
-            means.append(part.rho.mean())
+            means.append((str(part.test_domains), float(part.rho.mean())))
             total += signs
-    d = np.array(means)
-    mean = "{:+.2f} [{:+.2f}, {:+.2f}]".format(d.mean(), *bootstrap_interval(d))
-    return [*lines, f"| {MEAN} | | | {mean} | | {total[0]} of {6 * len(d)} | {total[1]} of {6 * len(d)} |"]
+    mean, most = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*average_domains(means)), 6 * len(means)
+    return [*lines, f"| {MEAN} | | | {mean} | | {total[0]} of {most} | {total[1]} of {most} |"]
+
+
+def average_domains(values: Sequence[tuple[str, float]]) -> tuple[float, ...]:
+    """The mean over test domains of the domains' means over trials, and its t interval for these domains."""
+    names = dict.fromkeys(name for name, _ in values)
+    mean = MeanDifference({name: np.array([value for own, value in values if own == name]) for name in names})
+    return mean.mean, *(mean.interval() or ())
 
 
 def surfaces(parts: Sequence[tuple[str, object]]) -> list[str]:

@@ -18,35 +18,32 @@ from fgmix.records.metrics import Floats
 from fgmix.records.rows import record_row
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import unpack
+from fgmix.results.differences import comparison_table
 from fgmix.results.formats import markdown
+from fgmix.results.intervals import Interval, MeanDifference
+from fgmix.results.power import detectable_difference
 from fgmix.results.rounding import difference_text, p_text
 from fgmix.results.selection import Rule, Selection, select
-from fgmix.results.statistics import (
-    DIGITS,
-    Pair,
-    accuracies_by_row,
-    bootstrap_interval,
-    compare,
-    comparison_table,
-    wilcoxon,
-)
+from fgmix.results.statistics import Pair, accuracies_by_row, compare, group_domains, paired_differences, wilcoxon
 from fgmix.results.tables import dataset_table
 
 RULES: tuple[Rule, ...] = ("last_evaluations", "training_domain")  # the endpoints, the primary one first
 FIRST = 500  # the first evaluation after mixing began; later ones are means over 50 steps that all mix
 MIXED = 21 / 50  # of the steps before the first evaluation, 480 to 500 mix
 RANDOM, FASTER, RMS, ABSOLUTE = "fgmix_a (λ = 3)", "fgmix (η₂ = 1e-2)", "fgmix (scale = rms)", "fgmix (γ = 10)"
-CLAIMS = [  # difference, then what is compared with what
-    ("FGMix − ERM", "fgmix", "erm"),
-    ("FGMix − A", "fgmix", "fgmix_a"),
-    ("C − A", "fgmix_c", "fgmix_a"),
-    ("D − C", "fgmix_d", "fgmix_c"),
-    ("E − D", "fgmix_e", "fgmix_d"),
-    ("FGMix − E", "fgmix", "fgmix_e"),
-    ("A (λ = 3) − A", RANDOM, "fgmix_a"),
-    ("FGMix − A (λ = 3)", "fgmix", RANDOM),
-    ("FGMix − F", "fgmix", "fgmix_f"),
+CLAIMS = [  # difference, what is compared with what, and the paper's gain; None where it has none
+    ("FGMix − ERM", "fgmix", "erm", 1.3),
+    ("FGMix − A", "fgmix", "fgmix_a", 2.1),
+    ("C − A", "fgmix_c", "fgmix_a", 0.9),
+    ("D − C", "fgmix_d", "fgmix_c", 0.4),
+    ("E − D", "fgmix_e", "fgmix_d", 0.7),
+    ("FGMix − E", "fgmix", "fgmix_e", 0.1),
+    ("A (λ = 3) − A", RANDOM, "fgmix_a", None),
+    ("FGMix − A (λ = 3)", "fgmix", RANDOM, None),
+    ("FGMix − F", "fgmix", "fgmix_f", 0.6),
 ]
+STRONGEST, SWA, MORE = "FGMix + SWA − (ERM + SWA)", "SWA on FGMix", "SWA on FGMix − SWA on ERM"
+GAINS = {STRONGEST: 1.4, **{name: gain for name, _, _, gain in CLAIMS}, SWA: 1.6, MORE: 0.1}  # the paper's
 POLICY = {  # metric → how it is written
     "extrapolated": "{:.1%}",
     "entropy": "{:.3f}",
@@ -102,19 +99,31 @@ def tables(records: Sequence[RunRecord]) -> list[str]:
 
 
 def claimed(selections: Sequence[Selection]) -> list[str]:
-    """A line for each difference: both endpoints, and the primary one's p-value and means on each test domain."""
+    """Two lines for each difference: both intervals, detectable size and p-value of both endpoints; means by domain."""
     primary, selected = map(claimed_differences, selections)
     (domains,) = selections[0].domains.values()
-    lines = [
-        f"| difference | last five | p | {' | '.join(domains)} | selected |",
-        f"| --- | ---: | ---: |{' ---: |' * len(domains)} ---: |",
-    ]
-    for name, by_pair in primary.items():
-        d = _values(by_pair)
-        means = [_mean_at(by_pair, each) for each in domains]
-        cells = [_written(d), p_text(wilcoxon(d)), *means, _written(_values(selected[name]))]
+    head = "| difference | paper | last five | new domain | p | detectable | selected | new domain | detectable |"
+    lines = [head, f"| --- |{' ---: |' * 8}"]
+    for name, d in primary.items():
+        gain = "" if GAINS[name] is None else f"{GAINS[name]:+.1f}"
+        p = p_text(wilcoxon(np.array([*d.values()])))
+        other = selected[name]
+        cells = [gain, _written(d), _new(d), p, _detectable(d), _written(other), _new(other), _detectable(other)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+    lines += ["", f"| difference, last five | {' | '.join(domains)} |", f"| --- |{' ---: |' * len(domains)}"]
+    return lines + [f"| {name} | {' | '.join(_mean_at(d, each) for each in domains)} |" for name, d in primary.items()]
+
+
+def judge(name: str, d: Mapping[Pair, float]) -> str:
+    """Return the verdict on a claim, from its interval for these test domains and from what was detectable."""
+    mean, gain = MeanDifference(group_domains(d)), GAINS[name]
+    interval = mean.interval()
+    assert interval is not None
+    low, high = interval
+    if low > 0 or high < 0:
+        return "supported" if low > 0 else "not supported"
+    testable = gain is not None and gain >= float(_detectable(d))
+    return "not supported at the paper's size" if testable and gain > high else f"cannot be decided with {len(d)} pairs"
 
 
 def _by_key(selection: Selection) -> dict[tuple[str, str], dict[Pair, float]]:
@@ -125,11 +134,12 @@ def _by_key(selection: Selection) -> dict[tuple[str, str], dict[Pair, float]]:
 def claimed_differences(selection: Selection) -> dict[str, dict[Pair, float]]:
     """The differences that the paper claims, each by pair; the last two are about averaging."""
     scores = _by_key(selection)
-    rows = {name: _minus(scores[better, "raw"], scores[worse, "raw"]) for name, better, worse in CLAIMS}
-    rows["SWA on FGMix"] = _minus(scores["fgmix", "swa"], scores["fgmix", "raw"])
-    erm = _minus(scores["erm", "swa"], scores["erm", "raw"])
-    rows["SWA on FGMix − SWA on ERM"] = _minus(rows["SWA on FGMix"], erm)
-    return rows
+    rows = {STRONGEST: paired_differences(scores["fgmix", "swa"], scores["erm", "swa"])}
+    rows |= {name: paired_differences(scores[better, "raw"], scores[worse, "raw"]) for name, better, worse, _ in CLAIMS}
+    rows[SWA] = paired_differences(scores["fgmix", "swa"], scores["fgmix", "raw"])
+    # Rounded once, so that equal shares of counts are ties.
+    own, erm = ({i: x - scores[name, "raw"][i] for i, x in scores[name, "swa"].items()} for name in ("fgmix", "erm"))
+    return {**rows, MORE: paired_differences(own, erm)}
 
 
 def history(records: Sequence[RunRecord]) -> list[str]:
@@ -141,32 +151,37 @@ def history(records: Sequence[RunRecord]) -> list[str]:
         after.append(claimed_differences(select(known, RULES[0])))
     counts = [f"{i} trial{'s' if i > 1 else ''}" for i in range(1, len(trials) + 1)]
     lines = [f"| difference, last five | {' | '.join(counts)} |", f"| --- |{' ---: |' * len(trials)}"]
-    return lines + [f"| {name} | {' | '.join(_written(_values(each[name])) for each in after)} |" for name in after[0]]
-
-
-def _minus(x: Mapping[Pair, float], y: Mapping[Pair, float]) -> dict[Pair, float]:
-    return {pair: x[pair] - y[pair] for pair in sorted(x.keys() & y.keys())}
-
-
-def _values(by_pair: Mapping[Pair, float]) -> Floats:
-    """Rounded as `paired_differences` does, so that equal shares of counts are ties."""
-    return np.array(list(by_pair.values())).round(DIGITS)
+    return lines + [f"| {name} | {' | '.join(_written(each[name]) for each in after)} |" for name in after[0]]
 
 
 def _mean_at(by_pair: Mapping[Pair, float], domain: str) -> str:
     return difference_text(float(np.mean([value for pair, value in by_pair.items() if pair[2] == domain])))
 
 
-def _written(d: Floats) -> str:
-    """Two decimals: an interval that ends close to zero shows on which side."""
-    low, high = bootstrap_interval(d)
-    return f"{d.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+def _written(d: Mapping[Pair, float]) -> str:
+    """Two decimals: an interval for these test domains that ends close to zero shows on which side."""
+    mean = MeanDifference(group_domains(d))
+    return _interval(mean.mean, mean.interval())
+
+
+def _new(d: Mapping[Pair, float]) -> str:
+    return _interval(None, MeanDifference(group_domains(d)).interval_for_new())
+
+
+def _interval(mean: float | None, interval: Interval | None) -> str:
+    parts = ["" if mean is None else f"{mean:+.2f}", "[{:+.2f}, {:+.2f}]".format(*interval) if interval else ""]
+    return " ".join(filter(None, parts))
+
+
+def _detectable(d: Mapping[Pair, float]) -> str:
+    points = detectable_difference(float(np.std([*d.values()], ddof=1)), len(d))
+    return f"{points:.2f}"
 
 
 def spreads(selections: Sequence[Selection]) -> list[str]:
     """A line on what L_adv does to the spread over trials: FGMix's standard deviation over E's, which lacks L_adv.
 
-    The geometric mean over test domains, with an interval over them; nothing where there is one trial.
+    The geometric mean over test domains, with a t interval over them; nothing where there is one trial.
     """
     ratios = []
     for selection in selections:
@@ -174,8 +189,8 @@ def spreads(selections: Sequence[Selection]) -> list[str]:
         own, without = (_deviations(scores[name, "raw"]) for name in ("fgmix", "fgmix_e"))
         if min([*own, *without]) == 0:
             return []
-        d = np.log(own / without)
-        ratios.append([float(np.exp(each)) for each in (d.mean(), *bootstrap_interval(d))])
+        d = MeanDifference({place: np.array([ratio]) for place, ratio in enumerate(np.log(own / without))})
+        ratios.append([float(np.exp(each)) for each in (d.mean, *(d.interval_for_new() or ()))])
     written = [f"{ratio:.2f} [{low:.2f}, {high:.2f}]" for ratio, low, high in ratios]
     head = ["| ratio of standard deviations | last five | selected |", "| --- | ---: | ---: |"]
     return [*head, f"| FGMix ÷ E | {' | '.join(written)} |"]

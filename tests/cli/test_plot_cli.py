@@ -92,6 +92,7 @@ COMMANDS = {
     "scores": ["scores", "fgmix", "--pairs", "5"],
     "shift": ["shift", "erm", "--permutations", "5"],
     "cd": ["cd", "folder"],
+    "differences-fgmix": ["results", "folder", "--kind", "differences", "--baseline", "FGMix"],
     "domains": ["results", "folder", "--kind", "domains"],
     "line": ["results", "many", "--kind", "line"],
     "cost": ["results", "times"],

@@ -53,13 +53,15 @@ def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     what = ["--datasets", data, "--algorithms", "erm,coral", *QUICK]
 
     code, printed, _ = fgmix("plan", *what, "--workers", "2", "--budget", "8h")
-    *by_method, whole, fits = printed.splitlines()
+    *by_method, whole, fits, power, spread = printed.splitlines()
     assert code == 0
     assert [line.split()[:4] for line in by_method] == [["scans", "erm", "3", "runs"], ["scans", "coral", "3", "runs"]]
     assert re.fullmatch(
         r"6 runs, about .+ on 2 workers, 0\.\d\d GB of weights, and up to 0\.\d\d GB of checkpoints .*\.", whole
     )
     assert fits == "The first 6 of 6 runs finish within 8 h 0 min, 6 of trial 0."
+    assert power == "scans: 1 trial × 3 test domains detect about 6.5 points; 10 trials 1.1."
+    assert "vary by 2.0 points" in spread
 
     code, printed, errors = fgmix("sweep", *what, "--out", out)
     assert code == 0

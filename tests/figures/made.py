@@ -9,6 +9,7 @@ import numpy as np
 from fgmix.figures.cd import Ranks
 from fgmix.figures.cost import Cost
 from fgmix.figures.curves import Curves, name_metric
+from fgmix.figures.differences import Differences, arrange_differences
 from fgmix.figures.domains import Domains
 from fgmix.figures.flatness import Flatness
 from fgmix.figures.line import Agreement
@@ -18,6 +19,8 @@ from fgmix.figures.shift import Shift
 from fgmix.figures.surface import Surface
 from fgmix.figures.tsne import Embedding
 from fgmix.figures.weights import WeightEffect
+from fgmix.records.rows import Row
+from fgmix.results.statistics import Comparison
 
 DOMAINS = np.array(["art", "photo", "sketch"])
 IS_TEST = np.array([False, False, True])
@@ -149,6 +152,18 @@ def ranks() -> Ranks:
     return Ranks(methods, keys, np.array([1.2, 2.0, 3.1, 3.7]), np.array([[0, 1], [1, 3]]), 1.8, 12, 0.0001)
 
 
+def differences() -> Differences:
+    return arrange_differences(
+        [
+            Comparison(Row("coral"), Row("erm"), 9, 0.5, (-1.0, 2.0), (-3.0, 4.0), 0.5, 0.5, 0.01),
+            Comparison(
+                Row("fgmix", model="swa"), Row("erm", model="swa"), 9, 2.0, (1.0, 3.0), None, 0.001, 0.002, 0.01
+            ),
+        ],
+        {Row("erm"): "ERM"},
+    )
+
+
 def shift() -> Shift:
     accuracy = np.array([[0.5, 0.9, 1.0], [0.9, 0.5, 0.7], [1.0, 0.7, 0.5]])
     p = np.array([[1, 0.002, 0.5], [0.002, 1, 0.03], [0.5, 0.03, 1]])
@@ -169,6 +184,7 @@ def every() -> dict[str, Any]:
         agreement(),
         cost(),
         ranks(),
+        differences(),
         shift(),
     )
     return {type(arrays).__name__: arrays for arrays in made}

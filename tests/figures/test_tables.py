@@ -12,7 +12,7 @@ import pytest
 from fgmix.figures.arrays import Findings
 from fgmix.figures.cd import collect_ranks
 from fgmix.figures.cost import collect_costs, divide_costs
-from fgmix.figures.differences import describe_differences
+from fgmix.figures.differences import arrange_differences
 from fgmix.figures.domains import Domains, align_spans, collect_domains
 from fgmix.figures.kinds import describe
 from fgmix.figures.sensitivity import collect_sensitivities, read_paper_sensitivity
@@ -191,12 +191,17 @@ def test_sensitivity_is_a_cell_for_each_combination() -> None:
 
 def test_what_is_not_significant_is_grey() -> None:
     erm = Row("erm")
-    same = Comparison(Row("mixup"), erm, 9, 0.5, (-1.0, 2.0), 0.5, 0.5, 0.01)
-    better = Comparison(Row("fgmix"), erm, 9, 2.0, (1.0, 3.0), 0.001, 0.002, 0.01)
+    same = Comparison(Row("mixup"), erm, 9, 0.5, (-1.0, 2.0), (-3.0, 4.0), 0.5, 0.5, 0.01)
+    better = Comparison(Row("fgmix"), erm, 9, 2.0, (1.0, 3.0), None, 0.001, 0.002, 0.01)
     alone = Comparison(Row("coral"), erm, 0)
-    chart = describe_differences([same, better, alone], {Row(name): label for name, label in LABELS.items()})
+    labels = {Row(name): label for name, label in LABELS.items()}
+    chart = describe(arrange_differences([same, better, alone], labels))
     assert [mark.colour for mark in points(chart)] == ["#999999", "#D55E00"]
-    assert points(chart)[0].text[0] == "Mixup: +0.5 [-1.0, +2.0] points, 9 pairs; not significant"
-    assert points(chart)[1].text[0].endswith("9 pairs; significant difference")
-    assert list(lines(chart)[2].x) == [1.0, 3.0]
+    assert points(chart)[0].text[0] == (
+        "Mixup: +0.5 points [-1.0, +2.0] for these test domains, [-3.0, +4.0] for a new test domain, 9 pairs; cannot "
+        "be decided with 9 pairs"
+    )
+    assert points(chart)[1].text[0].endswith("9 pairs; significant difference from ERM")
+    # The dashed zero, both intervals of the first row, the only one of the second.
+    assert [list(line.x) for line in lines(chart)] == [[0, 0], [-3.0, 4.0], [-1.0, 2.0], [1.0, 3.0]]
     assert chart.panels[0].y.ticks == ((0.0, "Mixup"), (1.0, "FGMix"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copying import replace
 from fgmix.records.schema import RunRecord
 from fgmix.report.summary import write_headlines
+from fgmix.results.report import Choices
 from fgmix.results.selection import select
 from report import folders
 from results.made import finished, sweep
@@ -19,8 +20,9 @@ def found(records: list[RunRecord], test_domains: dict[str, str] | None = None) 
 def test_the_best_method_and_its_difference_from_erm() -> None:
     sentence, run = found(folders.records())
     assert sentence == (
-        "FGMix reaches 64.5 % on average, the highest of 3 results: +3.0 points against ERM (95 % interval +3.0 to "
-        "+3.0), a significant difference (p < 0.001, Wilcoxon, Holm)."
+        "FGMix reaches 64.5 % on average, the highest of 3 results: +3.0 points against ERM (95 % interval for these "
+        "test domains: +3.0 to +3.0, for a new test domain: +3.0 to +3.0), a significant difference (p < 0.001, "
+        "Wilcoxon, Holm)."
     )
     assert run == (
         "3 of 3 domains held out · mlp, random initialisation · 20 steps · protocol clean · 4 trials · "
@@ -32,12 +34,15 @@ def test_a_difference_that_is_not_significant_is_called_so() -> None:
     pairs = [[0.5, 0.6, 0.7], [0.5, 0.6, 0.7], [0.5, 0.6, 0.7]]
     shifted = [[0.51, 0.59, 0.71], [0.49, 0.62, 0.69], [0.52, 0.58, 0.71]]
     sentence, _ = found(sweep({"erm": pairs, "mixup": shifted}))
-    assert "no significant difference (p = " in sentence
+    assert sentence.endswith(
+        ", which cannot be decided with 9 pairs of trial and test domain: 1.6 points are detectable."
+    )
 
 
 def test_one_trial_is_too_few_to_test() -> None:
     sentence, run = found(sweep({"erm": [[0.5, 0.5, 0.5]], "mixup": [[0.6, 0.7, 0.8]]}))
-    assert "too few trials to test (3 pairs of trial and test domain)" in sentence
+    assert "+20.0 points against ERM (95 % interval for a new test domain: -4.8 to +44.8)" in sentence
+    assert "cannot be decided with 3 pairs of trial and test domain" in sentence
     assert "1 trial ·" in run
 
 
@@ -47,6 +52,13 @@ def test_where_erm_is_the_best_the_next_is_named() -> None:
         "ERM reaches 70.0 % on average, the highest of 2 results. The best other method is Mixup"
     )
     assert "-15.0 points against ERM" in sentence
+
+
+def test_another_baseline_and_a_margin() -> None:
+    records = sweep({"erm": [[0.5, 0.6], [0.51, 0.6]], "coral": [[0.502, 0.6], [0.51, 0.602]]}, domains="a b")
+    (headline,) = write_headlines(select(records), records, Choices(baseline="coral", margin=1))
+    assert "-0.1 points against CORAL" in headline.result
+    assert headline.result.endswith("equivalent within ±1.")
 
 
 def test_without_erm_and_with_one_method_and_without_a_result() -> None:

@@ -18,7 +18,7 @@ from fgmix.records.store import unpack, write_record
 from fgmix.results.collect import collect
 from fgmix.results.domainbed import from_domainbed, name_algorithm, to_domainbed
 from fgmix.results.explain import explain_number
-from fgmix.results.report import all_tables, report_tables
+from fgmix.results.report import Choices, all_tables, report_tables
 from fgmix.results.selection import Cell, Rule, Selected, select
 from fgmix.results.statistics import compare
 from results.made import finished, random_sweep, run
@@ -108,7 +108,7 @@ def test_an_unfinished_trial_counts_in_the_average_as_it_does_in_domainbed(tmp_p
             accuracies = [0.2 * (t + 1) if i == 2 * t else 0.5 for i in range(6)]
             write_run(tmp_path / f"{dataset}{t}", [t], [(10, accuracies)], dataset=dataset)
     results = collect(tmp_path, from_domainbed=True)
-    tables = all_tables(results, select(results.records), rule="training_domain", spread="stderr", published=False)
+    tables = all_tables(results, select(results.records), Choices())
     (overall,) = (table for table in tables if table.title == "Overall")
     assert [entry.shown for entry in overall.rows[0].entries] == ["30.0", "40.0", "35.0"]
     assert "as in DomainBed" in overall.caption

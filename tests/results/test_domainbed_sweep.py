@@ -15,7 +15,7 @@ import pytest
 
 from fgmix.cli import app
 from fgmix.results.collect import collect
-from fgmix.results.report import all_tables
+from fgmix.results.report import Choices, all_tables
 from fgmix.results.selection import Rule, select
 from fgmix.sweeps.search import sample_hparams
 from results.test_domainbed import write_run
@@ -69,7 +69,7 @@ def test_so_is_the_spread_of_the_average(tmp_path: Path, rule: Rule) -> None:
     """Over trials of their means over domains. The overall table takes two datasets: the same numbers, twice."""
     write_sweep(write_sweep(tmp_path, "VLCS"), "Again")
     results = collect(tmp_path, from_domainbed=True)
-    tables = all_tables(results, select(results.records, rule), rule=rule, spread="stderr", published=False)
+    tables = all_tables(results, select(results.records, rule), Choices(rule))
     (overall,) = (table for table in tables if table.title == "Overall")
     assert [entry.shown for entry in overall.rows[0].entries[:2]] == [AVERAGES[rule]] * 2
 

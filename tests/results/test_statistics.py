@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.stats import norm
 
 from copying import replace
 from fgmix.errors import UserError
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
-from fgmix.results.formats import latex, markdown
+from fgmix.results.differences import comparison_table, mark_rows
+from fgmix.results.formats import comma_separated, latex, markdown
 from fgmix.results.paper_rows import add_paper_rows
+from fgmix.results.power import detectable_difference
 from fgmix.results.ranks import Ranking, critical_difference, rank_rows, ranking_table, unranked_table
 from fgmix.results.selection import select
 from fgmix.results.statistics import (
     Comparison,
-    bootstrap_interval,
+    check_baseline,
     compare,
-    comparison_table,
     copies,
     holm,
-    mark_rows,
+    measure_spread,
     paired_differences,
     wilcoxon,
 )
@@ -79,8 +79,9 @@ def test_wilcoxon_of_many_pairs_is_scipys(pairs: int, method: str) -> None:
 def test_differences_equal_but_for_rounding_are_ties() -> None:
     assert 0.3 - 0.2 != 0.2 - 0.1
     x, y = ({("d", i, "a"): value for i, value in enumerate(values)} for values in ((0.3, 0.1, 0.6), (0.2, 0.2, 0.2)))
-    assert paired_differences(x, y).tolist() == [0.1, -0.1, 0.4]
-    assert wilcoxon(paired_differences(x, y)) == wilcoxon(np.array([1.0, -1.0, 4.0]))
+    d = [*paired_differences(x, y).values()]
+    assert d == [0.1, -0.1, 0.4]
+    assert wilcoxon(np.array(d)) == wilcoxon(np.array([1.0, -1.0, 4.0]))
     assert wilcoxon(np.zeros(5)) == 1.0
 
 
@@ -98,35 +99,6 @@ def test_nemenyi_constants(k: int, q: float) -> None:
     assert critical_difference(k, 1) / np.sqrt(k * (k + 1) / 6) == pytest.approx(q, abs=1e-3)
 
 
-def test_bootstrap_is_bca() -> None:
-    """Skewed differences: bias and acceleration move the interval away from the plain percentiles, by the formula."""
-    d = np.random.default_rng(1).exponential(1, 25) - 0.4
-    means = d[np.random.default_rng(2).integers(25, size=(50_000, 25))].mean(axis=1)
-    z0 = norm.ppf((means < d.mean()).mean())
-    u = d - d.mean()
-    a = (u**3).sum() / (6 * (u**2).sum() ** 1.5)
-    z = z0 + norm.ppf([0.025, 0.975])
-    expected = np.quantile(means, norm.cdf(z0 + z / (1 - a * z)))
-    assert bootstrap_interval(d) == pytest.approx(expected, abs=0.03)
-    assert abs(np.quantile(means, 0.975) - expected[1]) > 0.03  # the test would see a plain percentile interval
-
-
-def test_bootstrap_is_deterministic_and_degenerates_to_a_point() -> None:
-    d = np.array([0.1, 0.4, -0.2, 0.5])
-    assert bootstrap_interval(d) == bootstrap_interval(d)
-    assert bootstrap_interval(np.full(5, 0.3)) == (0.3, 0.3)
-    low, high = bootstrap_interval(d, alpha=0.5)
-    assert bootstrap_interval(d)[0] < low < high < bootstrap_interval(d)[1]
-    with pytest.raises(UserError, match="resamples"):
-        bootstrap_interval(d, resamples=10)
-
-
-def test_bootstrap_covers() -> None:
-    rng = np.random.default_rng(2)
-    intervals = [bootstrap_interval(rng.normal(0, 1, 20), resamples=200) for _ in range(150)]
-    assert 0.88 < np.mean([low < 0 < high for low, high in intervals]) < 0.99
-
-
 # Eight pairs (4 trials × 2 domains). `better` is ERM + 1…8 points, `same` alternates around it.
 ERM = [[0.50, 0.60]] * 4
 BETTER = [[0.51, 0.62], [0.53, 0.64], [0.55, 0.66], [0.57, 0.68]]
@@ -138,12 +110,18 @@ def test_compare() -> None:
     better, same = compare(SELECTION)
     assert (better.row, better.pairs) == (Row("better"), 8)
     assert better.difference == pytest.approx(4.5)
-    assert better.interval is not None
-    assert 1 < better.interval[0] < 4.5 < better.interval[1] < 8
+    # Within both domains the differences are 2 points apart: 1, 3, 5, 7 and 2, 4, 6, 8.
+    error = np.std([1, 3, 5, 7], ddof=1) / np.sqrt(8)
+    assert better.interval == pytest.approx(stats.t.interval(0.95, 6, 4.5, error))
+    # The domains' means are 4 and 5: one degree of freedom.
+    assert better.new_interval == pytest.approx(stats.t.interval(0.95, 1, 4.5, 0.5))
+    assert better.spread == pytest.approx(np.std(range(1, 9), ddof=1))
+    assert better.detectable == detectable_difference(better.spread, 8)
+    assert better.detectable_holm == detectable_difference(better.spread, 8, 0.05 / 2)
     assert better.p == pytest.approx(2 / 256)
     assert better.p_holm == pytest.approx(4 / 256)
     assert better.verdict == "different"
-    assert same.verdict == "not significant"
+    assert same.verdict == "undecided"
     assert same.interval is not None
     assert same.interval[0] < 0 < same.interval[1]
 
@@ -262,10 +240,10 @@ def test_a_method_that_is_erm_at_every_evaluation_is_a_copy_of_it() -> None:
 @pytest.mark.parametrize(
     ("pairs", "methods", "smallest", "verdict"),
     [
-        (4, 1, 0.125, "too few pairs"),
-        (5, 1, 0.0625, "too few pairs"),
+        (4, 1, 0.125, "undecided"),
+        (5, 1, 0.0625, "undecided"),
         (6, 1, 0.03125, "different"),
-        (6, 2, 0.0625, "too few pairs"),  # 2 · 2⁻⁵ after Holm's correction
+        (6, 2, 0.0625, "undecided"),  # 2 · 2⁻⁵ after Holm's correction
         (7, 2, 0.03125, "different"),
     ],
 )
@@ -288,7 +266,7 @@ def test_the_report_says_too_few_instead_of_no_difference() -> None:
     assert "too few pairs: with 4 the smallest p-value possible is 0.125 after Holm's correction" in text
     table = mark_rows(dataset_table(selection, "toy"), comparisons)
     assert table.label(table.rows[1]) == "better †"
-    assert "†: too few trials and test domains for a significant difference from ERM" in table.caption
+    assert "†: too few trials and test domains to tell it from ERM" in table.caption
     assert latex(table).isascii()
 
 
@@ -304,16 +282,15 @@ def test_many_pairs_of_one_method_make_room_for_another() -> None:
 def test_marks_and_the_table_of_differences() -> None:
     comparisons = compare(SELECTION)
     table = mark_rows(dataset_table(SELECTION, "toy"), comparisons)
-    assert [table.label(row) for row in table.rows] == ["ERM", "better", "same ≈"]
-    assert (
-        "≈: no significant difference from ERM (Wilcoxon over trials and test domains, Holm, α = 0.05)" in table.caption
-    )
+    assert [table.label(row) for row in table.rows] == ["ERM", "better", "same †"]
     assert latex(table).isascii()
     assert mark_rows(dataset_table(SELECTION, "toy"), comparisons[:1]) == dataset_table(SELECTION, "toy")
     text = markdown(comparison_table(comparisons, SELECTION.labels))
-    assert "| better | +4.5 [+" in text
-    assert "| 0.008 | 0.016 | 8 | significant difference from ERM |" in text
-    assert "no significant difference from ERM" in text
+    assert (
+        "| better | +4.5 [+2.3, +6.7] | [-1.9, +10.9] | 0.008 | 0.016 | 2.8 | 3.3 | 8 | significant difference" in text
+    )
+    assert "| cannot be decided with 8 pairs |" in text
+    assert "no significant difference" not in text
     assert latex(comparison_table(comparisons, SELECTION.labels)).isascii()
 
 
@@ -321,7 +298,133 @@ def test_marks_are_not_put_on_rows_of_the_paper() -> None:
     records = sweep({"erm": ERM, "fgmix": SAME}, domains="photo sketch", dataset="PACS")
     selection = select(records)
     table = add_paper_rows(mark_rows(dataset_table(selection, "PACS"), compare(selection)))
-    assert [table.label(row) for row in table.rows] == ["ERM", "ERM (paper)", "FGMix ≈", "FGMix (paper)"]
+    assert [table.label(row) for row in table.rows] == ["ERM", "ERM (paper)", "FGMix †", "FGMix (paper)"]
+
+
+# Intervals that cannot be computed
+
+
+def test_one_trial_has_no_interval_for_these_domains() -> None:
+    selection = select(sweep({"erm": [[0.5, 0.6]], "better": [[0.51, 0.62]]}, domains="a b"))
+    (one,) = compare(selection, margin=5)
+    assert (one.interval, one.p_equivalent, one.verdict) == (None, None, "undecided")
+    assert one.new_interval is not None
+    table = comparison_table([one], selection.labels)
+    assert table.rows[0].entries[0].note.startswith("Each test domain has one trial: no interval")
+    assert table.rows[0].entries[1].note == ""
+
+
+def test_one_domain_has_no_interval_for_a_new_one() -> None:
+    records = [r for r in sweep({"erm": ERM, "better": BETTER}, domains="a b") if r.spec.test_domains == ("a",)]
+    selection = select(records)
+    (one,) = compare(selection)
+    assert one.interval is not None
+    assert one.new_interval is None
+    notes = [entry.note for entry in comparison_table([one], selection.labels).rows[0].entries]
+    assert notes[:2] == ["", "There is one test domain: no interval for a new one."]
+
+
+def test_one_pair_detects_nothing() -> None:
+    selection = select([finished("a", 0.5), finished("a", 0.6, algorithm="m1")])
+    (one,) = compare(selection)
+    assert (one.interval, one.new_interval, one.spread, one.detectable, one.verdict) == (None,) * 4 + ("undecided",)
+    assert "cannot be decided with 1 pair [3] |" in markdown(comparison_table([one], selection.labels))
+
+
+# Equivalence
+
+CLOSE = [[0.501, 0.599], [0.499, 0.601], [0.501, 0.601], [0.4995, 0.599]]  # within ±0.1 of ERM
+
+
+def test_equivalence_is_a_verdict_of_its_own() -> None:
+    selection = select(sweep({"erm": ERM, "close": CLOSE, "same": SAME}, domains="a b"))
+    close, same = compare(selection, margin=0.5)
+    assert (close.verdict, same.verdict) == ("equivalent", "undecided")
+    assert [c.verdict for c in compare(selection)] == ["undecided", "undecided"]
+    table = mark_rows(dataset_table(selection, "toy"), [close, same])
+    assert [table.label(row) for row in table.rows] == ["ERM", "close ≈", "same †"]
+    assert "≈: equivalent within ±0.5 to ERM" in table.caption
+    differences = comparison_table([close, same], selection.labels)
+    assert "p (±0.5)" in differences.columns
+    assert ",result,,,,equivalent within ±0.5 to ERM," in comma_separated([differences])
+    assert latex(differences).isascii()
+
+
+def test_equivalence_is_corrected_for_the_number_of_rows() -> None:
+    alone = compare(select(sweep({"erm": ERM, "close": CLOSE}, domains="a b")), margin=0.2)[0]
+    again = [[0.501, 0.5992], *CLOSE[1:]]
+    two = compare(select(sweep({"erm": ERM, "close": CLOSE, "again": again}, domains="a b")), margin=0.2)
+    assert alone.p_equivalent is not None
+    assert max(c.p_equivalent or 0 for c in two) > alone.p_equivalent
+
+
+def test_a_small_difference_may_be_significant_and_equivalent() -> None:
+    above = [[0.501 + 0.0001 * r, 0.6012 + 0.0001 * r] for r in range(4)]
+    selection = select(sweep({"erm": ERM, "above": above}, domains="a b"))
+    (one,) = compare(selection, margin=1)
+    assert (one.verdict, one.equivalent) == ("different", True)
+    text = markdown(comparison_table([one], selection.labels))
+    assert "significant difference from ERM, equivalent within ±1 |" in text
+
+
+# Another baseline
+
+
+def test_another_baseline_is_named_everywhere() -> None:
+    selection = select(sweep({"erm": ERM, "better": BETTER, "coral": SAME}, domains="a b"))
+    comparisons = compare(selection, baseline="coral")
+    assert {c.row: c.baseline for c in comparisons} == {Row("erm"): Row("coral"), Row("better"): Row("coral")}
+    (against_erm,) = [c for c in compare(selection) if c.row == Row("coral")]
+    assert comparisons[0].difference == pytest.approx(-(against_erm.difference or 0))
+    table = comparison_table(comparisons, selection.labels)
+    assert table.title == "Differences from CORAL"
+    assert "ERM" not in table.caption
+    marked = mark_rows(dataset_table(selection, "toy"), comparisons)
+    assert "to tell it from CORAL" in marked.caption
+    assert compare(selection, baseline="nothing") == []
+    with pytest.raises(UserError, match="nothing"):
+        check_baseline(selection, "nothing")
+
+
+def test_the_baseline_may_be_an_arm_by_key_or_label() -> None:
+    records = [
+        finished("a", 0.5 + 0.01 * i, algorithm=name, arm=arm, trial=r)
+        for i, (name, arm) in enumerate([("erm", ""), ("fgmix", ""), ("fgmix", "γ = 10")])
+        for r in range(2)
+    ]
+    selection = select(records)
+    assert selection.label(Row("fgmix", "γ = 10")) == "FGMix (γ = 10)"
+    for name in ("fgmix (γ = 10)", "FGMix (γ = 10)"):
+        found = compare(selection, baseline=name)
+        assert [(c.row, c.baseline) for c in found] == [
+            (Row("erm"), Row("fgmix", "γ = 10")),
+            (Row("fgmix"), Row("fgmix", "γ = 10")),
+        ]
+
+
+# Averages that share weights
+
+
+def test_averages_say_up_to_which_step_they_share_weights() -> None:
+    def record(algorithm: str, trial: int, end: float) -> RunRecord:
+        values = {10: 0.4, 20: 0.5, 30: end}
+        parts = {step: {"a": (value, 0.5), "b": (None, 0.5)} for step, value in values.items()}
+        return run("a", parts, swa=parts, algorithm=algorithm, trial=trial)
+
+    ends = {"erm": 0.5, "late": 0.6}
+    selection = select([record(name, r, end) for name, end in ends.items() for r in range(2)], "last_evaluations")
+    comparisons = [replace(c, copy_of=None) for c in compare(selection)]
+    assert {c.row.model: c.shared_steps for c in comparisons} == {"raw": 0, "swa": 20}
+    notes = [row.entries[0].note for row in comparison_table(comparisons, selection.labels).rows]
+    assert notes[0] == ""
+    assert notes[1].startswith("Same training as ERM + SWA up to step 20 or later")
+
+
+def test_the_spread_of_records_is_the_median_over_raw_rows() -> None:
+    spreads = [c.spread for c in compare(SELECTION)]
+    assert measure_spread(SELECTION) == pytest.approx(np.median(spreads))
+    with pytest.raises(UserError, match="--spread"):
+        measure_spread(select([finished("a", 0.5)]))
 
 
 def test_friedman_by_hand() -> None:

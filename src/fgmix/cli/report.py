@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid, parse_pairs, split_names
-from fgmix.errors import UserError
+from fgmix.errors import UserError, bad_value
 
 if TYPE_CHECKING:
     from fgmix.results.collect import Results
     from fgmix.results.filters import Filter
 
 Selection = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
+Baseline = Annotated[str, typer.Option(metavar="ROW", help="method (or its label with arm) to compare with")]
 FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
 
 
@@ -35,6 +36,10 @@ def report(
     port: Annotated[int, typer.Option(help="port of --serve; 0 for any free port", min=0, max=65535)] = 8321,
     spread: Annotated[str, typer.Option(help="what ± is: stderr or std")] = "stderr",
     published: Annotated[bool, typer.Option(help="add the numbers of the FGMix paper")] = False,
+    baseline: Baseline = "erm",
+    margin: Annotated[
+        float | None, typer.Option(metavar="POINTS", help="test whether differences are within ±POINTS")
+    ] = None,
     from_domainbed: FromDomainbed = None,
     to_domainbed: Annotated[Path | None, typer.Option(help="also write the records as a DomainBed sweep")] = None,
     pack: Annotated[
@@ -47,7 +52,7 @@ def report(
     algorithms: Annotated[str, typer.Option(help="only these methods, comma-separated")] = "",
     test_domains: Annotated[str, typer.Option(help="only these test domains, comma-separated")] = "",
 ) -> None:
-    """Report accuracies, and significance tests against ERM.
+    """Report accuracies, and differences from a baseline with intervals and tests.
 
     Example: fgmix report runs --format html --title "FGMix on PACS"
     """
@@ -59,7 +64,9 @@ def report(
     from fgmix.results.tables import SPREADS
 
     rule = check_choice("selection rule", selection, RULES)
-    choices = Choices(rule, check_choice("spread", spread, SPREADS), published)
+    if margin is not None and not 0 < margin <= 100:
+        raise bad_value("margin", "percentage points above 0 and at most 100", margin)
+    choices = Choices(rule, check_choice("spread", spread, SPREADS), published, baseline, margin)
     format = check_choice("format", format, (*FORMATS, "html"))
     named = (split_names([text]) for text in (datasets, algorithms, test_domains))
     only = Filter(parse_pairs(where or (), "--where"), *named)
@@ -94,7 +101,7 @@ def _forbid_others(context: typer.Context, mode: str) -> None:
     page = ("out", "title")
     no_effect = {
         "--serve": ("format", "out", "from_domainbed", "to_domainbed", "pack", "explain"),
-        "--explain": ("format", "spread", "published", "port", *page),
+        "--explain": ("format", "spread", "published", "baseline", "margin", "port", *page),
         "--format html": ("port",),
     }
     forbid(context, no_effect.get(mode, ("port", *page)), f"with {mode}")

@@ -1,38 +1,99 @@
-"""Differences from ERM, from the comparisons of a report; nothing is saved."""
+"""Differences from a baseline, with their intervals for these test domains and for a new one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from fgmix.figures.arrays import Findings, Floats, Ints, Texts
 from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, list_names, to_ink
 from fgmix.figures.looks import GREY, assign_looks
 from fgmix.records.rows import Labels, label_row
-from fgmix.results.rounding import difference_text
+from fgmix.results.differences import COVERAGE, describe_verdict, name_baseline
+from fgmix.results.report import compare_all, has_overall
+from fgmix.results.rounding import difference_text, interval_text
 from fgmix.results.statistics import Comparison
 
+THESE, NEW = "for these test domains", "for a new test domain"
 
-def describe_differences(comparisons: Sequence[Comparison], labels: Labels) -> Chart:
-    """Describe differences from ERM of the same kind with their intervals; grey where they are not significant."""
-    known = [(label_row(labels, c.row), c, c.difference) for c in comparisons if c.difference is not None]
-    looks = assign_looks(c.row.anywhere.key for c in comparisons)
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """Differences from a baseline, in percentage points."""
+
+    methods: Texts  # labels of the rows (m,)
+    algorithms: Texts  # their keys (m,)
+    difference: Floats  # means over test domains (m,)
+    interval: Floats  # ends for these test domains, NaN where there is none (m, 2)
+    new_interval: Floats  # ends for a new test domain, likewise (m, 2)
+    significant: Ints  # 1 where the difference is significant (m,)
+    results: Texts  # the result of each comparison, in words (m,)
+    baseline: str  # its label
+    averaged: bool  # whether rows of averaged weights are among them
+    dataset: str = ""  # of the runs; empty over all
+    where: str = ""  # which datasets, if there are figures of several
+
+
+def collect_differences(findings: Findings) -> Iterator[tuple[str, Differences]]:
+    """Collect the differences on each dataset, and over all if there are several."""
+    selection, choices = findings.selection, findings.choices
+    by_dataset = {
+        dataset: comparisons
+        for dataset, comparisons in compare_all(selection, choices.baseline, choices.margin).items()
+        if any(c.interval or c.new_interval for c in comparisons) and (dataset or has_overall(selection))
+    }
+    if len(by_dataset) == 2:  # over all repeats the only dataset
+        by_dataset.pop(None, None)
+    for dataset, comparisons in by_dataset.items():
+        key = comparisons[0].baseline.runs.anywhere.key
+        where = (dataset or "all datasets") if len(by_dataset) > 1 else ""
+        arrays = arrange_differences(comparisons, selection.labels)
+        yield f"{key} {where}", replace(arrays, dataset=dataset or "", where=where)
+
+
+def arrange_differences(comparisons: Sequence[Comparison], labels: Labels) -> Differences:
+    """Arrange the comparisons that have pairs."""
+    known = [c for c in comparisons if c.difference is not None]
+    none = (np.nan, np.nan)
+    return Differences(
+        methods=np.array([label_row(labels, c.row) for c in known]),
+        algorithms=np.array([c.row.anywhere.key for c in known]),
+        difference=np.array([c.difference for c in known], dtype=float),
+        interval=np.array([c.interval or none for c in known]).reshape(-1, 2),
+        new_interval=np.array([c.new_interval or none for c in known]).reshape(-1, 2),
+        significant=np.array([int(c.significant) for c in known]),
+        results=np.array([f"{c.pairs} pairs; {describe_verdict(c, labels)}" for c in known]),
+        baseline=name_baseline(comparisons, labels),
+        averaged=any(c.row.model != "raw" for c in known),
+    )
+
+
+def describe_differences(arrays: Differences) -> Chart:
+    """Describe means with a thick and a thin line for both intervals; grey where they are not significant."""
+    looks = assign_looks(arrays.algorithms.tolist())
     marks: list[Mark] = []
-    for place, (label, c, mean) in enumerate(known):
-        look = looks[c.row.anywhere.key]
-        low, high = c.interval or (mean, mean)
-        result = "significant difference" if c.significant else c.verdict
-        text = f"{label}: {difference_text(mean, c.interval)} points, {c.pairs} pairs; {result}"
-        colour = to_ink(look.colour) if c.significant else GREY
-        marks.append(Line("", [low, high], [place, place], colour, width=2, text=text))
-        marks.append(Points("", [mean], [place], colour, look.marker, [text]))
-    rows = list_names([label for label, _, _ in known], flipped=True)
-    zero = Line("", [0, 0], [-0.5, len(known) - 0.5], GREY, dashed=True, width=1)
-    x = Axis("Difference from ERM (percentage points)")
-    averaged = (
-        "; averaged weights are compared with averaged ERM" if any(c.row.model != "raw" for _, c, _ in known) else ""
-    )
-    grey = any(not c.significant for _, c, _ in known)
+    for place, (label, key, mean) in enumerate(zip(arrays.methods, arrays.algorithms.tolist(), arrays.difference)):
+        own, new = ((float(ends[place, 0]), float(ends[place, 1])) for ends in (arrays.interval, arrays.new_interval))
+        where = [
+            f"{interval_text(ends)} {what}" for ends, what in ((own, THESE), (new, NEW)) if np.isfinite(ends).all()
+        ]
+        text = (
+            f"{label}: {' '.join([difference_text(mean), 'points', ', '.join(where)]).strip()}, {arrays.results[place]}"
+        )
+        colour = to_ink(looks[key].colour) if arrays.significant[place] else GREY
+        for ends, width in ((new, 1), (own, 3)):
+            if np.isfinite(ends).all():
+                marks.append(Line("", [*ends], [place, place], colour, width=width, text=text))
+        marks.append(Points("", [float(mean)], [place], colour, looks[key].marker, [text]))
+    rows = list_names([str(label) for label in arrays.methods], flipped=True)
+    zero = Line("", [0, 0], [-0.5, len(arrays.methods) - 0.5], GREY, dashed=True, width=1)
+    x = Axis(f"Difference from {arrays.baseline} (percentage points)")
     caption = (
-        f"Mean difference and its 95 % bootstrap interval over trials and test domains{averaged}."
-        f"{' Grey: no significant difference (Wilcoxon, Holm), or not tested.' if grey else ''}"
+        f"Mean difference over test domains with {COVERAGE} t intervals: thick {THESE}, thin {NEW}"
+        f"{f'; averaged weights are compared with averaged {arrays.baseline}' if arrays.averaged else ''}."
+        f"{' Grey: not significant (Wilcoxon, Holm), or not tested.' if not arrays.significant.all() else ''}"
     )
-    return Chart("Differences from ERM", caption, [Panel("", x, rows, [zero, *marks])])
+    title = ", ".join(filter(None, (f"Differences from {arrays.baseline}", arrays.where)))
+    return Chart(title, caption, [Panel("", x, rows, [zero, *marks])])

@@ -20,6 +20,7 @@ from fgmix.figures.cd import Ranks, describe_ranks
 from fgmix.figures.cost import Cost, collect_costs, describe_cost
 from fgmix.figures.curves import Curves, describe_curves
 from fgmix.figures.description import Chart
+from fgmix.figures.differences import Differences, collect_differences, describe_differences
 from fgmix.figures.domains import Domains, collect_domains, describe_domains
 from fgmix.figures.flatness import Flatness, claim_flatness, describe_flatness
 from fgmix.figures.line import Agreement, claim_agreement, collect_agreements, describe_agreement
@@ -57,6 +58,7 @@ KINDS = {
         Kind(Scores, lambda rows: describe_scores(*rows), claim_scores),
         Kind(WeightEffect, lambda rows: describe_weights(*rows)),
         Kind(Curves, lambda rows: describe_curves(*rows)),
+        Kind(Differences, lambda rows: describe_differences(*rows), collect=collect_differences),
         Kind(Domains, lambda rows: describe_domains(*rows), collect=collect_domains),
         Kind(Agreement, lambda rows: describe_agreement(*rows), claim_agreement, collect_agreements),
         Kind(Sensitivity, lambda rows: describe_sensitivity(*rows), collect=collect_sensitivities),

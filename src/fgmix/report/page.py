@@ -27,19 +27,20 @@ from fgmix.errors import UserError
 from fgmix.figures.arrays import Findings
 from fgmix.figures.cd import collect_ranks
 from fgmix.figures.description import Chart, encode
-from fgmix.figures.differences import describe_differences
+from fgmix.figures.differences import Differences
 from fgmix.figures.kinds import collect_figures, describe
 from fgmix.records.plans import ORDER, Status
 from fgmix.report.runs import list_runs
 from fgmix.report.summary import write_headlines
 from fgmix.results.collect import Results
 from fgmix.results.costs import COST
+from fgmix.results.differences import DIFFERENCES
 from fgmix.results.formats import footnotes
 from fgmix.results.published import AVERAGE
 from fgmix.results.ranks import RANKS
-from fgmix.results.report import Choices, all_tables, compare_all, has_overall, rankings
+from fgmix.results.report import Choices, all_tables, rankings
 from fgmix.results.selection import RULES, Selection, select
-from fgmix.results.statistics import DIFFERENCES
+from fgmix.results.statistics import BASELINE
 from fgmix.results.tables import OVERALL, Table
 
 SCRIPTS = ("tables.js", "charts.js", "runs.js", "live.js")
@@ -88,10 +89,10 @@ def render_page(frame: Frame, results: Results, choices: Choices = Choices()) ->
         (label, select(records, choices.rule, results.test_domains)) for label, records in results.groups() if records
     ]
     selection = dict(groups).get("")  # of runs outside of grids
-    tables = all_tables(results, selection, **vars(choices))
-    own = {} if selection is None else dict(_describe_statistics(selection, choices, frame.sources))
+    tables = all_tables(results, selection, choices)
     figures = list(_describe_figures(Findings(results, selection or select([]), choices), frame.sources))
-    own |= {title: chart for title, chart in figures if title}
+    own = {title: chart for title, chart in figures if title}
+    own |= {} if selection is None else dict(_describe_ranks(selection, choices, frame.sources))
     alone = [chart for title, chart in figures if not title]
     new = _drop_repeated(frame.figures.charts, [*own.values(), *alone])
     every = [*own.values(), *frame.underway, *alone, *new]
@@ -101,7 +102,7 @@ def render_page(frame: Frame, results: Results, choices: Choices = Choices()) ->
     training, saved = others[: len(frame.underway)], others[len(frame.underway) :]
     finished = results.all_records()
     rows = list_runs(finished, groups)
-    headlines = [] if selection is None else write_headlines(selection, results.records)
+    headlines = [] if selection is None else write_headlines(selection, results.records, choices)
     style, script = _read_asset("page.css"), "\n".join(map(_read_asset, SCRIPTS))
     return _load_template().render(
         frame=frame,
@@ -167,32 +168,24 @@ def _write_json(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _describe_statistics(selection: Selection, choices: Choices, sources: Sources) -> Iterator[tuple[str, Chart]]:
-    """Describe differences from ERM and ranks, each with the title of the table that it is shown beside."""
-    rule = ("--selection", choices.rule)
-    differences = {
-        dataset or OVERALL: replace(describe_differences(comparisons, selection.labels), id="differences")
-        for dataset, comparisons in compare_all(selection).items()
-        if any(comparison.interval for comparison in comparisons) and (dataset or has_overall(selection))
-    }
-    kept = {id(each) for each in _drop_repeated([*differences.values()], ())}  # one dataset: overall repeats it
-    for title, each in differences.items():
-        if id(each) in kept:
-            where = "all datasets" if title == OVERALL else title
-            yield title, replace(each, title=f"{each.title}, {where}") if len(kept) > 1 else each
+def _describe_ranks(selection: Selection, choices: Choices, sources: Sources) -> Iterator[tuple[str, Chart]]:
+    """Describe ranks, each with the title of their table."""
     with suppress(UserError):  # too few algorithms or trials in common to rank
         for title, ranking in rankings(selection).items():
             of = () if title == RANKS else ("--dataset", title.removeprefix(f"{RANKS}, "))
-            ranks = describe(collect_ranks(ranking, selection.labels), "ranks", sources.command("cd", *of, *rule))
-            yield title, replace(ranks, title=title)
+            command = sources.command("cd", *of, "--selection", choices.rule)
+            yield title, replace(describe(collect_ranks(ranking, selection.labels), "ranks", command), title=title)
 
 
 def _describe_figures(findings: Findings, sources: Sources) -> Iterator[tuple[str, Chart]]:
     """Describe the figures of `fgmix plot results`, each with the title of the table beside it; empty for none."""
-    options = ("--selection", findings.choices.rule, *(("--published",) if findings.choices.published else ()))
+    choices = findings.choices
+    options = ("--selection", choices.rule, *(("--published",) if choices.published else ()))
     for kind, name, arrays in collect_figures(findings):
-        chart = describe(arrays, name, sources.command("results", "--kind", kind, *options))
-        yield {"sensitivity": chart.title, "cost": COST}.get(kind, ""), chart
+        against = ("--baseline", choices.baseline) if kind == "differences" and choices.baseline != BASELINE else ()
+        chart = describe(arrays, name, sources.command("results", "--kind", kind, *options, *against))
+        beside = arrays.dataset or OVERALL if isinstance(arrays, Differences) else ""
+        yield {"sensitivity": chart.title, "cost": COST}.get(kind, beside), chart
 
 
 def _drop_repeated(charts: Sequence[Chart], shown: Iterable[Chart]) -> list[Chart]:
@@ -210,14 +203,14 @@ def _drop_repeated(charts: Sequence[Chart], shown: Iterable[Chart]) -> list[Char
 def _pair_units(tables: Sequence[Table], charts: Mapping[str, Chart]) -> list[Unit]:
     """Pair tables with their figures; the figure of the ranks replaces their table.
 
-    The ranks are shown beside the significance tests; figures of the differences from ERM, beside the accuracies.
+    The ranks are shown beside the significance tests; figures of the differences, beside the accuracies.
     """
     ranks = [chart for title, chart in charts.items() if title.startswith(RANKS)]
     units: list[Unit] = []
     for table in tables:
         if table.title.startswith(RANKS) and table.title in charts:
             continue
-        if table.title == DIFFERENCES:
+        if table.title.startswith(DIFFERENCES):
             units.append((replace(table, title="Significance tests"), ranks.pop(0) if ranks else None))
         else:
             units.append((table, charts.get(table.title)))

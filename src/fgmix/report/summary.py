@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fgmix.records.rows import Row
+from fgmix.records.rows import Labels, label_row
 from fgmix.records.schema import ResolvedSpec, RunRecord
+from fgmix.results.differences import COVERAGE
 from fgmix.results.domainbed import is_from_domainbed
-from fgmix.results.report import compare_all
-from fgmix.results.rounding import accuracy_text, difference_text, p_equation
+from fgmix.results.report import Choices, compare_all
+from fgmix.results.rounding import accuracy_text, difference_text, p_equation, points_text
 from fgmix.results.selection import Selection
-from fgmix.results.statistics import ALPHA, BASELINE, Comparison
+from fgmix.results.statistics import BASELINE, Comparison
 from fgmix.results.tables import Table, dataset_table
 
 SEVERAL = 3  # maximum number of values to list before showing only a count
@@ -22,16 +23,21 @@ class Headline:
     """A dataset's result."""
 
     dataset: str  # its name
-    result: str  # a sentence with the best method and its difference from ERM
+    result: str  # a sentence with the best method and its difference from the baseline
     run: str  # what was run
 
 
-def write_headlines(selection: Selection, records: Sequence[RunRecord]) -> list[Headline]:
+def write_headlines(
+    selection: Selection,
+    records: Sequence[RunRecord],
+    choices: Choices = Choices(),  # noqa: B008 (frozen)
+) -> list[Headline]:
     """Write one headline for each dataset, from the runs and the models selected from them."""
+    compared = compare_all(selection, choices.baseline, choices.margin)
     return [
         Headline(
             dataset,
-            state_result(dataset_table(selection, dataset), compare_all(selection)[dataset]),
+            state_result(dataset_table(selection, dataset), compared[dataset]),
             describe_runs([record for record in records if record.dataset == dataset]),
         )
         for dataset in selection.domains
@@ -39,7 +45,7 @@ def write_headlines(selection: Selection, records: Sequence[RunRecord]) -> list[
 
 
 def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
-    """State the best average of a dataset's table, and how it differs from ERM's."""
+    """State the best average of a dataset's table, and how it differs from the baseline's."""
     averages = {row.row: row.entries[-1].value for row in table.rows}  # the last column
     known = {method: value for method, value in averages.items() if value is not None}
     names = {row.row: table.label(row) for row in table.rows}
@@ -54,14 +60,14 @@ def state_result(table: Table, comparisons: Sequence[Comparison]) -> str:
     sentence = f"{reached}, the highest of {len(known)} results"
     compared = {c.row: c for c in comparisons if c.difference is not None}
     if best in compared:
-        return f"{sentence}: {_write_difference(compared[best], names)}."
+        return f"{sentence}: {_write_difference(compared[best], table.labels)}."
     others = [method for method in known if method in compared]
-    if (best.algorithm, best.arm) != (BASELINE, ""):
+    if not comparisons and best.runs.anywhere.key != BASELINE:
         return f"{sentence}. There is no ERM to compare it with."
     if not others:
         return f"{sentence}. There is no other method to compare it with."
     second = max(others, key=lambda method: known[method])
-    return f"{sentence}. The best other method is {names[second]}: {_write_difference(compared[second], names)}."
+    return f"{sentence}. The best other method is {names[second]}: {_write_difference(compared[second], table.labels)}."
 
 
 def _state_so_far(table: Table) -> str:
@@ -82,21 +88,28 @@ def _state_so_far(table: Table) -> str:
     return f"{'; '.join(parts)}. The other test domains have no result yet."
 
 
-def _write_difference(c: Comparison, names: dict[Row, str]) -> str:
-    """Write a difference from ERM in words."""
+def _write_difference(c: Comparison, labels: Labels) -> str:
+    """Write a difference from the baseline in words."""
     assert c.difference is not None
-    text = f"{difference_text(c.difference)} points against {names[c.baseline]}"
-    if c.interval is not None:
-        low, high = (difference_text(end) for end in c.interval)
-        text += f" ({100 * (1 - ALPHA):g} % interval {low} to {high})"
-    verdict = {
+    ends = [
+        f"{where}: {' to '.join(map(difference_text, interval))}"
+        for where, interval in (("for these test domains", c.interval), ("for a new test domain", c.new_interval))
+        if interval is not None
+    ]
+    text = f"{difference_text(c.difference)} points against {label_row(labels, c.baseline)}"
+    if ends:
+        text += f" ({COVERAGE} interval {', '.join(ends)})"
+    if c.copy_of is not None:
+        return f"{text}, not tested, because it is identical to {label_row(labels, c.copy_of)}"
+    found = {
         "different": "a significant difference",
-        "not significant": "no significant difference",
-        "too few pairs": f"too few trials to test ({c.pairs} pairs of trial and test domain)",
-        "not tested": f"not tested, because it is identical to {names[c.copy_of or c.baseline]}",
+        "equivalent": f"equivalent within ±{c.margin:g}" if c.margin else "",
+        "undecided": f"which cannot be decided with {c.pairs} pairs of trial and test domain",
+        "not tested": "not tested",
     }[c.verdict]
-    p = f" ({p_equation(c.p_holm)}, Wilcoxon, Holm)" if c.p_holm is not None and c.verdict != "too few pairs" else ""
-    return f"{text}, {verdict}{p}"
+    p = f" ({p_equation(c.p_holm)}, Wilcoxon, Holm)" if c.p_holm is not None and c.significant else ""
+    could = f": {points_text(c.detectable)} points are detectable" if c.detectable and c.verdict == "undecided" else ""
+    return f"{text}, {found}{p}{could}"
 
 
 def describe_runs(records: Sequence[RunRecord]) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 
 from fgmix.errors import UserError
 from fgmix.records.rows import Labels, Row, label_row
+from fgmix.results.power import ALPHA
 from fgmix.results.rounding import p_equation, rank_text
 from fgmix.results.selection import Selection
-from fgmix.results.statistics import ALPHA, DIGITS, accuracies_by_row, copies
+from fgmix.results.statistics import DIGITS, accuracies_by_row, copies
 from fgmix.results.tables import Entry, Table, TableRow, order_rows
 
 RANKS, AVERAGE_RANK = "Ranks", "average rank"  # title of the table, and its column

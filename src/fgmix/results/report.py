@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from fgmix.errors import UserError
 from fgmix.records.rows import Row
 from fgmix.results.collect import Results
 from fgmix.results.costs import cost_table
+from fgmix.results.differences import comparison_table, mark_rows
 from fgmix.results.formats import render
 from fgmix.results.grids import grid_tables
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
 from fgmix.results.selection import Rule, Selection, compute_once, select
-from fgmix.results.statistics import Comparison, accuracies_by_row, compare, comparison_table, copies, mark_rows
+from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_row, check_baseline, compare, copies
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
 Comparisons = Mapping[str | None, Sequence[Comparison]]  # by dataset; None: over all
@@ -29,6 +31,8 @@ class Choices:
     rule: Rule = "training_domain"  # the selection rule
     spread: Spread = "stderr"  # what ± is
     published: bool = False  # whether to show the paper's numbers, too
+    baseline: str = BASELINE  # what the other rows are compared with: the key or the label of a row
+    margin: float | None = None  # half width of equivalence, in percentage points; None for no test of it
 
 
 def report_text(
@@ -36,66 +40,67 @@ def report_text(
     *,
     rule: Rule = "training_domain",
     format: str = "md",
-    spread: Spread = "stderr",
-    published: bool = False,
+    **shown: Any,
 ) -> str:
-    """Write all tables of a folder as text."""
+    """Write all tables of a folder as text; `shown` are the other fields of `Choices`."""
+    choices = Choices(rule, **shown)
     selection = select(results.records, rule, results.test_domains) if results.records else None
-    return render(all_tables(results, selection, rule=rule, spread=spread, published=published), format)
+    return render(all_tables(results, selection, choices), format)
 
 
-def all_tables(
-    results: Results, selection: Selection | None, *, rule: Rule, spread: Spread, published: bool
-) -> list[Table]:
+def all_tables(results: Results, selection: Selection | None, choices: Choices) -> list[Table]:
     """Make the tables of runs outside of grids, of metrics besides accuracy, of every grid, and of times per step.
 
     Args:
         results: the results in a folder.
         selection: the selection among the runs outside of grids; None if there are none.
-        rule: selection rule, for the grids.
-        spread: what is shown after ±.
-        published: whether to add the paper's numbers.
+        choices: how results are selected and shown.
     """
     tables: list[Table] = []
     if selection is not None:
-        partial = results.partial_trials
-        tables += report_tables(selection, spread=spread, published=published, partial_trials=partial)
+        tables += report_tables(selection, choices, partial_trials=results.partial_trials)
         tables += metrics_tables(selection)
     for grid in results.grids:
-        tables += grid_tables(grid, rule=rule, spread=spread, published=published)
+        tables += grid_tables(grid, rule=choices.rule, spread=choices.spread, published=choices.published)
     if results.costs is not None:
         tables.append(cost_table(results.costs))
     return tables
 
 
 def report_tables(
-    selection: Selection, *, spread: Spread = "stderr", published: bool = False, partial_trials: bool = False
+    selection: Selection,
+    choices: Choices = Choices(),  # noqa: B008 (frozen)
+    *,
+    partial_trials: bool = False,
 ) -> list[Table]:
-    """Make a table per dataset, the overall table if there are several, the differences from ERM, and the ranks.
+    """Make a table per dataset, the overall table if there are several, the differences, and the ranks.
 
     The arguments are those of `all_tables` and `overall_table`.
     """
-    against_erm = compare_all(selection)
+    compared = compare_all(selection, choices.baseline, choices.margin)
     tables = []
-    for name, comparisons in against_erm.items():
+    for name, comparisons in compared.items():
         if name is not None:
-            table = dataset_table(selection, name, spread=spread)
+            table = dataset_table(selection, name, spread=choices.spread)
         elif has_overall(selection):
-            table = overall_table(selection, spread=spread, partial_trials=partial_trials)
+            table = overall_table(selection, spread=choices.spread, partial_trials=partial_trials)
         else:
             continue
         table = mark_rows(table, comparisons)
-        tables.append(add_paper_rows(table) if published else table)
-    if comparisons := [*against_erm.values()][-1]:  # over all datasets, or on the only one
+        tables.append(add_paper_rows(table) if choices.published else table)
+    if comparisons := [*compared.values()][-1]:  # over all datasets, or on the only one
         tables.append(comparison_table(comparisons, selection.labels))
     return [*tables, *_rank_tables(selection)]
 
 
 @compute_once
-def compare_all(selection: Selection) -> Comparisons:
-    """Compare every row with ERM on each dataset, and over all of them (under None) if there are several."""
+def compare_all(selection: Selection, baseline: str = BASELINE, margin: float | None = None) -> Comparisons:
+    """Compare every row with the baseline on each dataset, and over all of them (under None) if there are several."""
+    if baseline != BASELINE:  # ERM may be missing: there are then no comparisons
+        check_baseline(selection, baseline)
     datasets: list[str | None] = [*selection.domains]
-    return {name: compare(selection, name) for name in (datasets if len(datasets) == 1 else [*datasets, None])}
+    every = datasets if len(datasets) == 1 else [*datasets, None]
+    return {name: compare(selection, name, baseline, margin) for name in every}
 
 
 def has_overall(selection: Selection) -> bool:

@@ -27,8 +27,26 @@ def difference_text(points: float, interval: tuple[float, float] | None = None) 
     """
     if interval is None:
         return f"{points:+.1f}" if round(points, 1) else "0.0"
-    low, high = interval
-    return f"{difference_text(points)} [{difference_text(low)}, {difference_text(high)}]"
+    return f"{difference_text(points)} {interval_text(interval)}"
+
+
+def interval_text(interval: tuple[float, float]) -> str:
+    """Write the interval of a difference.
+
+    >>> interval_text((-0.04, 3.0))
+    '[0.0, +3.0]'
+    """
+    low, high = map(difference_text, interval)
+    return f"[{low}, {high}]"
+
+
+def points_text(points: float) -> str:
+    """Write percentage points without a sign, such as a detectable difference: two digits where one would be 0.
+
+    >>> points_text(1.83), points_text(0.5), points_text(0.04)
+    ('1.8', '0.5', '0.04')
+    """
+    return f"{points:.1f}" if points >= 0.1 or not points else f"{points:.2g}"
 
 
 def p_text(p: float) -> str:

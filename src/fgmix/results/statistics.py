@@ -1,44 +1,44 @@
-"""Significance tests of the differences from ERM, paired by dataset, trial and test domain, and their tables.
+"""Differences from a baseline (ERM by default), paired by dataset, trial and test domain: intervals, tests, power.
 
-A row is compared with ERM of the same kind: raw weights with raw, averaged weights with ERM's average; in a report of
-several folders, with that of its own folder. With x_i and y_i the accuracies of a method and of that ERM on pair i,
-d_i = x_i − y_i:
+A row is compared with the baseline of the same kind: raw weights with raw, averaged weights with its average; in a
+report of several folders, with that of its own folder. With x_i and y_i the accuracies of a method and of that
+baseline on pair i, d_i = x_i − y_i:
 
-    interval    bias-corrected and accelerated bootstrap of mean d (Efron, 1987), pairs resampled
-    p-value     Wilcoxon's signed-rank test (Wilcoxon, 1945), zeros dropped
-    Holm        p-values of all rows corrected together (Holm, 1979): the family-wise error rate is at most α
+    intervals     Student's, of the mean over test domains: for these domains, and for a new one (`intervals.py`)
+    p-value       Wilcoxon's signed-rank test (Wilcoxon, 1945), zeros dropped
+    Holm          p-values of all rows corrected together (Holm, 1979): the family-wise error rate is at most α
+    detectable    the difference that a t test of the pairs finds with 80 % power, from their spread
+    equivalence   two one-sided t tests (Schuirmann, 1987), if a margin is given, with Holm's correction
 
-scipy.stats computes the intervals. Wilcoxon's distribution and Holm's correction are implemented here: scipy
-approximates the first if accuracies are tied, and does not have the second. Rows that are copies of others (`copies`)
-are neither tested nor ranked. Pairs of one test domain share that domain, so they are not fully independent: the
-results are about these domains, not about new ones.
+A test that does not find a difference does not show that there is none: such a row "cannot be decided" unless it is
+equivalent within the margin. Wilcoxon's distribution and Holm's correction are implemented here: scipy approximates the
+first if accuracies are tied, and does not have the second. Rows that are copies of others (`copies`) are neither
+tested nor ranked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from statistics import median
 from typing import Literal
 
 import numpy as np
 
-from fgmix.errors import bad_value
+from fgmix.errors import UserError, unknown
 from fgmix.records.metrics import Floats
-from fgmix.records.rows import Labels, Row, label_row
-from fgmix.results.rounding import difference_text, p_text
+from fgmix.records.rows import Row
+from fgmix.results.intervals import Interval, MeanDifference
+from fgmix.results.power import ALPHA, detectable_difference
 from fgmix.results.selection import Cell, Selected, Selection, compute_once
-from fgmix.results.tables import Entry, Table, TableRow, order_rows
-from fgmix.seeding import numpy_generator
+from fgmix.results.tables import order_rows
 
 Pair = tuple[str, int, str]  # dataset, trial, test domain
-Verdict = Literal["different", "not significant", "too few pairs", "not tested"]
+Verdict = Literal["different", "equivalent", "undecided", "not tested"]
 
-BASELINE = "erm"
-ALPHA = 0.05  # level of significance; the intervals cover 1 − α
-DIFFERENCES = "Differences from ERM"  # title of the table
-MARKS: dict[Verdict, str] = {"not significant": "≈", "too few pairs": "†", "not tested": "‡"}  # in tables
+BASELINE = "erm"  # unless another is chosen
 DIGITS = 9  # decimals of a percentage: accuracies are ratios of counts, and smaller differences are rounding errors
-RESAMPLES = 10_000
 EXACT = 200  # number of pairs up to which p-values are exact; the time is cubic in it
 
 
@@ -49,27 +49,42 @@ class Comparison:
     row: Row  # what is compared
     baseline: Row  # the row that it is compared with
     pairs: int  # number of pairs that both have
-    difference: float | None = None  # mean of the method minus the baseline, in percentage points; None without pairs
-    interval: tuple[float, float] | None = None  # its bootstrap confidence interval; None with fewer than two pairs
+    # Mean over test domains of the method minus the baseline, in percentage points; None without pairs.
+    difference: float | None = None
+    interval: Interval | None = None  # for these test domains; None if none of them has two trials
+    new_interval: Interval | None = None  # for a new test domain drawn like these; None for a single one
     p: float | None = None  # Wilcoxon's p-value; None if not tested
     p_holm: float | None = None  # the same, corrected for all rows that were tested
     # The smallest corrected p-value that the numbers of pairs allow, whatever the accuracies.
     smallest: float | None = None
+    spread: float | None = None  # standard deviation of the paired differences; None with one pair
+    detectable: float | None = None  # difference found with 80 % power, in percentage points; None with one pair
+    detectable_holm: float | None = None  # the same at Holm's strictest level, α over the number of rows tested
+    margin: float | None = None  # differences below it are of no interest; None if none was given
+    p_equivalent: float | None = None  # corrected p-value of a difference of at least ±margin; None if not tested
+    # The last step up to which the evaluations of averaged rows agree: their averages share weights; 0 if none.
+    shared_steps: int = 0
     # The row of which it is a copy, with the same accuracies in all runs; None if it is not a copy.
     copy_of: Row | None = None
 
     @property
     def verdict(self) -> Verdict:
-        """The result of the test, or why there is none."""
-        if self.p_holm is None or self.smallest is None:
+        """The result of the tests, or that there is none."""
+        if self.p_holm is None:
             return "not tested"
-        if self.p_holm <= ALPHA:
+        if self.significant:
             return "different"
-        return "too few pairs" if self.smallest > ALPHA else "not significant"
+        return "equivalent" if self.equivalent else "undecided"
 
     @property
     def significant(self) -> bool:
-        return self.verdict == "different"
+        """Whether the difference is significant after Holm's correction."""
+        return self.p_holm is not None and self.p_holm <= ALPHA
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether a difference of the margin or more is excluded; a smaller one may be significant."""
+        return self.p_equivalent is not None and self.p_equivalent <= ALPHA
 
 
 @compute_once
@@ -124,29 +139,49 @@ def _are_copies(first: list[tuple[Cell, Selected]], second: list[tuple[Cell, Sel
     )
 
 
-def compare(selection: Selection, dataset: str | None = None) -> list[Comparison]:
-    """Compare every other row with ERM of its kind, on the pairs that both have, in the order of tables.
+def compare(
+    selection: Selection, dataset: str | None = None, baseline: str = BASELINE, margin: float | None = None
+) -> list[Comparison]:
+    """Compare every other row with the baseline of its kind, on the pairs that both have, in the order of tables.
 
-    Empty if ERM has no number. The generator of the bootstrap is fixed: the same records give the same intervals.
+    Empty if the baseline has no number.
 
     Args:
         selection: the selected accuracies.
         dataset: one dataset; None for all.
+        baseline: key or label of a row, such as "coral" or "FGMix (γ = 10)".
+        margin: half width of equivalence, in percentage points; None for no test of it.
     """
     scores = accuracies_by_row(selection, dataset)
-    baselines = [row.runs for row in scores if (row.algorithm, row.arm) == (BASELINE, "")]
+    baselines = [row.runs for row in scores if _is_named(selection, row, baseline)]
     if not baselines:
         return []
     twins = copies(selection, dataset)
-    comparisons = []
+    comparisons, equivalence = [], {}
     for row in order_rows(selection, dataset=dataset):
-        if row in scores and row.runs not in baselines:
-            baseline = _find_baseline(row, baselines)
-            d = paired_differences(scores[row], scores.get(baseline, {}))
-            difference = float(d.mean()) if len(d) else None
-            interval = bootstrap_interval(d) if len(d) > 1 else None
-            comparisons.append(Comparison(row, baseline, len(d), difference, interval, copy_of=twins.get(row)))
-    return _add_p_values(comparisons, scores)
+        if row not in scores or row.runs in baselines:
+            continue
+        own = _find_baseline(row, baselines)
+        d = paired_differences(scores[row], scores.get(own, {}))
+        one = Comparison(row, own, len(d), margin=margin, copy_of=twins.get(row))
+        if d:
+            mean = MeanDifference(group_domains(d))
+            one = replace(one, difference=mean.mean, interval=mean.interval(), new_interval=mean.interval_for_new())
+            one = replace(one, shared_steps=0 if row.model == "raw" else _count_shared_steps(selection, one, d))
+            equivalence[row] = None if margin is None else mean.test_equivalence(margin)
+        comparisons.append(one)
+    return _add_tests(comparisons, scores, equivalence)
+
+
+def check_baseline(selection: Selection, baseline: str) -> None:
+    """Raise an error if no row is named so."""
+    if not any(_is_named(selection, row, baseline) for row in selection.rows()):
+        raise unknown("baseline", baseline, dict.fromkeys(row.anywhere.key for row in selection.rows()))
+
+
+def _is_named(selection: Selection, row: Row, name: str) -> bool:
+    here = row.runs.anywhere
+    return name in (here.key, selection.label(here))
 
 
 def _find_baseline(row: Row, baselines: Sequence[Row]) -> Row:
@@ -155,42 +190,59 @@ def _find_baseline(row: Row, baselines: Sequence[Row]) -> Row:
     return next(own, baselines[0])._replace(model=row.model)
 
 
-def _add_p_values(comparisons: Sequence[Comparison], scores: Mapping[Row, Mapping[Pair, float]]) -> list[Comparison]:
+def _count_shared_steps(selection: Selection, comparison: Comparison, pairs: Iterable[Pair]) -> int:
+    """Return the last step up to which both runs of every pair have the same accuracies, the averaged ones included."""
+    shared = []
+    for dataset, trial, domain in pairs:
+        cells = (Cell(dataset, row, trial, domain) for row in (comparison.row, comparison.baseline))
+        both = [one.record.evaluations for one in map(selection.cells.get, cells) if isinstance(one, Selected)]
+        same = takewhile(lambda two: two[0].accuracy == two[1].accuracy, zip(*both))
+        shared.append(max((e.step for e, _ in same if comparison.row.model in e.accuracy), default=0))
+        if not shared[-1]:
+            return 0
+    return min(shared, default=0)
+
+
+def _add_tests(
+    comparisons: Sequence[Comparison],
+    scores: Mapping[Row, Mapping[Pair, float]],
+    equivalence: Mapping[Row, float | None],
+) -> list[Comparison]:
     """Test the comparisons; Holm's family is those with pairs that are not copies."""
     family = [c for c in comparisons if c.pairs and c.copy_of is None]
-    p = [wilcoxon(paired_differences(scores[c.row], scores[c.baseline])) for c in family]
+    d = [np.array([*paired_differences(scores[c.row], scores[c.baseline]).values()]) for c in family]
+    p = [wilcoxon(each) for each in d]
     # Wilcoxon's p-value is smallest if all n differences have the same sign, and Holm's correction is monotonic in p.
     smallest = holm([min(1.0, 2.0 ** (1 - c.pairs)) for c in family])
+    excluded = {c.row: value for c in family if (value := equivalence[c.row]) is not None}
+    equivalent = dict(zip(excluded, holm([*excluded.values()])))
     tests = {
-        c.row: replace(c, p=p_raw, p_holm=p_holm, smallest=least)
-        for c, p_raw, p_holm, least in zip(family, p, holm(p), smallest)
+        c.row: replace(
+            c,
+            p=p_raw,
+            p_holm=p_holm,
+            smallest=least,
+            spread=(spread := float(each.std(ddof=1)) if len(each) > 1 else None),
+            detectable=detectable_difference(spread, len(each)),
+            detectable_holm=detectable_difference(spread, len(each), ALPHA / len(family)),
+            p_equivalent=equivalent.get(c.row),
+        )
+        for c, each, p_raw, p_holm, least in zip(family, d, p, holm(p), smallest)
     }
     return [tests.get(c.row, c) for c in comparisons]
 
 
-def paired_differences(x: Mapping[Pair, float], y: Mapping[Pair, float]) -> Floats:
+def paired_differences(x: Mapping[Pair, float], y: Mapping[Pair, float]) -> dict[Pair, float]:
     """Compute d = x − y on the pairs that both have, in a fixed order."""
-    d = np.array([x[pair] - y[pair] for pair in sorted(x.keys() & y.keys())], dtype=np.float64)
-    return d.round(DIGITS)
+    return {pair: round(x[pair] - y[pair], DIGITS) for pair in sorted(x.keys() & y.keys())}
 
 
-def bootstrap_interval(d: Floats, alpha: float = ALPHA, resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Compute the bias-corrected and accelerated (BCa) confidence interval of the mean of d.
-
-    Args:
-        d: differences, at least two.
-        alpha: 1 − coverage.
-        resamples: number of bootstrap resamples.
-    """
-    from scipy.stats import bootstrap
-
-    if resamples < 100:
-        raise bad_value("resamples", "at least 100", resamples)
-    if np.ptp(d) == 0:
-        return float(d[0]), float(d[0])  # all equal: every resample has the same mean
-    rng = numpy_generator("bootstrap", len(d), resamples)
-    result = bootstrap((d,), np.mean, n_resamples=resamples, confidence_level=1 - alpha, method="BCa", rng=rng)
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+def group_domains(d: Mapping[Pair, float]) -> dict[Hashable, Floats]:
+    """Group differences by dataset and test domain, for `MeanDifference`."""
+    by_domain: dict[tuple[str, str], list[float]] = {}
+    for (dataset, _, domain), value in d.items():
+        by_domain.setdefault((dataset, domain), []).append(value)
+    return {place: np.array(values) for place, values in by_domain.items()}
 
 
 def wilcoxon(d: Floats) -> float:
@@ -234,62 +286,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def mark_rows(table: Table, comparisons: Sequence[Comparison]) -> Table:
-    """Mark every row of a table without a significant difference from ERM; the caption explains the marks."""
-    marks = {c.row: MARKS[c.verdict] for c in comparisons if c.verdict in MARKS}
-    rows = tuple(row if row.source else replace(row, mark=marks.get(row.row, "")) for row in table.rows)
-    level = f"Holm, α = {ALPHA:g}"
-    meanings: dict[Verdict, str] = {
-        "not significant": f"no significant difference from ERM (Wilcoxon over trials and test domains, {level})",
-        "too few pairs": f"too few trials and test domains for a significant difference from ERM (Wilcoxon, {level})",
-        "not tested": "not tested against ERM (a copy of another row, or no trial and test domain in common)",
-    }
-    used = {row.mark for row in rows}
-    legend = [f"{MARKS[verdict]}: {meaning}." for verdict, meaning in meanings.items() if MARKS[verdict] in used]
-    return replace(table, rows=rows, caption=" ".join([table.caption, *legend]))
-
-
-def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table:
-    """Make the table of differences from ERM with their intervals and p-values."""
-    rows = tuple(
-        TableRow(
-            c.row,
-            (
-                Entry(c.difference, text="" if c.difference is None else difference_text(c.difference, c.interval)),
-                Entry(c.p, text="" if c.p is None else p_text(c.p)),
-                Entry(c.p_holm, text="" if c.p_holm is None else p_text(c.p_holm)),
-                Entry(c.pairs, text=str(c.pairs)),
-                Entry(text=_describe_verdict(c, labels), note=_describe_reason(c, labels)),
-            ),
+def measure_spread(selection: Selection) -> float:
+    """Measure by how much differences from ERM vary between pairs: the median standard deviation over raw rows."""
+    spreads = [c.spread for c in compare(selection) if c.row.model == "raw" and c.spread is not None]
+    if not spreads:
+        raise UserError(
+            "Expected records of ERM and another method with two or more trials or test domains in common. Found none. "
+            "Give a guess with --spread."
         )
-        for c in comparisons
-    )
-    caption = (
-        f"Difference from ERM in percentage points, paired by trial and test domain, with its {100 * (1 - ALPHA):g} % "
-        "bootstrap interval (BCa). Raw weights are compared with raw ERM, averaged weights with averaged ERM. p: "
-        "Wilcoxon's signed-rank test. Holm: p corrected for all rows that are tested."
-    )
-    columns = ("difference", "p", "p (Holm)", "pairs", "result")
-    return Table(DIFFERENCES, caption, columns, rows, labels, best=False)
-
-
-def _describe_verdict(comparison: Comparison, labels: Labels) -> str:
-    name = label_row(labels, comparison.baseline)
-    if comparison.significant:
-        return f"significant difference from {name}"
-    return f"no significant difference from {name}" if comparison.verdict == "not significant" else comparison.verdict
-
-
-def _describe_reason(comparison: Comparison, labels: Labels) -> str:
-    """Say why there is no test result; empty if there is one."""
-    if comparison.copy_of is not None:
-        twin = label_row(labels, comparison.copy_of)
-        return f"identical to {twin} at every evaluation of every run: not tested, and not counted by Holm"
-    if comparison.pairs == 0:
-        return f"has no trial and test domain in common with {label_row(labels, comparison.baseline)}"
-    if comparison.verdict == "too few pairs":
-        return (
-            f"too few pairs: with {comparison.pairs} the smallest p-value possible is {comparison.smallest:.3g} after "
-            f"Holm's correction, above α = {ALPHA:g}; run more trials"
-        )
-    return ""
+    return median(spreads)

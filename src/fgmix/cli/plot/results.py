@@ -10,7 +10,7 @@ import typer
 
 from fgmix.cli.options import AcceptCode, check_choice
 from fgmix.cli.plot import FIGURES, Out, save
-from fgmix.cli.report import FromDomainbed, Selection, read_results
+from fgmix.cli.report import Baseline, FromDomainbed, Selection, read_results
 from fgmix.errors import UserError, unknown
 
 
@@ -71,6 +71,7 @@ def results(
     ] = None,
     kind: Annotated[str | None, typer.Option(help="one of these kinds of figures; all by default")] = None,
     published: Annotated[bool, typer.Option("--published", help="also draw the paper's numbers")] = False,
+    baseline: Baseline = "erm",
     selection: Selection = "training_domain",
     from_domainbed: FromDomainbed = None,
     accept_code: AcceptCode = False,
@@ -78,6 +79,7 @@ def results(
 ) -> None:
     """Plot what the records of sweeps show, one kind or all.
 
+    differences: differences of every method and arm from a baseline, with intervals.
     domains: accuracy of every method and arm, by test domain.
     line: source validation against test accuracy, a point for each run.
     sensitivity: heat map of accuracy by two settings such as α and λ₀, for each grid (`fgmix sweep --grid …`).
@@ -104,7 +106,9 @@ def results(
     grids = published and not folders and not from_domainbed  # the paper's alone
     if not grids:
         read = read_results(folders, from_domainbed, accept_code=accept_code)
-        findings = Findings(read, select(read.records, rule, read.test_domains), Choices(rule, published=published))
+        findings = Findings(
+            read, select(read.records, rule, read.test_domains), Choices(rule, published=published, baseline=baseline)
+        )
         figures = {name: arrays for _, name, arrays in collect_figures(findings, only)}
         grids = published and bool(read.grids)
     if grids and only in ("", "sensitivity"):
