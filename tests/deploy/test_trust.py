@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fgmix.deploy.calibration import calibrate_logits, calibration_error, fit_temperature, measure_reliability
+from fgmix.deploy.calibration import calibrate_logits, fit_temperature, measure_reliability
 from fgmix.deploy.network import Network
 from fgmix.deploy.novelty import fit_familiar, squared_distances
 from fgmix.deploy.trust import JudgedDomain, choose_rule, find_trusted
@@ -44,12 +44,6 @@ def test_probabilities_sharpen_with_a_low_temperature_and_keep_their_order() -> 
     np.testing.assert_allclose(cold.sum(1), 1)
     assert (cold.max(1) > warm.max(1)).all()
     assert (cold.argmax(1) == warm.argmax(1)).all()
-
-
-def test_calibration_error_by_hand() -> None:
-    """Two bins are met: 0.95 confident and half right; 0.55 confident and always right."""
-    p = np.array([[0.95, 0.05], [0.95, 0.05], [0.55, 0.45], [0.45, 0.55]])
-    assert calibration_error(p, np.array([0, 1, 0, 1])) == pytest.approx((2 * 0.45 + 2 * 0.45) / 4)
 
 
 def unit(z: Floats) -> Floats:

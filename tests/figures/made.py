@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fgmix.figures.budget import Budget
 from fgmix.figures.cd import Ranks
 from fgmix.figures.cost import Cost
 from fgmix.figures.curves import Curves, name_metric
@@ -139,6 +140,12 @@ def agreement() -> Agreement:
     return Agreement("toy", "accuracy", DOMAINS[:2], methods, keys, domain, method, validation, accuracy)
 
 
+def budget() -> Budget:
+    rows, keys = np.array(["ERM", "Fish"]), np.array(["erm", "fish"])
+    compute, averaged = np.array([640.0, 1920]), np.array([False, True])
+    return Budget("toy", "accuracy", rows, keys, averaged, compute, np.array([55.0, 75]), np.array([10.0, 20]))
+
+
 def cost() -> Cost:
     value = np.array([[1.0, 1.0], [3.0, np.nan], [1.2, 1.1]])
     rows, keys = np.array(["ERM", "Fish", "FGMix"]), np.array(["erm", "fish", "fgmix"])
@@ -182,6 +189,7 @@ def every() -> dict[str, Any]:
         sensitivity(),
         domains(),
         agreement(),
+        budget(),
         cost(),
         ranks(),
         differences(),

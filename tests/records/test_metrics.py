@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as theirs
 
-from fgmix.records.metrics import Metrics, auroc, is_unbalanced, metrics, rates
+from fgmix.records.metrics import Metrics, auroc, calibration_error, is_unbalanced, metrics, rates
 from fgmix.records.schema import to_plain
 
 
@@ -59,6 +59,22 @@ def test_many_classes_have_no_matrix_and_few_scores_suffice() -> None:
     assert len(found.recall) == 40
     assert found.samples == 400
     assert found.auroc == metrics(y[:300], scores[:300].argmax(1), scores[:300]).auroc
+
+
+def test_calibration_error_by_hand() -> None:
+    """Two bins are met: 0.95 confident and half right; 0.55 confident and always right."""
+    p = np.array([[0.95, 0.05], [0.95, 0.05], [0.55, 0.45], [0.45, 0.55]])
+    y = np.array([0, 1, 0, 1])
+    assert calibration_error(p, y) == pytest.approx((2 * 0.45 + 2 * 0.45) / 4)
+    assert metrics(y, p.argmax(1), p).calibration_error == calibration_error(p, y)
+
+
+def test_older_metrics_are_read_and_written_without_a_calibration_error() -> None:
+    plain = msgspec.to_builtins(metrics(np.array([0, 1]), np.array([0, 1]), np.eye(2)))
+    assert plain.pop("calibration_error") == 0
+    old = msgspec.convert(plain, Metrics)
+    assert old.calibration_error is None
+    assert msgspec.to_builtins(old) == plain
 
 
 def test_survives_json() -> None:

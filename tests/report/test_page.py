@@ -258,7 +258,8 @@ def test_metrics_of_a_test_domain_are_behind_its_run() -> None:
     (run,) = block(page(Results([record])), "run-rows")
     assert run["unseen"] == [
         "a, SWA weights: accuracy 75.0 %, share of the most frequent class 75.0 %, balanced accuracy 50.0 %, "
-        "macro F1 42.9 %, AUROC 50.0 %. Samples by true and predicted class: 3 of cat as cat 3; 1 of dog as cat 1."
+        "macro F1 42.9 %, AUROC 50.0 %, calibration error 15.0 %. "
+        "Samples by true and predicted class: 3 of cat as cat 3; 1 of dog as cat 1."
     ]
 
 

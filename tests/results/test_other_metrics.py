@@ -32,9 +32,14 @@ def test_a_row_for_each_method_and_model_that_kept_them() -> None:
     (table,) = metrics_tables(select(records))
     (row,) = table.rows
     values = [entry.value for entry in row.entries]
-    assert values == pytest.approx([75, 87.5, 75, 100 * np.mean([3 / 7, 1]), 75, 50, 75])
+    assert values == pytest.approx([75, 87.5, 75, 100 * np.mean([3 / 7, 1]), 75, 12.5, 50, 75])
+    assert table.columns[5] == "Calibration error"
     assert row.entries[-1].shown == "a 75.0"
     assert "| ERM | 75.0 | 87.5 |" in markdown(table)
+    assert "Calibration error" in table.caption
+    older = {"raw": {"a": replace(ALWAYS, calibration_error=None)}}
+    (table,) = metrics_tables(select([replace(records[0], unseen=older)]))
+    assert "Calibration error" not in (*table.columns, table.caption)
 
 
 def test_recalls_of_few_classes() -> None:

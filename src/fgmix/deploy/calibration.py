@@ -1,4 +1,4 @@
-"""Calibrate the confidence for a new domain: temperature scaling, calibration error and reliability.
+"""Calibrate the confidence for a new domain: temperature scaling and reliability.
 
     p = softmax(h(z) / T)                    T: the temperature that maximises the likelihood on held-out domains
 
@@ -19,7 +19,6 @@ from fgmix.records.metrics import Floats
 from fgmix.records.model import Bin
 
 LOG_T = (-3.0, 3.0)  # bounds of log T
-BINS = 15  # of the calibration error
 
 
 def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
@@ -49,24 +48,6 @@ def fit_temperature(logits: Sequence[Floats], y: Sequence[Indices]) -> float:
 
 def _cross_entropy(logits: Floats, y: Indices) -> float:
     return float(-log_softmax(logits, axis=1)[np.arange(len(y)), y].mean())
-
-
-def calibration_error(probabilities: Floats, y: Indices, bins: int = BINS) -> float:
-    """Compute the expected calibration error: the gap between confidence and accuracy in bins, mean over samples.
-
-    Args:
-        probabilities: (n, C).
-        y: labels.
-        bins: of equal width.
-
-    Example:
-        >>> calibration_error(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 0, 1]))  # confidence 0.80, accuracy 0.75
-        0.05
-    """
-    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
-    which = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [abs((confidence[which == b] - correct[which == b]).sum()) for b in range(bins)]
-    return round(float(np.sum(gaps)) / len(y), 12)
 
 
 def calibrate_logits(logits: Floats, temperature: float) -> Floats:

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from scipy.stats import t as student
 
 from fgmix.data.dataset import Indices
-from fgmix.deploy.calibration import calibrate_logits, calibration_error, fit_temperature, measure_reliability
+from fgmix.deploy.calibration import calibrate_logits, fit_temperature, measure_reliability
 from fgmix.deploy.hold_out import HeldOut
 from fgmix.deploy.trust import JudgedDomain, choose_rule, find_novel, find_trusted
 from fgmix.errors import UserError
-from fgmix.records.metrics import Floats, Metric, metrics
+from fgmix.records.metrics import Floats, Metric, calibration_error, metrics
 from fgmix.records.model import Estimate, PredictedClass, Terms, TrustLevel, TrustRule, UnseenDomain
 
 LEVELS = (0.0, 0.5, 0.7, 0.9, 0.95)  # of confidence, at which coverage and accuracy are reported

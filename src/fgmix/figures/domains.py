@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, Wo
 from fgmix.figures.looks import assign_looks
 from fgmix.results.paper_rows import add_paper_rows, describe_missing
 from fgmix.results.rounding import accuracy_text
-from fgmix.results.tables import SPREADS, Table, dataset_table
+from fgmix.results.tables import SPREADS, dataset_table, drop_empty
 
 FAR = 3.0  # interquartile ranges beyond the quartiles from which on a number is far away
 MANY = 12  # rows from which on panels stand in one line
@@ -29,7 +28,7 @@ def collect_domains(findings: Findings) -> Iterator[tuple[str, Domains]]:
     """
     spread, published = findings.choices.spread, findings.choices.published
     for dataset in findings.datasets:
-        table = _drop_empty(dataset_table(findings.selection, dataset, spread=spread))
+        table = drop_empty(dataset_table(findings.selection, dataset, spread=spread))
         if len(table.rows) < 2:
             continue
         trials = max(entry.trials or 0 for row in table.rows for entry in row.entries)
@@ -39,17 +38,6 @@ def collect_domains(findings: Findings) -> Iterator[tuple[str, Domains]]:
         ]
         shown = add_paper_rows(table) if published else table
         yield dataset, Domains.from_table(shown, " ".join(filter(None, notes)))
-
-
-def _drop_empty(table: Table) -> Table:
-    """Drop rows and columns without a number: a domain that was not held out has no panel."""
-    rows = [row for row in table.rows if any(entry.value is not None for entry in row.entries)]
-    kept = [c for c in range(len(table.columns)) if any(row.entries[c].value is not None for row in rows)]
-    return replace(
-        table,
-        columns=tuple(table.columns[c] for c in kept),
-        rows=tuple(replace(row, entries=tuple(row.entries[c] for c in kept)) for row in rows),
-    )
 
 
 def describe_domains(arrays: Domains) -> Chart:

@@ -1,14 +1,18 @@
 """Flatness: squared loss difference around minima, by distance.
 
-Its claim: the ratio of the areas under mean (L(φ*) − L(φ′))² over γ, of an algorithm and of the first one (ERM), is
-below 1: its minimum is flatter. Interval: bootstrap of the directions, which both share.
+Its claim: the ratio of the areas under mean (L(φ*) − L(φ′))², of an algorithm and of the first one (ERM), is below 1:
+its minimum is flatter. Interval: bootstrap of the directions, which both share.
+
+The areas are over the change of the logits relative to their margin. Those over the distance γ, the paper's measure,
+depend on the scale of the codes: the same function with smaller codes and a larger classifier is flatter by it (Dinh
+et al., "Sharp Minima Can Generalize For Deep Nets", 2017, https://arxiv.org/abs/1703.04933). It is drawn, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,6 +37,10 @@ class Flatness:
     gammas: Floats  # distances γ (g,); for a network in percent of each filter's norm
     gaps: Floats  # squared differences (m, directions, g)
     test_domains: str  # the domains held out, in words
+    # Change of the logits over their median margin (f,), and the squared differences there (m, directions, f); empty
+    # for a network, and in files of earlier versions
+    noises: Floats = field(default_factory=lambda: np.empty(0))
+    relative_gaps: Floats = field(default_factory=lambda: np.empty((0, 0, 0)))
 
 
 @dataclass(frozen=True)
@@ -56,12 +64,19 @@ class Ratio:
         return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
-def divide_areas(arrays: Flatness) -> list[Ratio]:
-    """Divide the area of every other algorithm by that of the first."""
+def decide(arrays: Flatness) -> list[Ratio]:
+    """Divide the areas that decide the claim: relative to the margin, over γ where those are missing."""
+    if len(arrays.noises):
+        return divide_areas(arrays.methods, arrays.noises, arrays.relative_gaps)
+    return divide_areas(arrays.methods, arrays.gammas, arrays.gaps)
+
+
+def divide_areas(methods: Texts, x: Floats, gaps: Floats) -> list[Ratio]:
+    """Divide the area under the gaps (m, directions, x) of every other algorithm by that of the first."""
     from scipy.integrate import trapezoid
 
-    areas = trapezoid(arrays.gaps, arrays.gammas, axis=-1)  # (m, directions)
-    names = [str(name) for name in arrays.methods]
+    areas = trapezoid(gaps, x, axis=-1)  # (m, directions)
+    names = [str(name) for name in methods]
     return [_divide(name, names[0], own, areas[0]) for name, own in zip(names[1:], areas[1:])]
 
 
@@ -84,18 +99,30 @@ def claim_flatness(rows: Sequence[Flatness]) -> list[str]:
         return []
     claim = (
         f"Claim: the minimum of a method is flatter than that of {first.methods[0]}: the ratio of the areas under "
-        "their mean curves is below 1, and so is its 95 % interval (in brackets)."
-    )
-    ratios = ("; ".join(f"{ratio.method}: {ratio.verdict} ({ratio})" for ratio in divide_areas(row)) for row in rows)
+        f"their mean curves is below 1, and so is its 95 % interval (in brackets). {_explain_scale(first)}"
+    ).strip()
+    ratios = ("; ".join(f"{ratio.method}: {ratio.verdict} ({ratio})" for ratio in decide(row)) for row in rows)
     return [claim, *(f"Test domain {row.test_domains}: {text}." for row, text in zip(rows, ratios))]
+
+
+def _explain_scale(arrays: Flatness) -> str:
+    """Say over what the areas are, and on what the paper's measure depends; empty for a network."""
+    if len(arrays.noises):
+        return (
+            "Areas are over the change of the logits relative to their median margin. Over the distance γ, the paper's "
+            "measure, they depend on the scale of the codes: smaller codes with a larger classifier are flatter."
+        )
+    if arrays.scope == "classifier":
+        return "The distance γ depends on the scale of the codes. Compute the figure again for a measure that does not."
+    return ""
 
 
 def describe_flatness(rows: Sequence[Flatness]) -> Chart:
     """Describe a row for each test domain: a panel for each algorithm (directions grey, their mean in colour), then all
-    means with the ratios of their areas."""
+    means with the ratios of their areas, over γ and relative to the margin."""
     panels = [panel for arrays in rows for panel in _describe_row(arrays, several=len(rows) > 1)]
     caption = "\n".join([_write_caption(rows), *claim_flatness(rows)])
-    return Chart(title_rows("Flatness", rows), caption, panels, columns=len(rows[0].methods) + 1)
+    return Chart(title_rows("Flatness", rows), caption, panels, columns=len(panels) // len(rows))
 
 
 def _describe_row(arrays: Flatness, several: bool) -> list[Panel]:
@@ -104,22 +131,33 @@ def _describe_row(arrays: Flatness, several: bool) -> list[Panel]:
     x = Axis("Distance γ" + (" (% of each filter's norm)" if arrays.scope == "network" else ""), ticks or None)
     top = find_top(arrays)
     y = Axis("(L(φ*) − L(φ′))²", low=0.0, high=top)
+    looks = assign_looks(arrays.algorithms.tolist())
     panels = []
-    together: list[Mark] = []
-    keys = arrays.algorithms.tolist()
-    looks = assign_looks(keys)
-    colours = [to_ink(looks[key].colour) for key in keys]
-    for method, key, colour, data, gaps in zip(map(str, arrays.methods), keys, colours, arrays.data, arrays.gaps):
-        mean, error = gaps.mean(0), gaps.std(0) / np.sqrt(max(1, len(gaps) - 1))  # 0 for one direction
+    for method, key, data, gaps in zip(arrays.methods, arrays.algorithms, arrays.data, arrays.gaps):
         grey = [Line("", arrays.gammas, gap, GREY, width=0.5, text=f"direction {i}") for i, gap in enumerate(gaps)]
-        line = Line("", arrays.gammas, mean, colour, width=3, text=f"mean of {len(gaps)}")
+        colour = to_ink(looks[str(key)].colour)
+        line = Line("", arrays.gammas, gaps.mean(0), colour, width=3, text=f"mean of {len(gaps)}")
         panels.append(Panel(f"{apart}{method} ({data})", x, y, [*grey, line]))
-        together.append(Band(method, arrays.gammas, np.maximum(mean - error, 0), mean + error, colour))
-        together += connect_points(method, arrays.gammas, mean, colour, looks[key].marker)
-    for place, (colour, ratio) in enumerate(zip(colours[1:], divide_areas(arrays))):
-        together.append(Words([arrays.gammas[0]], [(0.95 - 0.1 * place) * top], [str(ratio)], "start", colour))
-    areas = f" (area ÷ {arrays.methods[0]}'s, 95 % interval)" if len(arrays.methods) > 1 else ""
-    return [*panels, Panel(f"{apart}all means{areas}", x, y, together)]
+    panels.append(Panel(f"{apart}all means", x, y, _describe_means(arrays, arrays.gammas, arrays.gaps, top)))
+    if len(arrays.noises):
+        own = limit_top([1.05 * gaps.mean(0).max() for gaps in arrays.relative_gaps])
+        marks = _describe_means(arrays, arrays.noises, arrays.relative_gaps, own)
+        x, y = Axis("Change ÷ margin"), Axis(y.label, low=0.0, high=own)
+        panels.append(Panel(f"{apart}relative to the margin", x, y, marks))
+    return panels
+
+
+def _describe_means(arrays: Flatness, x: Floats, every: Floats, top: float) -> list[Mark]:
+    """Describe the means of all algorithms with their standard errors, and the ratios of their areas."""
+    marks: list[Mark] = []
+    looks = [assign_looks(arrays.algorithms.tolist())[str(key)] for key in arrays.algorithms]
+    for method, look, gaps in zip(map(str, arrays.methods), looks, every):
+        mean, error = gaps.mean(0), gaps.std(0) / np.sqrt(max(1, len(gaps) - 1))  # 0 for one direction
+        marks.append(Band(method, x, np.maximum(mean - error, 0), mean + error, to_ink(look.colour)))
+        marks += connect_points(method, x, mean, to_ink(look.colour), look.marker)
+    for place, (look, ratio) in enumerate(zip(looks[1:], divide_areas(arrays.methods, x, every))):
+        marks.append(Words([x[0]], [(0.92 - 0.16 * place) * top], [str(ratio)], "start", to_ink(look.colour)))
+    return marks
 
 
 def limit_top(tops: Sequence[float]) -> float:
@@ -148,9 +186,16 @@ def _write_caption(rows: Sequence[Flatness]) -> str:
         for method, gaps in zip(arrays.methods, arrays.gaps)
         if float(gaps.max()) > top
     }
+    areas = f" Numbers: area under a mean ÷ {rows[0].methods[0]}'s, 95 % interval." if len(rows[0].methods) > 1 else ""
+    scale = (
+        " Last panel: by the change of the logits relative to their median margin, which decides, because γ depends on "
+        "the scale of the codes."
+        if len(rows[0].noises)
+        else ""
+    )
     above = f" Directions above it are cut: {', '.join(cut)}." if cut else ""
     return (
         f"{rows[0].scope.capitalize()}; lower is flatter. Grey: {rows[0].gaps.shape[1]} random directions; colour: "
-        "their mean; band: its standard error. Panels of a row share an axis, which an outlier does not "
-        f"stretch.{above}"
+        f"their mean; band: its standard error.{areas} Panels over γ share an axis in a row, which an outlier does not "
+        f"stretch.{above}{scale}"
     )

@@ -16,6 +16,7 @@ import numpy as np
 
 from fgmix.errors import UserError
 from fgmix.figures.arrays import Findings, make_slug
+from fgmix.figures.budget import Budget, collect_budgets, describe_budget
 from fgmix.figures.cd import Ranks, describe_ranks
 from fgmix.figures.cost import Cost, collect_costs, describe_cost
 from fgmix.figures.curves import Curves, describe_curves
@@ -61,6 +62,7 @@ KINDS = {
         Kind(Differences, lambda rows: describe_differences(*rows), collect=collect_differences),
         Kind(Domains, lambda rows: describe_domains(*rows), collect=collect_domains),
         Kind(Agreement, lambda rows: describe_agreement(*rows), claim_agreement, collect_agreements),
+        Kind(Budget, lambda rows: describe_budget(*rows), collect=collect_budgets),
         Kind(Sensitivity, lambda rows: describe_sensitivity(*rows), collect=collect_sensitivities),
         Kind(Cost, lambda rows: describe_cost(*rows), collect=collect_costs),
         Kind(Ranks, lambda rows: describe_ranks(*rows)),

@@ -7,9 +7,11 @@ With n_c samples of class c, p_c predictions of it and h_c hits (samples of c th
     balanced accuracy    mean recall over the classes that occur
     macro F1             mean of 2 h_c / (n_c + p_c) over the classes that occur or are predicted
     AUROC                mean over classes c of P(score of c is higher for a sample of c than for another), ties half
+    calibration error    Σ_b |Σ_{i in bin b} (confidence_i − correct_i)| / n, in bins of equal width by confidence
 
-These are scikit-learn's definitions, against which they are tested; classes that do not occur have no recall and no
-AUROC. Needs neither torch nor scikit-learn: a laptop can rebuild every table.
+Except for the last (Guo et al., 2017, https://arxiv.org/abs/1706.04599), these are scikit-learn's definitions, against
+which they are tested; classes that do not occur have no recall and no AUROC. Needs neither torch nor scikit-learn: a
+laptop can rebuild every table.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ NAMES: dict[Metric, str] = {
     "macro_f1": "macro F1",
 }
 MOST_CLASSES = 32  # of a confusion matrix: with more, records are large and figures unreadable
+BINS = 15  # of the calibration error
 UNBALANCED = 3  # size of the largest class over the smallest, from which on accuracy is misleading
 
 Array = npt.NDArray[Any]
@@ -52,12 +55,13 @@ class Rates(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return value
 
 
-class Metrics(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Metrics(Rates, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Metrics of a classifier on a domain, as `metrics` computes them."""
 
     auroc: float | None  # one class against the rest, mean over the classes; None if only one occurs
     # Samples by class (row) and prediction (column); empty for more than `most_classes` classes.
     confusion: tuple[tuple[int, ...], ...]
+    calibration_error: float | None = None  # expected; None in older records, which do not store it
 
 
 def rates(labelled: Array, predicted: Array, hits: Array) -> Rates:
@@ -87,7 +91,7 @@ def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLA
     Args:
         y: labels (n,).
         guesses: predicted classes (n,).
-        scores: of each class, higher for likelier ones; (m, C), of the first m ≤ n samples.
+        scores: probability of each class, (m, C), of the first m ≤ n samples.
         most_classes: the confusion matrix is left empty for more.
 
     Example:
@@ -104,6 +108,7 @@ def metrics(y: Ints, guesses: Ints, scores: Floats, most_classes: int = MOST_CLA
         **asdict(rates(*counts)),
         auroc=float(np.mean(known)) if known else None,
         confusion=tuple(map(tuple, cells.reshape(-1, classes).tolist())),
+        calibration_error=calibration_error(scores, scored),
     )
 
 
@@ -124,6 +129,24 @@ def auroc(scores: Array, positive: npt.NDArray[np.bool_]) -> float | None:
     _, which, counts = np.unique(scores, return_inverse=True, return_counts=True)
     rank = np.cumsum(counts) - (counts - 1) / 2  # mean rank of equal scores, from 1
     return float((rank[which][positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def calibration_error(probabilities: Floats, y: Ints, bins: int = BINS) -> float:
+    """Compute the expected calibration error: the gap between confidence and accuracy in bins, mean over samples.
+
+    Args:
+        probabilities: (n, C).
+        y: labels.
+        bins: of equal width.
+
+    Example:
+        >>> calibration_error(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 0, 1]))  # confidence 0.80, accuracy 0.75
+        0.05
+    """
+    confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
+    which = np.minimum((confidence * bins).astype(int), bins - 1)
+    gaps = [abs((confidence[which == b] - correct[which == b]).sum()) for b in range(bins)]
+    return round(float(np.sum(gaps)) / len(y), 12)
 
 
 def is_unbalanced(counts: Sequence[int] | Array) -> bool:

@@ -241,6 +241,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
         diverged_at: the first step whose loss was not finite; None if there is none.
         label: the algorithm's name in tables, declared in its own file; by default its registered name.
         domainbed_name: DomainBed's name of the algorithm; None if DomainBed does not have it.
+        cost: operations of a step relative to ERM's, declared in the algorithm's file; None if unknown, and in older
+            records, which do not store it.
         notes: what was changed or left out when the data were read.
         classes: names of the classes; empty in older records, which do not store them.
         unseen: by model and test domain, the metrics of the selected weights on the domain's training part; empty in
@@ -262,6 +264,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
     diverged_at: int | None = None
     label: str = ""
     domainbed_name: str | None = None
+    cost: float | None = None
     notes: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     unseen: Unseen = {}
@@ -399,8 +402,9 @@ def to_plain(value: Struct) -> dict[str, Any]:
     if isinstance(value, RunRecord):
         del plain["folder"], plain["origin"]
         plain["spec"] = to_plain(value.spec)
-        if not value.code:
-            del plain["code"]  # so that records made before it do not change
+        for name in ("code", "cost"):
+            if not plain[name]:
+                del plain[name]  # so that records made before it do not change
     elif isinstance(value, ResolvedSpec) and not value.tail:
         del plain["tail"]  # so that names of runs made before it do not change
     return plain

@@ -28,6 +28,7 @@ UNSEEN = {
     "balanced_accuracy": "balanced accuracy",
     "macro_f1": "macro F1",
     "auroc": "AUROC",
+    "calibration_error": "calibration error",
 }
 
 

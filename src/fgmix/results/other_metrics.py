@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from statistics import fmean
 
 import numpy as np
@@ -13,7 +14,7 @@ from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord
 from fgmix.results.rounding import DASH, accuracy_text
 from fgmix.results.selection import Selected, Selection
-from fgmix.results.tables import Entry, Table, TableRow, order_rows
+from fgmix.results.tables import Entry, Table, TableRow, drop_empty, order_rows
 
 COLUMNS = (
     "Majority class",
@@ -21,6 +22,7 @@ COLUMNS = (
     "Balanced accuracy",
     "Macro F1",
     "AUROC",
+    "Calibration error",
     "Lowest recall of a class",
     "Worst domain",
 )
@@ -41,20 +43,10 @@ def metrics_tables(selection: Selection) -> list[Table]:
     The second one, of recalls, is made for datasets with few classes. Runs store the metrics for the weights that
     training-domain validation selects: for other rules there are no tables.
     """
-    if selection.rule != "training_domain":
-        return []
-    by_dataset: dict[str, dict[Row, dict[str, list[Metrics]]]] = defaultdict(dict)
-    runs: dict[str, RunRecord] = {}
-    for cell, outcome in selection.cells.items():
-        if not isinstance(outcome, Selected):
-            continue
-        metrics = outcome.record.unseen.get(cell.row.model, {}).get(cell.test_domain)
-        if metrics:
-            domains = by_dataset[cell.dataset].setdefault(cell.row, {})
-            domains.setdefault(cell.test_domain, []).append(metrics)
-            runs[cell.dataset] = outcome.record  # runs that are selected together have the same metric
+    # Runs that are selected together have the same metric.
+    runs = {cell.dataset: each.record for cell, each in selection.cells.items() if isinstance(each, Selected)}
     tables = []
-    for dataset, of_rows in by_dataset.items():
+    for dataset, of_rows in collect_metrics(selection).items():
         rows = {row: of_rows[row] for row in order_rows(selection, dataset=dataset) if row in of_rows}
         metric, classes = runs[dataset].spec.metric, runs[dataset].classes
         caption = (
@@ -63,13 +55,33 @@ def metrics_tables(selection: Selection) -> list[Table]:
             "one class against the rest, mean over classes. Lowest recall: of the class that is found least. Worst "
             f"domain: that of the lowest {NAMES[metric]}."
         )
+        if any(m.calibration_error is not None for of in rows.values() for each in of.values() for m in each):
+            caption += " Calibration error: expected difference between confidence and accuracy."
         cells = tuple(TableRow(row, _metric_entries(domains, metric)) for row, domains in rows.items())
-        tables.append(Table(f"{dataset}: other metrics", caption, COLUMNS, cells, selection.labels, best=False))
+        table = Table(f"{dataset}: other metrics", caption, COLUMNS, cells, selection.labels, best=False)
+        tables.append(drop_empty(table))
         if 0 < len(classes) <= MOST_CLASSES:
             caption = "Share of the samples of a class that are found, in percent; means over test domains and trials."
             cells = tuple(TableRow(row, _recall_entries(domains, len(classes))) for row, domains in rows.items())
             tables.append(Table(f"{dataset}: recall by class", caption, classes, cells, selection.labels, best=False))
     return tables
+
+
+def collect_metrics(selection: Selection) -> dict[str, dict[Row, dict[str, list[Metrics]]]]:
+    """Collect the metrics of the reported runs, by dataset, row and test domain; none for other rules."""
+    by_dataset: dict[str, dict[Row, dict[str, list[Metrics]]]] = defaultdict(dict)
+    for cell, outcome in selection.cells.items():
+        if selection.rule == "training_domain" and isinstance(outcome, Selected):
+            metrics = outcome.record.unseen.get(cell.row.model, {}).get(cell.test_domain)
+            if metrics:
+                domains = by_dataset[cell.dataset].setdefault(cell.row, {})
+                domains.setdefault(cell.test_domain, []).append(metrics)
+    return by_dataset
+
+
+def average_metric(domains: ByDomain, name: str) -> Entry:
+    """Average a metric over the trials of each domain, then over domains, in percent."""
+    return _average((map(attrgetter(name), each) for each in domains.values()), "not recorded")
 
 
 def _metric_entries(domains: ByDomain, metric: Metric) -> tuple[Entry, ...]:
@@ -85,6 +97,7 @@ def _metric_entries(domains: ByDomain, metric: Metric) -> tuple[Entry, ...]:
         average(lambda m: m.balanced_accuracy),
         average(lambda m: m.macro_f1),
         average(lambda m: m.auroc),
+        average_metric(domains, "calibration_error"),
         average(lambda m: min(value for value in m.recall if value is not None)),
         Entry(lowest, text=f"{worst} {accuracy_text(lowest)}"),
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fgmix.errors import unknown
@@ -154,6 +154,17 @@ def overall_caption(selection: Selection, spread: Spread, partial_trials: bool =
     trials = max((len(selection.trials(dataset)) for dataset in selection.domains), default=0)
     partial = " A trial that lacks a domain is averaged over those it has, as in DomainBed." if partial_trials else ""
     return _caption(selection, spread, trials, f"A trial is the mean over its test domains.{partial}")
+
+
+def drop_empty(table: Table) -> Table:
+    """Drop rows and columns without a number."""
+    rows = [row for row in table.rows if any(entry.value is not None for entry in row.entries)]
+    kept = [c for c in range(len(table.columns)) if any(row.entries[c].value is not None for row in rows)]
+    return replace(
+        table,
+        columns=tuple(table.columns[c] for c in kept),
+        rows=tuple(replace(row, entries=tuple(row.entries[c] for c in kept)) for row in rows),
+    )
 
 
 def order_rows(selection: Selection, algorithms: Sequence[str] = (), dataset: str | None = None) -> list[Row]:

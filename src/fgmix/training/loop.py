@@ -344,6 +344,7 @@ class _Loop:
             fgmix_version=fgmix.__version__,
             label=self.algorithm.label,
             domainbed_name=self.algorithm.domainbed_name,
+            cost=self.algorithm.cost,
             domains=self.run.dataset.domain_names,
             notes=(*self.run.dataset.notes, *notes),
             weights_matched=getattr(self.algorithm.featurizer, "weights_matched", None),

@@ -10,13 +10,16 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from copying import replace
+from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError
 from fgmix.figures.compute.flatness import (
     compute_flatness,
     compute_gaps,
     draw_filter_direction,
     draw_unit_direction,
+    scale_to_margin,
 )
+from fgmix.figures.flatness import decide, divide_areas
 from fgmix.seeding import torch_generator
 from fgmix.training.open_run import OpenedRun
 
@@ -89,6 +92,42 @@ def test_methods_side_by_side(erm: OpenedRun, mixing: OpenedRun, scope: str) -> 
     assert found.data.tolist() == ["original", "original + mixed"]
     assert (found.gaps >= 0).all()
     assert found.gaps[..., -1].mean() > found.gaps[..., 0].mean()
+
+
+def test_the_scale_of_the_codes_does_not_matter(erm: OpenedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same function with codes × 0.1 and weights × 10: γ finds it flatter, the relative measure does not."""
+    scales = iter([1.0, 0.1])
+
+    def load(run: OpenedRun, *_: object) -> Algorithm:
+        algorithm, scale = run.algorithm(), next(scales)
+        algorithm.featurizer.register_forward_hook(lambda _module, _x, z: scale * z)
+        algorithm.classifier.weight.data.div_(scale)
+        return algorithm
+
+    monkeypatch.setattr("fgmix.figures.compute.flatness.load_policy", load)
+    found = compute_flatness([erm, erm], directions=4, progress=False)
+    (ratio,) = decide(found)
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1, 1, 1), rel=1e-3)
+    np.testing.assert_allclose(found.relative_gaps[0], found.relative_gaps[1], rtol=1e-2, atol=1e-6)
+    (paper,) = divide_areas(found.methods, found.gammas, found.gaps)
+    assert paper.value < 0.1
+
+
+@torch.no_grad()
+def test_logits_change_by_the_margin(erm: OpenedRun) -> None:
+    algorithm = erm.algorithm()
+    sample = erm.sample(erm.sources, limit=300)
+    z, y = sample.codes(algorithm), sample.y
+    head = algorithm.classifier
+    minimum = {name: p.clone() for name, p in head.named_parameters()}
+    us = [draw_filter_direction(minimum, torch_generator(i)) for i in range(3)]
+    s = scale_to_margin(head, z, y, us)
+    changes = torch.stack([s * z @ u["weight"].T for u in us])  # a linear head: exact
+    logits = head(z)
+    own = logits[torch.arange(len(y)), y]
+    other = logits.masked_fill(torch.nn.functional.one_hot(y, logits.shape[1]).bool(), -torch.inf).amax(1)
+    noise = changes.square().mean((0, 2)).sqrt()
+    assert float(noise.quantile(0.5)) == pytest.approx(float((own - other).abs().quantile(0.5)), rel=1e-3)
 
 
 def test_no_step_is_no_difference(mixing: OpenedRun) -> None:

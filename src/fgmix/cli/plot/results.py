@@ -82,6 +82,7 @@ def results(
     differences: differences of every method and arm from a baseline, with intervals.
     domains: accuracy of every method and arm, by test domain.
     line: source validation against test accuracy, a point for each run.
+    budget: accuracy and calibration error against the compute of training.
     sensitivity: heat map of accuracy by two settings such as α and λ₀, for each grid (`fgmix sweep --grid …`).
     cost: time of a step relative to ERM's.
 
