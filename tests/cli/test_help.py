@@ -57,6 +57,13 @@ def test_help_of_an_option_is_one_short_phrase(name: str) -> None:
         assert len(text) <= 100, f"{name} {option.name}: {len(text)} characters"
 
 
+@pytest.mark.parametrize("name", ["train", "fit", "sweep", "plan"])
+def test_help_shows_how_a_network_starts(name: str) -> None:
+    (option,) = [option for option in ALL[f"fgmix {name}"].params if option.name == "pretrained"]
+    assert (option.opts, option.secondary_opts) == (["--pretrained"], ["--no-pretrained"])
+    assert not getattr(option, "hidden", True)
+
+
 def test_there_are_few_commands_and_everyday_options() -> None:
     shown = [option for command in ALL.values() for option in command.params if not getattr(option, "hidden", False)]
     assert len(ALL) <= 24

@@ -48,6 +48,12 @@ def fgmix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return call
 
 
+def test_a_plan_prints_the_notes_of_its_runs(fgmix: Fgmix, data: str) -> None:
+    what = ["--datasets", data, "--algorithms", "erm", "--test-domains", "us", *QUICK]
+    assert fgmix("plan", *what)[2] == ""
+    assert "note: No averaged model" in fgmix("plan", *what, "--averaging-start", "100")[2]
+
+
 def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     what = ["--datasets", data, "--algorithms", "erm,coral", *QUICK]
@@ -143,7 +149,7 @@ def test_a_preset_takes_changes(fgmix: Fgmix, given: list[Any], tmp_path: Path) 
     preset = ["--preset", "paper-ablation", "--scale", "small", "--out", str(tmp_path)]
     assert fgmix("sweep", *preset, "--trials", "1", "--steps", "9", "--set", "lr=0.5", "--retry-failed")[0] == 0
     (((sweep,), options),) = given
-    assert options == {"retry_failed": True, "log": (), "finished": []}
+    assert options == {"retry_failed": True, "log": (), "finished": [], "accept_code": False}
     assert (sweep.datasets, sweep.trials, sweep.hparams) == (("digits",), 1, 1)
     assert (sweep.common, sweep.settings) == ({"steps": 9}, {"lr": 0.5})
     assert sweep.algorithms == ("erm", *(f"fgmix_{v}" for v in "abcdef"), "fgmix")

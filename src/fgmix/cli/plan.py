@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,8 @@ def plan(
     workers = len(assign_devices(devices, launching.workers))
     costs = estimate_costs(sweeps, device=devices[0], workers=workers)
     missing = [each for each in costs.runs if out is None or not RunFolder(out / each.run.name).is_settled]
+    for note in dict.fromkeys(note for each in missing for note in each.run.notes):
+        print(f"note: {note}", file=sys.stderr)
     print("\n".join(summarise(missing, workers, seconds, costs.impossible)))
     print("\n".join(_describe_power(costs.runs, *known)))
 

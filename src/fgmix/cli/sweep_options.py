@@ -88,7 +88,7 @@ SWEEP_FLAGS = Flags(
 RUN_FLAGS = Flags(
     RunSpec,
     omit=SWEPT,
-    everyday=("steps", "batch_size", "backbone", "image_size", "frozen", "protocol", "keep"),
+    everyday=("steps", "batch_size", "backbone", "pretrained", "image_size", "frozen", "protocol", "keep"),
     section="Every run",
     defaults=False,
 )
