@@ -393,6 +393,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "PACS --data-root {new} --archive {arrays} --sha256 zz": "'zz'",
         "PACS --data-root {new} --archive {odd}/empty": "empty",
         "PACS --data-root {new} --archive {odd}/escape.zip": "escape.zip",
+        "PACS --data-root {new} --archive {odd}/lzma.zip": "lzma.zip",
+        "PACS --data-root {new} --archive {odd}/bzip2.zip": "bzip2.zip",
         "PACS --data-root {new} --archive {arrays} --max-gb nan": "`max_gb`",
         "PACS --data-root {new} --archive {arrays} --max-gb 1e300": "`max_gb`",
     },
@@ -524,6 +526,10 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: spec(test_domains=[b"2"]), "`test_domains`"),
         (lambda _: spec(holdout_fraction="x"), "`holdout_fraction`"),
         (lambda _: spec(weights=b"x"), "`weights`"),
+        (lambda _: spec(step=5), "'steps'"),
+        (lambda _: spec(steps="\ud800"), "`steps`"),
+        (lambda _: package.RunSpec("arrays", "erm", "2"), "by name"),  # type: ignore[misc]
+        (lambda _: package.RunSpec(dataset="arrays"), "algorithm"),  # type: ignore[call-arg]
         (lambda _: to_spec(None, package.RunSpec), "`values`"),  # type: ignore[arg-type]
         (lambda _: to_spec({"dataset": "x"}, package.RunSpec), "algorithm"),
         (lambda _: to_spec({"nothing": 1}, package.RunSpec), "'nothing'"),
@@ -559,6 +565,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda b: package.read_record(b.erm).test_accuracy("big"), "'big'"),  # type: ignore[arg-type]
     ],
     "load_algorithm": [
+        (lambda _: package.load_algorithm(3), "`record`"),  # type: ignore[arg-type]
         (lambda b: load_algorithm(b, "big"), "'big'"),
         (lambda b: load_algorithm(b, dataset=X), "`dataset`"),
         (lambda b: load_algorithm(b, dataset="mars"), "'mars'"),
@@ -568,6 +575,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
     "load_model": [
         (lambda _: package.load_model(None), "`folder`"),  # type: ignore[arg-type]
         (lambda _: package.load_model("nowhere"), "nowhere"),
+        (lambda _: package.load_model("\ud800"), "`folder`"),
         (lambda _: package.load_model("x" * 5000), "xxx"),
         (lambda _: package.load_model(b"x"), "`folder`"),  # type: ignore[arg-type]
         (lambda b: package.load_model(b.erm), "model.json"),
@@ -580,6 +588,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda b: package.load_model(b.model).predict([["a"] * 4]), "<U1"),
         (lambda b: package.load_model(b.model).predict([[1, 2], [3]]), "shape"),
         (lambda b: package.load_model(b.model).predict(X, batch_size=0), "`batch_size`"),
+        (lambda b: package.load_model(b.model).predict(np.ma.array(X, mask=X > 0)), "masked"),
         (lambda b: package.load_model(b.model).save(None), "`folder`"),  # type: ignore[arg-type]
         (lambda b: package.load_model(b.model).save(b.root), "workbench"),
         (lambda b: package.load_model(b.image_model).predict(X), "array"),
@@ -606,6 +615,8 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: estimator(class_weight="even").fit(X, Y, domains=D), "`class_weight`"),
         (lambda _: estimator(class_weight={7: 1}).fit(X, Y, domains=D), "`class_weight`"),
         (lambda _: estimator(class_weight=[1, 2, 3]).fit(X, Y, domains=D), "`class_weight`"),
+        (lambda _: estimator(class_weight={0: "x"}).fit(X, Y, domains=D), "`class_weight`"),
+        (lambda _: estimator().fit(X, np.array(["a", "b", "\ud800"])[Y], domains=D), "UTF-8"),
         (lambda _: estimator(standardize="x").fit(X, Y, domains=D), "`standardize`"),
         (lambda _: estimator().fit(X, Y, groups=D), "`groups`"),
         (lambda _: estimator().fit(X, Y, domains=D, sample_weight=[1]), "sample_weight"),
@@ -648,6 +659,7 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: package.BaseConfig(lr=-1), "`lr`"),
         (lambda _: package.BaseConfig.of(nothing=1), "'nothing'"),
         (lambda _: package.BaseConfig.parse({"lr": "x"}), "'x'"),
+        (lambda _: package.BaseConfig.parse("lr=3"), "`texts`"),  # type: ignore[arg-type]
     ],
     "register": [
         (lambda _: package.register(""), "`name`"),
@@ -683,6 +695,10 @@ PYTHON: dict[str, list[tuple[Call, str]]] = {
         (lambda _: LoadOptions(root=3), "`root`"),  # type: ignore[arg-type]
         (lambda _: package.data.load("PACS", LoadOptions(root=Path("nowhere"))), "--data-root"),
         (lambda _: from_arrays(X, Y, D, name=3), "`name`"),  # type: ignore[arg-type]
+        (lambda _: from_arrays(X, Y, D, classes=3), "`classes`"),  # type: ignore[arg-type]
+        (lambda _: from_arrays(X, Y, D, classes="abc"), "`classes`"),
+        (lambda _: from_arrays(X, np.array(["a", "b", "\ud800"])[Y], D), "UTF-8"),
+        (lambda _: from_arrays(X, np.full(90, 2**70, dtype=object), D), "row 0"),
     ],
 }
 
@@ -728,6 +744,11 @@ def odd(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_npz(folder / "one_class.npz", X=X, y=Y * 0, domain=D)
     with zipfile.ZipFile(folder / "escape.zip", "w") as archive:
         archive.writestr("../escape", "x")
+    for name, compression in (("lzma", zipfile.ZIP_LZMA), ("bzip2", zipfile.ZIP_BZIP2)):
+        with zipfile.ZipFile(folder / f"{name}.zip", "w", compression) as archive:
+            archive.writestr("photo/dog/1.jpg", bytes(1000))
+        content = (folder / f"{name}.zip").read_bytes()
+        (folder / f"{name}.zip").write_bytes(content[:60] + bytes(8) + content[68:])
     _make_manifests(folder)
     _make_packed(bench, folder / "packed")
     _make_domainbed(folder / "domainbed")

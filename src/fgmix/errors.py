@@ -156,7 +156,7 @@ def unknown(what: str, value: object, known: Iterable[str]) -> UnknownName:
     """
     known = sorted(known)
     plain = {_plain(name): name for name in reversed(known)}
-    near = difflib.get_close_matches(_plain(str(value)), plain, n=1)
+    near = difflib.get_close_matches(_plain(_short(value)), plain, n=1)
     guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
     more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
     return UnknownName(f"Unknown {what} {_short(value)}.{guess} Known: {', '.join(known[:MOST]) or 'none'}{more}.")

@@ -202,3 +202,14 @@ def test_a_shell_completes_commands_and_options(
     monkeypatch.setenv("COMP_CWORD", "6")
     assert call(monkeypatch) == 0
     assert capsys.readouterr().out.split() == ["--test-domain"]
+
+
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
+def test_a_closed_stream_stops_no_command(closed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fgmix … >&-`: Python has no stream then."""
+    for name in closed:
+        monkeypatch.setattr(sys, name, None)
+    assert call(monkeypatch, "--version") == 0
+    assert call(monkeypatch, "train") == 2
+    for name in closed:
+        getattr(sys, name).close()

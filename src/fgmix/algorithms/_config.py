@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, dataclass_transform
 
 import numpy as np
 
-from fgmix.errors import unknown
+from fgmix.errors import bad_value, unknown
 from fgmix.records.options import Option, check_options, declare, options_of
 from fgmix.records.protocols import DEFAULTS, PROTOCOLS
 
@@ -157,6 +157,8 @@ class BaseConfig:
     @classmethod
     def parse(cls, texts: dict[str, str]) -> dict[str, Any]:
         """Parse values of `--set name=text` in the types of the fields."""
+        if not isinstance(texts, dict):
+            raise bad_value("texts", "a dictionary of texts by name of a setting", texts)
         return {name: cls._field(name).parse(text) for name, text in texts.items()}
 
     @classmethod

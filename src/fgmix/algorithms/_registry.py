@@ -40,7 +40,7 @@ def register(name: str) -> Callable[[A], A]:
 
     def add(cls: A) -> A:
         if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
-            raise UserError(f"Expected a subclass of fgmix.algorithms.Algorithm. Found {cls!r}.")
+            raise bad_value("cls", "a subclass of fgmix.algorithms.Algorithm", cls)
         if "+" in name:
             raise bad_value("name", "a text without +, which composes names", name)
         if name in _WRAPPERS or (name in _REGISTRY and _REGISTRY[name] is not cls):

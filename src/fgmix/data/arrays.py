@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -215,6 +215,8 @@ def _number(
     what: str, values: npt.NDArray[Any], names_of: str, names: Sequence[str] | None
 ) -> tuple[Indices, list[str]]:
     """Return indices 0…m−1 and m names, from texts or from integers, with or without `names`."""
+    if names is not None and not _are_names(names):
+        raise bad_value(names_of, "a list of names", names)
     values = _texts(what, values)
     if values.dtype.kind == "f":
         _require_rows(np.isfinite(values) & (values == np.round(values)), values, f"names or integers in {what}")
@@ -230,11 +232,17 @@ def _number(
     return numbers.astype(np.int64), present
 
 
+def _are_names(names: object) -> bool:
+    if not isinstance(names, Iterable) or isinstance(names, str | bytes):
+        return False
+    return all(isinstance(name, str | int | np.integer) for name in names)
+
+
 def _texts(what: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Convert bytes and objects to texts (or integers); UserError if they are neither texts nor numbers."""
     if values.dtype.kind == "O":
         entries = list(values.flat)
-        if entries and all(isinstance(entry, int | np.integer) for entry in entries):
+        if entries and all(isinstance(entry, int | np.integer) and abs(int(entry)) < 2**63 for entry in entries):
             return values.astype(np.int64)
         are_texts = np.array([isinstance(entry, str) for entry in entries], dtype=np.bool_)
         _require_rows(are_texts, entries, f"a text or an integer in every entry of {what}")

@@ -174,7 +174,10 @@ def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any]]) -> str:
             digest.update(f"array {part.dtype.str} {part.shape}:".encode())
             digest.update(np.ascontiguousarray(part).data)
         else:
-            data = part.encode(errors="surrogateescape") if isinstance(part, str) else part  # paths may have any byte
+            try:
+                data = part.encode(errors="surrogateescape") if isinstance(part, str) else part  # paths: any byte
+            except UnicodeEncodeError as error:  # half of a surrogate pair
+                raise UserError(f"Expected texts that can be written in UTF-8. Found {part!r}. Rename it.") from error
             digest.update(f"bytes {len(data)}:".encode())
             digest.update(data)
     return digest.hexdigest()

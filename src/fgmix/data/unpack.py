@@ -8,6 +8,7 @@ twice and a file that is not as long as declared are errors. Owners, modes and t
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import re
 import stat
@@ -107,6 +108,8 @@ def _write(member: Member, folder: Path, archive: Path) -> None:
     except (FileExistsError, NotADirectoryError) as error:
         raise BadArchive(f"Expected every name once in {archive}. Found {str(member.path)!r} twice.") from error
     except OSError as error:
+        if error.errno is None:  # of bz2, caused by the archive
+            raise BadArchive(f"Expected a whole archive at {archive}. It is damaged ({error}).") from error
         raise machine_error(error, path, member.size) from error
 
 
@@ -126,7 +129,7 @@ def _members(archive: Path, limits: Limits) -> Iterator[Iterator[Member]]:
             else:
                 raise BadArchive(f"Expected a zip, tar or tar.gz archive at {archive}. Found another kind of file.")
             yield (member for member in members if member.path.parts and not any(map(_is_litter, member.path.parts)))
-    except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
         raise BadArchive(f"Expected a whole archive at {archive}. It is damaged ({error}).") from error
     except RuntimeError as error:  # of zipfile: a password; NotImplementedError: a rare compression
         raise BadArchive(f"Expected a common compression without a password in {archive}. Found: {error}.") from error

@@ -46,6 +46,7 @@ from fgmix.deploy.schedule import scale_steps
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.metrics import NAMES
 from fgmix.records.model import Estimate
+from fgmix.records.options import check_value
 from fgmix.records.schema import RunSpec
 from fgmix.results.other_metrics import worst_domain
 from fgmix.training.devices import pick_device
@@ -258,9 +259,10 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if not isinstance(self.class_weight, Mapping):
             return sample_weight
         known = set(labels.tolist())
-        for label in self.class_weight:
+        for label, weight in self.class_weight.items():
             if label not in known:
                 raise unknown("class in `class_weight`", str(label), [str(each) for each in known])
+            check_value("class_weight", float, weight, ge=0)
         by_class = np.array([self.class_weight.get(label, 1.0) for label in labels.tolist()], dtype=np.float64)
         return by_class if sample_weight is None else by_class * check_weights(sample_weight, len(labels))
 

@@ -92,9 +92,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def check_path(name: str, value: str | os.PathLike[str]) -> Path:
     """Return a parameter as a path; `name` is the parameter's, for the error."""
-    if not isinstance(value, str | os.PathLike) or "\0" in os.fspath(value):
-        raise bad_value(name, "a path", value)
-    return Path(value)
+    try:
+        if b"\0" not in os.fsencode(value) and not isinstance(value, bytes):
+            return Path(value)
+    except (TypeError, UnicodeEncodeError):  # no path; half of a surrogate pair
+        pass
+    raise bad_value(name, "a path", value)
 
 
 def remove_temporaries(folder: Path) -> None:

@@ -108,7 +108,7 @@ class Option:
         """Return the value in its declared type, so that 1 and 1.0 give the same spec; raise an error if it is bad."""
         try:
             checked = msgspec.convert(value if type(value) in self.types else self._simplify(value), self.kind)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter for half of a surrogate pair
             if self.choices and isinstance(value, str):
                 raise unknown(f"`{self.name}`", value, self.choices) from error
             expected = "finite" if isinstance(value, float) and not math.isfinite(value) else self.expected
@@ -260,7 +260,7 @@ def check_names(values: Any, cls: type, what: str) -> None:
     required = [name for name, needed in known.items() if needed]
     if lacking := [name for name in required if name not in values]:
         raise UserError(
-            f"Expected the {what}s {', '.join(required)}. Found no {', '.join(lacking)}. Add what is missing."
+            f"Expected a value of each {what} in {', '.join(required)}. Found none of {', '.join(lacking)}. Add it."
         )
 
 

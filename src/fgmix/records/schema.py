@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, StructMeta, field
 from msgspec.structs import force_setattr
 
 from fgmix.errors import UserError, bad_value
@@ -58,7 +58,20 @@ Mean = Annotated[float, Meta(gt=-1e6, lt=1e6)]
 Deviation = Annotated[float, Meta(gt=0, lt=1e6)]
 
 
-class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _ChecksNames(StructMeta):
+    """Refuses unknown and missing options of a spec that is made in Python, with the closest name."""
+
+    def __call__(cls, *values: Any, **options: Any) -> Any:
+        if values:
+            raise UserError(f"Expected options of a run by name. Found {len(values)} without: dataset=…, algorithm=….")
+        try:
+            return super().__call__(**options)
+        except TypeError:
+            check_names(options, cls, "option of a run")
+            raise
+
+
+class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run as a user describes it; `fgmix train --help` lists the options by group.
 
     Args:

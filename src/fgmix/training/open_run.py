@@ -156,6 +156,9 @@ def load_algorithm(
         dataset: the dataset, or its new location; None for its location during the run.
         device: as in `train`.
     """
+    given: object = record
+    if not isinstance(given, RunRecord):
+        raise bad_value("record", "a RunRecord, as `fgmix.read_record` returns it", given)
     if record.folder is None:
         raise UserError(
             "Expected a record of a run's folder, which holds the weights. Found one without a folder. Read it with "
