@@ -30,7 +30,8 @@ def torch_generator(*key: object) -> torch.Generator:
     """A torch CPU generator for `key`."""
     import torch
 
-    return torch.Generator().manual_seed(_seed64(*key))
+    digest = hashlib.blake2b(repr(key).encode("utf-8"), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
 def seed_torch(*key: object) -> None:
@@ -41,14 +42,9 @@ def seed_torch(*key: object) -> None:
     """
     import torch
 
-    seed = _seed64(*key)
+    seed = torch_generator(*key).initial_seed()
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
     if torch.backends.mps.is_available():
         torch.mps.manual_seed(seed)
-
-
-def _seed64(*key: object) -> int:
-    digest = hashlib.blake2b(repr(key).encode("utf-8"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1

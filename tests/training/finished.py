@@ -11,7 +11,8 @@ from copying import replace
 from fgmix.algorithms import Algorithm
 from fgmix.data import Domain
 from fgmix.data.dataset import Indices
-from fgmix.training.evaluate import Score, Subset, score_subsets
+from fgmix.records.evaluations import Score
+from fgmix.training.evaluate import Subset, score_subsets
 from fgmix.training.loop import train
 from fgmix.training.open_run import OpenedRun, open_run
 from training.killed_run import toy_data, toy_spec

@@ -150,8 +150,10 @@ class BaseConfig:
     @classmethod
     def of(cls, **settings: Any) -> Self:
         """Build from keywords; an unknown name is an error that lists the known ones."""
+        known = cls.fields()
         for name in settings:
-            cls._field(name)
+            if name not in known:
+                raise unknown("setting", name, known)
         return cls(**settings)
 
     @classmethod
@@ -159,13 +161,11 @@ class BaseConfig:
         """Parse values of `--set name=text` in the types of the fields."""
         if not isinstance(texts, dict):
             raise bad_value("texts", "a dictionary of texts by name of a setting", texts)
-        return {name: cls._field(name).parse(text) for name, text in texts.items()}
-
-    @classmethod
-    def _field(cls, name: str) -> Option:
-        if name not in cls.fields():
-            raise unknown("setting", name, cls.fields())
-        return cls.fields()[name]
+        known = cls.fields()
+        for name in texts:
+            if name not in known:
+                raise unknown("setting", name, known)
+        return {name: known[name].parse(text) for name, text in texts.items()}
 
     @classmethod
     def fields(cls) -> dict[str, Option]:

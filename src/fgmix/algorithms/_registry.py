@@ -98,7 +98,13 @@ def get(name: str) -> type[Algorithm]:
     wrapper, plus, inner = name.partition("+")
     if plus and not (wrapper and inner):
         raise UserError(f"Expected the names of a wrapper and a method, such as sam+coral. Found {name!r}. Name both.")
-    return _compose(wrapper, inner) if plus else _look_up(name)
+    if plus:
+        return _compose(wrapper, inner)
+    if name not in _REGISTRY and name in (failures := _load_plug_ins()):
+        raise UserError(failures[name])
+    if name not in _REGISTRY:
+        raise unknown("algorithm", name, names())
+    return _REGISTRY[name]
 
 
 @cache
@@ -134,14 +140,6 @@ def _compose(wrapper_name: str, inner_name: str) -> type[Algorithm]:
             "trunk_steps": classmethod(lambda _cls, _config: 0),  # no step of a wrapped algorithm equals ERM's
         },
     )
-
-
-def _look_up(name: str) -> type[Algorithm]:
-    if name not in _REGISTRY and name in (failures := _load_plug_ins()):
-        raise UserError(failures[name])
-    if name not in _REGISTRY:
-        raise unknown("algorithm", name, names())
-    return _REGISTRY[name]
 
 
 @cache

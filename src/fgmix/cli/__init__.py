@@ -67,16 +67,13 @@ def main() -> None:
     try:
         code = _run_command()
         sys.stdout.flush()  # raises an error if the disk is full
-    except Stopped as stopped:
-        print(f"fgmix: {stopped}", file=sys.stderr)
-        code = STOPPED
-    except Exception as error:
-        sentence = to_user_error(error)
+    except (Stopped, Exception) as error:
+        sentence = str(error) if isinstance(error, Stopped) else to_user_error(error)
         if sentence is None:
             raise
         print(f"fgmix: {sentence}", file=sys.stderr)
-        code = MISTAKE
-    _drop_output()
+        code = STOPPED if isinstance(error, Stopped) else MISTAKE
+        _drop_output()
     sys.exit(code)
 
 

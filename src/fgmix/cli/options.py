@@ -105,8 +105,9 @@ class Flags:
         merged: dict[str, Any] = {}
         for name, field in self.fields.items():
             if field.kind == Table:
-                pairs = parse_pairs(values[name] or (), field.extra.get("flag", flag_of(name)))
-                merged[name] = {**_read_table(file, name), **pairs}
+                merged[name] = _read_table(file, name) if name in file else {}
+                if values[name]:
+                    merged[name] |= parse_pairs(values[name], field.extra.get("flag", flag_of(name)))
             elif field.kind == Names:
                 merged[name] = tuple(values[name] or _read_names(file, name))
             elif name in file and not is_given(context, name, ("COMMANDLINE",)):
@@ -128,8 +129,9 @@ def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
         @wraps(command)
         def run(context: typer.Context, **values: Any) -> None:
             known = {name for group in groups.values() for name in (*group.fields, *group.ignored)}
-            in_file = read_file(values.get("file"), known)
-            if is_run(values.get("file")):
+            path = values.get("file")
+            in_file = read_file(path, known) if path else {}
+            if path and is_run(path):
                 forbid_defaults(context, in_file)
             merged = {name: group.merge(context, values, in_file) for name, group in groups.items()}
             rest = {name: values[name] for name in own if name in values}
@@ -218,14 +220,12 @@ def split_names(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def read_file(path: Path | None, known: Collection[str]) -> dict[str, Any]:
+def read_file(path: Path, known: Collection[str]) -> dict[str, Any]:
     """Read options from a TOML file; those of a run also from its spec.json or its folder.
 
     Paths in a file are relative to the current folder. The run of a folder is repeated, or resumed, in that folder
     unless `out` is overridden.
     """
-    if path is None:
-        return {}
     if "dataset" in known and is_run(path):
         path = path / SPEC if os.path.isdir(path) else path
         spec = read_json(path).get("spec")
@@ -247,9 +247,9 @@ def read_file(path: Path | None, known: Collection[str]) -> dict[str, Any]:
     return values
 
 
-def is_run(path: Path | None) -> bool:
+def is_run(path: Path) -> bool:
     """Tell whether FILE is a run's folder or its spec.json."""
-    return path is not None and (os.path.isdir(path) or path.suffix == ".json")
+    return os.path.isdir(path) or path.suffix == ".json"
 
 
 def forbid_defaults(context: typer.Context, spec: Mapping[str, Any]) -> None:
@@ -264,11 +264,11 @@ def forbid_defaults(context: typer.Context, spec: Mapping[str, Any]) -> None:
 
 
 def _read_table(file: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a table of a file; an empty one if there is none."""
-    table = file.get(name, {})
+    """Return a copy of a table of a file."""
+    table = file[name]
     if not isinstance(table, dict):
         raise UserError(f"Expected a table [{name}] in the file. Found {table!r}. Write name = value below [{name}].")
-    return table
+    return {**table}
 
 
 def _read_names(file: Mapping[str, Any], name: str) -> list[str]:

@@ -16,7 +16,6 @@ from fgmix.cli.options import (
     EVERYDAY,
     LOG,
     AcceptCode,
-    Checked,
     Device,
     Flags,
     Quiet,
@@ -33,7 +32,7 @@ RUN_FILE = "run.toml, or the folder or spec.json of a run to repeat; flags overr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rest(Checked):
+class Rest:
     """What a file says about a run besides its options."""
 
     test_domains: tuple[str, ...] = declare(
@@ -73,9 +72,8 @@ def train(
     require(dataset=options.get("dataset"), algorithm=options.get("algorithm"))
     require(test_domain=rest["test_domains"], out=rest.get("out"))
     settings = parse_settings(options["algorithm"], rest["settings"])
-    more = Rest(**rest)
-    spec = RunSpec(**options, test_domains=more.test_domains, settings=settings)
-    out = check_path("out", more.out)
+    spec = RunSpec(**options, test_domains=rest["test_domains"], settings=settings)
+    out = check_path("out", rest["out"])
     if dry_run:
         resolved = rehearse(spec, progress=not quiet)
         for note in list_notes(spec, resolved):

@@ -39,7 +39,7 @@ from fgmix.records.rows import label_model
 from fgmix.records.schema import RunRecord, selected_weights
 from fgmix.records.store import RECORD, read_record, write_record
 from fgmix.training.averaging import Mean, get_predictor_tensors
-from fgmix.training.evaluate import DomainScores, Predict, Score, Subset, bind_weights, make_evaluation, score_subsets
+from fgmix.training.evaluate import DomainScores, Predict, Subset, bind_weights, score_subsets
 from fgmix.training.open_run import OpenedRun, open_run
 
 OWN = (INFO, CARD, RECORD, WEIGHTS, ".lock", ".*.tmp*")  # patterns of the files in a soup's folder
@@ -255,12 +255,12 @@ def _describe(
         domains=run.record.domains,
         classes=run.dataset.classes,
         notes=(*run.record.notes, *composition.describe()),
-        evaluations=(make_evaluation({"raw": scores}, first.steps, {}, "accuracy"),),
+        evaluations=(evaluations.make_evaluation({"raw": scores}, first.steps, {}, "accuracy"),),
     )
     return model, record
 
 
-def _pool_accuracy(parts: Sequence[Score]) -> float:
+def _pool_accuracy(parts: Sequence[evaluations.Score]) -> float:
     """Compute the accuracy on several parts of a domain together."""
     samples = [float(score.rates.samples) for score in parts]
     return sum(score.accuracy * n for score, n in zip(parts, samples)) / sum(samples)

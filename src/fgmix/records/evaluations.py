@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple, get_args, overload
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, overload
 from msgspec import Meta, Struct
 
 from fgmix.errors import bad_value
+from fgmix.records.metrics import Metric, Rates
 
 LAST_STEP = 1_000_000_000  # the highest that a record may contain
 Model = Literal["raw", "swa", "swad"]
@@ -52,6 +54,36 @@ class Evaluation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         """Return the mean holdout accuracy (or other metric of the run) of the source domains."""
         scores = self.scores[model]
         return sum(scores[name]["holdout"] for name in sources) / len(sources)
+
+
+class Score(NamedTuple):
+    """How a model does on a part of a domain."""
+
+    accuracy: float
+    loss: float  # mean cross-entropy
+    rates: Rates
+    outputs: Any = None  # its predictions for each sample, if requested
+
+
+def make_evaluation(
+    scores: Mapping[Model, Mapping[str, Mapping[str, Score]]], step: int, training: dict[str, float], metric: Metric
+) -> Evaluation:
+    """Make the evaluation after a step.
+
+    Args:
+        scores: by model, domain and split.
+        step: how many steps are done.
+        training: the algorithm's metrics, as means over the steps since the previous evaluation.
+        metric: what the run selects by, stored where it is not accuracy, which always is.
+    """
+    accuracy, loss, headline = (defaultdict[Model, Scores](dict) for _ in range(3))
+    for model, domains in scores.items():
+        for name, parts in domains.items():
+            accuracy[model][name] = {part: score.accuracy for part, score in parts.items()}
+            loss[model][name] = {part: score.loss for part, score in parts.items()}
+            if metric != "accuracy":
+                headline[model][name] = {part: score.rates.value(metric) for part, score in parts.items()}
+    return Evaluation(step, dict(accuracy), dict(loss), training, dict(headline))
 
 
 Table = Literal["accuracy", "loss", "headline", "metrics"]

@@ -333,17 +333,13 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
                 "Train with --averaging swa or swad to have an averaged one."
             )
 
-    def validations(self, model: Model = "raw") -> dict[int, float]:
-        """Return the training-domain validation of a model by the place of each evaluation that has it."""
-        return self._packed.validations(self.sources, model)
-
     def best(self, model: Model = "raw") -> tuple[int, float]:
         """Return the place of the evaluation that training-domain validation selects, and its validation value.
 
         Of equal values the earliest is selected.
         """
         self.require(model)
-        values = self.validations(model)
+        values = self._packed.validations(self.sources, model)
         place = max(values, key=values.__getitem__) if selected_weights(model) == "best" else max(values)
         return place, values[place]
 
@@ -363,7 +359,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
         the first three quarters of the steps, and better than all others.
         """
         model = self.models[-1] if self.models else "raw"
-        values = {self._packed.steps[i]: value for i, value in self.validations(model).items()}
+        by_place = self._packed.validations(self.sources, model)
+        values = {self._packed.steps[place]: value for place, value in by_place.items()}
         early = [value for step, value in values.items() if step <= 0.75 * self.spec.steps]
         last = values.pop(self.spec.steps, 0.0)
         return bool(early) and last >= max(early) + GAIN and last > max(values.values())

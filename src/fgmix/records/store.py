@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -61,6 +61,12 @@ def describe_older(count: int, algorithm: str, place: Path) -> str:
 
 class RunBusy(UserError):
     """Another process is working on the run."""
+
+
+class Counted(Protocol):
+    """Something that counts the steps of a run."""
+
+    step: int
 
 
 class _File:
@@ -265,15 +271,15 @@ class RunFolder:
             raise damage_error(name) from error
 
     @contextmanager
-    def session(self, first_step: int) -> Iterator[dict[str, Any]]:
-        """Record in sessions.jsonl how long this process worked on the run; the block sets "last_step"."""
-        note: dict[str, Any] = {"first_step": first_step, "last_step": first_step, "pid": os.getpid()}
-        started, clock = time.time(), time.monotonic()
+    def session(self, state: Counted) -> Iterator[None]:
+        """Record in sessions.jsonl how long this process worked on the run, and the steps that it counted."""
+        first, started, clock = state.step, time.time(), time.monotonic()
         try:
-            yield note
+            yield
         finally:
-            place = {"host": platform.node(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
-            line = {**note, **place, "started": started, "seconds": time.monotonic() - clock}
+            place = {"pid": os.getpid(), "host": platform.node(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+            steps = {"first_step": first, "last_step": state.step}
+            line = {**steps, **place, "started": started, "seconds": time.monotonic() - clock}
             # A full disk has already been reported.
             with suppress(OSError), open(self.sessions, "a", encoding="utf-8", opener=at_once) as file:
                 file.write(json.dumps(line) + "\n")

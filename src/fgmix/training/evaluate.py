@@ -24,8 +24,8 @@ from fgmix.algorithms import Algorithm
 from fgmix.data import Domain
 from fgmix.data.dataset import Indices
 from fgmix.data.loading import HostBatch, deliver
-from fgmix.records.evaluations import Evaluation, Model, Scores
-from fgmix.records.metrics import Metric, Rates, metrics, rates
+from fgmix.records.evaluations import Model, Score
+from fgmix.records.metrics import metrics, rates
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.seeding import torch_generator
 from fgmix.training.devices import autocast
@@ -42,15 +42,6 @@ class Outputs(NamedTuple):
 
     guesses: Tensor  # predicted classes (n,)
     logits: Tensor  # (m, C) of the first m samples, as many as `MOST_LOGITS` allows
-
-
-class Score(NamedTuple):
-    """Accuracy, mean cross-entropy, rates by class, and the outputs if requested."""
-
-    accuracy: float
-    loss: float
-    rates: Rates
-    outputs: Outputs | None = None
 
 
 DomainScores = dict[str, dict[str, Score]]  # by domain, then by part: "train" or "holdout"
@@ -99,24 +90,6 @@ def score_run(
         for (name, part), score in zip(subsets, scores[model]):
             by_domain[model][name][part] = score
     return by_domain
-
-
-def make_evaluation(
-    scores: Mapping[Model, DomainScores], step: int, training: dict[str, float], metric: Metric
-) -> Evaluation:
-    """Make the line of an evaluation after so many steps.
-
-    `training` are the algorithm's metrics, as means over the steps since the evaluation before. The run selects by
-    `metric`, whose values are stored where it is not accuracy, which always is.
-    """
-    accuracy, loss, headline = (defaultdict[Model, Scores](dict) for _ in range(3))
-    for model, domains in scores.items():
-        for name, parts in domains.items():
-            accuracy[model][name] = {part: score.accuracy for part, score in parts.items()}
-            loss[model][name] = {part: score.loss for part, score in parts.items()}
-            if metric != "accuracy":
-                headline[model][name] = {part: score.rates.value(metric) for part, score in parts.items()}
-    return Evaluation(step, dict(accuracy), dict(loss), training, dict(headline))
 
 
 def compute_unseen_metrics(run: PreparedRun, scores: DomainScores) -> dict[str, dict[str, Any]]:

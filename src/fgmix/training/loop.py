@@ -28,7 +28,7 @@ from fgmix.data import DomainDataset
 from fgmix.data.loading import deliver
 from fgmix.errors import bad_value
 from fgmix.progress import Progress
-from fgmix.records.evaluations import Evaluation, Model
+from fgmix.records.evaluations import Evaluation, Model, make_evaluation
 from fgmix.records.files import check_path
 from fgmix.records.protocols import PROTOCOLS
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, Unseen, selected_weights
@@ -46,7 +46,6 @@ from fgmix.training.evaluate import (
     Predict,
     bind_weights,
     compute_unseen_metrics,
-    make_evaluation,
     score_run,
 )
 from fgmix.training.prepare import (
@@ -131,9 +130,8 @@ def train_prepared(
     """Train a run whose data are prepared; the arguments are those of `train`."""
     if trunk != 0:
         check_trunk(run.spec, trunk)
-    environment = describe_environment()
+    environment, code = describe_environment(), describe_code(run.spec.algorithm)
     folder = RunFolder(out / run.spec.name)
-    code = describe_code(run.spec.algorithm)
     with folder.hold_for(run.spec, environment, code, accept_code=accept_code) as opened:
         run = replace(run, spec=opened)
         if folder.is_done:
@@ -146,7 +144,9 @@ def train_prepared(
             loop = _Loop(run, folder, algorithm, progress, stop, on_evaluation)
             if trunk and loop.state.step == 0:
                 loop.start_from_trunk(trunk)
-            return loop.finish(loop.run_until(opened.steps))
+            with folder.session(loop.state):
+                diverged_at = loop.run_until(opened.steps)
+            return loop.finish(diverged_at)
 
 
 def _initialise(algorithm: Algorithm, run: PreparedRun, device: torch.device, show: bool | Progress) -> Algorithm:
@@ -193,18 +193,17 @@ class _Loop:
             algorithm = _initialise(erm, self.run, self.device, self.show)
             run = replace(self.run, spec=structs.replace(self.spec, keep="all"))
             trunk = _Loop(run, folder, algorithm, self.show, self.stop)
-            if trunk.run_until(steps) is not None:
-                return  # it diverged: the run finds out by itself
+            with folder.session(trunk.state):
+                diverged_at = trunk.run_until(steps)
+            if diverged_at is not None:
+                return  # the run finds out by itself
         self.state, self.evaluations = load_trunk(folder, self.folder, self.spec, self.algorithm, self.average)
         self._save()
 
     def run_until(self, last: int) -> int | None:
         """Train up to step `last`; returns the first step whose loss was not finite, if there is one."""
         title = f"{self.spec.algorithm} {'+'.join(self.spec.test_domains) or 'on all domains'}"
-        with (
-            self.folder.session(self.state.step) as session,
-            Progress(title, last, done=self.state.step, show=self.show) as bar,
-        ):
+        with Progress(title, last, done=self.state.step, show=self.show) as bar:
             self.weights.save_snapshot(self.state.step)
             if self._evaluation_due:  # the run was stopped before it
                 if not self._evaluate(bar):
@@ -216,7 +215,6 @@ class _Loop:
                 stopping = self.stop.reason  # read once: it may be set at any moment
                 saving = bool(stopping) or self._checkpoint_due or self.state.step == last
                 diverged_at = self._check_losses(bar, saving)
-                session["last_step"] = self.state.step
                 if diverged_at:
                     return diverged_at
                 self.weights.save_snapshot(self.state.step)
@@ -303,7 +301,13 @@ class _Loop:
         self.state.metrics_length = self.folder.append(evaluation)
         self.evaluations.append(evaluation)
         for model in self.models:
-            self._keep_best(evaluation, model, scores[model])
+            value = evaluation.validation(self.run.sources, model)
+            better = value > self.state.best.get(model, -1.0)
+            if better or selected_weights(model) == "last":
+                self.state.unseen[model] = compute_unseen_metrics(self.run, scores[model])
+            if better:  # the weights are written before the checkpoint that refers to them
+                self.state.best[model] = value
+                self.weights.save("best", model)
         self.new_evaluation = evaluation
         return True
 
@@ -320,16 +324,6 @@ class _Loop:
         averaged.add_loss(fmean(scores["raw"][name]["holdout"].loss for name in self.run.sources))
         models = {self.models[-1]: bind_weights(self.algorithm, averaged.average())}
         return scores | score_run(self.run, self.algorithm, models, self.state.step)
-
-    def _keep_best(self, evaluation: Evaluation, model: Model, scores: DomainScores) -> None:
-        """Save the best weights so far. They are written before the checkpoint that refers to them."""
-        value = evaluation.validation(self.run.sources, model)
-        better = value > self.state.best.get(model, -1.0)
-        if better or selected_weights(model) == "last":
-            self.state.unseen[model] = compute_unseen_metrics(self.run, scores)
-        if better:
-            self.state.best[model] = value
-            self.weights.save("best", model)
 
     def finish(self, diverged_at: int | None) -> RunRecord:
         """Save the last weights, write the record and remove the checkpoints."""

@@ -11,7 +11,7 @@ from fgmix.data import DomainDataset
 from fgmix.data.dataset import fingerprint_of
 from fgmix.data.sampling import MOST_MISSED, choose_classes_per_batch, class_shares
 from fgmix.data.standardisation import TAIL
-from fgmix.errors import UserError, bad_value
+from fgmix.errors import UserError, bad_value, unknown
 from fgmix.networks import build_featurizer
 from fgmix.networks.names import (
     OWN_BACKBONES,
@@ -37,21 +37,21 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
             "samples of another class."
         )
     _check_options(spec, dataset)
-    check_domains(spec.algorithm, len(dataset.domains) - len(spec.test_domains))
     rules, base = PROTOCOLS[spec.protocol], FROZEN_DEFAULTS if spec.frozen else DEFAULTS[dataset.kind]
     standardize = (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize
     default_steps, eval_every = base.steps, base.eval_every
     if default_steps is None:
         default_steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
     steps = spec.steps or default_steps
+    network = _resolve_network(spec, dataset, rules, base)
     backbone = None if spec.frozen else spec.backbone
     kind = "features" if spec.frozen else dataset.kind
     defaults = _list_defaults(algorithm, spec.protocol, dataset.name, kind, base, backbone)
     usual = defaults.pop("batch_size")
     batch_size = spec.batch_size or usual
+    check_domains(spec.algorithm, len(dataset.domains) - len(spec.test_domains))
     config = algorithm.Config.of(**{**defaults, **spec.settings, "steps": steps})
     algorithm.check_batch(config, batch_size, dataset.input_shape)
-    network = _resolve_network(spec, dataset, rules, base)
     given = {name: getattr(spec, name) for name in RunSpec.__struct_fields__}
     decided = {
         "settings": {name: value for name, value in config.as_dict().items() if name != "steps"},
@@ -146,7 +146,8 @@ def list_notes(spec: RunSpec, resolved: ResolvedSpec) -> list[str]:
 def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     """Raise an error for options that do not fit the dataset, or that would be ignored."""
     for name in spec.test_domains:
-        dataset.index(name)
+        if name not in dataset.domain_names:
+            raise unknown(f"domain of {dataset.name}", name, dataset.domain_names)
     if len(set(spec.test_domains)) != len(spec.test_domains):
         raise UserError(f"Expected different test domains. Found {', '.join(spec.test_domains)}. Name each one once.")
     if spec.precision == "fp16":  # a name that records of earlier versions may have
