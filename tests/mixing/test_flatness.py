@@ -21,6 +21,7 @@ from fgmix.mixing.flatness import (
     margins,
     relative_gamma,
 )
+from fgmix.mixing.scores import mean_gradient_norm
 from reference.literal import flat_loss_along
 
 C = 3
@@ -313,3 +314,37 @@ def test_gamma_of_the_base_loss_is_half_the_median_margin(kind: str) -> None:
     noise, margin = logit_noise(head, z).quantile(0.5), margins(head, z, y).quantile(0.5)
     assert margin_gamma(head, z, y).item() == pytest.approx(0.5 * margin.item() / noise.item(), rel=1e-5)
     assert margin_gamma(head, z, (y + 1) % C) == 0, "no margin to keep"
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp"])
+def test_l_flat_is_the_squared_gradient_of_the_mixed_codes_to_second_order(kind: str) -> None:
+    """L_flat = (γ²/P)‖∇L‖² + (γ⁴/4)((tr H)² + 2‖H‖²)/(P(P+2)) + …, the first two terms also apart.
+
+    Over pairs ±u, L(φ + γu) − L(φ) has an odd and an even part: the mean squares are the first and the second term.
+    """
+    torch.manual_seed(1)
+    head = AROUND[kind]().double()
+    for p in head.parameters():
+        p.data *= 3
+    z, y = 2 * torch.randn(6, 5, dtype=torch.float64), torch.arange(6) % C
+    P, gamma, S = sum(p.numel() for p in head.parameters()), 0.02, 20_000
+    names, sizes = [n for n, _ in head.named_parameters()], [p.numel() for p in head.parameters()]
+    shapes = [p.shape for p in head.parameters()]
+
+    def loss(phi: Tensor) -> Tensor:
+        parameters = {n: b.view(shape) for n, b, shape in zip(names, phi.split(sizes), shapes)}
+        return nn.functional.cross_entropy(torch.func.functional_call(head, parameters, (z,)), y)
+
+    phi = nn.utils.parameters_to_vector(head.parameters()).detach()
+    g, H = torch.func.grad(loss)(phi), torch.autograd.functional.hessian(loss, phi)
+    first = gamma**2 / P * g.square().sum()
+    second = gamma**4 / 4 * (H.trace() ** 2 + 2 * H.square().sum()) / (P * (P + 2))
+    estimate = flat_loss(head, torch.eye(6, dtype=torch.float64), z, y, gamma=gamma, directions=S)
+    assert estimate.item() == pytest.approx((first + second).item(), rel=0.05)
+    assert mean_gradient_norm(head, z, y).item() == pytest.approx(g.norm().item(), rel=1e-9)
+
+    u = torch.randn(S // 5, P, dtype=torch.float64)
+    u = gamma * u / u.norm(dim=1, keepdim=True)
+    there, back = (torch.func.vmap(loss)(phi + step) - loss(phi) for step in (u, -u))
+    assert ((there - back) / 2).square().mean().item() == pytest.approx(first.item(), rel=0.1)
+    assert ((there + back) / 2).square().mean().item() == pytest.approx(second.item(), rel=0.1)
