@@ -2,7 +2,7 @@
 
 In this order: random resized crop (on the host), horizontal flip, jitter of brightness, contrast, saturation and hue,
 grayscale (`colours`, on the device), normalisation as the network expects. Values are floats between the colour steps,
-while Pillow rounds them to integers. Crops have the distribution of torchvision's RandomResizedCrop, with an area of
+while Pillow truncates them to integers. Crops have the distribution of torchvision's RandomResizedCrop, with an area of
 0.7 to 1 of the image's and an aspect ratio of 3/4 to 4/3.
 
 Gulrajani and Lopez-Paz, "In Search of Lost Domain Generalization", 2021, https://arxiv.org/abs/2007.01434.
