@@ -83,6 +83,16 @@ def test_tables_statistics_and_runs_are_on_the_page() -> None:
     assert runs[0]["reported"] == ["raw"]
 
 
+def test_another_baseline_is_named_in_every_sentence() -> None:
+    choices = Choices(baseline="fgmix", margin=9)
+    text = Seen(render_page(Frame("Title"), Results(folders.records()), choices)).text
+    assert "points against FGMix" in text
+    assert "Differences from FGMix" in text
+    assert "equivalent within ±9" in text
+    assert "--kind differences --selection training_domain --baseline fgmix" in text
+    assert not re.search("(from|against|to|than) ERM", text)
+
+
 def test_only_the_selected_hyper_parameter_sample_is_reported() -> None:
     both = [finished("a", 0.5, draw=0, validation=0.7), finished("a", 0.9, draw=1, validation=0.6)]
     assert [run["reported"] for run in block(page(Results(both)), "run-rows")] == [["raw"], []]

@@ -371,7 +371,8 @@ def test_a_small_difference_may_be_significant_and_equivalent() -> None:
 
 
 def test_another_baseline_is_named_everywhere() -> None:
-    selection = select(sweep({"erm": ERM, "better": BETTER, "coral": SAME}, domains="a b"))
+    records = sweep({"erm": ERM, "better": BETTER, "coral": SAME}, domains="a b")
+    selection = select(records)
     comparisons = compare(selection, baseline="coral")
     assert {c.row: c.baseline for c in comparisons} == {Row("erm"): Row("coral"), Row("better"): Row("coral")}
     (against_erm,) = [c for c in compare(selection) if c.row == Row("coral")]
@@ -383,7 +384,8 @@ def test_another_baseline_is_named_everywhere() -> None:
     assert "to tell it from CORAL" in marked.caption
     assert compare(selection, baseline="nothing") == []
     with pytest.raises(UserError, match="nothing"):
-        check_baseline(selection, "nothing")
+        check_baseline(records, "nothing")
+    check_baseline(records, "CORAL")
 
 
 def test_the_baseline_may_be_an_arm_by_key_or_label() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid, parse_pairs, split_names
+from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid, is_given, parse_pairs, split_names
 from fgmix.errors import UserError, bad_value
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def report(
     from fgmix.results.formats import FORMATS
     from fgmix.results.report import Choices, report_text
     from fgmix.results.selection import RULES
+    from fgmix.results.statistics import check_baseline
     from fgmix.results.tables import SPREADS
 
     rule = check_choice("selection rule", selection, RULES)
@@ -79,6 +80,8 @@ def report(
     if pack is not None:
         forbid(context, ("accept_code",), "with --pack, which keeps the code of every run")
     results = read_results(folders, from_domainbed, only, accept_code)
+    if is_given(context, "baseline"):
+        check_baseline(results.records, baseline)
     if to_domainbed is not None:
         from fgmix.results.domainbed import to_domainbed as write_sweep
 

@@ -66,8 +66,8 @@ def describe_ranks(arrays: Ranks) -> Chart:
     marks.append(Words([start + length / 2], [top - 0.4], [text]))
     names = tuple((float(i), f"{name} ({rank_text(rank)})") for i, (name, rank) in enumerate(zip(labels, arrays.ranks)))
     y = Axis("", names, top - 0.7, len(labels) - 0.4, flipped=True)
-    joined = "Bars join methods without a significant difference, whose ranks differ by less than"
-    alone = "Ranks that differ by less than this are not significantly different:"
+    joined = "Bars join methods that these pairs cannot tell apart, whose ranks differ by less than"
+    alone = "Ranks that differ by less than this cannot be told apart:"
     caption = (
         f"Average rank over {arrays.pairs} trials and test domains, the best on the left (Friedman, "
         f"{p_equation(arrays.p)}). {joined if len(arrays.cliques) else alone} "

@@ -11,7 +11,7 @@ from fgmix.figures.arrays import Findings, Floats, Ints, Texts
 from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, list_names, to_ink
 from fgmix.figures.looks import GREY, assign_looks
 from fgmix.records.rows import Labels, label_row
-from fgmix.results.differences import COVERAGE, describe_verdict, name_baseline
+from fgmix.results.differences import COVERAGE, describe_verdict, explain_sharing, name_baseline
 from fgmix.results.report import compare_all, has_overall
 from fgmix.results.rounding import difference_text, interval_text
 from fgmix.results.statistics import Comparison
@@ -31,7 +31,7 @@ class Differences:
     significant: Ints  # 1 where the difference is significant (m,)
     results: Texts  # the result of each comparison, in words (m,)
     baseline: str  # its label
-    averaged: bool  # whether rows of averaged weights are among them
+    about: str = ""  # sentences on averaged rows, if there are some
     dataset: str = ""  # of the runs; empty over all
     where: str = ""  # which datasets, if there are figures of several
 
@@ -56,7 +56,8 @@ def collect_differences(findings: Findings) -> Iterator[tuple[str, Differences]]
 def arrange_differences(comparisons: Sequence[Comparison], labels: Labels) -> Differences:
     """Arrange the comparisons that have pairs."""
     known = [c for c in comparisons if c.difference is not None]
-    none = (np.nan, np.nan)
+    none, name = (np.nan, np.nan), name_baseline(comparisons, labels)
+    averaged = any(c.row.model != "raw" for c in known)
     return Differences(
         methods=np.array([label_row(labels, c.row) for c in known]),
         algorithms=np.array([c.row.anywhere.key for c in known]),
@@ -65,8 +66,10 @@ def arrange_differences(comparisons: Sequence[Comparison], labels: Labels) -> Di
         new_interval=np.array([c.new_interval or none for c in known]).reshape(-1, 2),
         significant=np.array([int(c.significant) for c in known]),
         results=np.array([f"{c.pairs} pairs; {describe_verdict(c, labels)}" for c in known]),
-        baseline=name_baseline(comparisons, labels),
-        averaged=any(c.row.model != "raw" for c in known),
+        baseline=name,
+        about=f"Averaged weights are compared with averaged {name}. {explain_sharing(known, labels)}"
+        if averaged
+        else "",
     )
 
 
@@ -90,10 +93,11 @@ def describe_differences(arrays: Differences) -> Chart:
     rows = list_names([str(label) for label in arrays.methods], flipped=True)
     zero = Line("", [0, 0], [-0.5, len(arrays.methods) - 0.5], GREY, dashed=True, width=1)
     x = Axis(f"Difference from {arrays.baseline} (percentage points)")
-    caption = (
-        f"Mean difference over test domains with {COVERAGE} t intervals: thick {THESE}, thin {NEW}"
-        f"{f'; averaged weights are compared with averaged {arrays.baseline}' if arrays.averaged else ''}."
-        f"{' Grey: not significant (Wilcoxon, Holm), or not tested.' if not arrays.significant.all() else ''}"
+    parts = (
+        f"Mean difference over test domains with {COVERAGE} t intervals: thick {THESE}, thin {NEW}.",
+        "" if arrays.significant.all() else "Grey: not significant (Wilcoxon, Holm), or not tested.",
+        arrays.about,
     )
+    caption = " ".join(filter(None, parts)).strip()
     title = ", ".join(filter(None, (f"Differences from {arrays.baseline}", arrays.where)))
     return Chart(title, caption, [Panel("", x, rows, [zero, *marks])])

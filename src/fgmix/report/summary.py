@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fgmix.records.rows import Labels, label_row
 from fgmix.records.schema import ResolvedSpec, RunRecord
-from fgmix.results.differences import COVERAGE
+from fgmix.results.differences import COVERAGE, explain_sharing
 from fgmix.results.domainbed import is_from_domainbed
 from fgmix.results.report import Choices, compare_all
 from fgmix.results.rounding import accuracy_text, difference_text, p_equation, points_text
@@ -109,7 +109,7 @@ def _write_difference(c: Comparison, labels: Labels) -> str:
     }[c.verdict]
     p = f" ({p_equation(c.p_holm)}, Wilcoxon, Holm)" if c.p_holm is not None and c.significant else ""
     could = f": {points_text(c.detectable)} points are detectable" if c.detectable and c.verdict == "undecided" else ""
-    return f"{text}, {found}{p}{could}"
+    return ". ".join(filter(None, (f"{text}, {found}{p}{could}", explain_sharing([c], labels).removesuffix("."))))
 
 
 def describe_runs(records: Sequence[RunRecord]) -> str:

@@ -71,7 +71,7 @@ def comparison_table(comparisons: Sequence[Comparison], labels: Labels) -> Table
 def _make_entries(c: Comparison, labels: Labels) -> Iterator[Entry]:
     text = "" if c.difference is None else difference_text(c.difference, c.interval)
     yield Entry(
-        c.difference, text=text, note=" ".join(filter(None, (_explain_interval(c), _explain_sharing(c, labels))))
+        c.difference, text=text, note=" ".join(filter(None, (_explain_interval(c), explain_sharing([c], labels))))
     )
     one = "There is one test domain: no interval for a new one." if c.pairs and not c.new_interval else ""
     yield Entry(text=interval_text(c.new_interval) if c.new_interval else "", note=one)
@@ -111,13 +111,13 @@ def _explain_interval(c: Comparison) -> str:
     )
 
 
-def _explain_sharing(c: Comparison, labels: Labels) -> str:
-    """Say which steps the averages of a row and its baseline share; empty if none."""
-    if not c.shared_steps:
-        return ""
-    return (
-        f"Same training as {label_row(labels, c.baseline)} up to step {c.shared_steps} or later: both averages contain "
-        "these weights, so they differ by less than methods that differ from the start."
+def explain_sharing(comparisons: Sequence[Comparison], labels: Labels) -> str:
+    """Say which steps the averages of rows and of their baseline share; empty if none."""
+    shared = {label_row(labels, c.baseline): c.shared_steps for c in comparisons if c.shared_steps}
+    return " ".join(
+        f"Same training as {name} up to step {step} or later: both averages contain these weights, so they differ by "
+        "less than methods that differ from the start."
+        for name, step in shared.items()
     )
 
 

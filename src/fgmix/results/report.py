@@ -18,7 +18,7 @@ from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
 from fgmix.results.selection import Rule, Selection, compute_once, select
-from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_row, check_baseline, compare, copies
+from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_row, compare, copies
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
 
 Comparisons = Mapping[str | None, Sequence[Comparison]]  # by dataset; None: over all
@@ -96,8 +96,6 @@ def report_tables(
 @compute_once
 def compare_all(selection: Selection, baseline: str = BASELINE, margin: float | None = None) -> Comparisons:
     """Compare every row with the baseline on each dataset, and over all of them (under None) if there are several."""
-    if baseline != BASELINE:  # ERM may be missing: there are then no comparisons
-        check_baseline(selection, baseline)
     datasets: list[str | None] = [*selection.domains]
     every = datasets if len(datasets) == 1 else [*datasets, None]
     return {name: compare(selection, name, baseline, margin) for name in every}

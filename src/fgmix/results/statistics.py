@@ -28,7 +28,8 @@ import numpy as np
 
 from fgmix.errors import UserError, unknown
 from fgmix.records.metrics import Floats
-from fgmix.records.rows import Row
+from fgmix.records.rows import Labels, Row, collect_labels, label_row
+from fgmix.records.schema import RunRecord
 from fgmix.results.intervals import Interval, MeanDifference
 from fgmix.results.power import ALPHA, detectable_difference
 from fgmix.results.selection import Cell, Selected, Selection, compute_once
@@ -153,7 +154,7 @@ def compare(
         margin: half width of equivalence, in percentage points; None for no test of it.
     """
     scores = accuracies_by_row(selection, dataset)
-    baselines = [row.runs for row in scores if _is_named(selection, row, baseline)]
+    baselines = [row.runs for row in scores if _is_named(selection.labels, row, baseline)]
     if not baselines:
         return []
     twins = copies(selection, dataset)
@@ -173,15 +174,17 @@ def compare(
     return _add_tests(comparisons, scores, equivalence)
 
 
-def check_baseline(selection: Selection, baseline: str) -> None:
-    """Raise an error if no row is named so."""
-    if not any(_is_named(selection, row, baseline) for row in selection.rows()):
-        raise unknown("baseline", baseline, dict.fromkeys(row.anywhere.key for row in selection.rows()))
+def check_baseline(records: Iterable[RunRecord], baseline: str) -> None:
+    """Raise an error if no run is of a row that is named so."""
+    labels = collect_labels(records)
+    rows = dict.fromkeys(row.anywhere for row in labels)
+    if not any(_is_named(labels, row, baseline) for row in rows):
+        raise unknown("baseline", baseline, [row.key for row in rows])
 
 
-def _is_named(selection: Selection, row: Row, name: str) -> bool:
+def _is_named(labels: Labels, row: Row, name: str) -> bool:
     here = row.runs.anywhere
-    return name in (here.key, selection.label(here))
+    return name in (here.key, label_row(labels, here))
 
 
 def _find_baseline(row: Row, baselines: Sequence[Row]) -> Row:

@@ -94,6 +94,7 @@ def results(
     from fgmix.figures.kinds import RESULTS, collect_figures, load_arrays
     from fgmix.results.report import Choices
     from fgmix.results.selection import RULES, select
+    from fgmix.results.statistics import BASELINE, check_baseline
 
     rule = check_choice("selection rule", selection, RULES)
     only = check_choice("kind of figure", kind, RESULTS) if kind else ""
@@ -107,6 +108,8 @@ def results(
     grids = published and not folders and not from_domainbed  # the paper's alone
     if not grids:
         read = read_results(folders, from_domainbed, accept_code=accept_code)
+        if baseline != BASELINE:
+            check_baseline(read.records, baseline)
         findings = Findings(
             read, select(read.records, rule, read.test_domains), Choices(rule, published=published, baseline=baseline)
         )
