@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Self, TypeVar
 
 from fgmix.errors import UserError
+from fgmix.escape import print_lines
 
 T = TypeVar("T")
 PLAIN_LINES = 10  # printed in total without a terminal
@@ -79,7 +80,8 @@ class Progress:
             self._live.update(self._task, completed=self.done, note=self.note, rate=rate)
         elif self._show and before * PLAIN_LINES // self.total != self.done * PLAIN_LINES // self.total:
             left = f", {(self.total - self.done) / per_second:.0f} s left" if rate else ""
-            print(f"{self.description}: {self.done}/{self.total} {rate}{left} {self.note}".rstrip(), file=sys.stderr)
+            text = f"{self.description}: {self.done}/{self.total} {rate}{left} {self.note}".rstrip()
+            print_lines([text], sys.stderr)
 
     def skip(self, n: int) -> None:
         """Count `n` units that were done before, which are left out of the rate."""
@@ -93,7 +95,7 @@ class Progress:
         elif self._live:
             self._live.update(self._task, completed=self.done, note=text)
         elif self._show:
-            print(f"{self.description}: {text}", file=sys.stderr)
+            print_lines([f"{self.description}: {text}"], sys.stderr)
 
 
 def track(things: Sequence[T], description: str, *, show: bool = True) -> Iterator[T]:

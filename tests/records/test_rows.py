@@ -13,6 +13,12 @@ def test_models_of_a_run_share_its_runs_and_folders_its_row() -> None:
     assert row.key == row.runs.key == "fgmix (γ = 10) @ runs"
 
 
+def test_different_rows_have_different_keys_whatever_their_names() -> None:
+    parts = ["", "a", "a)", ") @ a", "a (a)", "@ a", "\\", "a\\)", "(", " @ "]
+    rows = [Row(name, arm, "raw", origin) for name in parts for arm in parts for origin in parts]
+    assert len({row.key for row in rows}) == len(rows)
+
+
 def test_rows_of_specs_and_records() -> None:
     record = finished("a", 0.5, algorithm="coral", arm="γ = 2")
     assert spec_row(record.spec) == record_row(record) == Row("coral", "γ = 2")

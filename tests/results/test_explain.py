@@ -17,7 +17,7 @@ from fgmix.results.explain import describe_origin, explain_number
 from fgmix.results.grids import Grid
 from fgmix.sweeps.execute import run_sweeps
 from fgmix.training.prepare import prepare
-from results.made import GRID, finished, grid_records
+from results.made import GRID, Parts, finished, grid_records, run
 from sweeps.toys import QUICK, Here, make_data, toy_sweep
 
 
@@ -58,6 +58,22 @@ def test_explained_tells_the_points_of_a_grid_apart() -> None:
     assert heads[0].startswith(
         "FGMix, λ₀ = 1, α = 0.1, toy, a, trial 0: accuracy 50.0 % (validation 50.0 % at step 20)"
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ("fgmix (a \\(b\\))", ["FGMix (a (b))", "FGMix (a (b)) + SWA"]),  # the key
+        ("FGMix (a (b))", ["FGMix (a (b))"]),
+        ("FGMix (a (b)) + SWA", ["FGMix (a (b)) + SWA"]),
+        ("FGMix (a (b)) + SWA ≈", ["FGMix (a (b)) + SWA"]),
+    ],
+)
+def test_a_row_is_found_by_its_key_and_by_its_label_as_printed(row: str, found: list[str]) -> None:
+    measured: dict[int, Parts] = {10: {"a": (0.5, 0.5), "b": (None, 0.5)}}
+    results = Results([run("a", measured, swa=measured, algorithm="fgmix", arm="a (b)"), finished("a", 0.5)])
+    lines = explain_number(results, "toy", row, "a")
+    assert [line.partition(", toy")[0] for line in lines if line.startswith("FGMix")] == found
 
 
 def test_an_unknown_cell_names_the_nearest(swept: Path) -> None:

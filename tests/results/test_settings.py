@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from copying import replace
 from fgmix.records.rows import Row
 from fgmix.results.collect import collect
 from fgmix.results.report import report_text
@@ -17,8 +18,8 @@ from results.folders import write
 from results.made import finished, sweep
 
 
-def origins(*records: Any) -> list[str]:
-    return [record.origin for record in mark_settings([*records])]
+def marks(*records: Any) -> list[tuple[str, str]]:
+    return [(record.origin, record.variant) for record in mark_settings([*records])]
 
 
 @pytest.mark.parametrize(
@@ -39,20 +40,25 @@ def origins(*records: Any) -> list[str]:
     ],
 )
 def test_a_row_is_marked_by_what_differs(first: dict[str, Any], second: dict[str, Any], expected: list[str]) -> None:
-    assert origins(finished("a", 0.5, **first), finished("a", 0.5, **second)) == expected
+    assert marks(finished("a", 0.5, **first), finished("a", 0.5, **second)) == [(each, "") for each in expected]
 
 
 def test_a_setting_that_other_methods_lack_marks_its_own_rows() -> None:
     records = [finished("a", 0.5, settings={"lr": 0.1})] + [
         finished("a", 0.5, algorithm="fgmix", settings={"lr": 0.1, "lam": lam}) for lam in (1.0, 3.0)
     ]
-    assert origins(*records) == ["", "λ₀ = 1", "λ₀ = 3"]
-    assert origins(*records, finished("a", 0.5, settings={"lr": 0.2})) == [
-        "lr = 0.1",
-        "λ₀ = 1, lr = 0.1",
-        "λ₀ = 3, lr = 0.1",
-        "lr = 0.2",
+    assert marks(*records) == [("", ""), ("", "λ₀ = 1"), ("", "λ₀ = 3")]
+    assert marks(*records, finished("a", 0.5, settings={"lr": 0.2})) == [
+        ("lr = 0.1", ""),
+        ("lr = 0.1", "λ₀ = 1"),
+        ("lr = 0.1", "λ₀ = 3"),
+        ("lr = 0.2", ""),
     ]
+    here, there = ([replace(record, origin=origin) for record in mark_settings(records)] for origin in "ab")
+    compared = compare(select([*here, *there]))
+    assert {(c.row.origin, c.row.arm, c.baseline.origin) for c in compared} == {
+        (origin, arm, origin) for origin in "ab" for arm in ("λ₀ = 1", "λ₀ = 3")
+    }
 
 
 def test_rows_of_two_settings_are_compared_with_erm_of_theirs(tmp_path: Path) -> None:

@@ -147,6 +147,13 @@ def test_latex() -> None:
     assert [line for line in lines if line.endswith("rule")] == [r"\toprule", r"\midrule", r"\bottomrule"]
 
 
+def test_every_table_has_a_label_of_its_own() -> None:
+    tables = [Table(title, "", (), ()) for title in ("PACS: recall", "PACS (recall)", "λ", "γ")]
+    text = render(tables, "latex")
+    labels = [line for line in text.splitlines() if line.startswith(r"\label")]
+    assert labels == [rf"\label{{tab:{name}}}" for name in ("pacs-recall", "pacs-recall-2", "table", "table-2")]
+
+
 def test_latex_needs_no_unicode() -> None:
     table = dataset_table(select([*RECORDS[:3], *RECORDS[4:]]), "toy")
     text = latex(table)

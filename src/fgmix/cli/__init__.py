@@ -15,6 +15,7 @@ from fgmix.cli.domainbed import advise
 from fgmix.cli.help import Command
 from fgmix.cli.plot import models, results
 from fgmix.errors import UserError, to_user_error
+from fgmix.escape import escape_line, print_lines
 from fgmix.training.signals import Stopped
 
 MISTAKE = 2  # exit code of an error, as typer's
@@ -71,7 +72,7 @@ def main() -> None:
         sentence = str(error) if isinstance(error, Stopped) else to_user_error(error)
         if sentence is None:
             raise
-        print(f"fgmix: {sentence}", file=sys.stderr)
+        print_lines(f"fgmix: {sentence}".split("\n"), sys.stderr)
         code = STOPPED if isinstance(error, Stopped) else MISTAKE
         _drop_output()
     sys.exit(code)
@@ -102,7 +103,7 @@ def forbid_empty(words: list[str]) -> None:
 
 def _format_warning(message: Warning | str, *_: object, **__: object) -> str:
     """Write a warning like a note, without its line of code."""
-    return f"note: {' '.join(str(message).split())}\n"
+    return f"note: {escape_line(' '.join(str(message).split()))}\n"
 
 
 def _drop_output() -> None:

@@ -10,6 +10,7 @@ import typer
 from fgmix.cli.help import Command
 from fgmix.cli.options import Quiet
 from fgmix.errors import UserError
+from fgmix.escape import print_lines
 
 PROBLEMS = 1  # exit code of a check that found unreadable images
 
@@ -37,11 +38,11 @@ def check(
     path = _locate(images, data_root)
     if cache:
         caches = check_caches(path, progress=not quiet)
-        print("\n".join(each.line() for each in caches) or f"No decoded images of {path} in the cache.")
+        print_lines([each.line() for each in caches] or [f"No decoded images of {path} in the cache."])
         is_sound = not any(each.damaged for each in caches)
     else:
         report = check_images(path, progress=not quiet)
-        print("\n".join(report.lines()))
+        print_lines(report.lines())
         is_sound = not report.unreadable
     if not is_sound:
         raise typer.Exit(PROBLEMS)
@@ -71,7 +72,7 @@ def prepare(
         progress=not quiet,
         cache=cache and cache.expanduser(),
     )
-    print("\n".join(prepare_images(_locate(images, data_root), options).lines()))
+    print_lines(prepare_images(_locate(images, data_root), options).lines())
     if cache:
         print(f"Runs find it with FGMIX_CACHE={cache}.")
 
@@ -107,7 +108,7 @@ def download(
         progress=not quiet,
         from_hub=hub,
     )
-    print("\n".join(done.lines()))
+    print_lines(done.lines())
 
 
 def _locate(images: str, data_root: Path | None) -> Path:

@@ -14,6 +14,7 @@ import typer
 from fgmix.cli.options import Flags, flags, split_names
 from fgmix.cli.sweep_options import RUN_FLAGS, SWEEP_FILE, SWEEP_FLAGS, Launching, SweepOptions, design_sweeps
 from fgmix.errors import UserError, bad_value
+from fgmix.escape import print_lines
 
 if TYPE_CHECKING:
     from fgmix.sweeps.plan import CostedRun
@@ -58,9 +59,9 @@ def plan(
     costs = estimate_costs(sweeps, device=devices[0], workers=workers)
     missing = [each for each in costs.runs if out is None or not RunFolder(out / each.run.name).is_settled]
     for note in dict.fromkeys(note for each in missing for note in each.run.notes):
-        print(f"note: {note}", file=sys.stderr)
-    print("\n".join(summarise(missing, workers, seconds, costs.impossible)))
-    print("\n".join(_describe_power(costs.runs, *known)))
+        print_lines([f"note: {note}"], sys.stderr)
+    print_lines(summarise(missing, workers, seconds, costs.impossible))
+    print_lines(_describe_power(costs.runs, *known))
 
 
 def _find_spread(spread: float | None, records: Path | None) -> tuple[float, str]:

@@ -10,6 +10,7 @@ import typer
 
 from fgmix.cli.options import ACCEPT_CODE, check_choice, forbid, is_given, parse_pairs, split_names
 from fgmix.errors import UserError, bad_value
+from fgmix.escape import print_lines
 
 if TYPE_CHECKING:
     from fgmix.results.collect import Results
@@ -90,7 +91,7 @@ def report(
     if pack is not None:
         _write_packed(results, pack)
     if explain is not None:
-        print("\n".join(explain_number(results, *explain, rule=rule)))
+        print_lines(explain_number(results, *explain, rule=rule))
     elif format == "html":
         from fgmix.report.write import write_report
 
@@ -118,8 +119,8 @@ def read_results(
     from fgmix.results.filters import Filter
 
     results = collect_all(folders or (), from_domainbed or (), only or Filter(), accept_code=accept_code)
-    for note in results.notes:
-        print(f"note: {note}", file=sys.stderr)
+    if results.notes:
+        print_lines([f"note: {note}" for note in results.notes], sys.stderr)
     return results
 
 

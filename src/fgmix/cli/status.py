@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fgmix.cli.options import forbid
+from fgmix.escape import print_lines
 
 
 def status(
@@ -33,7 +34,7 @@ def status(
     while True:
         if watch:
             Console().clear()  # does nothing without a terminal
-        print("\n".join(state.lines()), flush=True)
+        print_lines(state.lines())
         if not watch or not state.left:
             break
         time.sleep(every)

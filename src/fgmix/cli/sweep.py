@@ -19,6 +19,7 @@ from fgmix.cli.sweep_options import (
     design_sweeps,
     forbid_foreign,
 )
+from fgmix.escape import print_lines
 
 INCOMPLETE = 1  # exit code of a sweep with runs that failed or are waiting
 
@@ -56,8 +57,8 @@ def sweep(
     result = run_sweeps(sweeps, out, launch, log=options.log, **how_to)
     print(f"{len(result.done)} runs done in {out}. Tables: fgmix report {out}")
     for name in result.failed:
-        print(f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)")
+        print_lines([f"failed: {name} (see {out / name / 'error.json'}; --retry-failed runs it again)"])
     if result.waiting:
-        print(f"fgmix: {len(result.waiting)} runs are waiting. {result.stopped_by}", file=sys.stderr)
+        print_lines([f"fgmix: {len(result.waiting)} runs are waiting. {result.stopped_by}"], sys.stderr)
     if result.failed or result.waiting:
         raise typer.Exit(INCOMPLETE)

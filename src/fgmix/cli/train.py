@@ -24,6 +24,7 @@ from fgmix.cli.options import (
     parse_settings,
     require,
 )
+from fgmix.escape import print_lines
 from fgmix.records.files import check_path
 from fgmix.records.schema import RunSpec, to_plain
 
@@ -77,7 +78,7 @@ def train(
     if dry_run:
         resolved = rehearse(spec, progress=not quiet)
         for note in list_notes(spec, resolved):
-            print(f"note: {note}", file=sys.stderr)
+            print_lines([f"note: {note}"], sys.stderr)
         print(json.dumps({"name": resolved.name, **to_plain(resolved)}, indent=1, ensure_ascii=False))
         return
     how: dict[str, Any] = {"device": device, "progress": not quiet, "accept_code": accept_code}
@@ -85,6 +86,6 @@ def train(
         record = train_run(spec, out, on_evaluation=follow, **how)
         if follow:
             follow.complete(record)
-    print("\n".join(summarize_run(record)))
+    print_lines("\n".join(summarize_run(record)).split("\n"))
     if record.status == "diverged":
         raise typer.Exit(DIVERGED)

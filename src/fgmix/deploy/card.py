@@ -15,6 +15,7 @@ import jinja2
 
 from fgmix.data.standardisation import TAIL
 from fgmix.deploy.trust import FEWEST, INFORMATIVE
+from fgmix.escape import escape_markdown
 from fgmix.figures.card import describe_confusion, describe_reliability
 from fgmix.figures.description import Chart
 from fgmix.figures.draw import draw, render
@@ -49,7 +50,7 @@ def model_card(info: ModelInfo) -> str:
 
 @cache
 def _load_template() -> jinja2.Template:
-    # Markdown, not HTML: `plain` escapes what a user wrote.
+    # Markdown, not HTML: `escape_markdown` escapes what a user wrote.
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fgmix.deploy"),
         undefined=jinja2.StrictUndefined,
@@ -58,7 +59,7 @@ def _load_template() -> jinja2.Template:
         autoescape=False,
     )
     environment.filters |= {
-        "plain": plain,
+        "plain": escape_markdown,
         "percent": percent,
         "shorten": shorten,
         "decimals": lambda value: DASH if value is None else f"{value:.2f}",
@@ -73,13 +74,6 @@ def write_card(folder: Path, info: ModelInfo) -> None:
         for name, chart in _describe_figures(info, info.estimate).items():
             write_bytes(folder / name, render(draw(chart), "png", dpi=DPI))
     write_bytes(folder / CARD, model_card(info).encode())
-
-
-def plain(text: str) -> str:
-    """Escape a name, so that it cannot break a table, become markup or control a terminal."""
-    for sign in "\\`*_[]<>|#":
-        text = text.replace(sign, f"\\{sign}")
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
 
 
 def shorten(classes: Sequence[str], most: int = 12) -> str:
@@ -151,9 +145,9 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
         ],
         "tables": {
             **tables,
-            "metrics": metrics_table(estimate.metrics, plain),
-            "recall": recall_table(info.classes, estimate.metrics, plain),
-            "confusion": confusion_table(info.classes, pooled, plain),
+            "metrics": metrics_table(estimate.metrics, escape_markdown),
+            "recall": recall_table(info.classes, estimate.metrics, escape_markdown),
+            "confusion": confusion_table(info.classes, pooled, escape_markdown),
             "confidence": _table_confidence(estimate),
             "trust": _table_trust(estimate),
             "classes": _table_classes(info, estimate),
@@ -166,8 +160,9 @@ def _table_counts(info: ModelInfo) -> str:
     """Tabulate the samples by domain and class; of many classes, the largest."""
     totals = [sum(column) for column in zip(*info.counts)]
     shown = sorted(sorted(range(len(totals)), key=lambda c: -totals[c])[:MOST_COLUMNS])
-    rows = [[plain(name), *(str(row[c]) for c in shown), str(sum(row))] for name, row in zip(info.domains, info.counts)]
-    return table(["Samples", *(plain(info.classes[c]) for c in shown), "all"], rows)
+    counts = zip(map(escape_markdown, info.domains), info.counts)
+    rows = [[name, *(str(row[c]) for c in shown), str(sum(row))] for name, row in counts]
+    return table(["Samples", *(escape_markdown(info.classes[c]) for c in shown), "all"], rows)
 
 
 def _table_runs(info: ModelInfo) -> str:
@@ -175,7 +170,7 @@ def _table_runs(info: ModelInfo) -> str:
     if info.composition is None:
         return ""
     rows = [
-        [plain(name), percent(value), "yes" if name in info.composition.runs else "no"]
+        [escape_markdown(name), percent(value), "yes" if name in info.composition.runs else "no"]
         for name, value in info.composition.validation.items()
     ]
     return table(["Run", f"validation {NAMES[info.composition.metric]}", "used"], rows)
@@ -183,7 +178,10 @@ def _table_runs(info: ModelInfo) -> str:
 
 def _table_confidence(estimate: Estimate) -> str:
     rows = [
-        [plain(d.domain), *map(percent, (d.accuracy, d.in_domain_accuracy, d.confidence, d.calibration_error))]
+        [
+            escape_markdown(d.domain),
+            *map(percent, (d.accuracy, d.in_domain_accuracy, d.confidence, d.calibration_error)),
+        ]
         for d in estimate.domains
     ]
     return table(["Held-out domain", "accuracy", "in-domain accuracy", "confidence", "calibration error"], rows)
@@ -191,7 +189,7 @@ def _table_confidence(estimate: Estimate) -> str:
 
 def _table_trust(estimate: Estimate) -> str:
     rows = [
-        [plain(d.domain), *map(percent, (d.trusted, d.trusted_accuracy, d.novel, d.novel_accuracy))]
+        [escape_markdown(d.domain), *map(percent, (d.trusted, d.trusted_accuracy, d.novel, d.novel_accuracy))]
         for d in estimate.domains
     ]
     head = ["Held-out domain", "trusted", "accuracy on trusted", "flagged as novel", "accuracy on flagged"]
@@ -205,7 +203,7 @@ def _table_classes(info: ModelInfo, estimate: Estimate) -> str:
         classes = sorted(classes, key=lambda c: c[2].trusted_accuracy or 0.0)[:MOST_ROWS]
     rows = [
         [
-            plain(name),
+            escape_markdown(name),
             "none" if least is None else f"{least:.3g}",
             str(each.predicted),
             percent(each.trusted_share),

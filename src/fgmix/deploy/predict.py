@@ -19,8 +19,8 @@ from fgmix.data.folders import EXTENSIONS, is_manifest, list_some, manifest_path
 from fgmix.data.images import Unreadable, quiet_decoding, read_image
 from fgmix.deploy.model import Model, Predictions
 from fgmix.errors import UserError, reason_of, unknown
+from fgmix.escape import escape_csv
 from fgmix.progress import Progress
-from fgmix.records.files import escape_cell
 
 BATCH = 64  # images decoded and predicted at a time, which bounds the memory
 Row = dict[str, Any]
@@ -113,7 +113,7 @@ def write_rows(rows: Iterator[Row], file: IO[str], format: Format = "csv") -> Wr
         if writer is None:
             writer = csv.DictWriter(file, list(row))
             writer.writeheader()
-        writer.writerow({name: escape_cell(str(value)) for name, value in row.items()})
+        writer.writerow({name: escape_csv(str(value)) for name, value in row.items()})
     return written
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import stat
 from contextlib import suppress
@@ -13,9 +12,6 @@ from typing import Any
 
 from fgmix.errors import FAILURES, MachineError, UserError, bad_value, machine_error, reason_of
 from fgmix.records.digests import open_json, seal_json
-
-_FORMULA = re.compile(r"[=+\-@\t\r]")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -130,14 +126,3 @@ def new_file(path: Path, option: str = "--out") -> Path:
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"Expected a folder to write to at {path.parent}. It is read-only. Choose another {option}.")
     return path
-
-
-def escape_cell(text: str) -> str:
-    """Return a text as a cell of a CSV file; a formula, which a spreadsheet would evaluate, gets an apostrophe.
-
-    Names in our tables come from other people's files.
-
-    >>> escape_cell("=HYPERLINK(A1)"), escape_cell("-0.5"), escape_cell("mr")
-    ("'=HYPERLINK(A1)", '-0.5', 'mr')
-    """
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

@@ -6,20 +6,23 @@ any name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fgmix.records.evaluations import Model
 from fgmix.records.schema import RunRecord, RunSpec
 
+_SIGN = re.compile(r"[\\()@]")  # those of a key, which a backslash marks in names
+
 
 class Row(NamedTuple):
     """What the runs of a row have in common."""
 
     algorithm: str  # registered name
-    arm: str = ""  # label of its settings; empty without one
+    arm: str = ""  # label of its settings, or those in which its runs differ from others; empty without one
     model: Model = "raw"  # raw weights, or a kind of weight average
-    origin: str = ""  # the folder that the runs were read from, in a report of several; else empty
+    origin: str = ""  # the folder that the runs were read from, or options, in a report of several; else empty
 
     @property
     def runs(self) -> Row:
@@ -33,13 +36,13 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> str:
-        """A text for files and links, equal for the models of a run.
+        """A text for files and links, equal for the models of a run and different for all others.
 
         >>> Row("fgmix", "γ = 10", "swa", "runs").key
         'fgmix (γ = 10) @ runs'
         """
-        arm = f" ({self.arm})" if self.arm else ""
-        return f"{self.algorithm}{arm} @ {self.origin}" if self.origin else f"{self.algorithm}{arm}"
+        algorithm, arm, origin = (_SIGN.sub(r"\\\g<0>", part) for part in (self.algorithm, self.arm, self.origin))
+        return algorithm + (f" ({arm})" if arm else "") + (f" @ {origin}" if origin else "")
 
 
 Labels = Mapping[Row, str]  # of the runs of a row → how they are printed, with arm and origin
@@ -52,7 +55,8 @@ def spec_row(spec: RunSpec) -> Row:
 
 def record_row(record: RunRecord, model: Model = "raw") -> Row:
     """Return the row of a finished run."""
-    return Row(record.spec.algorithm, record.spec.arm, model, record.origin)
+    arm = ", ".join(filter(None, (record.spec.arm, record.variant)))
+    return Row(record.spec.algorithm, arm, model, record.origin)
 
 
 def collect_labels(records: Iterable[RunRecord]) -> dict[Row, str]:

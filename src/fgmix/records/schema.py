@@ -266,7 +266,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
         code: digest of the method's source, and for a plug-in the package and its version; empty in older records.
         schema: version of this schema.
         folder: where it was read from; not part of the record.
-        origin: distinguishes runs of different folders in one report; not part of the record either.
+        origin: distinguishes runs of different folders, or options, in one report; not part of the record either.
+        variant: distinguishes runs of a method with different settings in one report; not part of the record either.
     """
 
     spec: ResolvedSpec
@@ -287,6 +288,7 @@ class RunRecord(Struct, frozen=True, kw_only=True, dict=True):
     schema: Literal[2] = 2
     folder: Path | None = None
     origin: str = ""
+    variant: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.evaluations, Evaluations):
@@ -410,7 +412,7 @@ def to_plain(value: Struct) -> dict[str, Any]:
         value = msgspec.structs.replace(value, folder=None)
     plain: dict[str, Any] = _list_tuples(msgspec.to_builtins(value, enc_hook=list))  # a list of `Evaluations`
     if isinstance(value, RunRecord):
-        del plain["folder"], plain["origin"]
+        del plain["folder"], plain["origin"], plain["variant"]
         plain["spec"] = to_plain(value.spec)
         for name in ("code", "cost"):
             if not plain[name]:

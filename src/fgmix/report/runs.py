@@ -72,7 +72,7 @@ def _describe_run(record: RunRecord, reported: Mapping[tuple[str, Model], float]
     curves, notes = _describe_curves(record) if with_curves else (None, [])
     return {
         "name": record.folder.name if record.folder else "",
-        "method": label_arm(record.label, spec.arm),
+        "method": label_arm(record.label, record_row(record).arm),
         "algorithm": record_row(record).key,
         "origin": record.origin,
         "dataset": record.dataset,

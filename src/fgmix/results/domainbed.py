@@ -28,7 +28,7 @@ from fgmix.errors import UserError
 from fgmix.records.benchmarks import from_domainbed_dataset, known_domains, to_domainbed_dataset
 from fgmix.records.evaluations import Evaluation, Model
 from fgmix.records.files import make_folder, read_bytes, write_bytes
-from fgmix.records.rows import label_arm, label_model
+from fgmix.records.rows import label_arm, label_model, record_row
 from fgmix.records.schema import ResolvedSpec, RunRecord, RunSpec, check_record, to_spec
 
 _ACCURACY = re.compile(r"env(\d+)_(in|out)_acc")
@@ -254,7 +254,8 @@ def to_domainbed(records: Iterable[RunRecord], folder: str | Path, variant: str 
 
 def _write_run(record: RunRecord, model: Model, folder: Path, variant: str) -> Path:
     spec, names = record.spec, _order_domains(record)
-    arm = ", ".join(filter(None, (spec.arm, variant)))
+    row = record_row(record)
+    arm = ", ".join(filter(None, (row.arm, row.origin, variant)))
     ours = _Ours(spec.name, spec.algorithm, arm, model, record.label, names)
     args = {
         "dataset": to_domainbed_dataset(record.dataset),

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from fgmix.errors import unknown
+from fgmix.escape import escape_markdown
 from fgmix.records.files import read_json
 from fgmix.records.schema import RunRecord, command
 from fgmix.records.store import RunFolder
 from fgmix.results.collect import Results
+from fgmix.results.differences import MARKS
 from fgmix.results.domainbed import collect_hparams, is_from_domainbed
 from fgmix.results.rounding import accuracy_text
 from fgmix.results.selection import Cell, Missing, Rule, Selected, select
+
+_PRINTED = re.compile(f" ({'|'.join(MARKS.values())})$")  # the mark after a label in a table
 
 
 def explain_number(
     results: Results, dataset: str, algorithm: str, domain: str, *, rule: Rule = "training_domain"
 ) -> list[str]:
-    """List the runs behind a number: those selected in each trial, the others, and commands to repeat them."""
+    """List the runs behind a number: those selected in each trial, the others, and commands to repeat them.
+
+    Args:
+        results: the runs.
+        dataset: of the number.
+        algorithm: the row, by its key (all models of its runs) or by its label as printed (one model).
+        domain: the test domain.
+        rule: the selection rule.
+    """
     lines: list[str] = []
     known: set[str] = set()
     for apart, records in results.groups():
         selection = select(records, rule, results.test_domains)
         for cell, outcome in selection.cells.items():
+            label = selection.label(cell.row)
             known.add(" ".join((cell.dataset, cell.row.key, cell.test_domain)))
-            if (cell.dataset, cell.row.key, cell.test_domain) == (dataset, algorithm, domain):
-                lines += _cell_lines(selection.label(cell.row), apart, cell, outcome)
+            names = (cell.row.key, label, escape_markdown(label))
+            is_row = algorithm in names or _PRINTED.sub("", algorithm) in names
+            if is_row and (cell.dataset, cell.test_domain) == (dataset, domain):
+                lines += _cell_lines(label, apart, cell, outcome)
     if not lines:
         raise unknown("cell", f"{dataset} {algorithm} {domain}", known)
     return lines

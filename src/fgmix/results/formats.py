@@ -6,9 +6,10 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from itertools import count
 
 from fgmix.errors import unknown
-from fgmix.records.files import escape_cell
+from fgmix.escape import escape_csv, escape_latex, escape_markdown
 from fgmix.results.tables import Entry, Table
 
 
@@ -22,41 +23,48 @@ def render(tables: Sequence[Table], format: str) -> str:
 def markdown(table: Table) -> str:
     """Write a Markdown table, the best of each column in bold, with footnotes below."""
     notes = footnotes(table)
-    head = [table.corner, *table.columns]
-    lines = [f"### {table.title}", "", _line(head), _line(["---", *["---:"] * len(table.columns)])]
+    head = [escape_markdown(name) for name in (table.corner, *table.columns)]
+    lines = [f"### {escape_markdown(table.title)}", "", _line(head), _line(["---", *["---:"] * len(table.columns)])]
     for row in table.rows:
         cells = [
-            ("**{}**" if table.is_best(row, i) else "{}").format(entry.shown) + _mark(entry, notes, " [{}]")
+            ("**{}**" if table.is_best(row, i) else "{}").format(escape_markdown(entry.shown))
+            + _mark(entry, notes, " [{}]")
             for i, entry in enumerate(row.entries)
         ]
-        lines.append(_line([table.label(row), *cells]))
-    lines += ["", table.caption]
+        lines.append(_line([escape_markdown(table.label(row)), *cells]))
+    lines += ["", escape_markdown(table.caption)]
     for text, number in notes.items():
-        lines += ["", f"[{number}] {text}"]
+        lines += ["", f"[{number}] {escape_markdown(text)}"]
     return "\n".join(lines) + "\n"
 
 
-def latex(table: Table) -> str:
-    r"""Write a LaTeX `table`, the best of each column in bold, with footnotes below, after the name of its package."""
+def latex(table: Table, label: str = "") -> str:
+    r"""Write a LaTeX `table`, the best of each column in bold, with footnotes below, after the name of its package.
+
+    Args:
+        table: the table.
+        label: for `\ref`; by default made from the title.
+    """
     notes = footnotes(table)
     head = [table.corner, *table.columns]
     body = []
     for row in table.rows:
         cells = [
-            (r"\textbf{{{}}}" if table.is_best(row, i) else "{}").format(escape(entry.shown))
+            (r"\textbf{{{}}}" if table.is_best(row, i) else "{}").format(escape_latex(entry.shown))
             + _mark(entry, notes, r"\textsuperscript{{{}}}")
             for i, entry in enumerate(row.entries)
         ]
-        body.append(" & ".join([escape(table.label(row)), *cells]) + r" \\")
-    below = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape(text)}" for text, number in notes.items()]
+        body.append(" & ".join([escape_latex(table.label(row)), *cells]) + r" \\")
+    below = [rf"\par\footnotesize\textsuperscript{{{number}}} {escape_latex(text)}" for text, number in notes.items()]
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{escape(table.title)}. {escape(table.caption)}}}",
+        rf"\caption{{{escape_latex(table.title)}. {escape_latex(table.caption)}}}",
+        rf"\label{{{label or name_label(table.title)}}}",
         rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
         r"\toprule",
-        " & ".join(map(escape, head)) + r" \\",
+        " & ".join(map(escape_latex, head)) + r" \\",
         r"\midrule",
         *body,
         r"\bottomrule",
@@ -78,52 +86,36 @@ def comma_separated(tables: Sequence[Table]) -> str:
     writer.writerow(["table", "row", "model", "source", "column", "value", "spread", "trials", "shown", "note"])
     for table in tables:
         for row in table.rows:
-            names = [escape_cell(n) for n in (table.title, row.name or row.row.key, row.row.model, row.source)]
+            names = [escape_csv(n) for n in (table.title, row.name or row.row.key, row.row.model, row.source)]
             for column, entry in zip(table.columns, row.entries):
                 numbers = ["" if x is None else repr(x) for x in (entry.value, entry.spread, entry.trials)]
-                writer.writerow([*names, escape_cell(column), *numbers, entry.shown, escape_cell(entry.note)])
+                writer.writerow([*names, escape_csv(column), *numbers, *map(escape_csv, (entry.shown, entry.note))])
     return out.getvalue()
+
+
+def name_label(title: str) -> str:
+    """Make a label for LaTeX from the title of a table.
+
+    >>> name_label("PACS: FGMix (γ = 10) by λ₀")
+    'tab:pacs-fgmix-10-by'
+    """
+    return "tab:" + ("-".join(re.findall("[a-z0-9]+", title.lower())) or "table")
+
+
+def name_labels(tables: Sequence[Table]) -> list[str]:
+    """Make a label for each table; of equal ones, all but the first are numbered."""
+    labels: list[str] = []
+    for name in (name_label(table.title) for table in tables):
+        numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
+        labels.append(next(each for each in numbered if each not in labels))
+    return labels
 
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
     "md": lambda tables: "\n".join(map(markdown, tables)),
-    "latex": lambda tables: "\n".join(map(latex, tables)),
+    "latex": lambda tables: "\n".join(map(latex, tables, name_labels(tables))),
     "csv": comma_separated,
 }
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{character: "\\" + character for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "–": "--",
-    "÷": r"$\div$",
-    "√": r"$\surd$",
-    "≈": r"$\approx$",
-    "λ": r"$\lambda$",
-    "α": r"$\alpha$",
-    "₀": r"$_0$",
-    "χ": r"$\chi$",
-    "²": r"$^2$",
-    "−": "$-$",
-    "≤": r"$\leq$",
-    "†": r"$\dagger$",
-    "‡": r"$\ddagger$",
-    "--": "-{}-",  # an option of a command, which LaTeX would print as a dash
-}
-_SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
-
-
-def escape(text: str) -> str:
-    r"""Escape special characters and the symbols of our captions for LaTeX.
-
-    >>> print(escape("+90% of l2a_ot"))
-    +90\% of l2a\_ot
-    """
-    return _SPECIAL.sub(lambda match: _LATEX[match[0]], text)
 
 
 def footnotes(table: Table) -> dict[str, int]:
@@ -137,5 +129,4 @@ def _mark(entry: Entry, notes: dict[str, int], template: str) -> str:
 
 
 def _line(cells: list[str]) -> str:
-    # A vertical bar would end the cell.
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"

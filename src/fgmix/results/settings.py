@@ -19,10 +19,11 @@ _SEARCHED = ("batch_size", "dropout")  # options that a hyper-parameter search v
 
 
 def mark_settings(records: Sequence[RunRecord], grid: Collection[str] = ()) -> list[RunRecord]:
-    """Mark the origin of runs by the options in which the runs of a row differ but for a search.
+    """Mark runs by the options and settings in which the runs of a row differ, but for a search.
 
-    If the runs of any row of a dataset differ in an option, or in a setting that all methods have, all rows are marked
-    by it: FGMix of 100 steps is compared with ERM of 100 steps, not with that of 20.
+    If the runs of any row of a dataset differ in an option, or in a setting that all methods have, it is the origin of
+    all rows: FGMix of 100 steps is compared with ERM of 100 steps, not with that of 20. Other settings are the variant
+    of the row alone.
 
     Args:
         records: runs of any datasets, algorithms and folders.
@@ -39,8 +40,12 @@ def mark_settings(records: Sequence[RunRecord], grid: Collection[str] = ()) -> l
             name for own in differing.values() for name in own
         }
         for row, own in rows.items():
-            names = sorted(shared | {*differing[row]}, key=_get_place)
-            marked |= {id(record): _mark(record, names) for record in own}
+            alone = {*differing[row]} - shared
+            for record in own:
+                origin = ", ".join(filter(None, (record.origin, _describe(record, shared))))
+                variant = _describe(record, alone)
+                is_same = (origin, variant) == (record.origin, record.variant)
+                marked[id(record)] = record if is_same else structs.replace(record, origin=origin, variant=variant)
     return [marked[id(record)] for record in records]
 
 
@@ -78,15 +83,8 @@ def _get(spec: Any, name: str) -> Any:
     return getattr(spec, name) if name in spec.__struct_fields__ else spec.settings.get(name)
 
 
-def _mark(record: RunRecord, names: Sequence[str]) -> RunRecord:
-    fields = record.spec.__struct_fields__
-    own = [name for name in names if name in fields or name in record.spec.settings]
-    if not own:
-        return record
-    shown = [format_setting(name, _get(record.spec, name)) for name in own]
-    return structs.replace(record, origin=", ".join(filter(None, (record.origin, *shown))))
-
-
-def _get_place(name: str) -> tuple[bool, str]:
-    """Return the sort key of an option: options of a run before settings of a method."""
-    return name not in FIXED, name
+def _describe(record: RunRecord, names: Collection[str]) -> str:
+    """Describe some options and settings of a run, options first; empty for none."""
+    own = [name for name in names if name in record.spec.__struct_fields__ or name in record.spec.settings]
+    ordered = sorted(own, key=lambda name: (name in record.spec.settings, name))
+    return ", ".join(format_setting(name, _get(record.spec, name)) for name in ordered)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fgmix.escape import print_lines
+
 Out = Annotated[Path, typer.Option(help="folder for the figure")]
 FIGURES = Path("figures")
 
@@ -20,4 +22,4 @@ def save(arrays: Any, out: Path, name: str) -> None:
     drawn = draw(describe(arrays))
     if holds_others(out / f"{name}.npz", arrays):
         print(f"note: replaced {out / name}, which showed something else", file=sys.stderr)
-    print("\n".join([*map(str, save_figure(drawn, out / name, arrays)), *state_claims(arrays)]))
+    print_lines([*map(str, save_figure(drawn, out / name, arrays)), *state_claims(arrays)])
