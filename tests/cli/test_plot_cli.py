@@ -95,6 +95,7 @@ COMMANDS = {
     "differences-fgmix": ["results", "folder", "--kind", "differences", "--baseline", "FGMix"],
     "domains": ["results", "folder", "--kind", "domains"],
     "line": ["results", "many", "--kind", "line"],
+    "mixing": ["results", "folder", "--kind", "mixing"],
     "budget": ["results", "folder", "--kind", "budget"],
     "cost": ["results", "times"],
     "sensitivity": ["results", "grid"],

@@ -14,6 +14,7 @@ from fgmix.figures.differences import Differences, arrange_differences
 from fgmix.figures.domains import Domains
 from fgmix.figures.flatness import Flatness
 from fgmix.figures.line import Agreement
+from fgmix.figures.mixing import Mixing
 from fgmix.figures.scores import Scores
 from fgmix.figures.sensitivity import Sensitivity
 from fgmix.figures.shift import Shift
@@ -146,6 +147,13 @@ def budget() -> Budget:
     return Budget("toy", "accuracy", rows, keys, averaged, compute, np.array([55.0, 75]), np.array([10.0, 20]))
 
 
+def mixing() -> Mixing:
+    methods, keys = np.array(["FGMix-A", "FGMix"]), np.array(["fgmix_a", "fgmix"])
+    values = np.array([[0.5, 0.4, 0.1], [np.nan, 0.2, 0.3]])
+    names = np.array([name_metric(name) for name in ("mixed_loss", "flat")])
+    return Mixing("toy", methods, keys, np.array([0, 1, 1]), np.array([0.0, 20, 50]), names, values)
+
+
 def cost() -> Cost:
     value = np.array([[1.0, 1.0], [3.0, np.nan], [1.2, 1.1]])
     rows, keys = np.array(["ERM", "Fish", "FGMix"]), np.array(["erm", "fish", "fgmix"])
@@ -190,6 +198,7 @@ def every() -> dict[str, Any]:
         domains(),
         agreement(),
         budget(),
+        mixing(),
         cost(),
         ranks(),
         differences(),

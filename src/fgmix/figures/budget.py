@@ -50,7 +50,7 @@ def collect_budgets(findings: Findings) -> Iterator[tuple[str, Budget]]:
                     dataset=dataset,
                     metric=selection.metric,
                     rows=np.array([label_row(selection.labels, row) for row in rows]),
-                    algorithms=np.array([row.anywhere.key for row in rows]),
+                    algorithms=np.array([row.key for row in rows]),
                     averaged=np.array([row.model != "raw" for row in rows]),
                     compute=np.array([compute[row] for row in rows]),
                     accuracy=np.array([averages[row] for row in rows], dtype=np.float64),

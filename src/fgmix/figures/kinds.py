@@ -25,6 +25,7 @@ from fgmix.figures.differences import Differences, collect_differences, describe
 from fgmix.figures.domains import Domains, collect_domains, describe_domains
 from fgmix.figures.flatness import Flatness, claim_flatness, describe_flatness
 from fgmix.figures.line import Agreement, claim_agreement, collect_agreements, describe_agreement
+from fgmix.figures.mixing import Mixing, collect_mixing, describe_mixing
 from fgmix.figures.scores import Scores, claim_scores, describe_scores
 from fgmix.figures.sensitivity import Sensitivity, collect_sensitivities, describe_sensitivity
 from fgmix.figures.shift import Shift, describe_shift
@@ -63,6 +64,7 @@ KINDS = {
         Kind(Domains, lambda rows: describe_domains(*rows), collect=collect_domains),
         Kind(Agreement, lambda rows: describe_agreement(*rows), claim_agreement, collect_agreements),
         Kind(Budget, lambda rows: describe_budget(*rows), collect=collect_budgets),
+        Kind(Mixing, lambda rows: describe_mixing(*rows), collect=collect_mixing),
         Kind(Sensitivity, lambda rows: describe_sensitivity(*rows), collect=collect_sensitivities),
         Kind(Cost, lambda rows: describe_cost(*rows), collect=collect_costs),
         Kind(Ranks, lambda rows: describe_ranks(*rows)),

@@ -63,7 +63,7 @@ def _measure(findings: Findings, dataset: str, domains: list[str], points: list[
         metric=findings.selection.metric,
         domains=np.array(domains),
         methods=np.array([label_row(findings.selection.labels, row) for row in rows]),
-        algorithms=np.array([row.anywhere.key for row in rows]),
+        algorithms=np.array([row.key for row in rows]),
         domain=np.array([domains.index(t) for t, _ in points]),
         method=np.array([rows.index(record_row(run)) for _, run in points]),
         validation=100 * np.array([value for _, value in places]),

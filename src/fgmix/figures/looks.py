@@ -61,7 +61,7 @@ def choose_look(key: str) -> Look:
     """
     algorithm = key.partition(" ")[0]  # without an arm: names of algorithms have no blanks
     if algorithm in _OWN:
-        return Look(_OWN[algorithm], MARKERS[list(_OWN).index(algorithm)])
+        return Look(_OWN[algorithm], MARKERS[list(_OWN).index(algorithm) % len(MARKERS)])
     place = seed_hash("method", algorithm)
     return Look(_TOL_MUTED[place % len(_TOL_MUTED)], MARKERS[place // len(_TOL_MUTED) % len(MARKERS)])
 

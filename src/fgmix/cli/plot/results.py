@@ -83,6 +83,7 @@ def results(
     domains: accuracy of every method and arm, by test domain.
     line: source validation against test accuracy, a point for each run.
     budget: accuracy and calibration error against the compute of training.
+    mixing: loss and margin of mixed codes against the share that is extrapolated.
     sensitivity: heat map of accuracy by two settings such as α and λ₀, for each grid (`fgmix sweep --grid …`).
     cost: time of a step relative to ERM's.
 
