@@ -222,7 +222,7 @@ class RunFolder:
             if not accept:
                 raise UserError(
                     f"The run {self.path} was started with other code of {algorithm} ({before}, now {self.code}). "
-                    "Delete it to train it again, or resume it with --accept-code."
+                    "Delete it to train it again, or add --accept-code to `fgmix train` or `fgmix sweep`."
                 )
             self.code = f"{before}{THEN}{self.code}"
         write_json(self.spec, {**stored, "code": self.code})
