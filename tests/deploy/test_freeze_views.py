@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filelock import lock_descriptor
 from torch.nn.functional import cross_entropy
 
 from fgmix import fit, load_model
 from fgmix.data import LoadOptions, load
-from fgmix.data.activations import ViewInputs
+from fgmix.data.activations import ActivationCache, ViewInputs
 from fgmix.data.loading import HostBatch
 from fgmix.deploy.predict import predict_paths
 from fgmix.errors import UserError
@@ -24,7 +25,7 @@ from fgmix.seeding import seed_torch, torch_generator
 from fgmix.training.calibrate import calibrate
 from fgmix.training.loop import train
 from fgmix.training.open_run import open_run
-from fgmix.training.prepare import build_algorithm, build_source, prepare
+from fgmix.training.prepare import build_algorithm, build_source, locate_activations, prepare
 from fgmix.training.resolve import resolve
 from training.killed_run import Killed, kill_at
 
@@ -213,3 +214,27 @@ def test_names_of_runs_do_not_change(pictures: Path) -> None:
     spec = resolve(spec_of(pictures, freeze=1, views=0), dataset)
     assert type(spec.freeze) is int
     assert spec.identity["freeze"] == 1
+
+
+def test_processes_share_the_work(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that another process has locked is left to it, and computed in the end if that process gave up."""
+    monkeypatch.setenv("FGMIX_CACHE", str(tmp_path))
+    dataset = load(str(pictures), LoadOptions(image_size=16, progress=False))
+    run = locate_activations(resolve(spec_of(pictures), dataset), dataset, device="cpu")
+    first, *others = run._list_blocks()
+    first.path.parent.mkdir(parents=True)
+    compute, order = ActivationCache._compute, []
+    with first.path.with_suffix(".lock").open("a") as other:
+        assert lock_descriptor(other.fileno(), blocking=False)
+
+        def record(cache: ActivationCache, block: Any, bar: Any) -> Any:
+            order.append(block.path)
+            if len(order) == len(others):
+                other.close()
+            return compute(cache, block, bar)
+
+        monkeypatch.setattr(ActivationCache, "_compute", record)
+        run.fill(progress=False)
+    assert order == [block.path for block in [*others, first]]
+    assert run.count_missing() == 0
+    assert not list(tmp_path.rglob("activations/**/*.lock"))

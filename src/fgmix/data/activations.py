@@ -153,14 +153,15 @@ class ActivationCache:
             size = self.front(torch.zeros(1, *self.dataset.input_shape, device=self.device)).numel()
         needed = images * size * np.dtype(self.precision).itemsize
         require_space(missing[0].path.parent, needed, "activations", "set FGMIX_CACHE to a folder with more")
-        # Processes begin in different places: each computes what no other has locked or finished.
-        first = os.getpid() % len(missing)
         with Progress(f"activations of {self.name}", images, show=progress) as bar:
-            for block in missing[first:] + missing[:first]:
-                with wait_for_lock(block.path.with_suffix(".lock"), show=progress):
-                    if not block.is_complete():
-                        block.write(self._compute(block, bar))
-                block.path.with_suffix(".lock").unlink(missing_ok=True)
+            for wait in (False, True):  # first what no other process computes, then what one may have left
+                for block in missing:
+                    lock = block.path.with_suffix(".lock")
+                    with wait_for_lock(lock, show=progress, wait=wait) as free:
+                        if free and not block.is_complete():
+                            block.write(self._compute(block, bar))
+                        if free:
+                            lock.unlink(missing_ok=True)
 
     def read(self) -> DomainDataset:
         """Return the dataset with activations, all in the cache, instead of images. It keeps its fingerprint."""

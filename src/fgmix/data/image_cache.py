@@ -409,8 +409,8 @@ def _cannot_decode(path: StrPath, reason: str) -> UserError:
 
 
 @contextmanager
-def wait_for_lock(path: Path, *, show: bool) -> Iterator[None]:
-    """Wait for a lock, which is released when the process that holds it ends.
+def wait_for_lock(path: Path, *, show: bool, wait: bool = True) -> Iterator[bool]:
+    """Wait for a lock, which is released when the process that holds it ends; without `wait`, say whether it was free.
 
     If the file system has no locks, or none across machines, two processes may build at once, each in its own folder;
     the first to finish is kept.
@@ -418,9 +418,11 @@ def wait_for_lock(path: Path, *, show: bool) -> Iterator[None]:
     from filelock import lock_descriptor
 
     with open(path, "a", opener=at_once) as file:
+        free = True
         with suppress(OSError):
-            if not lock_descriptor(file.fileno(), blocking=False):
+            free = lock_descriptor(file.fileno(), blocking=False)
+            if wait and not free:
                 if show:
                     print("waiting for another process that prepares these images", file=sys.stderr)
-                lock_descriptor(file.fileno())
-        yield
+                free = lock_descriptor(file.fileno())
+        yield free
