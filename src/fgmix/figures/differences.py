@@ -17,6 +17,7 @@ from fgmix.results.rounding import difference_text, interval_text
 from fgmix.results.statistics import Comparison
 
 THESE, NEW = "for these test domains", "for a new test domain"
+BELOW = 0.2  # of a row, where the line for a new domain is drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ def arrange_differences(comparisons: Sequence[Comparison], labels: Labels) -> Di
 
 
 def describe_differences(arrays: Differences) -> Chart:
-    """Describe means with a thick and a thin line for both intervals; grey where they are not significant."""
+    """Describe means with a line for each interval; grey where they are not significant."""
     looks = assign_looks(arrays.algorithms.tolist())
     marks: list[Mark] = []
     for place, (label, key, mean) in enumerate(zip(arrays.methods, arrays.algorithms.tolist(), arrays.difference)):
@@ -86,15 +87,15 @@ def describe_differences(arrays: Differences) -> Chart:
             f"{label}: {' '.join([difference_text(mean), 'points', ', '.join(where)]).strip()}, {arrays.results[place]}"
         )
         colour = to_ink(looks[key].colour) if arrays.significant[place] else GREY
-        for ends, width in ((new, 1), (own, 3)):
+        for ends, y, width in ((new, place + BELOW, 1), (own, place, 2)):
             if np.isfinite(ends).all():
-                marks.append(Line("", [*ends], [place, place], colour, width=width, text=text))
+                marks.append(Line("", [*ends], [y, y], colour, width=width, text=text))
         marks.append(Points("", [float(mean)], [place], colour, looks[key].marker, [text]))
     rows = list_names([str(label) for label in arrays.methods], flipped=True)
     zero = Line("", [0, 0], [-0.5, len(arrays.methods) - 0.5], GREY, dashed=True, width=1)
-    x = Axis(f"Difference from {arrays.baseline} (percentage points)")
+    x = Axis("Difference (percentage points)")
     parts = (
-        f"Mean difference over test domains with {COVERAGE} t intervals: thick {THESE}, thin {NEW}.",
+        f"Mean difference over test domains with {COVERAGE} t intervals {THESE} and, thin and below, {NEW}.",
         "" if arrays.significant.all() else "Grey: not significant (Wilcoxon, Holm), or not tested.",
         arrays.about,
     )
