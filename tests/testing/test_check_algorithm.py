@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +16,7 @@ from fgmix.algorithms import Algorithm, BaseConfig, Batches, _registry, log_unif
 from fgmix.algorithms._base import batch_of
 from fgmix.errors import UserError
 from fgmix.networks.stages import stages
-from fgmix.testing import check_algorithm, checks
+from fgmix.testing import check_algorithm, checks, contract
 
 
 class Sound(Algorithm):
@@ -207,7 +209,7 @@ def test_a_sound_method_passes_everything(capsys: pytest.CaptureFixture[str]) ->
         (RollsItsOwnDice, "resume", "random numbers from other generators"),
         (LatePenaltyIsNaN, "training-at_work", r"should be finite. Found \{'loss': (nan|inf|-inf)"),
         (Stands, "training", "No weight of the model has moved"),
-        (ReturnsAVector, "training", "'risks' should be a detached scalar"),
+        (ReturnsAVector, "training", "scalar tensor as 'risks'"),
         (PredictsOtherwise, "prediction", "Averaging and export keep g and h alone"),
         (NeedsTwoDomains, "number_of_domains", "`min_domains` says so. IndexError"),
         (NeedsStages, "arrays", "`needs_stages` says so. UserError: "),
@@ -238,3 +240,13 @@ def test_a_penalty_that_starts_late_is_sound_until_it_is_at_work() -> None:
 def test_an_unknown_name_is_named() -> None:
     with pytest.raises(UserError, match="Unknown algorithm 'minee'"):
         check_algorithm("minee")
+
+
+def test_bfloat16_is_left_out_where_it_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    (check,) = (check for check in checks("erm") if check.holds is contract.bfloat16)
+    monkeypatch.setattr(contract, "_computes_bfloat16", contract._computes_bfloat16.__wrapped__)
+    monkeypatch.setattr(contract, "run_steps", lambda *_: pytest.fail("a step in bfloat16"))
+    died = subprocess.CompletedProcess([], -signal.SIGILL)
+    monkeypatch.setattr(contract.subprocess, "run", lambda *_, **__: died)
+    with pytest.warns(UserWarning, match="bfloat16"):
+        check()
