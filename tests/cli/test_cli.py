@@ -181,14 +181,13 @@ def test_every_option_of_a_run_is_a_flag_of_train_and_most_of_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fgmix.cli.fit import OMITTED
-    from fgmix.cli.options import WITHOUT_FLAG
     from fgmix.cli.sweep_options import SWEPT
     from fgmix.records.schema import options
 
     for command, omitted in (("train", ()), ("fit", OMITTED), ("sweep", SWEPT), ("plan", SWEPT)):
         assert call(monkeypatch, command, "--help-all") == 0
         shown = re.sub(r"\s+", " ", capsys.readouterr().out)
-        for name, field in options(omit=(*omitted, *WITHOUT_FLAG)).items():
+        for name, field in options(omit=omitted).items():
             assert name.replace("_", "-") in shown
             assert field.help.split("-")[0].split(";")[0][:20] in shown
 

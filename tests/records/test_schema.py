@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 import torch
 
@@ -84,7 +85,7 @@ def test_mistakes_are_found_before_training(change: dict[str, object], sentence:
         {"holdout_fraction": 0},
         {"holdout_fraction": 1},
         {"holdout_fraction": "0.2"},
-        {"bf16": 1},
+        {"compile": 1},
         {"evaluate_train": None},
         {"pretrained": "yes"},
     ],
@@ -235,3 +236,27 @@ def test_an_incomplete_record_says_how_to_go_on(tmp_path: Path) -> None:
 def test_a_run_that_still_improves_says_so(values: dict[int, float], improving: bool) -> None:
     record = run("a", {step: {"a": (0.1, 0.1), "b": (None, value)} for step, value in values.items()})
     assert replace(record, spec=replace(record.spec, steps=40)).still_improving is improving
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"steps": -1}, {"backbone": None}, {"input_shape": "x"}, {"precision": "fp8"}, {"dropout": "a"}, {"bf16": True}],
+)
+def test_a_resolved_spec_made_by_hand_is_checked(change: dict[str, object]) -> None:
+    resolved = resolve(SPEC, toy_data())
+    with pytest.raises(UserError, match=next(iter(change))):
+        ResolvedSpec(**{**msgspec.structs.asdict(resolved), **change})
+
+
+def test_an_edited_record_is_refused_by_file_and_field(tmp_path: Path) -> None:
+    record = train(replace(SPEC, steps=2, averaging="none"), tmp_path, dataset=toy_data(), progress=False)
+    assert record.folder is not None
+    file, content = RunFolder(record.folder).record, to_plain(record)
+    metrics = content["unseen"]["raw"]["2"]
+    edits: list[dict[str, object]] = [{"recall": []}, {"recall": [None] * 3}, {"confusion": [[1, 2]]}]
+    edited = [{"unseen": {"raw": {"2": {**metrics, **edit}}}} for edit in edits]
+    for change in ({"colour": 1}, *edited):
+        write_json(file, {**content, **change})
+        with pytest.raises(UserError, match=next(iter(change))) as error:
+            read_record(record.folder)
+        assert str(file) in str(error.value)

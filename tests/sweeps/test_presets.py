@@ -165,8 +165,8 @@ def test_unknown_names(name: str, scale: str, sentence: str) -> None:
 
 def test_a_users_word_replaces_the_presets() -> None:
     sweep = Sweep(datasets=("a",), algorithms=("erm",), common={"steps": 5}, settings={"lr": 1.0}, grid={"lam": (1.0,)})
-    found = apply_changes(sweep, {"trials": 9, "common": {"bf16": True, "steps": 7}, "grid": {"alpha": (0.1,)}})
-    assert (found.trials, found.common, found.settings) == (9, {"steps": 7, "bf16": True}, {"lr": 1.0})
+    found = apply_changes(sweep, {"trials": 9, "common": {"compile": True, "steps": 7}, "grid": {"alpha": (0.1,)}})
+    assert (found.trials, found.common, found.settings) == (9, {"steps": 7, "compile": True}, {"lr": 1.0})
     assert found.grid == {"lam": (1.0,), "alpha": (0.1,)}
 
 

@@ -48,7 +48,6 @@ EVERYDAY = (
     *("steps", "batch_size", "seed", "precision", "keep"),
     *("protocol", "eval_every", "averaging", "metric"),
 )
-WITHOUT_FLAG = ("bf16",)  # `--precision bf16` says the same
 
 
 class Checked:
@@ -76,7 +75,7 @@ class Flags:
     @property
     def fields(self) -> dict[str, Option]:
         """The options that become flags, by name."""
-        without = {*self.omit, *self.ignored, *WITHOUT_FLAG}
+        without = {*self.omit, *self.ignored}
         return {name: field for name, field in options_of(self.cls).items() if name not in without}
 
     def parameter(self, field: Option) -> inspect.Parameter:

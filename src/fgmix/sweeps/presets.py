@@ -136,8 +136,8 @@ def get_preset(name: str, scale: str = "paper") -> Preset:
 def apply_changes(sweep: Sweep, changes: Mapping[str, Any]) -> Sweep:
     """Apply the user's changes to a sweep: `common`, `settings` and `grid` are merged, other fields replaced.
 
-    >>> apply_changes(get_preset("paper-ablation").sweeps[0], {"trials": 1, "common": {"bf16": True}}).common
-    {'protocol': 'domainbed-2020', 'steps': 5000, 'bf16': True}
+    >>> apply_changes(get_preset("paper-ablation").sweeps[0], {"trials": 1, "common": {"compile": True}}).common
+    {'protocol': 'domainbed-2020', 'steps': 5000, 'compile': True}
     """
     added = {
         name: {**getattr(sweep, name), **changes[name]} for name in ("common", "settings", "grid") if name in changes

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from fgmix.errors import UserError, bad_value
-from fgmix.records.schema import Precision
 
 NVIDIA_VERSION = "/proc/driver/nvidia/version"
 
@@ -31,7 +30,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which networks compute in bfloat16, or one without effect.
 
     float16 is not supported: its gradients underflow without loss scaling, which every algorithm that calls `backward`

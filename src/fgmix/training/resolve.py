@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fgmix.algorithms import Algorithm, BaseConfig, check_domains, get
 from fgmix.data import DomainDataset
@@ -25,7 +25,7 @@ from fgmix.networks.preprocessing import IMAGENET, normalisation_of
 from fgmix.records.files import read_bytes
 from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
-from fgmix.records.schema import ResolvedSpec, RunSpec, to_spec
+from fgmix.records.schema import Precision, ResolvedSpec, RunSpec, to_spec
 
 
 def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
@@ -63,8 +63,6 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
         "tail": TAIL if standardize else 0.0,
-        "precision": "bf16" if spec.bf16 else spec.precision,
-        "bf16": False,  # short for --precision bf16
         **network,
     }
     if spec.averaging != "none":
@@ -150,8 +148,8 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
             raise unknown(f"domain of {dataset.name}", name, dataset.domain_names)
     if len(set(spec.test_domains)) != len(spec.test_domains):
         raise UserError(f"Expected different test domains. Found {', '.join(spec.test_domains)}. Name each one once.")
-    if spec.precision == "fp16":  # a name that records of earlier versions may have
-        raise bad_value("precision", "fp32 or bf16; float16 is no longer supported", "fp16")
+    if spec.precision not in get_args(Precision):  # records of earlier versions may have fp16
+        raise bad_value("precision", "fp32 or bf16; float16 is no longer supported", spec.precision)
     for name in ("freeze", "warmup_head"):
         if spec.frozen and getattr(spec, name):
             hint = "Drop one of the two."
