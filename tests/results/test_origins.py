@@ -14,6 +14,7 @@ from fgmix.results.collect import Results, collect_all, name_origins
 from fgmix.results.report import report_text
 from fgmix.results.selection import select
 from fgmix.results.statistics import compare
+from fgmix.results.tables import dataset_table
 from report import folders
 from results.made import finished, sweep
 from results.test_domainbed_sweep import write_sweep
@@ -93,3 +94,11 @@ def test_an_arm_may_have_any_name(arm: str) -> None:
     assert compared[row].difference == pytest.approx(3)
     assert selection.label(row) == f"FGMix ({arm}) (b)"
     assert selection.label(row._replace(model="swa")) == f"FGMix ({arm}) (b) + SWA"
+
+
+def test_the_caption_counts_the_trials_of_each_folder() -> None:
+    three = with_origin("a", {"erm": [[0.5, 0.5, 0.5]] * 3})
+    one = with_origin("b", {"erm": [[0.5, 0.5, 0.5]]})
+    assert "3 trials (a), 1 trial (b); ±" in dataset_table(select([*three, *one]), "toy").caption
+    assert ". 3 trials; ±" in dataset_table(select([*three, *(replace(r, origin="b") for r in three)]), "toy").caption
+    assert "One trial, hence no ±" in dataset_table(select(one), "toy").caption

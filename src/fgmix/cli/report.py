@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Selection = Annotated[str, typer.Option(help="training_domain, last_evaluations, leave_one_out or oracle")]
 Baseline = Annotated[str, typer.Option(metavar="ROW", help="method (or its label with arm) to compare with")]
 FromDomainbed = Annotated[list[Path] | None, typer.Option(help="folder of a DomainBed sweep; repeat for several")]
+ALL_RULES = "all"
 
 
 def report(
@@ -27,7 +28,9 @@ def report(
         list[Path] | None,
         typer.Argument(metavar="FOLDERS", help="folders of runs; several are put into one table, marked by folder"),
     ] = None,
-    selection: Selection = "training_domain",
+    selection: Annotated[
+        str, typer.Option(help="training_domain, last_evaluations, leave_one_out, oracle; or all, side by side")
+    ] = "training_domain",
     format: Annotated[str, typer.Option(help="md, latex, csv or html")] = "md",
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the HTML file; by default report.html in the first folder")
@@ -65,10 +68,11 @@ def report(
     from fgmix.results.statistics import check_baseline
     from fgmix.results.tables import SPREADS
 
-    rule = check_choice("selection rule", selection, RULES)
+    every_rule = selection == ALL_RULES and explain is None
+    rule = "training_domain" if every_rule else check_choice("selection rule", selection, RULES)
     if margin is not None and not 0 < margin <= 100:
         raise bad_value("margin", "percentage points above 0 and at most 100", margin)
-    choices = Choices(rule, check_choice("spread", spread, SPREADS), published, baseline, margin)
+    choices = Choices(rule, check_choice("spread", spread, SPREADS), published, baseline, margin, every_rule)
     format = check_choice("format", format, (*FORMATS, "html"))
     named = (split_names([text]) for text in (datasets, algorithms, test_domains))
     only = Filter(parse_pairs(where or (), "--where"), *named)

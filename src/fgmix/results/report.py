@@ -17,6 +17,7 @@ from fgmix.results.grids import grid_tables
 from fgmix.results.other_metrics import metrics_tables
 from fgmix.results.paper_rows import add_paper_rows
 from fgmix.results.ranks import RANKS, Ranking, rank_rows, ranking_table, unranked_table
+from fgmix.results.rules import rule_tables
 from fgmix.results.selection import Rule, Selection, compute_once, select
 from fgmix.results.statistics import BASELINE, Comparison, accuracies_by_row, compare, copies
 from fgmix.results.tables import Spread, Table, dataset_table, overall_table
@@ -33,6 +34,7 @@ class Choices:
     published: bool = False  # whether to show the paper's numbers, too
     baseline: str = BASELINE  # what the other rows are compared with: the key or the label of a row
     margin: float | None = None  # half width of equivalence, in percentage points; None for no test of it
+    every_rule: bool = False  # whether to show the other selection rules beside it, and their gap to the oracle
 
 
 def report_text(
@@ -59,6 +61,7 @@ def all_tables(results: Results, selection: Selection | None, choices: Choices) 
     tables: list[Table] = []
     if selection is not None:
         tables += report_tables(selection, choices, partial_trials=results.partial_trials)
+        tables += rule_tables(results, choices.spread) if choices.every_rule else []
         tables += metrics_tables(selection)
     for grid in results.grids:
         tables += grid_tables(grid, rule=choices.rule, spread=choices.spread, published=choices.published)

@@ -11,7 +11,7 @@ std divides by R, as in DomainBed. On request ± is std itself; the caption says
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -101,16 +101,15 @@ def dataset_table(
     if dataset not in selection.domains:
         raise unknown("dataset of these records", dataset, selection.domains)
     domains = selection.domains[dataset]
-    trials = selection.trials(dataset)
     rows = []
     for row in order_rows(selection, algorithms, dataset):
         own = selection.trials(dataset, row.origin)
         entries = [
-            _average_trials({r: _number(selection, Cell(dataset, row, r, t)) for r in own}, spread) for t in domains
+            average_trials({r: _number(selection, Cell(dataset, row, r, t)) for r in own}, spread) for t in domains
         ]
         rows.append(TableRow(row, (*entries, _average(entries, domains))))
     caption = _caption(
-        selection, spread, len(trials), f"{AVERAGE}: mean over the test domains{_list_held_out(selection, dataset)}."
+        selection, spread, [dataset], f"{AVERAGE}: mean over the test domains{_list_held_out(selection, dataset)}."
     )
     return Table(dataset, caption, (*domains, AVERAGE), tuple(rows), selection.labels, dataset)
 
@@ -136,8 +135,8 @@ def overall_table(
         entries = []
         for dataset in selection.domains:
             trials = selection.trials(dataset, row.origin)
-            means = {r: _average_domains(selection, dataset, row, r, partial_trials) for r in trials}
-            entries.append(_average_trials(means, spread))
+            means = {r: average_domains(selection, dataset, row, r, partial_trials) for r in trials}
+            entries.append(average_trials(means, spread))
         rows.append(TableRow(row, (*entries, _average(entries, tuple(selection.domains)))))
     caption = f"{overall_caption(selection, spread, partial_trials)} {AVERAGE}: mean over the datasets."
     return Table(OVERALL, caption, (*selection.domains, AVERAGE), tuple(rows), selection.labels)
@@ -151,9 +150,8 @@ def _list_held_out(selection: Selection, dataset: str) -> str:
 
 def overall_caption(selection: Selection, spread: Spread, partial_trials: bool = False) -> str:
     """Write the caption of numbers that are means over the test domains of a dataset."""
-    trials = max((len(selection.trials(dataset)) for dataset in selection.domains), default=0)
     partial = " A trial that lacks a domain is averaged over those it has, as in DomainBed." if partial_trials else ""
-    return _caption(selection, spread, trials, f"A trial is the mean over its test domains.{partial}")
+    return _caption(selection, spread, selection.domains, f"A trial is the mean over its test domains.{partial}")
 
 
 def drop_empty(table: Table) -> Table:
@@ -180,7 +178,10 @@ def _number(selection: Selection, cell: Cell) -> float | Missing:
     return outcome.accuracy if isinstance(outcome, Selected) else outcome
 
 
-def _average_domains(selection: Selection, dataset: str, row: Row, trial: int, partial_trials: bool) -> float | Missing:
+def average_domains(
+    selection: Selection, dataset: str, row: Row, trial: int, partial_trials: bool = False
+) -> float | Missing:
+    """Average a trial over the test domains; the reasons if one has no number, or, for partial trials, if none has."""
     numbers = [_number(selection, Cell(dataset, row, trial, domain)) for domain in selection.domains[dataset]]
     values = [each for each in numbers if not isinstance(each, Missing)]
     if not values or (len(values) < len(numbers) and not partial_trials):
@@ -188,7 +189,7 @@ def _average_domains(selection: Selection, dataset: str, row: Row, trial: int, p
     return sum(values) / len(values)
 
 
-def _average_trials(numbers: dict[int, float | Missing], spread: Spread) -> Entry:
+def average_trials(numbers: dict[int, float | Missing], spread: Spread) -> Entry:
     """Compute mean and spread over the trials that have a number; the note says why the others have none."""
     values = [each for each in numbers.values() if not isinstance(each, Missing)]
     note = _list_reasons({trial: each.reason for trial, each in numbers.items() if isinstance(each, Missing)})
@@ -230,7 +231,22 @@ def _average(entries: Sequence[Entry], names: Sequence[str]) -> Entry:
     return Entry(note=f"no number for {', '.join(missing)}")
 
 
-def _caption(selection: Selection, spread: Spread, trials: int, average: str) -> str:
-    over = f"{trials} trials; ± {SPREADS[spread]}" if trials > 1 else "One trial, hence no ±"
+def _caption(selection: Selection, spread: Spread, datasets: Iterable[str], average: str) -> str:
     number = selection.metric[:1].upper() + selection.metric[1:]
+    over = _describe_trials(selection, [*datasets], spread)
     return f"{number} (%) on the test domain. Model selection: {RULES[selection.rule]}. {over}. {average}"
+
+
+def _describe_trials(selection: Selection, datasets: Sequence[str], spread: Spread) -> str:
+    """Count the trials behind the numbers of some datasets, by folder if they differ."""
+    by_count: dict[int, list[str]] = {}
+    for origin in dict.fromkeys(row.origin for row in selection.rows()):
+        count = max((len(selection.trials(dataset, origin)) for dataset in datasets), default=0)
+        if count:
+            by_count.setdefault(count, []).append(origin)
+    if [*by_count] in ([], [1]):
+        return "One trial, hence no ±"
+    counts = [f"{n} trial{'s' if n > 1 else ''}" for n in by_count]
+    if len(counts) > 1:
+        counts = [f"{text} ({', '.join(origins)})" for text, origins in zip(counts, by_count.values())]
+    return f"{', '.join(counts)}; ± {SPREADS[spread]}"
