@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from copying import replace
 from fgmix.cli import main
 from fgmix.records.digests import seal_json
 from fgmix.records.plans import Plan, write_plan
 from fgmix.sweeps.launchers import local
+from results.folders import write
+from results.made import sweep
 from sweeps.toys import Here, make_data
 
 Fgmix = Callable[..., tuple[int, str, str]]
@@ -52,6 +55,20 @@ def test_a_plan_prints_the_notes_of_its_runs(fgmix: Fgmix, data: str) -> None:
     what = ["--datasets", data, "--algorithms", "erm", "--test-domains", "us", *QUICK]
     assert fgmix("plan", *what)[2] == ""
     assert "note: No averaged model" in fgmix("plan", *what, "--averaging-start", "100")[2]
+
+
+def test_a_report_accepts_runs_of_other_code_when_told(fgmix: Fgmix, tmp_path: Path) -> None:
+    first, *others = sweep({"erm": [[0.5] * 3, [0.6] * 3]})
+    write(tmp_path, [replace(first, code="old"), *(replace(other, code="new") for other in others)])
+    code, printed, errors = fgmix("report", str(tmp_path))
+    assert code == 0
+    assert "| ERM | – [1] |" in printed
+    assert "note: ERM on toy: 1 run of code old" in errors
+    code, printed, errors = fgmix("report", str(tmp_path), "--accept-code")
+    assert (code, errors) == (0, "")
+    assert "| ERM | 55.0 ± 3.5 |" in printed
+    packed = str(tmp_path / "all.records.xz")
+    assert fgmix("report", str(tmp_path), "--accept-code", "--pack", packed)[0] == 2  # the codes would be lost
 
 
 def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def describe_codes(records: Sequence[RunRecord]) -> list[str]:
 def _list_runs(by_code: dict[str, list[RunRecord]]) -> list[str]:
     dates = {code: max(map(_read_date, records)) for code, records in by_code.items()}
     return [
-        f"{len(by_code[code])} runs of {f'code {code}' if code else 'unknown code'}, "
+        f"{len(by_code[code])} run{'s' * (len(by_code[code]) > 1)} of {f'code {code}' if code else 'unknown code'}, "
         + (f"the last of {datetime.fromtimestamp(dates[code]):%Y-%m-%d %H:%M}, " if dates[code] else "")
         + f"such as {by_code[code][0].folder or by_code[code][0].spec.name}"
         for code in sorted(by_code, key=dates.__getitem__)
