@@ -35,7 +35,7 @@ def flatness(parts: Sequence[tuple[str, object]]) -> list[str]:
     logs: list[list[tuple[str, float]]] = []
     for trial, part in parts:
         if isinstance(part, Flatness):
-            ratios = {ratio.method: ratio for ratio in divide_areas(part)}
+            ratios = {ratio.method: ratio for ratio in divide_areas(part.methods, part.gammas, part.gaps)}
             both = [ratios["FGMix-A"], ratios["FGMix"]]
             cells = [f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}] {r.verdict}" for r in both]
             lines.append(f"| {part.test_domains} | {trial} | {' | '.join(cells)} |")

@@ -79,7 +79,8 @@ def test_a_panel_for_each_domain_with_its_correlation() -> None:
 
 
 def test_many_runs_are_thinned_and_many_methods_have_one_colour(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fgmix.figures.line.MOST", 3)
+    for module in ("line", "description"):
+        monkeypatch.setattr(f"fgmix.figures.{module}.MOST", 3)
     monkeypatch.setattr("fgmix.figures.line.MANY", 1)
     chart = describe(made.agreement())
     (mark,) = points(chart)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fgmix.figures.arrays import Floats
 from fgmix.results.rounding import DASH, accuracy_text
 
+MOST = 1000  # points of one kind in a panel
 INK = "ink"  # the text's colour: black on paper, light on a dark screen
 Numbers = Sequence[float] | npt.NDArray[Any]
 
@@ -171,6 +172,11 @@ def map_matrix(
     """Describe a heat map of a matrix, one cell for each entry."""
     rows, columns = value.shape
     return Cells(range(columns), range(rows), value, text, low, max(high, low + 1e-6), written=written, **how)
+
+
+def thin(places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Keep at most `MOST` of the places of points, evenly spaced: a page contains all that are drawn."""
+    return places if len(places) <= MOST else places[np.linspace(0, len(places) - 1, MOST).astype(int)]
 
 
 def list_names(names: Sequence[str], label: str = "", *, flipped: bool = False) -> Axis:

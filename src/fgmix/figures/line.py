@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fgmix.figures.arrays import Findings, Floats, Ints, Texts
-from fgmix.figures.description import Axis, Chart, Line, Mark, Panel, Points, to_ink
+from fgmix.figures.description import MOST, Axis, Chart, Line, Mark, Panel, Points, thin, to_ink
 from fgmix.figures.looks import GREY, OURS, assign_looks
 from fgmix.figures.scores import bound_rho
 from fgmix.records.rows import label_row, record_row
 from fgmix.records.schema import RunRecord
 
 LEAST = 5  # runs of a panel
-MOST = 1000  # points of a panel: a page contains all of them
 MANY = 12  # methods from which on all points have one colour, because a legend would be longer than the figure
 
 
@@ -125,9 +124,7 @@ def describe_agreement(arrays: Agreement) -> Chart:
 
 
 def _describe_domain(arrays: Agreement, domain: int) -> list[Mark]:
-    places = np.flatnonzero(arrays.domain == domain)
-    if len(places) > MOST:
-        places = places[np.linspace(0, len(places) - 1, MOST).astype(int)]
+    places = thin(np.flatnonzero(arrays.domain == domain))
     x, y = arrays.validation[places], arrays.accuracy[places]
     low, high = max(x.min(), y.min()), min(x.max(), y.max())
     # Drawn where both axes reach it

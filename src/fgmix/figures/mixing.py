@@ -13,7 +13,7 @@ import numpy as np
 
 from fgmix.figures.arrays import Findings, Floats, Ints, Texts
 from fgmix.figures.curves import COUNT, name_metric
-from fgmix.figures.description import Axis, Chart, Mark, Panel, Points, to_ink
+from fgmix.figures.description import Axis, Chart, Mark, Panel, Points, thin, to_ink
 from fgmix.figures.looks import assign_looks
 from fgmix.records.rows import label_row, record_row
 from fgmix.records.schema import RunRecord
@@ -88,8 +88,8 @@ def _describe_runs(arrays: Mixing, values: Floats) -> list[Mark]:
     looks = assign_looks(arrays.algorithms.tolist())
     marks: list[Mark] = []
     for m, (label, key) in enumerate(zip(map(str, arrays.methods), map(str, arrays.algorithms))):
-        own = (arrays.method == m) & np.isfinite(values)
-        if own.any():
+        own = thin(np.flatnonzero((arrays.method == m) & np.isfinite(values)))
+        if len(own):
             texts = [f"{label}: {b:.3g} at {a:.1f} % extrapolated" for a, b in zip(arrays.share[own], values[own])]
             look = looks[key]
             marks.append(Points(label, arrays.share[own], values[own], to_ink(look.colour), look.marker, texts))
