@@ -65,7 +65,8 @@ def main() -> None:
     ax.axhline(0, color="0.5", linewidth=0.8)
     for place, method in enumerate(list(METHODS)[1:]):
         d = found[method] - found["ERM"]  # paired by seed
-        low, high = np.array([MeanDifference({angle: d[:, i]}).interval() for i, angle in enumerate(TESTS)]).T
+        intervals = [MeanDifference({angle: d[:, i]}).interval() for i, angle in enumerate(TESTS)]
+        low, high = np.array([each or (np.nan, np.nan) for each in intervals]).T  # one seed has no interval
         for angle, mean, *ends, erm in zip(TESTS, d.mean(0), low, high, found["ERM"].mean(0)):
             print(f"{angle}° {method}: {mean:+.2f} [{ends[0]:+.2f}, {ends[1]:+.2f}] (ERM {erm:.1f} %)")
         x = np.array(TESTS) + place - 2  # side by side
