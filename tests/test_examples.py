@@ -12,6 +12,7 @@ import torch
 
 from fgmix import fit
 from fgmix.algorithms._registry import _REGISTRY
+from fgmix.data import from_arrays
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -122,3 +123,14 @@ def test_unseen_interval(capsys: pytest.CaptureFixture[str]) -> None:
     inside = runpy.run_path(str(EXAMPLES / "unseen_interval.py"))["main"](held_out=["plain"], steps=30)
     assert inside == 1
     assert capsys.readouterr().out.endswith("1 of 1 inside\n")
+
+
+def test_what_l_flat_prefers() -> None:
+    """Small noise prefers large margins, large noise small norms, on Gaussian classes as on PACS."""
+    script = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "studies" / "flat_preference.py"))
+    rng, y, domain = np.random.default_rng(0), np.arange(360) % 3, np.arange(360) // 120
+    data = from_arrays(rng.normal(size=(360, 6)) + 2 * np.eye(3, 6)[y], y, domain)
+    algorithm, source = script["train_erm"](data, "2")
+    small, large = (script["measure"](algorithm, source, ratio, 2, 5) for ratio in (0.05, 2.0))
+    assert small[2] > 0.3
+    assert large[3] < -0.3
