@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from copying import replace
-from fgmix.data import from_arrays
+from fgmix.data import DomainDataset, LoadOptions, from_arrays, registry
 from fgmix.errors import UserError
 from fgmix.records.rows import Row
 from fgmix.records.schema import RunRecord, RunSpec
@@ -334,6 +334,27 @@ def test_records_of_real_runs(tmp_path: Path) -> None:
     for rule in get_args(Rule):
         for model in ("raw", "swa"):
             found(select(records, rule), Cell("arrays", Row("erm", model=model), 0, "0"))
+
+
+def test_trials_of_a_registered_dataset_with_samples_of_its_own_have_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_REGISTRY", {**registry._REGISTRY})
+
+    @registry.register_dataset("own", "samples are drawn anew in every trial")
+    def load(options: LoadOptions) -> DomainDataset:
+        rng = np.random.default_rng(options.trial_seed)
+        y, domain = np.arange(60) % 2, np.arange(60) // 20
+        return from_arrays(rng.normal(size=(60, 3)) + y[:, None], y, domain, name="own")
+
+    for trial in (0, 1):
+        spec = RunSpec(dataset="own", algorithm="erm", test_domains="0", steps=2, eval_every=1, trial_seed=trial)
+        train(spec, tmp_path, device="cpu", progress=False)
+    results = collect(tmp_path)
+    assert len({record.data_fingerprint for record in results.records}) == 2
+    (row, *_) = dataset_table(select(results.records), "own").rows
+    assert [entry.trials for entry in row.entries] == [2, None]
+    assert all(entry.value is not None for entry in row.entries)
 
 
 def test_each_arm_of_a_method_is_selected_and_labelled_by_itself() -> None:
