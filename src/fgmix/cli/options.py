@@ -216,7 +216,13 @@ def split_names(texts: Iterable[str]) -> tuple[str, ...]:
     >>> split_names(["erm", "coral, sd"])
     ('erm', 'coral', 'sd')
     """
-    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+    names = []
+    for text in texts:
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if text and not parts:  # all of them would be meant
+            raise UserError(f"Expected names separated by commas. Found {text!r}. Name one, or drop the option.")
+        names += parts
+    return tuple(names)
 
 
 def read_file(path: Path, known: Collection[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -135,7 +136,7 @@ class Option:
         if bool in self.types and lowered in ("true", "false"):
             return lowered == "true"
         for number in (int, float):
-            if number in self.types:
+            if number in self.types and re.fullmatch("[ -^`-~]*", text):  # not 1_0, not ١
                 try:
                     value = number(text)
                 except (ValueError, OverflowError):
