@@ -74,11 +74,13 @@ def test_an_arm_has_its_own_cost(data: str, monkeypatch: pytest.MonkeyPatch) -> 
     arms = [
         toy_sweep(data, "fgmix", settings={"n": n}, common={**QUICK, "arm": arm}) for n, arm in ((2, ""), (64, "n"))
     ]
-    monkeypatch.setattr("fgmix.sweeps.plan.calibrate", lambda spec, *_, **__: spec.settings["n"])
-    monkeypatch.setattr("fgmix.sweeps.plan.estimate", lambda _, __, calibration, ___: RunCost(1, calibration))
-    monkeypatch.setattr("fgmix.sweeps.plan.count_checkpoint_bytes", lambda *_: 0)
+
+    def calibrate(spec: RunSpec, *_: object, **__: object) -> Calibration:
+        return Calibration({0.5: spec.settings["n"]}, spec.batch_size or 1, 0.0, 0.0, 0, 0, 0)
+
+    monkeypatch.setattr("fgmix.sweeps.plan.calibrate", calibrate)
     found = estimate_costs(arms, device="cpu").runs
-    assert {(each.run.spec.arm, each.estimate.seconds) for each in found} == {("", 2), ("n", 64)}
+    assert {(each.run.spec.arm, each.estimate.seconds / each.estimate.steps) for each in found} == {("", 2), ("n", 64)}
 
 
 def test_a_method_that_cannot_run_is_a_line_of_the_plan(data: str) -> None:

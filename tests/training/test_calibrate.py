@@ -23,7 +23,7 @@ def spec(data: str, **fields: object) -> RunSpec:
 
 
 CALIBRATION = Calibration(
-    step_seconds=2.0,
+    step_seconds={0.5: 2.0},
     batch_size=10,
     read_seconds=0.25,
     score_seconds=0.5,
@@ -38,6 +38,13 @@ def test_an_estimate_by_hand(data: str) -> None:
     run = spec(data, steps=10, eval_every=4, batch_size=20, averaging="none")
     found = estimate(run, load(data), CALIBRATION)
     assert found == RunCost(1, 10 * 2.0 * 20 / 10 + 3 * (6 + 6 + 30) * (0.25 + 0.5), 2 * 1000, steps=10)
+
+
+def test_steps_after_shared_ones_cost_what_they_cost(data: str) -> None:
+    """FGMix trains its first steps as ERM does; what is left to it after a trunk are the dear ones."""
+    run = spec(data, steps=10, eval_every=10, batch_size=10, averaging="none")
+    phases = replace(CALIBRATION, step_seconds={0.5: 5.0, 0.1: 2.0, 0.9: 5.0}, read_seconds=0.0, score_seconds=0.0)
+    assert [estimate(run, load(data), phases, start).seconds for start in (0, 2, 10)] == [10 * 4.0, 8 * 5.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ SAMPLED = 32  # images of each domain whose activations are computed to time tha
 class Calibration:
     """Measurements on this machine."""
 
-    step_seconds: float  # one training step, mean over the phases of a run
+    step_seconds: Mapping[float, float]  # one training step, by phase of a run
     batch_size: int  # of that step, per domain
     read_seconds: float  # preparing one sample for an evaluation, once for all models of a pass
     score_seconds: float  # one model's prediction for it
@@ -115,11 +115,11 @@ def _prepare(spec: RunSpec, dataset: DomainDataset, device: str) -> tuple[Prepar
     return prepare_data(resolved, dataset, device=device, progress=False), None
 
 
-def _time_steps(run: PreparedRun, algorithm: Algorithm, repeats: int, budget: float) -> float:
-    """Return the seconds of one step: the mean over the phases of a run of the median within a phase."""
+def _time_steps(run: PreparedRun, algorithm: Algorithm, repeats: int, budget: float) -> dict[float, float]:
+    """Return the seconds of one step in the phases of a run: the median within each."""
     device = next(algorithm.parameters()).device
     source = build_source(run)
-    by_phase: list[float] = []
+    by_phase: dict[float, float] = {}
     begun = time.perf_counter()
     for phase in PHASES:
         if by_phase and time.perf_counter() - begun > budget:
@@ -134,8 +134,8 @@ def _time_steps(run: PreparedRun, algorithm: Algorithm, repeats: int, budget: fl
             seed_torch("calibration", step)
             float(algorithm.step(batches)["loss"])  # fetched, to wait for the device
             seconds.append(time.perf_counter() - started)
-        by_phase.append(statistics.median(seconds[1:] or seconds))
-    return statistics.mean(by_phase)
+        by_phase[phase] = statistics.median(seconds[1:] or seconds)
+    return by_phase
 
 
 def _time_evaluation(run: PreparedRun, algorithm: Algorithm) -> tuple[float, float]:
@@ -167,7 +167,10 @@ def estimate(spec: RunSpec, dataset: DomainDataset, calibration: Calibration, st
     run = resolve(spec, dataset)
     models = 1 if run.averaging == "none" else 2
     evaluations = [step for step in PROTOCOLS[run.protocol].evaluations(run.eval_every, run.steps) if step > start]
-    seconds = (run.steps - start) * calibration.step_seconds * run.batch_size / calibration.batch_size
+    timed = calibration.step_seconds
+    own = [seconds for phase, seconds in timed.items() if phase * run.steps >= start]  # not of steps that are shared
+    step_seconds = statistics.mean(own or timed.values())
+    seconds = (run.steps - start) * step_seconds * run.batch_size / calibration.batch_size
     passes = 2 if run.averaging == "swad" else 1  # SWAD's average depends on the raw model's losses
     per_sample = passes * calibration.read_seconds + models * calibration.score_seconds
     whole = dataset.domain_names if run.evaluate_train else run.test_domains  # scored in whole; of others the holdout
