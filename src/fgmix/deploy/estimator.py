@@ -42,7 +42,7 @@ from fgmix.deploy.estimator_inputs import (
     require_values,
 )
 from fgmix.deploy.hold_out import HeldOut, hold_out, select_weights
-from fgmix.deploy.schedule import scale_steps
+from fgmix.deploy.steps import scale_steps
 from fgmix.errors import UserError, bad_value, unknown
 from fgmix.records.metrics import NAMES
 from fgmix.records.model import Estimate

@@ -32,7 +32,7 @@ from fgmix.deploy.hold_out import (
 )
 from fgmix.deploy.model import WEIGHTS, Model, load_model
 from fgmix.deploy.network import Network
-from fgmix.deploy.schedule import announce, note_steps, scale_steps
+from fgmix.deploy.steps import announce, note_steps, scale_steps
 from fgmix.errors import UserError, bad_value
 from fgmix.progress import Progress
 from fgmix.records.files import check_path, make_folder, remove_temporaries

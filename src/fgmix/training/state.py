@@ -10,19 +10,20 @@ import io
 import pickle
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
 from fgmix.algorithms import Algorithm
 from fgmix.errors import UserError, to_user_error
 from fgmix.records.digests import Damaged, check_zip, damage_error, seal_zip
-from fgmix.records.evaluations import Evaluation, Model
+from fgmix.records.evaluations import Evaluation, Model, Share
 from fgmix.records.files import read_bytes, write_bytes
-from fgmix.records.schema import ResolvedSpec, Which, keeps
+from fgmix.records.schema import Count, ResolvedSpec, Unseen, Which, keeps
 from fgmix.records.store import RunFolder
 from fgmix.training.averaging import WeightAverage
 
@@ -40,6 +41,16 @@ class TrainingState:
     counted: int = 0  # steps in the sums
     # By model and test domain, the metrics of the weights that validation selects so far.
     unseen: dict[Model, dict[str, dict[str, Any]]] = field(default_factory=dict)
+
+
+class _PlainState(msgspec.Struct, forbid_unknown_fields=True):
+    """What a checkpoint stores of a `TrainingState`, but for the tensors."""
+
+    step: Count
+    metrics_length: Count
+    best: dict[Model, Share]
+    counted: Count
+    unseen: Unseen
 
 
 def resume(
@@ -73,7 +84,7 @@ def resume(
             if average:
                 average.load_state_dict(checkpoint["average"])
             state = TrainingState(**progress)
-        except (RuntimeError, KeyError, TypeError) as error:
+        except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f"Expected this run's checkpoint at {path}. Found one of another run ({type(error).__name__}). Delete "
                 "the file to start the run again."
@@ -105,13 +116,14 @@ def read_checkpoint(path: Path, device: torch.device | str) -> dict[str, Any]:
     state = checkpoint.get("progress")
     if checkpoint.keys() != {"algorithm", "average", "progress"} or not isinstance(state, dict):
         raise damage_error(str(path))
-    counts = [state.get(name) for name in ("step", "metrics_length")]
-    if (
-        state.keys() != {each.name for each in fields(TrainingState)}
-        or not all(type(count) is int and count >= 0 for count in counts)
-        or not isinstance(state["best"], dict)
-    ):
+    sums = state.pop("sums", None)
+    if not isinstance(sums, dict) or not all(isinstance(value, Tensor) and value.ndim == 0 for value in sums.values()):
         raise damage_error(str(path))
+    try:
+        msgspec.convert(state, _PlainState)
+    except msgspec.ValidationError as error:
+        raise damage_error(str(path)) from error
+    state["sums"] = sums
     return checkpoint
 
 

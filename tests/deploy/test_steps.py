@@ -13,7 +13,7 @@ from copying import replace
 from deploy.made import QUICK, vectors
 from fgmix import fit
 from fgmix.data import DomainDataset, from_arrays
-from fgmix.deploy.schedule import advise, note_steps, scale_steps
+from fgmix.deploy.steps import advise, note_steps, scale_steps
 from fgmix.records.schema import RunSpec
 from fgmix.training.resolve import resolve
 
@@ -79,7 +79,7 @@ def test_longer_runs_are_evaluated_less_often() -> None:
 def test_what_is_left_is_announced_and_counted_by_one_bar(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fgmix.deploy.schedule.BUDGET", 0.2)
+    monkeypatch.setattr("fgmix.deploy.steps.BUDGET", 0.2)
     model = tmp_path / "model"
     fit(vectors(), model, **SHOWN)
     first, *lines = capsys.readouterr().err.splitlines()
