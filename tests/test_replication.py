@@ -138,6 +138,19 @@ def test_the_verdicts_on_pacs_follow_their_intervals() -> None:
     assert f"p = {mean.test_equivalence(0.5):.3f}, and" in rows[0][3]
 
 
+def test_summaries_have_the_numbers_of_the_records() -> None:
+    """README and the first section of the page: the main differences with their intervals."""
+    script, records = _load_study()
+    d = script["claimed_differences"](script["select"](records, script["RULES"][0]))
+    short = PAGE.partition("## Protocol")[0]
+    for text in ((ROOT / "README.md").read_text(), short):
+        plain = " ".join(text.replace("−", "-").split())
+        for name in (script["STRONGEST"], "FGMix − ERM", "FGMix − A"):
+            interval = script["_written"](d[name]).split(" ", 1)[1]
+            assert interval in plain, name
+        assert script["_new"](d[script["STRONGEST"]]) in plain
+
+
 def _student(d: np.ndarray) -> tuple[float, float]:
     return MeanDifference({"": d}).interval() or (np.nan, np.nan)
 

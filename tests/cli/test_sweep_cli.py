@@ -18,6 +18,7 @@ from results.folders import write
 from results.made import sweep
 from sweeps.toys import Here, make_data
 
+RECORDS = Path(__file__).parents[2] / "docs" / "records" / "pacs.records.xz"
 Fgmix = Callable[..., tuple[int, str, str]]
 QUICK = [
     *("--trials", "1", "--hparams", "1"),
@@ -91,7 +92,10 @@ def test_from_plan_to_report(fgmix: Fgmix, data: str, tmp_path: Path) -> None:
     assert printed == f"6 runs done in {out}. Tables: fgmix report {out}\n"
     assert "sweep: 6/6" in errors
 
-    assert fgmix("plan", *what, "--out", out)[1].splitlines()[0].startswith("0 runs")
+    code, printed, errors = fgmix("plan", *what, "--out", out, "--spread-from", str(RECORDS))
+    assert (code, errors) == (0, "")
+    assert printed.startswith("0 runs")
+    assert f"vary by 3.3 points between trials and test domains (the median of the methods in {RECORDS})" in printed
     assert fgmix("status", out)[1] == "6 done, 0 diverged, 0 running, 0 failed, 0 waiting\n"
     assert fgmix("status", out, "--watch")[1] == fgmix("status", out)[1]  # nothing left to watch
     code, printed, _ = fgmix("report", out, "--spread", "std")

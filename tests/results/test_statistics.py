@@ -478,7 +478,7 @@ def test_the_table_of_ranks() -> None:
     text = markdown(ranking_table(ranking, labels))
     assert "| x | 1.25 |\n| ERM + SWA | 1.75 |" in text  # no bold: the highest is not the best
     assert "over 4 trials and test domains" in text
-    assert "χ² = 3.60, p = 0.165. Ranks that differ by less than 0.98 are not significantly different (Nemenyi" in text
+    assert "χ² = 3.60, p = 0.165. Ranks that differ by less than 0.98 cannot be told apart (Nemenyi" in text
     assert latex(ranking_table(ranking, labels)).isascii()
     nothing = markdown(unranked_table([Row("x"), Row("erm")], "Too few.", labels))
     assert "| x | – [1] |\n| ERM | – [1] |" in nothing

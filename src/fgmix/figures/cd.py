@@ -57,7 +57,7 @@ def describe_ranks(arrays: Ranks) -> Chart:
     top = -0.4
     for b, (first, last) in enumerate(arrays.cliques):
         top = -0.6 - 0.5 * b
-        text = f"no significant difference: {', '.join(labels[first : last + 1])}"
+        text = f"cannot be told apart: {', '.join(labels[first : last + 1])}"
         marks.append(Line("", [arrays.ranks[first], arrays.ranks[last]], [top, top], INK, width=4, text=text))
     top -= 0.9
     start, length = float(arrays.ranks[0]), arrays.critical_difference

@@ -95,7 +95,7 @@ def ranking_table(ranking: Ranking, labels: Labels, title: str = RANKS) -> Table
     caption = (
         f"Average rank over {ranking.pairs} trials and test domains; 1 is the best. Friedman: χ² = "
         f"{ranking.statistic:.2f}, {p_equation(ranking.p)}. Ranks that differ by less than "
-        f"{rank_text(ranking.critical_difference)} are not significantly different (Nemenyi, α = {ALPHA:g})."
+        f"{rank_text(ranking.critical_difference)} cannot be told apart (Nemenyi, α = {ALPHA:g})."
     )
     caption = " ".join(filter(None, (caption, describe_unranked(ranking, labels))))
     return Table(title, caption, (AVERAGE_RANK,), rows, labels, best=False)
