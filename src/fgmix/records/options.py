@@ -107,6 +107,8 @@ class Option:
 
     def check(self, value: Any) -> Any:
         """Return the value in its declared type, so that 1 and 1.0 give the same spec; raise an error if it is bad."""
+        if self.accepts_names and isinstance(value, str) and value.isascii() and value.isdecimal():
+            value = int(value)  # one value, whether it is typed or given in Python
         try:
             checked = msgspec.convert(value if type(value) in self.types else self._simplify(value), self.kind)
         except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter for half of a surrogate pair
