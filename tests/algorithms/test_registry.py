@@ -12,6 +12,7 @@ from torch import nn
 from fgmix import algorithms
 from fgmix.algorithms import Algorithm, _registry
 from fgmix.errors import UserError
+from fgmix.records import plugins
 
 
 class PlugIn(Algorithm):
@@ -25,7 +26,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
     def install(**points: str) -> None:
         found = [EntryPoint(name, value, _registry.GROUP) for name, value in points.items()]
-        monkeypatch.setattr(_registry, "entry_points", lambda group: found if group == _registry.GROUP else [])
+        monkeypatch.setattr(plugins, "entry_points", lambda group: found if group == _registry.GROUP else [])
         _registry._load_plug_ins.cache_clear()
 
     yield install
@@ -54,7 +55,7 @@ def test_the_code_of_a_plug_in_has_its_version(install: Callable[..., None], mon
     [
         ("no_such_package.mine:Mine", "ModuleNotFoundError: No module named 'no_such_package'"),
         ("fgmix.algorithms.erm:Missing", "AttributeError: module 'fgmix.algorithms.erm' has no attribute 'Missing'"),
-        ("fgmix.algorithms:create", "Expected a subclass of fgmix.algorithms.Algorithm. Found <function create"),
+        ("fgmix.algorithms:create", "a subclass of fgmix.algorithms.Algorithm. Found <function create"),
     ],
 )
 def test_a_broken_plug_in_is_reported_once_and_stops_nothing(

@@ -66,6 +66,6 @@ from fgmix.algorithms import vrex as vrex
 # isort: split
 # After all methods are loaded.
 
-from fgmix.algorithms._source import ROOMS, keep_sources
+from fgmix.records.source import ROOMS, keep_sources
 
 keep_sources(ROOMS)

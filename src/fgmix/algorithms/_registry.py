@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from torch import nn
 
 from fgmix.algorithms._base import FAMILIES, Algorithm, check_parts
 from fgmix.algorithms._config import BaseConfig
-from fgmix.algorithms._source import digest_source, keep_sources
 from fgmix.errors import UserError, bad_value, unknown
+from fgmix.records.plugins import load_group, name_origin
+from fgmix.records.source import digest_source, keep_sources
 
 GROUP = "fgmix.algorithms"  # entry-point group of plug-ins: name = "package.module:Class"
 INNERMOST = "erm"  # the algorithm that a wrapper's name alone wraps
@@ -144,30 +143,18 @@ def _compose(wrapper_name: str, inner_name: str) -> type[Algorithm]:
 
 @cache
 def _load_plug_ins() -> dict[str, str]:
-    """Import and register the plug-ins, with a warning for each that fails; returns these warnings by name."""
-    failures = {}
-    for point in entry_points(group=GROUP):
-        try:
-            register(point.name)(point.load())
-        except Exception as error:  # a plug-in may raise anything
-            reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
-            failures[point.name] = (
-                f"The plug-in {point.name!r} ({point.value}) cannot be imported: {reason}. "
-                "Repair or uninstall the package that provides it."
-            )
-            warnings.warn(failures[point.name], stacklevel=3)
-    return failures
+    """Register the methods of other packages, with a warning for each that fails; returns these by name."""
+    return load_group(GROUP, lambda name, cls: register(name)(cls))
 
 
 @cache
 def describe_code(name: str) -> str:
-    """Describe the code of a method: a digest of its source, and for a plug-in the package and its version.
+    """Describe the code of a method: a digest of its source, and the package and version, or the file, of a plug-in.
 
     Empty if its source cannot be read, as for a method that is defined in a notebook.
     """
-    digest, parts = digest_source(get(name), Algorithm), name.split("+")
-    packages = [each.dist for each in entry_points(group=GROUP) if each.name in parts and each.dist]
-    return " ".join([digest, *(f"{each.name} {each.version}" for each in packages)]) if digest else ""
+    digest, origin = digest_source(get(name), Algorithm), name_origin(GROUP, name.split("+"), get(name).__module__)
+    return f"{digest} {origin}".strip() if digest else ""
 
 
 def create(name: str, *, featurizer: nn.Module, classifier: nn.Module, n_domains: int, **settings: Any) -> Algorithm:

@@ -13,6 +13,7 @@ from fgmix.cli import data, demo, doctor, export, fit, plan, predict, report, so
 from fgmix.cli import list as list_
 from fgmix.cli.domainbed import advise
 from fgmix.cli.help import Command
+from fgmix.cli.options import accept_plugins
 from fgmix.cli.plot import models, results
 from fgmix.errors import UserError, to_user_error
 from fgmix.escape import escape_line, print_lines
@@ -33,17 +34,22 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 plots = typer.Typer(help="Draw figures of finished runs and sweeps.", no_args_is_help=True)
 app.add_typer(plots, name="plot")
+# Commands that read records alone: they run no code of a method, a dataset or a backbone.
+PLAIN: tuple[Callable[..., None], ...] = (
+    *(demo.demo, status.status, report.report, doctor.doctor),
+    *(results.weights, results.curves, results.cd, results.results),
+)
 command: Callable[..., None]
 for command in (
     *(demo.demo, list_.list_, train.train, sweep.sweep, plan.plan, status.status),
     *(report.report, fit.fit, soup.soup, predict.predict, export.export, doctor.doctor),
 ):
-    app.command(command.__name__.rstrip("_"), cls=Command)(command)
+    app.command(command.__name__.rstrip("_"), cls=Command)(command if command in PLAIN else accept_plugins(command))
 for command in (
     *(results.weights, results.curves, results.cd, results.results),
     *(models.tsne, models.flatness, models.surface, models.scores, models.shift),
 ):
-    plots.command(cls=Command)(command)
+    plots.command(cls=Command)(command if command in PLAIN else accept_plugins(command))
 
 
 @app.callback(invoke_without_command=True)

@@ -16,7 +16,7 @@ _VALUES = {  # what stands for the value of an option in the help, where it is n
     "DATA": "dataset",
     "DATASET ALGORITHM DOMAIN": "explain",
     "DIGEST": "sha256",
-    "FILE": "archive pack records weights",
+    "FILE": "archive pack plugin records weights",
     "FOLDER": "cache data_root from_domainbed out to_domainbed",
     "GB": "max_gb",
     "N": "directions image_size mixed pairs permutations port resolution samples seed steps trial_seed",

@@ -23,6 +23,7 @@ from fgmix.errors import UserError, unknown
 from fgmix.records.files import read_bytes, read_json
 from fgmix.records.options import Option, check_options, options_of
 from fgmix.records.options import declare as declare  # for the options of commands, declared likewise
+from fgmix.records.plugins import load_file
 from fgmix.records.schema import flag_of
 from fgmix.records.schema import options as options_of_run
 from fgmix.records.store import SPEC
@@ -35,6 +36,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="hide progress bars")]
 ACCEPT_CODE = "accept runs of other code of their method"
 # Shown by `--help-all`: errors and notes name it where it is needed.
 AcceptCode = Annotated[bool, typer.Option("--accept-code", help=ACCEPT_CODE, hidden=True)]
+PLUGIN = "plugin"  # key of a file, like the flag of `accept_plugins`
 LOG = "also log to tensorboard, wandb or mlflow; may be repeated"
 
 K = TypeVar("K", bound=str)
@@ -129,7 +131,9 @@ def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
         def run(context: typer.Context, **values: Any) -> None:
             known = {name for group in groups.values() for name in (*group.fields, *group.ignored)}
             path = values.get("file")
-            in_file = read_file(path, known) if path else {}
+            in_file = read_file(path, {*known, PLUGIN}) if path else {}
+            for plugin in _read_names(in_file, PLUGIN):
+                load_file(plugin)
             if path and is_run(path):
                 forbid_defaults(context, in_file)
             merged = {name: group.merge(context, values, in_file) for name, group in groups.items()}
@@ -151,6 +155,25 @@ def flags(file: str = "", /, **groups: Flags) -> Callable[[Command], Command]:
         return run
 
     return expand
+
+
+def accept_plugins(command: Command) -> Command:
+    """Add a flag for files of Python that a command imports first."""
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for plugin in values.pop(PLUGIN) or ():
+            load_file(plugin)
+        command(**values)
+
+    own = [p.replace(kind=p.KEYWORD_ONLY) for p in inspect.signature(command, eval_str=True).parameters.values()]
+    shown = command.__name__ in ("list_", "train", "sweep", "plan", "fit")  # others: errors name it where it is needed
+    text = "Python file that registers methods, datasets or backbones; repeatable"
+    info = typer.Option("--plugin", help=text, hidden=not shown)
+    parameters = [*own, _make_parameter(PLUGIN, Annotated[list[str] | None, info], None)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
 
 
 def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

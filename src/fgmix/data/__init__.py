@@ -9,8 +9,10 @@ from fgmix.data.dataset import Domain as Domain
 from fgmix.data.dataset import DomainDataset as DomainDataset
 from fgmix.data.dataset import Inputs as Inputs
 from fgmix.data.image_cache import cache_dir as cache_dir
+from fgmix.data.objects import from_samples as from_samples
 from fgmix.data.registry import LoadOptions as LoadOptions
 from fgmix.data.registry import depends_on_trial as depends_on_trial
+from fgmix.data.registry import describe_code as describe_code
 from fgmix.data.registry import load as load
 from fgmix.data.registry import names as names
 from fgmix.data.registry import register_dataset as register_dataset

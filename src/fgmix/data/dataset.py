@@ -162,7 +162,16 @@ class DomainDataset:
         return self.domain_names.index(name)
 
 
-def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any]]) -> str:
+@dataclass(frozen=True)
+class ArrayParts:
+    """An array that is read in parts, along its first axis."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # of the whole
+    parts: Iterable[npt.NDArray[Any]]
+
+
+def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any] | ArrayParts]) -> str:
     """Compute a digest (32 hex digits) of texts, bytes and arrays, each with its type, shape and length.
 
     >>> fingerprint_of(["a", "bc"]) == fingerprint_of(["ab", "c"])
@@ -170,9 +179,10 @@ def fingerprint_of(parts: Iterable[bytes | str | npt.NDArray[Any]]) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
-        if isinstance(part, np.ndarray):
+        if isinstance(part, np.ndarray | ArrayParts):
             digest.update(f"array {part.dtype.str} {part.shape}:".encode())
-            digest.update(np.ascontiguousarray(part).data)
+            for each in [part] if isinstance(part, np.ndarray) else part.parts:
+                digest.update(np.ascontiguousarray(each).data)
         else:
             try:
                 data = part.encode(errors="surrogateescape") if isinstance(part, str) else part  # paths: any byte

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from fgmix.data.dataset import DomainDataset
 from fgmix.data.files import describe_path
 from fgmix.errors import MachineError, UserError, bad_value, unknown
 from fgmix.records.files import check_path
+from fgmix.records.plugins import describe_plug_in, load_group
+
+GROUP = "fgmix.datasets"  # entry-point group of plug-ins: name = "package.module:load"
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ class LoadOptions:
                 object.__setattr__(self, name, check_path(name, getattr(self, name)))
 
 
-Loader = Callable[[LoadOptions], DomainDataset]
+Loader = Callable[[LoadOptions], Any]  # → DomainDataset, or what `make_dataset` makes one from
+L = TypeVar("L", bound=Loader)
 
 
 @dataclass(frozen=True)
@@ -46,21 +52,35 @@ class Registered:
 _REGISTRY: dict[str, Registered] = {}
 
 
-def register_dataset(name: str, summary: str, *, depends_on_trial: bool = True) -> Callable[[Loader], Loader]:
-    """Register a function LoadOptions → DomainDataset for `load`, as a decorator.
+def register_dataset(name: str, summary: str = "", *, depends_on_trial: bool = True) -> Callable[[L], L]:
+    """Register a function (or a class) for `load`, as a decorator.
 
-    With `depends_on_trial` False the trial seed changes nothing, so that trials may share the loaded dataset.
+    Args:
+        name: of the dataset.
+        summary: one line, for `fgmix list datasets`; by default the first of the docstring.
+        depends_on_trial: whether the trial seed changes the samples; if not, trials share the loaded dataset.
+
+    It is called with `LoadOptions` and returns a `DomainDataset`, the samples by domain (`from_samples`), or an object
+    with these as `domains` and with other arguments of `from_samples` as attributes: `classes`, `transform`, ….
     """
+    if not isinstance(name, str) or not name.strip() or os.sep in name:
+        raise bad_value("name", "a text, under which the dataset is known", name)
 
-    def add(load: Loader) -> Loader:
-        _REGISTRY[name] = Registered(load, summary, depends_on_trial)
+    def add(load: L) -> L:
+        if not callable(load):
+            raise bad_value("load", "a function of LoadOptions", load)
+        if name in _REGISTRY and _REGISTRY[name].load.__module__ != load.__module__:
+            raise UserError(f"Dataset {name!r} is registered already. Choose another name.")
+        text = summary or (load.__doc__ or "").strip().partition("\n")[0]
+        _REGISTRY[name] = Registered(load, text, depends_on_trial)
         return load
 
     return add
 
 
 def names() -> list[str]:
-    """List the registered names, sorted."""
+    """List the registered names, plug-ins included, sorted; a plug-in that cannot be imported is left out."""
+    _load_plug_ins()
     return sorted(_REGISTRY)
 
 
@@ -69,13 +89,38 @@ def summaries() -> dict[str, str]:
     return {name: _REGISTRY[name].summary for name in names()}
 
 
+@cache
+def _load_plug_ins() -> dict[str, str]:
+    """Register the datasets of other packages, with a warning for each that fails; returns these by name."""
+
+    def add(name: str, load: Loader) -> None:
+        if name not in _REGISTRY or _REGISTRY[name].load is not load:  # it may have registered itself
+            register_dataset(name)(load)
+
+    return load_group(GROUP, add)
+
+
+def _find(name: str) -> Registered | None:
+    """Find a registered dataset; None for other names, such as paths."""
+    if name not in _REGISTRY and name in (failures := _load_plug_ins()):
+        raise UserError(failures[name])
+    return _REGISTRY.get(name)
+
+
+def describe_code(dataset: str) -> str:
+    """Describe the code of a registered dataset of a plug-in, as `algorithms.describe_code`; empty for others."""
+    registered = _find(dataset)
+    return describe_plug_in(GROUP, dataset, registered.load) if registered else ""
+
+
 def depends_on_trial(dataset: str) -> bool:
     """Whether the result of `load` depends on the trial seed; if not, it can be loaded once for all trials.
 
     >>> depends_on_trial("rotated_mnist"), depends_on_trial("digits"), depends_on_trial("some/folder")
     (True, False, False)
     """
-    return dataset in _REGISTRY and _REGISTRY[dataset].depends_on_trial
+    registered = _find(dataset)
+    return registered is not None and registered.depends_on_trial
 
 
 def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
@@ -88,6 +133,7 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     """
     from fgmix.data.arrays import load_npz
     from fgmix.data.image_dataset import load_images
+    from fgmix.data.objects import make_dataset
 
     if not isinstance(options, LoadOptions | None):
         raise bad_value("options", "a LoadOptions", options)
@@ -95,8 +141,9 @@ def load(dataset: str, options: LoadOptions | None = None) -> DomainDataset:
     dataset = str(check_path("dataset", dataset)) if isinstance(dataset, os.PathLike) else dataset
     if not isinstance(dataset, str):
         raise bad_value("dataset", "a name or a path", dataset)
-    if dataset in _REGISTRY:
-        return _REGISTRY[dataset].load(options)
+    if registered := _find(dataset):
+        loaded = registered.load(options)
+        return loaded if isinstance(loaded, DomainDataset) else make_dataset(dataset, loaded, progress=options.progress)
     path = as_path(dataset)
     ending = path.suffix.lower()
     if not dataset or not (os.sep in dataset or ending in (".npz", ".csv") or os.path.lexists(path)):

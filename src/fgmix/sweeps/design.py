@@ -152,6 +152,7 @@ class PlannedRun:
     notes: tuple[str, ...] = ()  # to print before it starts
     log: tuple[str, ...] = ()  # trackers to log it to, see `fgmix.logs`
     accept_code: bool = False  # whether to resume it with other code of its method
+    plugins: tuple[str, ...] = ()  # files that its worker imports first
 
 
 def plan(sweep: Sweep) -> list[PlannedRun]:

@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from fgmix.algorithms import describe_code
 from fgmix.data import DomainDataset, LoadOptions, load
 from fgmix.errors import MachineError, UserError, find_machine_failure
 from fgmix.logs import Log, check_names
@@ -36,12 +35,13 @@ from fgmix.records.plans import (
     record_failure,
     write_plan,
 )
+from fgmix.records.plugins import list_files, load_file
 from fgmix.records.schema import RunRecord
 from fgmix.records.store import RunBusy, RunFolder, describe_older, is_other_code, write_record
 from fgmix.sweeps.design import PlannedRun, Sweep, plan_all
 from fgmix.training.devices import pick_device
 from fgmix.training.loop import train
-from fgmix.training.prepare import choose_load_options
+from fgmix.training.prepare import choose_load_options, describe_code
 from fgmix.training.resolve import resolve
 from fgmix.training.signals import Stop, Stopped, stop_on_signal
 from fgmix.training.trunk import remove_trunks
@@ -88,7 +88,8 @@ def run_sweeps(
         accept_code: keep finished runs of other code of their methods without a note, and resume unfinished ones.
     """
     log = check_names(log)
-    runs = [replace(run, log=log, accept_code=accept_code) for run in _write_plans(sweeps, make_folder(out))]
+    how: dict[str, Any] = {"log": log, "accept_code": accept_code, "plugins": list_files()}
+    runs = [replace(run, **how) for run in _write_plans(sweeps, make_folder(out))]
     for note in dict.fromkeys(note for run in runs for note in run.notes):
         print(f"note: {note}", file=sys.stderr)
     if retry_failed:
@@ -135,7 +136,7 @@ def _compare_code(out: Path, runs: Sequence[PlannedRun]) -> None:
     older: dict[str, list[Path]] = defaultdict(list)
     for run in runs:
         folder = RunFolder(out / run.name)
-        if not is_other_code(folder.read_code(), describe_code(run.spec.algorithm)):
+        if not is_other_code(folder.read_code(), describe_code(run.spec)):
             continue
         if folder.is_done:
             older[run.spec.algorithm].append(folder.path)
@@ -259,6 +260,8 @@ def _load_data(run: PlannedRun, device: str) -> DomainDataset:
     """Load the run's data. They and the device were there when the sweep was planned: an error now is the machine's."""
     try:
         pick_device(device)
+        for file in run.plugins:
+            load_file(file)
         return _load_dataset(run.spec.dataset, choose_load_options(run.spec, progress=False))
     except Exception as error:
         raise MachineError(str(error)) from error

@@ -23,7 +23,7 @@ from msgspec import structs
 from torch import Tensor
 
 import fgmix
-from fgmix.algorithms import Algorithm, describe_code
+from fgmix.algorithms import Algorithm
 from fgmix.data import DomainDataset
 from fgmix.data.loading import deliver
 from fgmix.errors import bad_value
@@ -53,6 +53,7 @@ from fgmix.training.prepare import (
     build_algorithm,
     build_average,
     build_source,
+    describe_code,
     prepare,
     warm_up,
 )
@@ -130,7 +131,7 @@ def train_prepared(
     """Train a run whose data are prepared; the arguments are those of `train`."""
     if trunk != 0:
         check_trunk(run.spec, trunk)
-    environment, code = describe_environment(), describe_code(run.spec.algorithm)
+    environment, code = describe_environment(), describe_code(run.spec)
     folder = RunFolder(out / run.spec.name)
     with folder.hold_for(run.spec, environment, code, accept_code=accept_code) as opened:
         run = replace(run, spec=opened)

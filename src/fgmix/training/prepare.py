@@ -12,6 +12,7 @@ from msgspec import structs
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fgmix import algorithms, data
 from fgmix.algorithms import Algorithm, create, get
 from fgmix.data import DomainDataset, LoadOptions, Split, depends_on_trial, load, split_dataset
 from fgmix.data.activations import ActivationCache
@@ -60,6 +61,12 @@ def load_dataset(spec: RunSpec, *, progress: bool = True) -> DomainDataset:
     for note in dataset.notes if progress else ():
         print(f"note: {note}", file=sys.stderr)
     return dataset
+
+
+def describe_code(spec: RunSpec) -> str:
+    """Describe the code of a run's method and, if it is of a plug-in, of its dataset."""
+    own = data.describe_code(spec.dataset)
+    return algorithms.describe_code(spec.algorithm) + (f", data {own}" if own else "")
 
 
 def prepare(

@@ -21,12 +21,12 @@ from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Algorithm, BaseConfig, Batches, get
 from fgmix.algorithms._base import batch_of, part_of
-from fgmix.algorithms._source import digest_source
 from fgmix.errors import bad_value
 from fgmix.mixing.fgmix import FGMix
 from fgmix.mixing.prior import Prior
 from fgmix.records.evaluations import Evaluation
 from fgmix.records.schema import ResolvedSpec, keeps
+from fgmix.records.source import digest_source
 from fgmix.records.store import RunBusy, RunFolder
 from fgmix.training.averaging import WeightAverage
 from fgmix.training.state import TrainingState, read_checkpoint, read_weights, save_weights

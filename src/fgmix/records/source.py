@@ -1,14 +1,15 @@
-"""The digest of a method's source: runs of an edited method are runs of another method.
+"""The digest of a source: runs of an edited method are runs of another method.
 
-It covers the modules in which the method and its bases are defined, and what they import from the rooms below and, for
-a plug-in, from its own package. Comments, docstrings and layout do not count.
+It covers the modules in which a method and its bases are defined, and what they import from the rooms below and, for
+a plug-in, from its own package; of a dataset or a backbone of a plug-in, its own package alone. Comments, docstrings
+and layout do not count.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
@@ -22,8 +23,13 @@ _LENGTH = 12  # hex digits of a digest
 
 def digest_source(cls: type, base: type) -> str:
     """Compute the digest of a class with its bases up to `base`; empty without source, as in a notebook."""
-    left = sorted({each.__module__ for each in cls.__mro__ if issubclass(each, base)})
-    followed = (*ROOMS, *(name.partition(".")[0] for name in left if not name.startswith("fgmix.")))
+    return digest_modules({each.__module__ for each in cls.__mro__ if issubclass(each, base)}, ROOMS)
+
+
+def digest_modules(modules: Iterable[str], rooms: tuple[str, ...] = ()) -> str:
+    """Compute the digest of modules, with what they import from their own packages and from `rooms`."""
+    left = sorted(modules)
+    followed = (*rooms, *(name.partition(".")[0] for name in left if not name.startswith("fgmix.")))
     if not all(map(keep_source, left)):
         return ""
     seen: dict[str, str] = {}

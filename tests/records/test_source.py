@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fgmix.algorithms import Algorithm, _registry, _source, describe_code, get
+from fgmix.algorithms import Algorithm, _registry, describe_code, get
+from fgmix.records import source
 
 MINE = '''
 from fgmix.algorithms import Algorithm
@@ -32,7 +33,7 @@ Load = Callable[..., str]
 def forget() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_plug_in"]:
         del sys.modules[name]
-    for cached in (_source.keep_source, _source._parse, _source._digest_module, describe_code):
+    for cached in (source.keep_source, source._parse, source._digest_module, describe_code):
         cached.cache_clear()
 
 
@@ -50,7 +51,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
         (package / "parts.py").write_text(parts)
         forget()
         importlib.invalidate_caches()
-        return _source.digest_source(importlib.import_module("my_plug_in.mine").Mine, Algorithm)
+        return source.digest_source(importlib.import_module("my_plug_in.mine").Mine, Algorithm)
 
     yield load
     forget()
@@ -75,11 +76,11 @@ def test_a_file_that_is_edited_later_is_not_what_was_loaded(load: Load, tmp_path
     before = load()
     loaded = sys.modules["my_plug_in.mine"].Mine
     forgotten = dict(_registry._REGISTRY)
-    _source.keep_source.cache_clear()
+    source.keep_source.cache_clear()
     _registry.register("my_plug_in")(loaded)
     for name in ("mine", "parts"):
         (tmp_path / "my_plug_in" / f"{name}.py").write_text("broken = 1 +")
-    _source._parse.cache_clear()
+    source._parse.cache_clear()
     assert describe_code("my_plug_in") == before
     _registry._REGISTRY.clear()
     _registry._REGISTRY.update(forgotten)
@@ -100,16 +101,16 @@ def test_a_module_counts_for_the_methods_that_are_built_from_it(
 ) -> None:
     names = ("coral", "sam+coral", "sam", "fgmix", "erm")
     before = {name: describe_code(name) for name in names}
-    keep = _source.keep_source
-    monkeypatch.setattr(_source, "keep_source", lambda name: keep(name) + b"\nx = 1\n" * (name == edited))
-    for cached in (_source._parse, _source._digest_module):
+    keep = source.keep_source
+    monkeypatch.setattr(source, "keep_source", lambda name: keep(name) + b"\nx = 1\n" * (name == edited))
+    for cached in (source._parse, source._digest_module):
         cached.cache_clear()
-    after = {name: _source.digest_source(get(name), Algorithm) for name in names}
-    for cached in (_source._parse, _source._digest_module):
+    after = {name: source.digest_source(get(name), Algorithm) for name in names}
+    for cached in (source._parse, source._digest_module):
         cached.cache_clear()
     assert {name for name in names if after[name] != before[name]} == moved
 
 
 def test_a_method_without_source_has_no_digest() -> None:
     typed = type("Typed", (Algorithm,), {"__module__": "no_such_module"})
-    assert _source.digest_source(typed, Algorithm) == ""
+    assert source.digest_source(typed, Algorithm) == ""

@@ -1,0 +1,306 @@
+"""Datasets from Python objects: samples that are read one by one when they are used, such as those of a torch Dataset.
+
+They give the same fingerprint, and so the same runs and records, as the same samples in arrays.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from fgmix.data.arrays import from_arrays, is_scaled
+from fgmix.data.dataset import (
+    SCALED,
+    ArrayInputs,
+    ArrayParts,
+    Domain,
+    DomainDataset,
+    HostArray,
+    Indices,
+    fingerprint_of,
+)
+from fgmix.data.image_cache import cache_dir
+from fgmix.data.standardisation import as_units
+from fgmix.errors import UserError, bad_value
+from fgmix.progress import Progress
+from fgmix.records.files import make_folder, read_bytes, write_bytes
+
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+OPTIONS = ("classes", "transform", "labels", "holdout", "fingerprint", "concurrent")  # attributes of a loaded object
+
+
+class Samples(Protocol):
+    """The samples of a domain, such as a torch Dataset."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...  # x and its class
+
+
+def from_samples(
+    domains: Mapping[str, Samples],
+    *,
+    name: str = "samples",
+    classes: Sequence[str] | None = None,
+    transform: Callable[..., Tensor] | None = None,
+    labels: Mapping[str, npt.ArrayLike] | None = None,
+    holdout: Mapping[str, npt.ArrayLike] | None = None,
+    fingerprint: str = "",
+    concurrent: bool = False,
+    progress: bool = False,
+) -> DomainDataset:
+    """Make a dataset from objects with `__len__` and `__getitem__` → (x, y), one per domain; samples are read lazily.
+
+    Args:
+        domains: the samples of every domain by its name, such as torch Datasets. Every x is an array or a tensor of one
+            shape, as in `from_arrays`, in single precision; y is a class name or an integer.
+        name: name of the dataset.
+        classes: class names that integers index; None to use the labels as names.
+        transform: augments a training sample, x ↦ x or (x, generator) ↦ x, a tensor of floats of the same shape. Its
+            random numbers come from the generator alone, which depends on the run's seed, the domain and the step.
+        labels: of all samples by domain; None to use the attribute `targets`, or to read them.
+        holdout: by domain, which samples are held out for validation; None for a random split.
+        fingerprint: a text that changes with the data, such as a version. Without one, it is computed from all
+            samples, each of which is read once whenever the dataset is loaded (twice without `classes` and labels).
+        concurrent: whether several threads may call `__getitem__` at the same time.
+        progress: show a progress bar while all samples are read.
+
+    Example:
+        >>> pairs = [(np.zeros(3), "cat"), (np.ones(3), "dog")]
+        >>> from_samples({"a": pairs, "b": pairs}).classes
+        ('cat', 'dog')
+    """
+    if not isinstance(domains, Mapping) or not domains:
+        raise bad_value("domains", "the samples of every domain by its name", domains)
+    guard = nullcontext() if concurrent else Lock()
+    rows = [_open(domain, samples, guard) for domain, samples in domains.items()]
+    if len(types := {(each.shape, str(each.dtype)) for each in rows}) > 1:
+        raise UserError(f"Expected samples of one shape and type in all domains. Found {sorted(types)}.")
+    # The first samples in an array have the shape, type and kind of all.
+    probe = from_arrays(np.stack([each[[0]][0] for each in rows]), ["0"] * len(rows), list(domains), name=name)
+    ids = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+
+    def number(y: Sequence[Any]) -> DomainDataset:
+        """Return the domains with their labels, checked as those of arrays are."""
+        return from_arrays(
+            np.zeros((len(ids), 1), np.float32), y, ids, name=name, classes=classes, domains=list(domains)
+        )
+
+    known = _find_labels(domains, rows, labels)
+    if known is None and (fingerprint or classes is None):
+        known = _read_labels(rows, fingerprint, progress)
+    numbered = None if known is None else number(known)
+
+    def list_content() -> Iterator[Any]:
+        """List what the fingerprint of arrays covers, in its order; labels that are not known are read on the way."""
+        nonlocal numbered
+        yield from map(str, numbered.classes if numbered else classes or ())
+        yield from domains
+        read: list[Any] = []
+        yield fingerprint or ArrayParts(rows[0].dtype, (len(ids), *rows[0].shape), _read_all(rows, read, progress))
+        numbered = numbered or number(read)
+        yield np.concatenate([domain.y for domain in numbered.domains])
+        yield ids
+
+    digest = fingerprint_of(list_content())
+    assert numbered is not None
+    augment = None if transform is None else _bind(transform, rows[0])
+    parts = tuple(
+        replace(domain, inputs=SampleInputs(x, augment=augment), holdout=_find_holdout(domain, holdout))  # type: ignore[arg-type]
+        for domain, x in zip(numbered.domains, rows)
+    )
+    shape, kind, notes = probe.input_shape, probe.kind, (*probe.notes, *numbered.notes)
+    return replace(numbered, domains=parts, input_shape=shape, kind=kind, fingerprint=digest, notes=notes)
+
+
+def make_dataset(name: str, loaded: Any, *, progress: bool = False) -> DomainDataset:
+    """Make a dataset from what a registered function or class gives: samples by domain, alone or as `domains`."""
+    if isinstance(loaded, Mapping):
+        return from_samples(loaded, name=name, progress=progress)
+    if not hasattr(loaded, "domains"):
+        raise UserError(
+            f"Expected a DomainDataset, samples by domain, or an object with these as `domains` from the dataset "
+            f"{name}. Found {type(loaded).__name__}."
+        )
+    options = {option: getattr(loaded, option) for option in OPTIONS if hasattr(loaded, option)}
+    return from_samples(loaded.domains, name=name, progress=progress, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class SampleRows:
+    """The samples of a domain, indexed like an array (n, *shape)."""
+
+    domain: str
+    samples: Samples
+    guard: AbstractContextManager[Any]  # held while a sample is read
+    shape: tuple[int, ...]  # of one
+    stored: np.dtype[Any]  # type of the values in the object
+    dtype: np.dtype[Any]  # of the rows
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, indices: Sequence[int] | Indices) -> npt.NDArray[Any]:
+        rows = [self.read(int(index))[0] for index in indices]
+        return np.stack(rows) if rows else np.zeros((0, *self.shape), self.dtype)
+
+    def min(self) -> float:
+        """Read all samples for the smallest value."""
+        return min(float(self.read(index)[0].min()) for index in range(len(self)))
+
+    def max(self) -> float:
+        """Read all samples for the largest value."""
+        return max(float(self.read(index)[0].max()) for index in range(len(self)))
+
+    def read(self, index: int) -> tuple[npt.NDArray[Any], Any]:
+        """Read a sample: x as an array, and its class as given."""
+        with self.guard:
+            x, y = _read_pair(self.domain, self.samples, index)
+        if x.shape != self.shape or (x.dtype != self.stored and (x.dtype in SCALED or self.stored in SCALED)):
+            raise UserError(
+                f"Expected samples of one shape and type, {self.shape} of {self.stored}. Found {x.shape} of {x.dtype} "
+                f"as sample {index} of domain {self.domain!r}."
+            )
+        with np.errstate(over="ignore"):
+            x = np.ascontiguousarray(x, self.dtype)
+        if self.dtype.kind == "f" and not np.isfinite(x).all():
+            raise UserError(f"Expected finite numbers. Found others in sample {index} of domain {self.domain!r}.")
+        return x, y
+
+
+@dataclass(frozen=True)
+class SampleInputs(ArrayInputs):
+    """Samples that are read when they are used, and augmented in training."""
+
+    augment: Augment | None = None
+
+    def prepare(self, indices: Indices, generator: torch.Generator | None = None) -> HostArray:
+        if self.augment is None or generator is None:
+            return super().prepare(indices)
+        x = torch.stack([self.augment(each, generator) for each in torch.from_numpy(as_units(self.x[indices]))])
+        return HostArray(x if self.standard is None else torch.from_numpy(self.standard(x.numpy())))
+
+
+def _open(domain: str, samples: Samples, guard: AbstractContextManager[Any]) -> SampleRows:
+    """Read the first sample of a domain, twice: random samples could be neither evaluated nor resumed."""
+    if not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__") and len(samples)):
+        raise UserError(f"Expected samples with __len__ and __getitem__ as domain {domain!r}. Found none.")
+    x = _read_pair(domain, samples, 0)[0]
+    if not np.array_equal(x, _read_pair(domain, samples, 0)[0]):
+        raise UserError(
+            f"Expected the same values whenever a sample is read. Found others in domain {domain!r}. Move random "
+            "augmentation to `transform`."
+        )
+    if x.dtype.kind not in "biuf":
+        raise UserError(f"Expected x as an array or a tensor of numbers. Found {x.dtype} in domain {domain!r}.")
+    return SampleRows(domain, samples, guard, x.shape, x.dtype, x.dtype if is_scaled(x[None]) else np.dtype(np.float32))
+
+
+def _read_pair(domain: str, samples: Samples, index: int) -> tuple[npt.NDArray[Any], Any]:
+    pair = samples[index]
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise UserError(f"Expected (x, y) as sample {index} of domain {domain!r}. Found {type(pair).__name__}.")
+    x, y = (each.detach().cpu() if isinstance(each, Tensor) else each for each in pair)
+    if np.size(y) != 1:
+        raise UserError(f"Expected one class as y of sample {index} of domain {domain!r}. Found several values.")
+    return np.asarray(x), y.item() if hasattr(y, "item") else y
+
+
+def _find_labels(
+    domains: Mapping[str, Samples], rows: Sequence[SampleRows], labels: Mapping[str, npt.ArrayLike] | None
+) -> list[Any] | None:
+    """Return the labels that are given, or those of the attributes `targets`, as torchvision has them."""
+    given = {name: getattr(samples, "targets", None) for name, samples in domains.items()} if labels is None else labels
+    if labels is None and any(each is None for each in given.values()):
+        return None
+    found = [np.asarray(given.get(each.domain, ())) for each in rows]
+    for each, values in zip(rows, found):
+        if values.shape != (len(each),):
+            raise UserError(f"Expected {len(each)} labels of domain {each.domain!r}. Found {values.shape}.")
+    return [label for values in found for label in values.tolist()]
+
+
+def _read_labels(rows: Sequence[SampleRows], fingerprint: str, progress: bool) -> list[Any]:
+    """Read all labels; those of data with a fingerprint of their own are cached."""
+    key = fingerprint_of([fingerprint, *(part for each in rows for part in (each.domain, str(len(each))))])
+    file = cache_dir() / "labels" / f"{key}.npy"
+    if fingerprint and file.exists():
+        cached: list[Any] = np.load(io.BytesIO(read_bytes(file)), allow_pickle=False).tolist()
+        return cached
+    labels: list[Any] = []
+    for _ in _read_all(rows, labels, progress):
+        pass
+    if fingerprint:
+        content = io.BytesIO()
+        np.save(content, np.asarray(labels), allow_pickle=False)
+        make_folder(file.parent, "FGMIX_CACHE")
+        write_bytes(file, content.getvalue())
+    return labels
+
+
+def _read_all(rows: Sequence[SampleRows], labels: list[Any], progress: bool) -> Iterator[npt.NDArray[Any]]:
+    """Yield all samples, and append their labels."""
+    with Progress("read samples", sum(map(len, rows)), show=progress) as bar:
+        for each in rows:
+            for index in range(len(each)):
+                x, y = each.read(index)
+                labels.append(y)
+                bar.advance()
+                yield x
+
+
+def _find_holdout(domain: Domain, holdout: Mapping[str, npt.ArrayLike] | None) -> npt.NDArray[np.bool_] | None:
+    if holdout is None:
+        return None
+    held = np.asarray(holdout.get(domain.name, ()))
+    if held.dtype != np.bool_ or held.shape != (len(domain),):
+        raise UserError(
+            f"Expected true or false for {len(domain)} samples of {domain.name!r} in holdout. Found others."
+        )
+    return held
+
+
+def _bind(transform: Callable[..., Tensor], rows: SampleRows) -> Augment:
+    """Return a function of x and a generator, tried on the first sample."""
+    with_generator = _accepts_two(transform)
+
+    def augment(x: Tensor, generator: torch.Generator) -> Tensor:
+        result = transform(x, generator) if with_generator else transform(x)
+        if not isinstance(result, Tensor) or result.shape != x.shape or result.dtype != torch.float32:
+            found = f"{tuple(result.shape)} of {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
+            raise UserError(f"Expected float32 of shape {tuple(x.shape)} from the transform. Found {found}.")
+        return result
+
+    x = torch.from_numpy(as_units(rows[[0]]))[0]
+    before = _state_of_generators()
+    augment(x.clone(), torch.Generator().manual_seed(0))
+    if _state_of_generators() != before:
+        raise UserError(
+            "Expected a transform whose random numbers come from its second argument, a torch.Generator. Found one "
+            "that uses global ones: a run could not be resumed exactly. Write transform(x, generator)."
+        )
+    return augment
+
+
+def _accepts_two(transform: Callable[..., Any]) -> bool:
+    """Say whether a transform accepts a generator besides x."""
+    try:
+        inspect.signature(transform.forward if isinstance(transform, nn.Module) else transform).bind(None, None)
+    except (TypeError, ValueError):  # the latter for functions without a signature
+        return False
+    return True
+
+
+def _state_of_generators() -> tuple[Any, ...]:
+    return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().numpy().tobytes()  # noqa: NPY002
