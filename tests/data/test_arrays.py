@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fgmix.data import from_arrays, load
+from fgmix.data.standardisation import fit_standardisation
 from fgmix.errors import UserError
 
 X = np.arange(24, dtype=np.float64).reshape(8, 3)
@@ -76,10 +77,25 @@ def test_the_fingerprint_sees_every_number() -> None:
     assert len({base, from_arrays(changed, Y, D).fingerprint, from_arrays(X, Y[::-1], D).fingerprint}) == 3
 
 
+def test_signals_have_channels_and_time() -> None:
+    data = from_arrays(np.zeros((8, 2, 50), np.int16), Y, D)
+    assert (data.kind, data.input_shape, data.notes) == ("signals", (2, 50), ())
+    (note,) = from_arrays(np.zeros((8, 28, 28), np.uint8), Y, D).notes
+    assert "28 channels" in note, "grey images without the axis of channels"
+
+
+def test_a_channel_that_single_precision_would_lose_stays_double() -> None:
+    x = np.random.default_rng(0).normal(size=(8, 2, 5)) + 1.6e9
+    data = from_arrays(x, Y, D)
+    standard = fit_standardisation((domain, np.arange(4)) for domain in data.domains)
+    expected = (x - x.mean((0, 2), keepdims=True)) / x.std((0, 2), keepdims=True)
+    np.testing.assert_allclose(standard(x), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("x", "y", "domain", "sentence"),
     [
-        (X[:, 0], Y, D, r"shape \(n, f\)"),
+        (X[:, 0], Y, D, r"signals \(n, channels, time\)"),
         (X, Y[:5], D, r"y \(5,\)"),
         (X[:0], Y[:0], D[:0], r"\(0, 3\)"),
         (np.where(X == 5, np.nan, X), Y, D, "row 1"),
@@ -87,7 +103,8 @@ def test_the_fingerprint_sees_every_number() -> None:
         (X.astype(complex), Y, D, "Expected real numbers in x"),
         (X.astype(float) * 1e300, Y, D, "row 0"),
         (X, np.where(Y == "a", "a\udcff", Y), D, "valid UTF-8"),
-        (X, np.linspace(0, 1, 8), D, r"Found 0\.14285.* in row 1 \(6 such rows\)"),
+        (X, np.eye(2)[[0, 1] * 4], D, r"one class for each sample.*\(8, 2\).*multi-label.*soft labels"),
+        (X, np.linspace(0, 1, 8), D, r"no regression.*Found 0\.14285.* in row 1 \(6 such rows\)"),
     ],
 )
 def test_mistakes_in_arrays(x: np.ndarray, y: np.ndarray, domain: np.ndarray, sentence: str) -> None:

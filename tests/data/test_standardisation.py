@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from copying import replace
@@ -65,3 +66,28 @@ def test_runs_from_before_are_other_runs_and_damp_nothing() -> None:
     assert "tail" not in to_plain(
         resolve(RunSpec(dataset="arrays", algorithm="erm", test_domains=(), standardize=False), data)
     )
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (5, 6, 7)])
+def test_channels_of_signals_and_images_are_standardised_without_damping(shape: tuple[int, ...]) -> None:
+    units = np.array([1e-3, 1.0, 1e4, 10.0, 1e2])[: shape[0]].reshape(-1, *[1] * (len(shape) - 1))
+    x = units * (RNG.normal(size=(60, *shape)) + 2)
+    data = from_arrays(x, np.arange(60) % 2, np.arange(60) // 20)
+    spec = resolve(RunSpec(dataset="arrays", algorithm="erm", test_domains="2"), data)
+    assert (spec.standardize, spec.tail) == (True, 0.0)
+    run = prepare_data(spec, data)
+    rows = np.concatenate([x[20 * d :][run.splits[str(d)].train] for d in (0, 1)])  # no sample of domain 2
+    axes = (0, *range(2, x.ndim))
+    np.testing.assert_allclose(run.standard.mean[None], rows.mean(axes, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(run.standard.scale[None], rows.std(axes, keepdims=True), rtol=1e-5)
+    seen = run.dataset.domains[2].inputs.clean(np.arange(20)).numpy()
+    np.testing.assert_allclose(seen, (x[40:] - run.standard.mean) / run.standard.scale, rtol=1e-4, atol=1e-4)
+    layer = Standardise(run.standard)(torch.from_numpy((99 * x[40:]).astype(np.float32)))
+    np.testing.assert_allclose(layer, run.standard((99 * x[40:]).astype(np.float32)), rtol=1e-5)
+
+
+def test_images_on_the_usual_scale_are_standardised_if_asked() -> None:
+    data = from_arrays(RNG.normal(size=(20, 4, 8, 8)), np.arange(20) % 2, np.arange(20) // 10)
+    spec = RunSpec(dataset="arrays", algorithm="erm", test_domains="1")
+    assert not resolve(spec, data).standardize
+    assert resolve(replace(spec, standardize=True), data).standardize

@@ -35,6 +35,15 @@ def vector_model(out: Path, **options: object) -> Model:
     return fit(vectors(), out, **{**QUICK, **options})
 
 
+def signals(domains: int = 3, n: int = 24) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """X (domains · n, 2, 64) of large units whose frequency is the class and whose amplitude is the domain's."""
+    rng = np.random.default_rng(0)
+    y, d = np.tile(np.arange(n) % 2, domains), np.repeat(np.arange(domains), n)
+    phase = rng.random((len(y), 2, 1)) + np.arange(64) / 64 * (3 + 9 * y[:, None, None])
+    x = (1 + d[:, None, None]) * np.sin(2 * np.pi * phase) + 0.3 * rng.normal(size=(len(y), 2, 64))
+    return 5000 + 1000 * x, y, d
+
+
 def small_images() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """X uint8 (60, 3, 16, 16) whose brightness is the class, y and domain."""
     y, d = np.arange(60) % 3, np.arange(60) // 20

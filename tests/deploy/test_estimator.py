@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fgmix.deploy.estimator
+from deploy.made import signals
 from fgmix import DomainGeneralizer, RunSpec, UserError
 from fgmix.data import from_arrays
 from fgmix.deploy.estimate import prediction_interval
@@ -159,6 +160,13 @@ def test_images_of_bytes_and_of_floats_are_alike() -> None:
     np.testing.assert_allclose(model.predict_proba(images), floats.predict_proba(images / 255), atol=1e-5)
     with pytest.raises(UserError, match=r"shape \(3, 8, 8\). Found \(3, 4, 4\)"):
         model.predict(images[:, :, :4, :4])
+
+
+def test_signals() -> None:
+    x, y, d = signals()
+    model = DomainGeneralizer("erm", steps=15, settings={"lr": 1e-2}).fit(x, y, domains=d)
+    assert model.score(x, y) > 0.9
+    np.testing.assert_allclose(model.scaler_.mean_, x.mean((0, 2)), rtol=0.05)
 
 
 def test_more_than_one_batch_of_predictions(fitted: DomainGeneralizer) -> None:

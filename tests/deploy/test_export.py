@@ -13,9 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
-from deploy.made import small_image_model, small_images
-from fgmix import load_model
+from deploy.made import QUICK, signals, small_image_model, small_images
+from fgmix import fit, load_model
 from fgmix.algorithms import names
+from fgmix.data import from_arrays
 from fgmix.deploy.export import export_model
 from fgmix.deploy.model import Model
 from fgmix.deploy.predict import predict_paths
@@ -103,6 +104,22 @@ def test_onnx_of_bytes_takes_what_training_took(tmp_path: Path) -> None:
     expected = model.predict(x)
     np.testing.assert_allclose(p, expected.probabilities, atol=1e-4)
     np.testing.assert_allclose(novelty, expected.novelty, rtol=1e-2)
+
+
+def test_onnx_of_signals_takes_them_in_their_own_units(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x, y, d = signals()
+    options = {**QUICK, "steps": 15, "averaging": "none", "settings": {"lr": 1e-2}}
+    model = fit(from_arrays(x, y, d), tmp_path / "model", **options)
+    assert (model.info.kind, model.info.spec.backbone, model.info.spec.tail) == ("signals", "signal_cnn", 0.0)
+    assert model.info.estimate.accuracy > 0.9
+    assert (model.predict(100 * x).novelty > 1).all(), "other units"
+    file = export_model(load_model(tmp_path / "model"), tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+    p, novelty, _ = session.run(None, {"x": x.astype(np.float32)})
+    expected = model.predict(x)
+    np.testing.assert_allclose(p, expected.probabilities, atol=1e-4)
+    np.testing.assert_allclose(novelty, expected.novelty, rtol=1e-2, atol=1e-4)
 
 
 def test_torch_export(vectors_model: Model, tmp_path: Path) -> None:

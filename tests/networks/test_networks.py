@@ -20,6 +20,10 @@ from fgmix.networks import build_classifier, build_featurizer
         ("mlp", (7,)),
         ("domainbed_mlp", (7,)),
         ("identity", (7,)),
+        ("signal_cnn", (4, 100)),
+        ("signal_cnn", (1, 1)),
+        ("small_cnn", (5, 20, 30)),
+        ("resnet18", (12, 32, 32)),
         ("resnet18", (3, 32, 32)),
         ("mobilenetv3_small_050", (3, 32, 32)),  # a layer of its head stays in front of the classifier
         pytest.param(  # timm leaves it a classifier for 0 classes
@@ -97,8 +101,12 @@ def test_mistakes() -> None:
         build_featurizer("resnet_18", (3, 32, 32))
     with pytest.raises(UserError, match="Unknown tag of resnet18 'tv_in2k'"):
         build_featurizer("resnet18.tv_in2k", (3, 32, 32))
-    with pytest.raises(UserError, match="expects images"):
+    with pytest.raises(UserError, match=r"expects samples \(channels, height, width\).*Use `mlp`"):
         build_featurizer("small_cnn", (7,))
+    with pytest.raises(UserError, match="Use `signal_cnn`"):
+        build_featurizer("resnet18", (2, 100))
+    with pytest.raises(UserError, match=r"\(channels, time\).*Use `small_cnn`"):
+        build_featurizer("signal_cnn", (3, 32, 32))
     with pytest.raises(UserError, match="has no pre-trained weights"):
         build_featurizer("mlp", (7,), pretrained=True)
 

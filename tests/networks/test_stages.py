@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,7 @@ from fgmix.networks import Featurizer, build_featurizer, residual_blocks, stages
 from fgmix.networks.names import load_timm
 from fgmix.networks.parts import change_maps
 from fgmix.networks.selfnorm import add_selfnorm
-from fgmix.networks.stages import Stage
+from fgmix.networks.stages import Stage, sections
 from networks import families
 
 ROWS = {row.family: row for row in families.rows()}
@@ -111,7 +113,6 @@ def test_stages_begin_where_maps_shrink() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "reason"),
     [
-        ("mlp", (7,), "MLP, which has no feature maps"),
         ("mlp", (3, 8, 8), "MLP, which has no feature maps"),
         ("mnist_cnn", (3, 28, 28), "MnistCNN, which has no stages"),
         ("test_vit", (3, 64, 64), "VisionTransformer, whose blocks put out tokens"),
@@ -124,6 +125,14 @@ def test_networks_without_stages_are_refused(name: str, shape: tuple[int, ...], 
         stages(featurizer)
     with pytest.raises(UserError, match="on whose residual blocks this method works"):
         residual_blocks(featurizer)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("mlp", (7,)), ("signal_cnn", (2, 64))])
+def test_features_and_signals_have_no_stages(name: str, shape: tuple[int, ...]) -> None:
+    featurizer = build_featurizer(name, shape)
+    with pytest.raises(UserError, match=f"^Expected images, .*stages.*Found samples of shape {re.escape(str(shape))}"):
+        stages(featurizer)
+    assert sections(featurizer) == []
 
 
 def test_a_network_that_does_not_run_is_refused() -> None:

@@ -82,6 +82,12 @@ def test_images_that_cannot_be_normalised_are_refused(weights: str, data: Domain
         prepare(replace(toy_spec(), backbone=MODEL, weights=weights), data, progress=False)
 
 
+def test_channels_that_are_standardised_enter_a_pretrained_network(weights: str) -> None:
+    spec = replace(toy_spec(), backbone=MODEL, weights=weights, standardize=True)
+    run = prepare(spec, small_images(255.0), progress=False)
+    assert (run.spec.standardize, run.spec.mean) == (True, ())
+
+
 def test_random_initial_weights_expect_nothing() -> None:
     assert prepare(replace(toy_spec(), backbone=MODEL), small_images(255.0), progress=False).spec.mean == ()
 

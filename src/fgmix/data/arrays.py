@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fgmix.data.dataset import SCALED, ArrayInputs, Domain, DomainDataset, Indices, fingerprint_of
 from fgmix.data.files import open_file
 from fgmix.data.folders import list_some
-from fgmix.data.standardisation import RESOLVED
+from fgmix.data.standardisation import RESOLVED, pooled_axes
 from fgmix.errors import UserError, bad_value
 from fgmix.records.protocols import Kind
 
@@ -25,6 +25,7 @@ KEYS = ("x", "y", "domain", "classes", "domains")
 DEFLATE = 1100  # the largest compression ratio of deflate, with a margin
 GB = 1_000_000_000
 MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # texts of values that are missing, as `.astype(str)` writes them
+KINDS: dict[int, Kind] = {2: "features", 3: "signals", 4: "small_images"}  # by number of axes
 LOST = 1e-4  # share of a feature's spread that single precision may lose
 
 
@@ -41,8 +42,8 @@ def from_arrays(
     """Make a dataset from arrays.
 
     Args:
-        x: features (n, f), stored in single precision unless it would lose their spread; or images (n, c, h, w) as
-            floats, or as uint8 or uint16, which are scaled to [0, 1].
+        x: features (n, f) or signals (n, c, t), stored in single precision unless it would lose their spread; or
+            images (n, c, h, w) as floats, or as uint8 or uint16, which are scaled to [0, 1].
         y: n labels: class names, or integers.
         domain: n domain ids: names, or integers.
         name: name of the dataset.
@@ -66,7 +67,7 @@ def from_arrays(
     if not is_scaled(x):
         single = as_floats(x)
         check_finite(single)
-        x = x.astype(np.float64) if x.ndim == 2 and _loses_spread(x, single) else single
+        x = x.astype(np.float64) if x.ndim < 4 and _loses_spread(x, single) else single
     present = [d for d in range(len(domain_names)) if (ids == d).any()]
     weights = None if sample_weight is None else check_weights(sample_weight, len(x))
     parts = tuple(
@@ -78,13 +79,17 @@ def from_arrays(
         )
         for d in present
     )
-    kind: Kind = "features" if x.ndim == 2 else "small_images"
     digest = fingerprint_of([*class_names, *domain_names, x, labels, ids, *([] if weights is None else [weights])])
     empty = [each for d, each in enumerate(domain_names) if d not in present]
     notes = [f"Domains without a sample are left out: {list_some(empty)}."] if empty else []
+    if x.ndim == 3 and x.shape[1] >= x.shape[2]:  # more likely grey images, or the axes are in another order
+        notes.append(
+            f"Signals of {x.shape[1]} channels and {x.shape[2]} points in time. Images should be (n, c, h, w), signals "
+            "(n, channels, time)."
+        )
     if x.dtype == np.uint16:
         notes.append(f"16-bit images: values are divided by 65535. The largest is {x.max()}.")
-    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], kind, digest, tuple(notes))
+    return DomainDataset(name, parts, tuple(class_names), x.shape[1:], KINDS[x.ndim], digest, tuple(notes))
 
 
 def load_npz(path: Path) -> DomainDataset:
@@ -141,12 +146,14 @@ def check_scale(x: npt.NDArray[Any]) -> None:
 
 
 def _loses_spread(x: npt.NDArray[Any], single: npt.NDArray[np.float32]) -> bool:
-    """Tell whether a feature that varies is mostly rounded away in single precision, such as a time in seconds."""
+    """Tell whether a feature or channel that varies is mostly rounded away in single precision, such as a time in
+    seconds."""
     if x.dtype == np.float32:
         return False
-    spread = x.std(axis=0, dtype=np.float64)
-    varies = spread > RESOLVED["float64"] * np.abs(single).max(axis=0)
-    return bool((varies & (np.abs(x - single).max(axis=0) > LOST * spread)).any())
+    axes = pooled_axes(x)
+    spread = x.std(axis=axes, dtype=np.float64)
+    varies = spread > RESOLVED["float64"] * np.abs(single).max(axis=axes)
+    return bool((varies & (np.abs(x - single).max(axis=axes) > LOST * spread)).any())
 
 
 def finite_rows(x: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -196,8 +203,16 @@ def _array(what: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
 
 def _check_shapes(shapes: Mapping[str, Shape]) -> None:
     x, y, domain = (shapes[name] for name in ("x", "y", "domain"))
-    if len(x) not in (2, 4) or 0 in x:
-        raise UserError(f"Expected x of shape (n, f) or (n, c, h, w), and not empty. Found {x}. Reshape it.")
+    if len(x) not in KINDS or 0 in x:
+        raise UserError(
+            "Expected features (n, f), signals (n, channels, time) or images (n, c, h, w) in x, and not empty. Found "
+            f"{x}. Reshape it."
+        )
+    if len(y) == 2:
+        raise UserError(
+            f"Expected one class for each sample in y. Found an array of shape {y}: several labels of a sample "
+            "(multi-label) and soft labels are not supported. Choose one class for each, such as y.argmax(1)."
+        )
     if not y == domain == x[:1]:
         raise UserError(f"Expected y and domain of shape ({x[0]},). Found y {y} and domain {domain}.")
 
@@ -219,7 +234,8 @@ def _number(
         raise bad_value(names_of, "a list of names", names)
     values = _texts(what, values)
     if values.dtype.kind == "f":
-        _require_rows(np.isfinite(values) & (values == np.round(values)), values, f"names or integers in {what}")
+        expected = f"names or integers in {what}" + (" (a class for each sample, no regression)" if what == "y" else "")
+        _require_rows(np.isfinite(values) & (values == np.round(values)), values, expected)
         values = values.astype(np.int64) if names is not None else values
     if names is not None and values.dtype.kind in "iu":
         if values.min() < 0 or values.max() >= len(names):

@@ -93,7 +93,7 @@ class ArrayInputs(Inputs):
     """Samples in memory (or memory-mapped): float features or images unchanged, types in `SCALED` scaled to [0, 1]."""
 
     x: npt.NDArray[Any]
-    standard: Standardisation | None = None  # of features, applied when they are read
+    standard: Standardisation | None = None  # applied when samples are read
 
     def __len__(self) -> int:
         return len(self.x)
@@ -128,7 +128,7 @@ class DomainDataset:
     name: str  # registered, or that of the folder or file
     domains: tuple[Domain, ...]  # in the order of their numbers (sorted by name for folders), on which splits depend
     classes: tuple[str, ...]  # names, which labels index; a domain may lack some
-    input_shape: tuple[int, ...]  # of a network's inputs: (c, h, w) or (f,)
+    input_shape: tuple[int, ...]  # of a network's inputs: (c, h, w), (c, t) or (f,)
     kind: Kind
     fingerprint: str  # digest of everything that training uses
     notes: tuple[str, ...] = ()  # for the user, such as counts that differ from the official ones, or files left out

@@ -1,4 +1,4 @@
-"""Standardise features to mean 0 and variance 1 over the training samples of a run, with damped tails.
+"""Standardise samples to mean 0 and variance 1 over the training samples of a run, with damped tails of features.
 
     z = (x − mean) / scale,    z ↦ sign(z) · (min(|z|, c) + log(1 + max(|z| − c, 0))),    c = 5
 
@@ -6,6 +6,8 @@ A feature that hardly varies in training, such as a corner pixel or a rare word,
 in a new domain would be hundreds of standard deviations, more than all other features together. Beyond c values
 therefore grow only logarithmically. Each feature is scaled by its own spread, so units do not matter, and the map is
 increasing, so order is preserved. docs/your-data.md compares alternatives.
+
+Signals and images are standardised channel by channel, without damping: a channel varies, and its peaks have a shape.
 """
 
 from __future__ import annotations
@@ -27,19 +29,20 @@ TAIL = 5.0  # standard deviations beyond which values are damped: few values of 
 
 @dataclass(frozen=True)
 class Standardisation:
-    """x ↦ (x − mean) / scale, feature by feature, damped beyond `tail`.
+    """x ↦ (x − mean) / scale, by feature or channel, damped beyond `tail`.
 
     >>> Standardisation(np.float32([1, 0]), np.float32([2, 1]))(np.float32([[3, 5]]))
     array([[1., 5.]], dtype=float32)
     """
 
-    # of each feature (f,), in single precision like the network's inputs, or in double precision like the samples
+    # of each feature (f,), or of each channel of signals (c, 1) and images (c, 1, 1), in single precision like the
+    # network's inputs, or in double precision like the samples
     mean: npt.NDArray[Any]
-    scale: npt.NDArray[Any]  # standard deviation of each feature (f,); 1 for one that does not vary
+    scale: npt.NDArray[Any]  # standard deviation, of the same shape; 1 for a feature or channel that does not vary
     tail: float = TAIL  # c; infinity for no damping
 
     def __call__(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Standardise x (n, f). `deploy.network.Standardise` is the same map as a layer: change both together."""
+        """Standardise x (n, …). `deploy.network.Standardise` is the same map as a layer: change both together."""
         with np.errstate(over="ignore"):
             z: npt.NDArray[Any] = (as_units(x).astype(self.mean.dtype, copy=False) - self.mean) / self.scale
         np.clip(z, -FURTHEST, FURTHEST, out=z)
@@ -52,22 +55,32 @@ class Standardisation:
 
 
 def fit_standardisation(parts: Iterable[tuple[Domain, Indices]], tail: float = TAIL) -> Standardisation:
-    """Compute mean and standard deviation over samples of several domains, with equal weights of all samples.
+    """Compute mean and standard deviation over samples of several domains, with equal weights of all values.
 
     `tail` is the number of standard deviations beyond which values are damped; 0 for no damping.
     """
     rows = [as_units(cast("ArrayInputs", domain.inputs).x[indices]) for domain, indices in parts]
-    n = sum(map(len, rows))
-    mean = np.sum([x.sum(axis=0, dtype=np.float64) for x in rows], axis=0) / n
-    scale = np.sqrt(np.sum([np.square(x - mean).sum(axis=0) for x in rows], axis=0) / n)
-    largest = np.max([np.abs(x).max(axis=0) for x in rows], axis=0)
+    axes = pooled_axes(rows[0])
+    n = sum(x.size for x in rows) // rows[0].shape[1]
+    mean = np.sum([x.sum(axis=axes, keepdims=True, dtype=np.float64)[0] for x in rows], axis=0) / n
+    scale = np.sqrt(np.sum([np.square(x - mean).sum(axis=axes, keepdims=True)[0] for x in rows], axis=0) / n)
+    largest = np.max([np.abs(x).max(axis=axes, keepdims=True)[0] for x in rows], axis=0)
     dtype = np.result_type(*rows)
     scale[scale <= RESOLVED[dtype.name] * largest] = 1
     return Standardisation(mean.astype(dtype), scale.astype(dtype), tail or np.inf)
 
 
+def pooled_axes(x: npt.NDArray[Any]) -> tuple[int, ...]:
+    """List the axes of samples over which a feature (n, f), or a channel (n, c, …), is pooled.
+
+    >>> pooled_axes(np.zeros((9, 4))), pooled_axes(np.zeros((9, 4, 100)))
+    ((0,), (0, 2))
+    """
+    return (0, *range(2, x.ndim))
+
+
 def standardise(dataset: DomainDataset, standard: Standardisation) -> DomainDataset:
-    """Standardise the features of a dataset when they are read."""
+    """Standardise the samples of a dataset when they are read."""
     inputs = (replace(cast("ArrayInputs", domain.inputs), standard=standard) for domain in dataset.domains)
     domains = tuple(replace(domain, inputs=each) for domain, each in zip(dataset.domains, inputs))
     return replace(dataset, domains=domains)

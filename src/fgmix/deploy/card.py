@@ -39,7 +39,7 @@ from fgmix.results.rounding import DASH
 CARD, CONFUSION, RELIABILITY = "card.md", "confusion.png", "reliability.png"
 DPI = 150  # of the figures, for screens
 WIDE = 0.8  # width from which an interval is called uninformative
-INPUTS = {"images": "RGB images", "small_images": "small images", "features": "feature vectors"}
+INPUTS = {"images": "RGB images", "small_images": "small images", "signals": "signals", "features": "feature vectors"}
 
 
 def model_card(info: ModelInfo) -> str:
@@ -133,8 +133,8 @@ def _estimated_values(info: ModelInfo, estimate: Estimate, tables: dict[str, str
         "least": [least for least in rule.by_class if least is not None],
         "fewest": FEWEST,
         "informative": INFORMATIVE,
-        # The size of features is part of the novelty.
-        "on_features": info.kind == "features" or info.spec.frozen,
+        # The size of features, and of other standardised inputs, is part of the novelty.
+        "on_features": info.kind == "features" or info.spec.frozen or info.spec.standardize,
         # A rule that accepts every held-out prediction could be mistaken for a strict one.
         "easily_reached": not everything.confidence and (everything.accuracy or 0.0) >= (rule.target or 2.0),
         # Classes whose trusted predictions miss the target, with rules chosen on the other domains.

@@ -96,20 +96,22 @@ class UnseenDomains:
 
 
 class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Classifier of features (n, f) or images (n, c, h, w) from several domains, for use on an unseen one.
+    """Classifier of features (n, f), signals (n, c, t) or images (n, c, h, w) of several domains, for an unseen one.
 
     Args:
         algorithm: a registered method (`fgmix list algorithms`).
         settings: its settings, such as {"lr": 1e-3, "gamma": 10}; None for its defaults.
-        backbone: "mlp", "identity" (a linear model), "small_cnn" or any timm model; None for mlp on features and
-            small_cnn on images.
-        steps: number of training steps; None for 1000 on features, 300 on images, and more on large datasets.
+        backbone: "mlp", "identity" (a linear model), "signal_cnn", "small_cnn" or any timm model; None for mlp on
+            features, signal_cnn on signals and small_cnn on images.
+        steps: number of training steps; None for 1000 on features, 500 on signals, 300 on images, and more on large
+            datasets.
         batch_size: samples per domain and step; None for 32.
         averaging: "swa" predicts with the running mean of the weights, "swad" with their overfit-aware mean, "none"
             with the raw weights.
         holdout_fraction: share of each domain that is held out from training and selects the weights.
-        standardize: scale features to mean 0 and variance 1 over the training samples, with outliers beyond 5 standard
-            deviations damped. Images are not standardized (uint8 and uint16 are scaled to [0, 1]).
+        standardize: scale features, or the channels of signals, to mean 0 and variance 1 over the training samples,
+            with outliers of features beyond 5 standard deviations damped. Images are not standardized unless their
+            values are far from [0, 1] (uint8 and uint16 are scaled to it).
         class_weight: "balanced" samples all classes of a domain equally often in training; a dictionary such as
             {"ill": 5} samples a class more often; None samples uniformly.
         metric: "accuracy", "balanced_accuracy" or "macro_f1": selects the weights, and is what `mean` and `interval` of
@@ -121,7 +123,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     Attributes:
         classes_: labels, in the order of `predict_proba`.
         domains_: domain ids, in the algorithm's order.
-        n_features_in_: f (number of channels, for images).
+        n_features_in_: f (number of channels, for signals and images).
         feature_names_in_: column names, if X had any.
         scaler_: mean and scale of the standardization as a StandardScaler; None without.
         algorithm_: the trained `Algorithm`, in evaluation mode.
@@ -176,7 +178,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """Train on all domains.
 
         Args:
-            X: features (n, f) or images (n, c, h, w).
+            X: features (n, f), signals (n, c, t) or images (n, c, h, w).
             y: n labels.
             domains: n domain ids of any hashable type. None: all samples are one domain, and a method that needs
                 several is replaced by ERM, with a warning.
@@ -218,7 +220,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         change, fitted or not.
 
         Args:
-            X: features (n, f) or images (n, c, h, w).
+            X: features (n, f), signals (n, c, t) or images (n, c, h, w).
             y: n labels.
             domains: n domain ids.
             other: as in `fit`. Weights are used in training only: every sample counts once in the estimate.
@@ -285,7 +287,7 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             batch_size=_to_python(self.batch_size),
             averaging=self.averaging,  # type: ignore[arg-type]  # checked by the spec
             holdout_fraction=_to_python(self.holdout_fraction),
-            standardize=None if self.standardize else False,  # None: features only
+            standardize=None if self.standardize else False,  # None: by the kind of data
             class_weight=self.class_weight if isinstance(self.class_weight, str) else "none",  # type: ignore[arg-type]
             metric=self.metric,  # type: ignore[arg-type]
             seed=seed,
@@ -340,8 +342,8 @@ class DomainGeneralizer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 def _make_scaler(standard: Standardisation) -> StandardScaler:
     """Return mean and scale of the standardisation as a StandardScaler, which does not damp outliers."""
     scaler = StandardScaler()
-    scaler.mean_ = standard.mean.astype(np.float64)
-    scaler.scale_ = standard.scale.astype(np.float64)
+    scaler.mean_ = standard.mean.ravel().astype(np.float64)
+    scaler.scale_ = standard.scale.ravel().astype(np.float64)
     scaler.var_ = scaler.scale_**2
     scaler.n_features_in_ = len(scaler.mean_)
     return scaler

@@ -52,7 +52,7 @@ def check_other(other: Mapping[str, Any], domains: Sequence[Hashable] | None) ->
 class Samples:
     """Checked arrays, with labels and domains numbered."""
 
-    x: Array  # features or images
+    x: Array  # features, signals or images
     y: Indices  # numbers of the classes
     classes: Array  # labels
     ids: Indices  # numbers of the domains
@@ -135,8 +135,8 @@ def _sort_ids(domains: set[Hashable]) -> list[Hashable]:
 
 
 def prepare_samples(x: Array) -> Array:
-    """Prepare samples for `from_arrays`: images unchanged, features as floats, in double precision unless float32."""
-    return x if x.ndim != 2 or x.dtype == np.float32 else x.astype(np.float64, copy=False)
+    """Prepare samples for `from_arrays`: images unchanged, others as floats, in double precision unless float32."""
+    return x if x.ndim == 4 or x.dtype == np.float32 else x.astype(np.float64, copy=False)
 
 
 def name_scaled_type(x: Array) -> str | None:

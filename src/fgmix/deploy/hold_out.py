@@ -84,7 +84,7 @@ def measure_familiar(run: OpenedRun, algorithm: Algorithm) -> Familiar:
     """Fit a `Familiar` to the run's source domains, from codes of its network."""
     seen, new = (run.sample(run.sources, part, limit=CODES) for part in ("train", "holdout"))
     spec = run.record.spec
-    on_features = spec.frozen or len(spec.input_shape) == 1
+    on_features = spec.frozen or spec.standardize or len(spec.input_shape) == 1
     features = torch.cat(list(new.inputs())).numpy() if on_features else None
     return fit_familiar(_codes(seen, algorithm), seen.y.numpy(), _codes(new, algorithm), features)
 
@@ -104,10 +104,10 @@ def _predict(algorithm: Algorithm, familiar: Familiar, x: Tensor) -> tuple[Float
 def draw_noise(x: Tensor, n: int, seed: int = 0) -> Tensor:
     """Draw noise in the range of given samples: half images of random pixels, half of one random colour each.
 
-    Features are Gaussian and independent, each with its own mean and variance.
+    Features, and points of signals, are Gaussian and independent, each with its own mean and variance.
 
     Args:
-        x: samples (m, f) or (m, c, h, w), as input to a network.
+        x: samples (m, f), (m, c, t) or (m, c, h, w), as input to a network.
         n: number of noise samples.
         seed: of the random numbers.
 
@@ -116,8 +116,8 @@ def draw_noise(x: Tensor, n: int, seed: int = 0) -> Tensor:
         torch.Size([4, 3, 8, 8])
     """
     generator = torch.Generator().manual_seed(seed)
-    if x.ndim == 2:
-        return x.mean(0) + x.std(0, correction=0) * torch.randn(n, x.shape[1], generator=generator)
+    if x.ndim < 4:
+        return x.mean(0) + x.std(0, correction=0) * torch.randn(n, *x.shape[1:], generator=generator)
     low, high = x.amin((0, 2, 3))[:, None, None], x.amax((0, 2, 3))[:, None, None]
     pixels = torch.rand(n - n // 2, *x.shape[1:], generator=generator)
     plain = torch.rand(n // 2, x.shape[1], 1, 1, generator=generator).expand(-1, *x.shape[1:])

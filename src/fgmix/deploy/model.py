@@ -83,7 +83,7 @@ class Model:
     network: Network | Ensemble
 
     def predict(self, x: npt.ArrayLike, *, batch_size: int = 256) -> Predictions:
-        """Predict arrays: features (n, f) or images (n, c, h, w), prepared as the training data were.
+        """Predict arrays: features (n, f), signals (n, c, t) or images (n, c, h, w), prepared as for training.
 
         Args:
             x: the samples: uint8 or uint16 if training had it, which is scaled to [0, 1]; else numbers, not scaled.
@@ -159,7 +159,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Doubles(ArrayInputs):
-    """Features in double precision, which the network itself standardises."""
+    """Samples in double precision, which the network itself standardises."""
 
     def clean(self, indices: Indices) -> Tensor:
         return torch.from_numpy(self.x[indices])

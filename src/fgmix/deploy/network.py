@@ -38,7 +38,7 @@ class Network(nn.Module):
         novelty = min_c ‖W (z/‖z‖ − center) − m_c‖² · max(1, q/‖z‖, ‖z‖/r)² / limit,    of features at least ‖x‖² / size
                                                                                         where that is above 1
 
-    with x the inputs after backbone and standardisation. Inputs are normalised images, or features as the user gives
+    with x the inputs after backbone and standardisation. Inputs are normalised images, or arrays as the user gives
     them.
 
     Args:
@@ -46,7 +46,7 @@ class Network(nn.Module):
         classifier: h.
         temperature: T.
         familiar: center, m_c, W, q, r, the limit and the size; see `novelty`.
-        standard: standardisation of the features before g; None for none.
+        standard: standardisation of the inputs of g; None for none.
         backbone: frozen network whose features of images are the inputs of g; None for none.
     """
 
@@ -93,7 +93,7 @@ class Network(nn.Module):
         novelty = (white - self.means[nearest]).square().sum(1) / self.limit
         novelty = novelty * torch.maximum(self.usual / length, length / self.reach).clamp(min=1) ** 2
         if self.on_features:
-            size = x.square().sum(1) / self.size
+            size = x.flatten(1).square().sum(1) / self.size
             novelty = torch.where(size > 1, novelty.maximum(size), novelty)
         return self.classifier(z), novelty
 

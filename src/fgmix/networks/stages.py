@@ -169,6 +169,13 @@ class _Trace(TorchFunctionMode):
 
     def refuse(self, needed: str, has_blocks: bool) -> UserError:
         """Return an error that says why the network has none of the parts that are needed."""
+        if image_shape(self.featurizer) is None:
+            shape = getattr(self.featurizer, "input_shape", None)
+            found = f"samples of shape {shape}" if shape else network_name(self.featurizer)
+            return UserError(
+                f"Expected images, because this method works on {needed} of a convolutional network. Found {found}. "
+                "Choose another method, such as erm or fgmix."
+            )
         reason = "whose blocks put out tokens or several maps instead of one map"
         if not (self.maps and has_blocks):
             reason = f"which has no {needed if self.maps else 'feature maps'}"
@@ -217,7 +224,7 @@ def copy_for_evaluation(network: nn.Module) -> nn.Module:
 
 
 def image_shape(featurizer: nn.Module) -> tuple[int, int, int] | None:
-    """Return (c, h, w) of a network's input images; None if its inputs are arrays of features."""
+    """Return (c, h, w) of a network's input images; None if its inputs are features or signals."""
     shape = getattr(featurizer, "input_shape", None)
     if shape is None:  # not a `Featurizer`
         convolutions = [module for module in featurizer.modules() if isinstance(module, nn.Conv2d)]

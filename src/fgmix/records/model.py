@@ -223,7 +223,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run: str  # that run's name, which contains a digest of the spec
     dataset: str  # name of the training data
     data_fingerprint: str  # digest of the training data
-    kind: Kind  # images, small_images or features
+    kind: Kind  # of the training data
     input_shape: Annotated[tuple[Positive, ...], Meta(min_length=1)]  # shape of the network's inputs
     dtype: Dtype  # of the training samples; uint8 and uint16 are scaled to [0, 1], floats are not
     classes: tuple[str, ...]  # names, in the order of probabilities

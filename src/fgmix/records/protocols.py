@@ -78,7 +78,7 @@ PROTOCOLS: dict[Protocol, Rules] = {
 }
 
 
-Kind = Literal["images", "small_images", "features"]  # of a dataset; decides the defaults
+Kind = Literal["images", "small_images", "signals", "features"]  # of a dataset; decides the defaults
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Defaults:
 DEFAULTS = {
     "images": Defaults("resnet50", True, 5e-5, 32, None, 300, True),
     "small_images": Defaults("small_cnn", False, 1e-3, 32, 300, 100, False),
+    "signals": Defaults("signal_cnn", False, 1e-3, 32, 500, 100, False),
     "features": Defaults("mlp", False, 1e-3, 32, 1000, 100, False),
 }
 # The features of a frozen backbone are trained on like any others. The default backbone is the one whose weights can be

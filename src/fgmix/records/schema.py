@@ -111,7 +111,7 @@ class RunSpec(Struct, metaclass=_ChecksNames, frozen=True, kw_only=True, forbid_
     skip_unreadable: Annotated[bool, About("leave out images that cannot be decoded", "Data")] = False
     standardize: Annotated[
         bool | None,
-        About("scale features to mean 0 and variance 1 over the training parts; default for features", "Data"),
+        About("scale features or channels to mean 0 and variance 1; default for features and signals", "Data"),
     ] = None
 
     backbone: Annotated[
@@ -187,7 +187,7 @@ class ResolvedSpec(RunSpec, frozen=True, kw_only=True):
     Args:
         dataset_name: the dataset's name, which does not depend on its location.
         data: fingerprint of the dataset.
-        input_shape: (c, h, w) of images or (f,) of features, as the network sees them.
+        input_shape: (c, h, w) of images, (c, t) of signals or (f,) of features, as the network sees them.
         weights_digest: digest of the weights file, the user's or a package's; empty without one.
         mean: per channel, subtracted from images in [0, 1]; empty if inputs are not normalised.
         std: per channel, by which they are then divided.

@@ -51,7 +51,7 @@ def sample_hparams(
     Args:
         algorithm: registered name.
         dataset: its name: DomainNet has a space of its own.
-        kind: "images", "small_images" or "features".
+        kind: of the dataset, see `records.protocols`.
         hparams_seed: number of the sample; 0 is the defaults.
         trial_seed: number of the trial, which has samples of its own.
         space: "domainbed" or "paper".
@@ -117,7 +117,9 @@ def _round(rate: float) -> float:
 
 
 def _domainbed_space(dataset: str, kind: str) -> dict[str, Searched]:
-    """Return DomainBed's table. It has no feature vectors: they train as small images do, on batches of its images."""
+    """Return DomainBed's table. It has neither features nor signals: they train as small images do, on batches of its
+    images.
+    """
     small = kind == "small_images"
     rates = LogUniform(-5, -3.5) if kind == "images" else LogUniform(-4.5, -2.5)  # from random weights
     most = 9.0 if small else 5.0 if dataset == "DomainNet" else 5.5

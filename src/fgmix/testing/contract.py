@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from fgmix.algorithms import Algorithm, get
 from fgmix.algorithms._base import FAMILIES
 from fgmix.errors import UserError
+from fgmix.records.protocols import DEFAULTS
 from fgmix.testing.toys import CLASSES, run_steps, toy_algorithm, toy_batches
 
 Settings = Mapping[str, Any]  # always with `steps`, the length of the run
@@ -81,7 +82,7 @@ def search_space(name: str, _: Settings) -> None:
     """Whatever its search space draws is a valid setting of a plain type."""
     algorithm, config = get(name), get(name).Config
     spaces = [config.spaces(space) for space in ("domainbed", "paper")]
-    for kind in ("images", "small_images", "features"):
+    for kind in DEFAULTS:
         searched = algorithm.domainbed_space("PACS", kind)
         spaces.append({field: each.distribution for field, each in searched.items() if each.distribution is not None})
         config.of(**{field: each.default for field, each in searched.items() if field in config.names()})
@@ -181,12 +182,13 @@ def number_of_domains(name: str, settings: Settings) -> None:
 
 
 def arrays(name: str, settings: Settings) -> None:
-    """Arrays train, or are refused where `needs_stages` says so."""
-    if get(name).needs_stages:
-        hint = "Call `networks.stages.stages(featurizer)` in `__init__`, or leave `needs_stages` out."
-        _require_refusal(lambda: toy_algorithm(name, shape=(6,), **settings), hint)
-    else:
-        _require_finite(run_steps(toy_algorithm(name, shape=(6,), **settings), toy_batches(shape=(6,)), 0, FEW))
+    """Features and signals train, or are refused where `needs_stages` says so."""
+    for shape in ((6,), (2, 32)):
+        if get(name).needs_stages:
+            hint = "Call `networks.stages.stages(featurizer)` in `__init__`, or leave `needs_stages` out."
+            _require_refusal(partial(toy_algorithm, name, shape=shape, **settings), hint)
+        else:
+            _require_finite(run_steps(toy_algorithm(name, shape=shape, **settings), toy_batches(shape=shape), 0, FEW))
 
 
 def bfloat16(name: str, settings: Settings) -> None:

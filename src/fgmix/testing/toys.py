@@ -17,16 +17,15 @@ CLASSES = 4
 
 
 def toy_algorithm(name: str, *, n_domains: int = 3, shape: tuple[int, ...] = SHAPE, **settings: Any) -> Algorithm:
-    """Build a registered algorithm on the small CNN (or an MLP for arrays), always from the same initial weights.
+    """Build a registered algorithm on a small network, always from the same initial weights.
 
-    `shape` is (c, h, w) of images or (f,) of arrays; lr is 1e-3 and steps 10 unless given.
+    `shape` is (c, h, w) of images, (c, t) of signals or (f,) of features; lr is 1e-3 and steps 10 unless given.
 
     >>> type(toy_algorithm("coral", gamma=2.0)).__name__
     'CORAL'
     """
     torch.manual_seed(7)
-    backbone = "small_cnn" if len(shape) == 3 else "mlp"
-    featurizer = build_featurizer(backbone, shape)
+    featurizer = build_featurizer({1: "mlp", 2: "signal_cnn", 3: "small_cnn"}[len(shape)], shape)
     classifier = build_classifier("linear", featurizer.out_features, CLASSES)
     settings = {"lr": 1e-3, "steps": 10, **settings}
     return algorithms.create(name, featurizer=featurizer, classifier=classifier, n_domains=n_domains, **settings)

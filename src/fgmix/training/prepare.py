@@ -41,7 +41,7 @@ class PreparedRun:
     spec: ResolvedSpec
     dataset: DomainDataset  # as the network sees it
     splits: dict[str, Split]  # of every domain, by name
-    standard: Standardisation | None = None  # of features; None for images and for features that are not standardised
+    standard: Standardisation | None = None  # None for samples that are not standardised
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def prepare_data(
     spec: ResolvedSpec, dataset: DomainDataset, *, device: str = "auto", progress: bool = True
 ) -> PreparedRun:
     """Split the domains of a run; resize and normalise images, or replace them by the activations of a frozen network;
-    standardise features.
+    standardise arrays.
 
     The standardisation is fitted to the training parts of the source domains only.
     """

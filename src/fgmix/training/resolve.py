@@ -27,6 +27,8 @@ from fgmix.records.options import options_of
 from fgmix.records.protocols import DEFAULTS, FROZEN_DEFAULTS, PROTOCOLS, Defaults, Rules
 from fgmix.records.schema import Precision, ResolvedSpec, RunSpec, to_spec
 
+LARGEST = 10.0  # value of an image up to which it counts as scaled: normalised images reach about 3
+
 
 def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
     """Resolve the spec of a run on the dataset that it names; resolving it again changes nothing."""
@@ -38,7 +40,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         )
     _check_options(spec, dataset)
     rules, base = PROTOCOLS[spec.protocol], FROZEN_DEFAULTS if spec.frozen else DEFAULTS[dataset.kind]
-    standardize = (dataset.kind == "features" or spec.frozen) if spec.standardize is None else spec.standardize
+    standardize = _standardises(spec, dataset) if spec.standardize is None else spec.standardize
     default_steps, eval_every = base.steps, base.eval_every
     if default_steps is None:
         default_steps, eval_every = rules.longer.get(dataset.name, (rules.steps, eval_every))
@@ -62,7 +64,7 @@ def resolve(spec: RunSpec, dataset: DomainDataset) -> ResolvedSpec:
         "classes_per_batch": _resolve_classes_per_batch(spec, dataset, algorithm, config, batch_size),
         "channels_last": base.channels_last if spec.channels_last is None else spec.channels_last,
         "standardize": standardize,
-        "tail": TAIL if standardize else 0.0,
+        "tail": TAIL if standardize and kind == "features" else 0.0,
         **network,
     }
     if spec.averaging != "none":
@@ -170,8 +172,8 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
         )
     if spec.views and not spec.on_activations:
         raise bad_value("views", "0 without --frozen or --freeze: training augments every image anew", spec.views)
-    if spec.standardize and dataset.kind != "features" and not spec.frozen:
-        raise bad_value("standardize", f"false for {dataset.name}: only features are standardised", True)
+    if spec.standardize and dataset.kind == "images" and not spec.frozen:
+        raise bad_value("standardize", f"false for {dataset.name}: images in files are normalised", True)
     if spec.classes_per_batch and (
         spec.class_weight != "none" or any(domain.weights is not None for domain in dataset.domains)
     ):
@@ -180,6 +182,13 @@ def _check_options(spec: RunSpec, dataset: DomainDataset) -> None:
     if (spec.classes_per_batch or 0) > len(dataset.classes):
         should = f"at most {len(dataset.classes)}, the number of classes of {dataset.name}"
         raise bad_value("classes_per_batch", should, spec.classes_per_batch)
+
+
+def _standardises(spec: RunSpec, dataset: DomainDataset) -> bool:
+    """Say whether samples are standardised by default: features, signals, and images far from the scale [0, 1]."""
+    if dataset.kind != "small_images":
+        return spec.frozen or dataset.kind != "images"
+    return any(max(map(abs, domain.inputs.value_range)) > LARGEST for domain in dataset.domains)
 
 
 def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: Defaults) -> dict[str, Any]:
@@ -220,7 +229,7 @@ def _resolve_network(spec: RunSpec, dataset: DomainDataset, rules: Rules, base: 
         interpolation = rules.interpolation or expected.interpolation
         network |= {"mean": expected.mean, "std": expected.std, "interpolation": interpolation}
     elif dataset.kind == "small_images" and tagged not in OWN_BACKBONES and (pretrained or spec.weights):
-        network |= _normalise_within(tagged, dataset)
+        network |= {} if spec.standardize else _normalise_within(tagged, dataset)
     return network
 
 
@@ -232,8 +241,8 @@ def _normalise_within(backbone: str, dataset: DomainDataset) -> dict[str, Any]:
     if len(shape) != 3 or shape[0] != 3 or low < 0 or high > 1:
         raise UserError(
             f"Expected images of 3 channels, as uint8 or as floats in [0, 1], for pre-trained weights, which expect "
-            f"them normalised. Found arrays {shape} with values from {low:g} to {high:g}. Rescale them or repeat their "
-            "channel, or omit --pretrained and --weights."
+            f"them normalised. Found arrays {shape} with values from {low:g} to {high:g}. Rescale them, or pass "
+            "--standardize."
         )
     return {"mean": expected.mean, "std": expected.std}
 
