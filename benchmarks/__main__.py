@@ -70,6 +70,28 @@ def step(
 
 
 @app.command()
+def growth(
+    rows: Annotated[
+        list[str] | None, typer.Argument(help="which of domains, classes, mixing, average, gradients; all by default")
+    ] = None,
+    rounds: Rounds = 9,
+) -> None:
+    """Measure how the CPU time of a step grows with domains and classes, relative to ERM's (IGA's to DomainBed's).
+
+    Example: python -m benchmarks growth domains
+    """
+    from benchmarks.growth import ROWS, measure_growth
+
+    print(f"CPU milliseconds of a step, one thread; ratios are medians of {rounds} rounds")
+    print(f"{'step':12} {'on':36} {'ms':>7}  {'over':9} {'ms':>7} {'ratio':>6} {'quartiles':>13}")
+    for name in rows or ROWS:
+        if name not in ROWS:
+            raise bad_value("rows", f"among {', '.join(ROWS)}", name)
+        for growth in measure_growth(ROWS[name], rounds=rounds):
+            print(growth.as_line(), flush=True)
+
+
+@app.command()
 def policy(
     rounds: Rounds = 5,
     memory: Annotated[bool, typer.Option(help="also measure the peak memory, each in a process of its own")] = True,

@@ -73,7 +73,7 @@ def measure_steps(
     batches = make_batches(image_size, batch_size, n_domains, n_classes, layout)
     erm = build_algorithm("erm", backbone, image_size, n_domains, n_classes).step
     for name in chosen:
-        method = _choose_step(name, build_algorithm(name.removesuffix(SWA), backbone, image_size, n_domains, n_classes))
+        method = choose_step(name, build_algorithm(name.removesuffix(SWA), backbone, image_size, n_domains, n_classes))
         for warm_up in (erm, method, method):
             warm_up(batches)
         pairs = [(_seconds(erm, batches, clock), _seconds(method, batches, clock)) for _ in range(rounds)]
@@ -118,7 +118,7 @@ def _list_forms() -> dict[str, tuple[str, Mapping[str, Any]]]:
     return {f"{name} ({form})": (name, settings) for name in names() for form, settings in get(name).forms.items()}
 
 
-def _choose_step(name: str, algorithm: Algorithm) -> Step:
+def choose_step(name: str, algorithm: Algorithm) -> Step:
     """Return the step of the named method: the algorithm's, and the update of the average if there is one."""
     if not name.endswith(SWA):
         return algorithm.step

@@ -38,3 +38,12 @@ def test_order_of_domains_is_irrelevant() -> None:
 
 def test_one_domain_is_erm() -> None:
     assert_is_erm_on_one_domain("iga")
+
+
+@pytest.mark.parametrize("k", [2, 6])
+def test_every_domain_has_two_backward_passes(k: int) -> None:
+    """A joint node of the risks would send zeros through the passes of all other domains."""
+    algorithm, passes = toy_algorithm("iga", n_domains=k, shape=(6,)), []
+    algorithm.featurizer.register_forward_hook(lambda _, __, z: z.register_hook(passes.append) and None)
+    algorithm.step(toy_batches(k, shape=(6,)))
+    assert len(passes) == 2 * k

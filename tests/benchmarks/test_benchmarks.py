@@ -13,7 +13,7 @@ import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from benchmarks import data, evaluation, sweep
+from benchmarks import data, evaluation, growth, sweep
 from benchmarks.__main__ import app
 from benchmarks.data import DataSpeed, cached_domains
 from benchmarks.evaluation import from_files, in_one_pass, in_two_passes
@@ -166,3 +166,24 @@ def test_commands_of_the_docs_parse() -> None:
         name, *words = shlex.split(line)
         command = get_command(app).commands[name]  # type: ignore[attr-defined]
         command.make_context(name, words)  # raises on an unknown option or a value of the wrong type
+
+
+def test_growth_prints_a_row_for_every_setup(monkeypatch: pytest.MonkeyPatch) -> None:
+    setups = [growth.Setup("erm + swa"), growth.Setup("iga", backbone="small_cnn", image_size=8)]
+    monkeypatch.setattr(growth, "ROWS", {"some": setups})
+    result = CliRunner().invoke(app, ["growth", "--rounds", "3"], catch_exceptions=False)
+    rows = [line.split() for line in result.output.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["erm", "iga"]
+    assert "DomainBed" in rows[1]
+
+
+def test_domainbeds_iga_is_ours() -> None:
+    """Both sides of the comparison do the same work."""
+    setup = growth.Setup("iga")
+    ours, theirs = growth.build(setup), growth.build(setup)
+    step = growth.domainbed_iga(theirs)
+    for _ in range(2):
+        ours.step(growth.draw_batches(setup))
+        step(growth.draw_batches(setup))
+    for a, b in zip(ours.parameters(), theirs.parameters()):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)

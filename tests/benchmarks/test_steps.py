@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from algorithms.toys import linear_algorithm, toy_batches
-from benchmarks.steps import PAPER, SWA, _choose_step, _summarise, measure_steps, write_costs
+from benchmarks.steps import PAPER, SWA, _summarise, choose_step, measure_steps, write_costs
 from fgmix import algorithms
 from fgmix.records.files import read_json
 from fgmix.records.rows import Row
@@ -71,11 +71,11 @@ def test_an_averaged_step_trains_and_averages(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("benchmarks.steps.RunningMean", Noted)
     method = linear_algorithm("erm").train()
-    step, seen = _choose_step("erm + swa", method), list[torch.Tensor]()
+    step, seen = choose_step("erm + swa", method), list[torch.Tensor]()
     for _ in range(3):
         step(toy_batches(shape=(5,), classes=3))
         seen.append(method.classifier.weight.detach().clone())
     assert torch.allclose(made[0].average()["classifier.weight"], torch.stack(seen).mean(0))
     assert not torch.equal(seen[0], seen[2])
-    assert _choose_step("erm", method) == method.step
+    assert choose_step("erm", method) == method.step
     assert len(made) == 1

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fgmix.algorithms import Batches
-from fgmix.functional.moments import moment_distance, moments
+from reference.pairs import mean_over_pairs, moment_distance
 from reference.twin import Twin
 
 Loss = Callable[[Twin, Batches], Tensor]
@@ -23,8 +23,7 @@ def erm(twin: Twin, batches: Batches) -> Tensor:
 def coral(twin: Twin, batches: Batches) -> Tensor:
     z = [twin.g(x) for x, _ in batches]
     risks = [cross_entropy(twin.h(z_e), y) for z_e, (_, y) in zip(z, batches)]
-    gaps = [moment_distance(moments(z[i]), moments(z[j])) for i, j in ((0, 1), (0, 2), (1, 2))]
-    return sum(risks) / 3 + sum(gaps) / 3
+    return sum(risks) / 3 + mean_over_pairs(moment_distance, z)
 
 
 def neighbour_step(

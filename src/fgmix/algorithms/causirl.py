@@ -10,7 +10,7 @@ from fgmix.algorithms._config import BaseConfig, log_uniform, search
 from fgmix.algorithms._registry import register
 from fgmix.functional.domains import domain_risks
 from fgmix.functional.kernels import mmd
-from fgmix.functional.moments import moment_distance, moments
+from fgmix.functional.moments import moment_distance
 
 
 class CausIRL(Algorithm):
@@ -64,7 +64,7 @@ class CausIRLCORAL(CausIRL):
     domainbed_name = "CausIRL_CORAL"
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
-        return moment_distance(moments(a), moments(b))
+        return moment_distance([a, b])
 
 
 @register("causirl_mmd")
@@ -83,7 +83,7 @@ class CausIRLMMD(CausIRL):
     domainbed_name = "CausIRL_MMD"
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
-        return mmd(a, b)
+        return mmd([a, b])
 
 
 def random_mixtures(z: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

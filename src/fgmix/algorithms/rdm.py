@@ -100,4 +100,4 @@ def matching_and_variance(r: list[Tensor]) -> tuple[Tensor, Tensor]:
         raise UserError("A variance needs at least 2 samples of each domain in a batch. Found 1. Raise the batch size.")
     R = torch.stack([r_e[:b] for r_e in r])  # (k, b)
     worst = R.index_select(0, R.mean(1).argmax().view(1)).flatten()  # not R[i], which would synchronise with the GPU
-    return mmd(worst[:, None], R.flatten()[:, None], GAMMAS), R.var() + worst.var()
+    return mmd([worst[:, None], R.flatten()[:, None]], GAMMAS), R.var() + worst.var()

@@ -1,16 +1,12 @@
-"""The risk of each domain, and the mean distance over pairs of domains."""
+"""The risk of each domain, and how far apart values of the domains are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
-
-Sample = TypeVar("Sample")
+from torch.nn.functional import cross_entropy, mse_loss
 
 
 def domain_risks(logits: Iterable[Tensor], batches: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
@@ -25,11 +21,29 @@ def domain_risks(logits: Iterable[Tensor], batches: Iterable[tuple[Tensor, Tenso
     return torch.stack([cross_entropy(o, y) for o, (_, y) in zip(logits, batches)])
 
 
-def mean_over_pairs(distance: Callable[[Sample, Sample], Tensor], samples: Sequence[Sample]) -> Tensor:
-    """Average `distance` over all unordered pairs of different samples; 0 for one sample, which has no pair.
+def scatter(a: Sequence[Tensor]) -> Tensor:
+    """Compute Σ_e ‖a_e − ā‖² of tensors of one shape, one for each domain, with ā = mean_e a_e constant.
 
-    >>> mean_over_pairs(lambda a, b: torch.tensor(abs(a - b)), [0.0, 1.0, 3.0]).item()
+    That ā is constant does not change the gradient, because Σ_e (a_e − ā) = 0. The tensors are not stacked: those of a
+    large network would be copied.
+
+    >>> scatter([torch.tensor([1.0, 0.0]), torch.tensor([3.0, 0.0])]).item()
     2.0
     """
-    distances = [distance(a, b) for a, b in combinations(samples, 2)]
-    return torch.stack(distances).mean() if distances else torch.zeros(())
+    with torch.no_grad():
+        mean = a[0].clone()
+        for a_e in a[1:]:
+            mean += a_e
+        mean /= len(a)
+    return torch.stack([mse_loss(a_e, mean, reduction="sum") for a_e in a]).sum()
+
+
+def mean_square_over_pairs(a: Sequence[Tensor]) -> Tensor:
+    """Compute mean_{i<j} mean (a_i − a_j)², the inner mean over the entries; 0 for one domain, which has no pair.
+
+    It is 2/(k − 1) Σ_e mean (a_e − ā)²: linear in the number of domains.
+
+    >>> mean_square_over_pairs([torch.tensor(0.0), torch.tensor(1.0), torch.tensor(5.0)]).item()  # (1 + 16 + 25)/3
+    14.0
+    """
+    return 2 / max(len(a) - 1, 1) * scatter(a) / a[0].numel()

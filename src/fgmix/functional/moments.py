@@ -1,17 +1,18 @@
-"""First and second moments of codes, and a distance between the moments of two samples."""
+"""First and second moments of codes, and the distance between the moments of samples."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from fgmix.errors import UserError
 from fgmix.functional import widen
+from fgmix.functional.domains import mean_square_over_pairs
 
-Moments = tuple[Tensor, Tensor]
 
-
-def moments(z: Tensor) -> Moments:
+def moments(z: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the mean and covariance of codes.
 
         μ = mean_i z_i,    C = 1/(n − 1) Σ_i (z_i − μ)(z_i − μ)ᵀ
@@ -35,15 +36,15 @@ def moments(z: Tensor) -> Moments:
         return mu, centred.T @ centred / (len(z) - 1)
 
 
-def moment_distance(a: Moments, b: Moments) -> Tensor:
-    """Compute mean (μ_a − μ_b)² + mean (C_a − C_b)², the means over the d and the d² entries.
+def moment_distance(samples: Sequence[Tensor]) -> Tensor:
+    """Compute mean_{i<j} ( mean (μ_i − μ_j)² + mean (C_i − C_j)² ), the inner means over the d and the d² entries.
 
     Sun and Saenko, "Deep CORAL", 2016, https://arxiv.org/abs/1607.01719, has the second term (with 1/(4d²) in place of
-    1/d²); the first is DomainBed's.
+    1/d²); the first is DomainBed's. The samples are k tensors of codes (n_e, d); a single one has the distance 0.
 
     >>> z = torch.tensor([[0.0, 1.0], [2.0, 1.0]])
-    >>> moment_distance(moments(z), moments(z + 3)).item()
+    >>> moment_distance([z, z + 3]).item()
     9.0
     """
-    (mu_a, C_a), (mu_b, C_b) = a, b
-    return (mu_a - mu_b).square().mean() + (C_a - C_b).square().mean()
+    mu, C = zip(*map(moments, samples))
+    return mean_square_over_pairs(mu) + mean_square_over_pairs(C)

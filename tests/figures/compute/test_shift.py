@@ -44,7 +44,7 @@ def test_the_statistic_is_the_biased_mmd() -> None:
     squared = ((pooled[:, None] - pooled[None]) ** 2).sum(-1)
     off = np.sort(squared[~np.eye(16, dtype=bool)])
     median = off[(len(off) - 1) // 2]  # torch's median: the lower of the two in the middle
-    expected = mmd(torch.from_numpy(x), torch.from_numpy(y), [scale / median for scale in SCALES])
+    expected = mmd([torch.from_numpy(x), torch.from_numpy(y)], [scale / median for scale in SCALES])
     assert compare_samples(x, y, permutations=10)[0] == pytest.approx(float(expected))
 
 

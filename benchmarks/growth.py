@@ -1,0 +1,149 @@
+"""How the CPU time of a step grows with domains and classes, relative to ERM's step of the same size."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.optim import Adam
+
+from benchmarks.steps import SWA, Step, choose_step, make_batches, uses_channels_last
+from benchmarks.turns import Turns, by_turns
+from fgmix.algorithms import Algorithm, Batches, create, get
+from fgmix.networks import build_classifier, build_featurizer
+
+FEATURES, PER_DOMAIN = 128, 32
+STEPS = 5  # on features in a round: a single step of two milliseconds is too short for the clock
+MOST_IN_BATCH = 7  # classes in a batch, as with class-aware batches
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One network, its data, and the method whose step is timed; an image side of 0 is for features."""
+
+    method: str
+    n_domains: int = 3
+    n_classes: int = 7
+    head: str = "linear"
+    backbone: str = "mlp"
+    image_size: int = 0
+
+    @property
+    def against(self) -> str:
+        """Whose step it is compared with: on images, that of IGA with DomainBed's."""
+        return "DomainBed" if self.method == "iga" and self.image_size else "erm"
+
+    @property
+    def steps(self) -> int:
+        """How many steps a round has."""
+        return 1 if self.image_size else STEPS
+
+    @property
+    def size(self) -> str:
+        """The setup without the method, as a table prints it."""
+        head = "" if self.head == "linear" else f", {self.head} head"
+        return f"{self.backbone}, k = {self.n_domains}, C = {self.n_classes}{head}"
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Seconds of the steps of a round, of a method and of what it is compared with."""
+
+    setup: Setup
+    turns: Turns
+
+    def as_line(self) -> str:
+        """Return the row of the table: milliseconds of both, their ratio with quartiles."""
+        ours, theirs = (
+            1000 * statistics.median(times) / self.setup.steps for times in (self.turns.ours, self.turns.theirs)
+        )
+        low, high = sorted(1 / quartile for quartile in self.turns.quartiles)
+        return (
+            f"{self.setup.method:12} {self.setup.size:36} {ours:7.2f}  {self.setup.against:9} {theirs:7.2f} "
+            f"{1 / self.turns.ratio:6.2f}  {low:5.2f}–{high:5.2f}"
+        )
+
+
+ROWS = {
+    "domains": [
+        Setup(name, n_domains=k) for name in ("coral", "mmd", "mldg", "iga", "trm", "causirl_mmd") for k in (2, 12)
+    ],
+    "classes": [Setup("ridg", n_classes=C) for C in (7, 65, 345)],
+    "mixing": [
+        *(Setup("fgmix", n_classes=C) for C in (7, 65, 345)),
+        Setup("fgmix", head="mlp"),
+        Setup("fgmix", backbone="small_cnn", image_size=28),
+    ],
+    "average": [Setup("erm + swa")],
+    "gradients": [Setup("iga", backbone="small_cnn", image_size=28), Setup("iga", backbone="resnet18", image_size=64)],
+}
+
+
+def measure_growth(setups: Sequence[Setup], *, rounds: int = 9) -> Iterator[Growth]:
+    """Time the steps of each method and those that it is compared with alternately."""
+    for setup in setups:
+        ours = choose_step(setup.method, build(replace(setup, method=setup.method.removesuffix(SWA))))
+        same = build(replace(setup, method="iga" if setup.against == "DomainBed" else "erm"))
+        theirs = domainbed_iga(same) if setup.against == "DomainBed" else same.step
+        yield Growth(setup, _take_turns(ours, theirs, setup, rounds))
+
+
+def _take_turns(ours: Step, theirs: Step, setup: Setup, rounds: int) -> Turns:
+    batches = draw_batches(setup)
+
+    def way(step: Step) -> Callable[[int], None]:
+        def work(_: int) -> None:
+            for _ in range(setup.steps):
+                step(batches)
+
+        work(0)  # a warm-up: the first step makes the state of the optimiser
+        return work
+
+    return by_turns(way(ours), way(theirs), rounds, clock=time.process_time)
+
+
+def build(setup: Setup) -> Algorithm:
+    """Build the method on a network with random weights, with every part active."""
+    torch.manual_seed(0)
+    shape = (3, setup.image_size, setup.image_size) if setup.image_size else (FEATURES,)
+    images = bool(setup.image_size) and uses_channels_last(setup.backbone)
+    featurizer = build_featurizer(setup.backbone, shape, freeze_bn=True, channels_last=images)
+    classifier = build_classifier(setup.head, featurizer.out_features, setup.n_classes)
+    parts = {"featurizer": featurizer, "classifier": classifier, "n_domains": setup.n_domains}
+    return create(setup.method, **parts, **get(setup.method).at_work).train()
+
+
+def draw_batches(setup: Setup) -> Batches:
+    """Draw a batch of noise for each domain; its classes occur in every domain, so that FGMix mixes."""
+    classes = min(setup.n_classes, MOST_IN_BATCH)
+    if setup.image_size:
+        layout = torch.channels_last if uses_channels_last(setup.backbone) else torch.contiguous_format
+        return make_batches(setup.image_size, PER_DOMAIN, setup.n_domains, classes, layout)
+    g, y = torch.Generator().manual_seed(0), torch.arange(PER_DOMAIN) % classes
+    return [(torch.randn(PER_DOMAIN, FEATURES, generator=g), y) for _ in range(setup.n_domains)]
+
+
+def domainbed_iga(algorithm: Algorithm) -> Step:
+    """Return DomainBed's update of IGA on the networks of `algorithm`: one forward pass, a backward pass per domain."""
+    parameters = [*algorithm.featurizer.parameters(), *algorithm.classifier.parameters()]
+    optimizer = Adam(parameters, lr=algorithm.config.lr, weight_decay=algorithm.config.weight_decay)
+    penalty_weight = algorithm.config.lam  # type: ignore[attr-defined]
+
+    def step(batches: Batches) -> float:
+        logits = algorithm.predict(torch.cat([x for x, _ in batches])).split([len(y) for _, y in batches])
+        risks = [cross_entropy(o, y) for o, (_, y) in zip(logits, batches)]
+        gradients = [torch.autograd.grad(risk, parameters, create_graph=True) for risk in risks]
+        risk: Tensor = sum(risks) / len(risks)  # type: ignore[assignment]
+        mean = torch.autograd.grad(risk, parameters, retain_graph=True)
+        penalty = sum((g - m).pow(2).sum() for gradient in gradients for g, m in zip(gradient, mean))
+        optimizer.zero_grad()
+        (risk + penalty_weight * penalty).backward()
+        optimizer.step()
+        return risk.item() + penalty.item()  # type: ignore[union-attr]
+
+    return step
