@@ -148,7 +148,7 @@ def test_small_designs_are_the_same_on_digits() -> None:
     assert len(planned("paper-overall", "small")) == 16 * 4
     assert len(planned("paper-ablation", "small")) == 8 * 4 * 3
     assert len(planned("paper-sensitivity", "small")) == 16 * 4 * 2
-    for name in PRESETS:
+    for name in (name for name, scales in PRESETS.items() if "small" in scales):
         for sweep in get_preset(name, "small").sweeps:
             assert (sweep.datasets, sweep.hparams) == (("digits",), 1)
     assert {(s.steps, s.settings["tau"]) for s in planned("paper-sensitivity", "small")} == {(300, 0.6)}
@@ -205,3 +205,15 @@ def test_the_replication_is_eleven_arms_over_one_trunk_a_trial_and_domain() -> N
 def test_a_scale_that_a_preset_does_not_have_is_named() -> None:
     with pytest.raises(UserError, match="Unknown scale of paper-overall 'cpu'"):
         get_preset("paper-overall", "cpu")
+
+
+def test_the_second_part_of_the_replication_is_eight_arms_over_one_trunk_a_trial_and_domain() -> None:
+    specs = planned("replication", "cpu", trials=2)
+    assert count(specs, "trial_seed", "test_domains") == {
+        (trial, (domain,)): 8 for trial in range(2) for domain in known_domains("PACS")
+    }
+    assert {(spec.freeze, spec.views, spec.image_size, spec.averaging_start) for spec in specs} == {
+        ("blocks.5", 8, 224, 600)
+    }
+    assert set(find_shared_trunks(specs).values()) == {599}  # the 600th step mixes, and is the first that is averaged
+    assert len({describe_trunk(spec).name for spec in specs}) == 8
